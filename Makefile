@@ -1,0 +1,53 @@
+# Set-up is part of every target: a machine with Python 3.11+, make and Java 17 needs nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
+# Tools of our own never write into the user's session state.
+export PYTHONDONTWRITEBYTECODE := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup jars demo test lint unit integration crash bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+.tools/bin/uv:
+	@echo "==> uv is not installed: putting it into .tools"
+	@$(PYTHON) -m venv .tools
+	@.tools/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+$(VENV)/.ready: pyproject.toml uv.lock $(if $(filter .tools/%,$(UV)),.tools/bin/uv)
+	@echo "==> packages of the lock file into $(VENV)"
+	@$(UV) sync --frozen --all-groups --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
+	@touch $@
+
+setup: $(VENV)/.ready jars ## Virtual environment, packages, jars
+
+jars: $(VENV)/.ready
+	@echo "==> jars"
+	@$(BIN)/headrace jars fetch --dev
+
+demo: setup ## Kafka to DuckDB, exactly once, while the pipeline is being killed
+	@$(BIN)/headrace demo
+
+test: lint setup ## Everything CI runs: lint, types, import rules, all tests
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready ## Lint, format, strict types, import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+unit: setup ## The quick tests alone
+	@$(BIN)/python -m pytest tests/unit
+
+crash: setup ## The long crash suite: at least 200 kills
+	@$(BIN)/python -m tests.crash.long
+
+bench: setup ## Side-by-side benchmarks; writes benchmarks/results.json
+	@$(BIN)/python -m benchmarks
+
+clean: ## Remove what the targets made in this folder
+	@rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

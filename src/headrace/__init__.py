@@ -1,0 +1,36 @@
+"""Kafka to Spark to stores, with a delivery guarantee that is named, checked and proven."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.delivery import Guarantee
+from headrace.formats.json import Json
+from headrace.formats.plain import Bytes, Text
+from headrace.kafka.source import Kafka
+from headrace.pipeline import Pipeline
+from headrace.planner import Limits
+from headrace.version import __version__
+
+if TYPE_CHECKING:
+    from headrace.spark.session import configure
+
+__all__ = [
+    "Bytes",
+    "Guarantee",
+    "Json",
+    "Kafka",
+    "Limits",
+    "Pipeline",
+    "Text",
+    "__version__",
+    "configure",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "configure":  # needs pyspark, which takes its time to import
+        from headrace.spark.session import configure
+
+        return configure
+    raise AttributeError(f"module 'headrace' has no attribute {name!r}")

@@ -1,0 +1,63 @@
+"""What a pipeline will do and why its guarantee holds, without touching Kafka, stores or sinks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.delivery import Guarantee
+from headrace.launch import check_transform
+from headrace.sinks.base import IdempotentSink, TransactionalSink
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.pipeline import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    pipeline: str
+    guarantee: str
+    reason: str
+    steps: tuple[str, ...]
+    source: str
+    sink: str
+    offsets: str
+    columns: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def check(pipeline: Pipeline, options: Mapping[str, str]) -> Report:
+    """Raises ConfigError for a schema or transform that cannot work; everything else was checked at build."""
+    from headrace.spark import session
+
+    result = check_transform(pipeline, session.create(options))
+    source = pipeline.source
+    return Report(
+        pipeline=pipeline.name,
+        guarantee=pipeline.guaranteed,
+        reason=_reason(pipeline),
+        steps=tuple(pipeline.steps),
+        source=f"{', '.join(source.topics)} on {source.bootstrap}, from {source.start}, {type(source.format).__name__}",
+        sink=repr(pipeline.sink),
+        offsets="in the sink" if isinstance(pipeline.sink, TransactionalSink) else repr(pipeline.store),
+        columns=tuple(f"{f.name} {f.dataType.simpleString()}" for f in result.schema) if result is not None else (),
+        notes=() if result is not None else ("the transform raised on an empty frame: its columns are unknown",),
+    )
+
+
+def _reason(pipeline: Pipeline) -> str:
+    if isinstance(pipeline.sink, TransactionalSink):
+        if pipeline.guaranteed is Guarantee.EXACTLY_ONCE:
+            return "rows and offsets move in one transaction of the sink"
+        return "stronger than asked: rows and offsets move in one transaction of the sink, which is exactly-once"
+    match pipeline.guaranteed:
+        case Guarantee.AT_MOST_ONCE:
+            return "offsets move before the rows are written, and no write is ever repeated"
+        case Guarantee.AT_LEAST_ONCE:
+            if isinstance(pipeline.sink, IdempotentSink):
+                return "stronger than asked: a repeated batch leaves the sink unchanged, which is exactly-once"
+            return "the ranges are journalled before the write, and offsets move after it; a crash repeats the batch"
+        case Guarantee.EXACTLY_ONCE:
+            return "the exact ranges are journalled before the write, and a repeated batch leaves the sink unchanged"

@@ -1,0 +1,96 @@
+"""`headrace dev`: real servers on this machine."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from headrace.cli.progress import progress
+from headrace.errors import ConfigError
+
+app = typer.Typer(name="dev", help="Real servers on this machine, for development.", no_args_is_help=True)
+
+Servers = Annotated[list[str] | None, typer.Argument(help="Server names, such as kafka.", show_default=False)]
+
+
+@app.command()
+def up(
+    servers: Servers = None,
+    brokers: Annotated[int | None, typer.Option(min=1, help="How many Kafka brokers.", show_default="1")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port of the first node.", show_default="9092 if free"),
+    ] = None,
+) -> None:
+    """Start servers (kafka, if none is named), wait until they answer, print one line for each."""
+    from headrace.dev import registry
+
+    names = [registry.known(name) for name in dict.fromkeys(servers or ["kafka"])]
+    if port is not None and len(names) > 1:
+        raise ConfigError("--port is for one server", hint=f"headrace dev up {names[0]} --port {port}")
+    for name in names:
+        with progress() as show:
+            entry, already = registry.up(name, port=port, nodes=brokers if name == "kafka" else None, progress=show)
+        if already:
+            typer.echo(f"{name} is already up", err=True)
+        typer.echo(f"{name} {entry.address}")
+
+
+@app.command()
+def down(servers: Servers = None) -> None:
+    """Stop what `up` started, and nothing else. Data stays."""
+    from headrace.dev import registry
+
+    names = [registry.known(name) for name in servers or []] or [entry.name for entry in registry.entries()]
+    if not names:
+        typer.echo("nothing is up", err=True)
+    for name in names:
+        stopped = registry.down(name)
+        typer.echo(f"{name} is down" if stopped else f"{name} is not up", err=True)
+
+
+@app.command()
+def status(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
+    """Show what is up, and what crashed with the tail of its log. Exit code 1 if something crashed."""
+    from headrace.dev import registry
+
+    found = registry.entries()
+    if as_json:
+        shown = [
+            asdict(entry)
+            | {"state": "up" if entry.up else "crashed"}
+            | {"nodes": [asdict(node) | {"alive": node not in entry.dead} for node in entry.nodes]}
+            for entry in found
+        ]
+        typer.echo(json.dumps(shown, indent=2))
+    elif not found:
+        typer.echo("nothing is up", err=True)
+    else:
+        for entry in found:
+            typer.echo(f"{entry.name} {entry.address} {'up' if entry.up else 'crashed'} since {entry.started}")
+            for node in entry.nodes:
+                state = "crashed" if node in entry.dead else "up"
+                typer.echo(f"  {node.name} {state} pid {node.pid} log {node.log}")
+                if state == "crashed":
+                    typer.echo("".join(f"    {line}\n" for line in node.process.tail().splitlines()), nl=False)
+    if not all(entry.up for entry in found):
+        raise typer.Exit(1)
+
+
+@app.command()
+def env(servers: Servers = None) -> None:
+    """Print `export NAME=value` lines for what is up: eval "$(headrace dev env)"."""
+    from headrace.dev import registry
+
+    live = [entry for entry in registry.entries(servers or ()) if entry.up]
+    missing = set(servers or ()) - {entry.name for entry in live}
+    if missing or not live:
+        wanted = " ".join(sorted(missing)) or "kafka"
+        raise ConfigError(f"not up: {wanted}", hint=f"headrace dev up {wanted}")
+    for entry in live:
+        for name, value in entry.environment.items():
+            typer.echo(f"export {name}={shlex.quote(value)}")

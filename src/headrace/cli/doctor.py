@@ -1,0 +1,43 @@
+"""`headrace doctor`: look at everything, say what is wrong and what to type."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+def doctor(
+    bootstrap: Annotated[
+        list[str] | None, typer.Option(help="Brokers to reach.", show_default="$KAFKA_BOOTSTRAP")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Check Java, Python, pyspark, jars, directories, ports and brokers. Exit code 1 if anything fails."""
+    from headrace.doctor import examine
+
+    given = os.environ.get("KAFKA_BOOTSTRAP")
+    checks = examine(bootstrap or ([given] if given else []))
+    failed = False
+    if json:
+        from dataclasses import asdict
+        from json import dumps
+
+        every = list(checks)
+        failed = any(check.state == "fail" for check in every)
+        typer.echo(dumps([asdict(check) for check in every], indent=2))
+    else:
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(soft_wrap=True, highlight=False)
+        for check in checks:
+            failed = failed or check.state == "fail"
+            console.print(Text(f"{check.state:<5}", _COLOURS[check.state]) + Text(f"{check.name}: {check.found}"))
+            if check.hint and check.state != "ok":
+                console.print(Text(f"      hint: {check.hint}"))
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,56 @@
+"""`headrace jars`: what was fetched from Maven, for clusters and machines without network."""
+
+from __future__ import annotations
+
+import typer
+
+from headrace.cli.progress import progress
+
+app = typer.Typer(name="jars", help="The jars that Spark needs to read Kafka.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_() -> None:
+    """Show what is in the cache and whether it is sound. Exit code 1 if something is damaged."""
+    from headrace.spark import jars
+
+    found = jars.cached()
+    if not found:
+        typer.echo(f"nothing in {jars.root()} yet; fetch with: headrace jars fetch", err=True)
+    damaged = False
+    for manifest in found:
+        problems = jars.verify(manifest)
+        damaged = damaged or bool(problems)
+        size = sum(jar.stat().st_size for jar in manifest.jars if jar.exists())
+        held = f"{len(manifest.jars)} jars {size / 1e6:.0f} MB {manifest.directory}"
+        note = f" ({manifest.alternative})" if manifest.alternative else ""
+        typer.echo(f"{manifest.name} {manifest.version} {held}{note}")
+        for problem in problems:
+            typer.echo(f"  damaged: {problem}")
+    if damaged:
+        typer.echo("hint: headrace jars fetch", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def fetch() -> None:
+    """Fetch the Spark-Kafka connector and the dev servers' jars; everything works offline afterwards."""
+    from headrace.dev.kafka import KAFKA
+    from headrace.spark import jars
+
+    for bundle in (jars.connector_bundle(), KAFKA):
+        with progress() as show:
+            jars.fetch(bundle, show)
+        manifest = jars.Manifest.read(bundle.directory)
+        note = f" ({manifest.alternative})" if manifest and manifest.alternative else ""
+        typer.echo(f"{bundle} {bundle.directory}{note}")
+
+
+@app.command()
+def path() -> None:
+    """Print the connector's jars, comma-separated: spark-submit --jars "$(headrace jars path)"."""
+    from headrace.spark import jars
+
+    with progress() as show:
+        found = jars.connector(show)
+    typer.echo(",".join(str(jar) for jar in found))

@@ -1,0 +1,168 @@
+"""`headrace`: the verbs, and how an error reaches the terminal.
+
+Exit codes: 0 done, 1 failed, 2 wrong use, 3 another run is active, 4 data loss.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from headrace.cli import dev, jars
+from headrace.cli.doctor import doctor
+from headrace.errors import ConfigError, DataLoss, HeadraceError, OffsetConflict
+from headrace.version import __version__
+
+app = typer.Typer(
+    name="headrace",
+    help="Kafka to Spark to stores, with a delivery guarantee that is named, checked and proven.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong use, 3 another run is active, 4 data loss.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(dev.app, name="dev", help="Real servers on this machine, for development and tests.")
+app.add_typer(jars.app, name="jars", help="Spark's Kafka connector: list, fetch, path.")
+app.command()(doctor)
+
+Target = Annotated[
+    str, typer.Argument(metavar="FILE[:NAME]", help="app.py:clicks, or app.py if it holds one pipeline, or clicks.toml")
+]
+Spark = Annotated[
+    list[str] | None, typer.Option("--spark", metavar="KEY=VALUE", help="A Spark option; may be repeated.")
+]
+
+
+class Until(StrEnum):
+    CAUGHT_UP = "caught-up"
+
+
+class LogFormat(StrEnum):
+    AUTO = "auto"
+    PLAIN = "plain"
+    JSON = "json"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    target: Target,
+    until: Annotated[
+        Until | None, typer.Option(help="caught-up: process what is there now, then end. Default: run until stopped.")
+    ] = None,
+    fail_fast: Annotated[bool, typer.Option(help="Give up at the first error instead of retrying.")] = False,
+    drain: Annotated[float, typer.Option(help="Seconds the batch in hand gets to finish after a stop.", min=0)] = 60,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="auto: a live line on a terminal, else plain log lines. json: one object a line.")
+    ] = LogFormat.AUTO,
+    spark: Spark = None,
+) -> None:
+    """Run a pipeline until SIGTERM or Ctrl-C (the batch in hand is finished; a second Ctrl-C leaves at once)."""
+    from headrace.cli.render import observing
+    from headrace.config import load
+    from headrace.launch import launch
+
+    loaded = load(target)
+    options = {**loaded.spark, **_options(spark)}
+    with observing(loaded.pipeline.name, log_format) as observer:
+        launch(
+            loaded.pipeline,
+            until="caught-up" if until else None,
+            options=options,
+            observer=observer,
+            fail_fast=fail_fast,
+            drain=drain,
+            progress=lambda line: typer.echo(line, err=True),
+        )
+
+
+@app.command()
+def check(
+    target: Target,
+    json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    spark: Spark = None,
+) -> None:
+    """Validate a pipeline and print its guarantee with the reason. Touches neither Kafka nor the stores."""
+    from headrace.check import check as checked
+    from headrace.cli.render import report
+    from headrace.config import load
+
+    loaded = load(target)
+    report(checked(loaded.pipeline, {**loaded.spark, **_options(spark)}), as_json=json)
+
+
+@app.command()
+def demo(
+    events: Annotated[int, typer.Option(help="Click events to produce.", min=1000)] = 200_000,
+    kills: Annotated[int, typer.Option(help="Times the pipeline is killed.", min=1)] = 3,
+    seed: Annotated[int | None, typer.Option(help="Repeat the random moments of an earlier demo.")] = None,
+    keep: Annotated[bool, typer.Option(help="Keep the demo's folder: the table, the logs, the pipeline.")] = False,
+) -> None:
+    """Carry clicks from a real Kafka broker into DuckDB, exactly once, while the pipeline is being killed."""
+    from headrace.demo import demo as show
+
+    raise typer.Exit(show(events=events, kills=kills, seed=seed, keep=keep))
+
+
+def _options(given: list[str] | None) -> dict[str, str]:
+    options = {}
+    for item in given or []:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigError(f"--spark {item} is not KEY=VALUE", hint="--spark spark.driver.memory=4g")
+        options[key] = value
+    return options
+
+
+def exit_code(error: BaseException) -> int:
+    match error:
+        case ConfigError():
+            return 2
+        case OffsetConflict():
+            return 3
+        case DataLoss():
+            return 4
+        case _:
+            return 1
+
+
+def main() -> None:
+    try:
+        app()
+    except HeadraceError as error:
+        _show(error.message, error.hint)
+        sys.exit(exit_code(error))
+    except Exception as error:
+        from headrace.doctor import explain
+        from headrace.tracebacks import in_user_code
+
+        typer.echo(in_user_code(error), err=True, nl=False)
+        _show(f"{type(error).__name__}: {error}", explain(str(error)))
+        sys.exit(1)
+
+
+def _show(message: str, hint: str | None) -> None:
+    typer.echo(f"error: {message}", err=True)
+    if hint:
+        typer.echo(f"hint: {hint}", err=True)
+
+
+if __name__ == "__main__":
+    main()

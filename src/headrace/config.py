@@ -1,0 +1,203 @@
+"""Pipelines from files: TOML, or a Python file and the name in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import re
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace import sinks, stores
+from headrace.errors import ConfigError, HeadraceError
+from headrace.formats.json import Json
+from headrace.formats.plain import Bytes, Text
+from headrace.kafka.source import Kafka
+from headrace.pipeline import Pipeline
+from headrace.planner import Limits
+from headrace.sinks.base import Sink
+from headrace.stores.base import OffsetStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from headrace.formats.base import Format
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A pipeline, and the Spark options its file asks for."""
+
+    pipeline: Pipeline
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+
+def load(target: str) -> Loaded:
+    """`clicks.toml`, `app.py:clicks`, or `app.py` where it holds one pipeline."""
+    file, _, name = target.partition(":") if not Path(target).exists() else (target, "", "")
+    path = Path(file)
+    if not path.is_file():
+        raise ConfigError(
+            f"no file {file}; looked in {Path.cwd()}", hint="headrace run app.py:clicks, or headrace run clicks.toml"
+        )
+    if path.suffix == ".toml":
+        return from_toml(path)
+    if path.suffix == ".py":
+        return Loaded(_from_python(path, name))
+    raise ConfigError(f"{file} is neither a .py nor a .toml file", hint="headrace run app.py:clicks")
+
+
+def from_toml(path: Path) -> Loaded:
+    """Read one pipeline. `${NAME}` in a text stands for an environment variable."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}", hint=f"correct {path}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    try:
+        return _pipeline(_with_environment(raw))
+    except ConfigError as error:
+        raise type(error)(f"{path}: {error.message}", hint=error.hint) from error
+
+
+def _pipeline(raw: dict[str, Any]) -> Loaded:
+    known = {"name", "guarantee", "engine", "source", "transform", "sink", "offsets", "limits", "spark"}
+    _refuse_unknown("the file", raw, known)
+    for needed in ("name", "guarantee", "source", "sink"):
+        if needed not in raw:
+            raise ConfigError(f"{needed} is missing", hint=f"known here: {', '.join(sorted(known))}")
+    for table in ("source", "transform", "sink", "offsets", "limits", "spark"):
+        if not isinstance(raw.get(table, {}), dict):
+            raise ConfigError(f"[{table}] is a table", hint=f"[{table}]")
+    arguments: dict[str, Any] = {
+        "name": raw["name"],
+        "guarantee": raw["guarantee"],
+        "source": _source(dict(raw["source"])),
+        "sink": _one_of("sink", raw["sink"], _adapters(sinks, Sink)),
+    }
+    if "engine" in raw:
+        arguments["engine"] = raw["engine"]
+    if "transform" in raw:
+        arguments["transform"] = _transform(raw["transform"])
+    if "offsets" in raw:
+        arguments["offsets"] = _one_of("offsets", raw["offsets"], _adapters(stores, OffsetStore))
+    if "limits" in raw:
+        arguments["limits"] = _call("limits", Limits, [], raw["limits"])
+    spark = {str(name): _spark_text(value) for name, value in _flattened(raw.get("spark", {}))}
+    return Loaded(Pipeline(**arguments), spark)
+
+
+def _source(raw: dict[str, Any]) -> Kafka:
+    if "format" in raw:
+        wanted = raw["format"]
+        table = {wanted: True} if isinstance(wanted, str) else wanted
+        formats: dict[str, type[Format]] = {"json": Json, "text": Text, "bytes": Bytes}
+        raw["format"] = _one_of("source.format", table, formats)
+    source: Kafka = _one_of("source", raw, {"kafka": Kafka})
+    return source
+
+
+def _transform(raw: dict[str, Any]) -> Callable[[DataFrame], DataFrame]:
+    _refuse_unknown("[transform]", raw, {"sql"})
+    query = raw.get("sql")
+    if not isinstance(query, str):
+        raise ConfigError("[transform] needs sql", hint='sql = "SELECT * FROM rows"')
+
+    def by_sql(rows: DataFrame) -> DataFrame:
+        rows.createOrReplaceTempView("rows")
+        return rows.sparkSession.sql(query)
+
+    return by_sql
+
+
+def _one_of(where: str, raw: Mapping[str, Any], kinds: Mapping[str, type[Any]]) -> Any:
+    """`{duckdb = "file", table = "t"}` is `DuckDB("file", table="t")`; `{console = true}` is `Console()`."""
+    named = [key for key in raw if key in kinds]
+    if len(named) != 1:
+        found = ", ".join(named) or ", ".join(raw) or "nothing"
+        raise ConfigError(f"[{where}] names {found}; one of these is meant: {', '.join(sorted(kinds))}")
+    first = raw[named[0]]
+    rest = {key: value for key, value in raw.items() if key != named[0]}
+    return _call(where, kinds[named[0]], [] if first is True else [first], rest)
+
+
+def _call(where: str, kind: type[Any], first: list[Any], rest: Mapping[str, Any]) -> Any:
+    signature = inspect.signature(kind)
+    try:
+        signature.bind(*first, **rest)
+    except TypeError as error:
+        known = ", ".join(signature.parameters)
+        raise ConfigError(f"[{where}]: {error}", hint=f"{kind.__name__} takes: {known}") from error
+    return kind(*first, **rest)
+
+
+def _adapters(module: Any, kind: type[Any]) -> dict[str, type[Any]]:
+    found = (getattr(module, name) for name in module.__all__)
+    return {cls.__name__.lower(): cls for cls in found if issubclass(cls, kind) and not inspect.isabstract(cls)}
+
+
+def _refuse_unknown(where: str, raw: Mapping[str, Any], known: set[str]) -> None:
+    if unknown := sorted(set(raw) - known):
+        raise ConfigError(f"{where} does not know {unknown[0]}", hint=f"known here: {', '.join(sorted(known))}")
+
+
+def _with_environment(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_environment(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_environment(item) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def replaced(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in os.environ:
+            raise ConfigError(f"the environment variable {name} is not set", hint=f"export {name}=…")
+        return os.environ[name]
+
+    return _VARIABLE.sub(replaced, value)
+
+
+def _flattened(raw: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """TOML reads `spark.driver.memory = "4g"` as nested tables; Spark wants the dotted name back."""
+    flat: list[tuple[str, Any]] = []
+    for key, value in raw.items():
+        name = f"{prefix}{key}"
+        flat += _flattened(value, f"{name}.") if isinstance(value, dict) else [(name, value)]
+    return flat
+
+
+def _spark_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _from_python(path: Path, name: str) -> Pipeline:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    # Executors unpickle the user's functions by module name, and the file may import its neighbours.
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.parent.absolute()))
+    try:
+        spec.loader.exec_module(module)
+    except HeadraceError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
+    names = ", ".join(sorted(found)) or "none"
+    if name and name not in found:
+        raise ConfigError(f"no pipeline {name} in {path}; pipelines there: {names}")
+    if not name and len(found) != 1:
+        raise ConfigError(f"{path} holds {len(found)} pipelines: {names}", hint=f"headrace run {path}:NAME")
+    return found[name] if name else next(iter(found.values()))

@@ -1,0 +1,84 @@
+"""The delivery protocols: in which order rows and offsets move, and what a crash in between means.
+
+| guarantee     | steps                | accepts                                    |
+|---------------|----------------------|--------------------------------------------|
+| at-most-once  | commit, write        | any sink                                   |
+| at-least-once | begin, write, commit | any sink                                   |
+| exactly-once  | begin, write, commit | IdempotentSink                             |
+| any           | write                | TransactionalSink, which is then the store |
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from headrace.errors import UnsupportedGuarantee
+from headrace.sinks.base import IdempotentSink, TransactionalSink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame
+
+    from headrace.sinks.base import Sink
+    from headrace.stores.base import OffsetStore
+    from headrace.types import Batch
+
+
+class Guarantee(StrEnum):
+    AT_MOST_ONCE = "at-most-once"
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+
+
+class Step(StrEnum):
+    BEGIN = "begin"
+    WRITE = "write"
+    COMMIT = "commit"
+
+
+def protocol(guarantee: Guarantee, sink: Sink) -> tuple[Step, ...]:
+    """The steps that give `guarantee` with `sink`, or UnsupportedGuarantee."""
+    if isinstance(sink, TransactionalSink):
+        return (Step.WRITE,)
+    match guarantee:
+        case Guarantee.AT_MOST_ONCE:
+            return (Step.COMMIT, Step.WRITE)
+        case Guarantee.AT_LEAST_ONCE:
+            return (Step.BEGIN, Step.WRITE, Step.COMMIT)
+        case Guarantee.EXACTLY_ONCE if isinstance(sink, IdempotentSink):
+            return (Step.BEGIN, Step.WRITE, Step.COMMIT)
+    raise UnsupportedGuarantee(
+        f"{type(sink).__name__} cannot give {guarantee}: a repeated batch would be stored twice",
+        hint="use guarantee='at-least-once', or a transactional or idempotent sink: sinks.DuckDB, sinks.Parquet",
+    )
+
+
+def deliver(
+    steps: tuple[Step, ...], batch: Batch, rows: Callable[[], DataFrame], sink: Sink, store: OffsetStore
+) -> Iterator[Step]:
+    """Carry out `steps` one by one, yielding each before it is taken.
+
+    The caller drives: to stop iterating is to crash there. An error ends the delivery; the caller loads the
+    store again before it does anything else.
+    """
+    for step in steps:
+        yield step
+        match step:
+            case Step.BEGIN:
+                store.begin(batch)
+            case Step.WRITE:
+                sink.write(batch, rows())
+            case Step.COMMIT:
+                store.commit(batch)
+
+
+def resume(guarantee: Guarantee) -> tuple[Step, ...]:
+    """The steps for a batch found pending at start: it was journalled, and may or may not be written.
+
+    A run that promises at-most-once may not write it again: it commits and the loss is recorded.
+    """
+    if guarantee is Guarantee.AT_MOST_ONCE:
+        return (Step.COMMIT,)
+    return (Step.WRITE, Step.COMMIT)

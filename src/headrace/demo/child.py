@@ -1,0 +1,106 @@
+"""The demo's pipeline as a child process: started, listened to, killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.demo.verify import Mark
+
+
+class Child:
+    """One run of `headrace run clicks.toml`, followed through its JSON log."""
+
+    def __init__(self, pipeline: Path, log: Path, *arguments: str) -> None:
+        self._errors = log.open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "headrace.cli.main", "run", str(pipeline), "--log-format", "json", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,  # a Ctrl-C is for the demo, which then ends its children itself
+        )
+        self.marks: list[Mark] = []
+        self.batches = 0
+        self.records = 0
+        self.open_batch = False
+        self.began: datetime | None = None
+        self.ended: datetime | None = None
+        self._changed = threading.Condition()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def wait_for(self, condition: Any, timeout: float) -> bool:
+        """Wait until `condition(self)` holds, or the process has ended, or the time is up."""
+        with self._changed:
+            return bool(self._changed.wait_for(lambda: condition(self) or not self.alive, timeout)) and condition(self)
+
+    def kill(self) -> None:
+        """SIGKILL, without grace; then wait until nothing of the run is left."""
+        self._process.send_signal(signal.SIGKILL)
+        self._finish()
+
+    def stop(self, timeout: float = 90) -> int:
+        """SIGTERM: the batch in hand is finished."""
+        if self.alive:
+            self._process.send_signal(signal.SIGTERM)
+        return self.wait(timeout)
+
+    def wait(self, timeout: float) -> int:
+        try:
+            return self._process.wait(timeout)
+        finally:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self.alive:
+            self._process.kill()
+        self._process.wait()
+        with suppress(ProcessLookupError):
+            # Spark's JVM ends by itself when its driver is gone; the next run need not wait for that.
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._listener.join(10)
+        self._errors.close()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._changed:
+                self._take(json.loads(line) if line.startswith("{") else {})
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        match entry.get("event"):
+            case "RunStarted":
+                at = datetime.fromisoformat(entry["time"])
+                self.marks += [(_partition(name), offset, at) for name, offset in entry["positions"].items()]
+            case "BatchStarted":
+                self.open_batch = True
+                self.began = self.began or datetime.fromisoformat(entry["time"])
+            case "BatchDone":
+                self.open_batch = False
+                self.ended = datetime.fromisoformat(entry["time"])
+                self.batches += 1
+                self.records += entry["batch"]["records"]
+                self.marks += [(partition, until, self.ended) for _, partition, _, until in entry["batch"]["ranges"]]
+
+
+def _partition(name: str) -> int:
+    return int(name.rpartition("[")[2].removesuffix("]"))

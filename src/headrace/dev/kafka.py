@@ -1,0 +1,232 @@
+"""A real Kafka on this machine: KRaft, one to many brokers, loopback only."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import uuid
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.dev import ports as loopback
+from headrace.dev.server import Node, Server, silent
+from headrace.errors import ConfigError
+from headrace.spark import jars, java
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from headrace.dev.server import Progress
+
+KAFKA = jars.Bundle.of(
+    "kafka",
+    jars.Artifact("org.apache.kafka", "kafka_2.13", "4.3.1"),
+    # Kafka's own artifact brings no logger, and a broker that dies in silence cannot be explained.
+    jars.Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
+)
+PREFERRED_PORT = 9092
+_LOGGING = (
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
+)
+
+
+class Broker(Node):
+    """One node of the cluster; the first ones are also its controllers."""
+
+    def __init__(self, number: int, cluster: Kafka, directory: Path, port: int, controller: int) -> None:
+        super().__init__(f"kafka-{number}", directory, {"broker": port, "controller": controller})
+        self.number = number
+        self._cluster = cluster
+
+    @property
+    def address(self) -> str:
+        return f"{loopback.HOST}:{self.ports['broker']}"
+
+    def prepare(self) -> None:
+        properties = self.directory / "server.properties"
+        properties.write_text(_properties(self._cluster.properties(self)), encoding="ascii")
+        if (self.directory / "data" / "meta.properties").exists():
+            return
+        # Not by hand: formatting also turns on this release's features, such as the new group protocol.
+        arguments = ("kafka.tools.StorageTool", "format", "-t", self._cluster.id, "-c", str(properties))
+        done = subprocess.run(self._java(*arguments), capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0:
+            raise ConfigError(
+                f"{self.name} cannot be formatted: {(done.stderr or done.stdout).strip()}",
+                hint=f"check the options, or start anew: rm -r {self.directory}",
+            )
+
+    def command(self) -> list[str]:
+        return self._java("kafka.Kafka", str(self.directory / "server.properties"))
+
+    def answers(self) -> bool:
+        """It lists itself: registered with the controller and taking requests."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return self.number in self._admin.list_topics(timeout=1.0).brokers
+        except KafkaException:
+            return False
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        settings: dict[str, Any] = {
+            "bootstrap.servers": self.address,
+            "log_level": 0,  # refused connections are what waiting looks like
+            "error_cb": lambda _: None,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 100,
+        }
+        return AdminClient(settings)
+
+    def _java(self, *arguments: str) -> list[str]:
+        flags = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Xmx{self._cluster.heap}", *_LOGGING)
+        classpath = ":".join(str(jar) for jar in self._cluster.jars)
+        return [str(java.path()), *flags, "-cp", classpath, *arguments]
+
+
+class Kafka(Server):
+    """`with dev.Kafka(tmp_path) as kafka: ... kafka.bootstrap` — a cluster that ends with the block.
+
+    Ports are free ones unless given. `options` are broker properties and win over ours.
+    The data stays in `directory`; the same directory and number of brokers bring it back.
+    """
+
+    name = "kafka"
+    variable = "KAFKA_BOOTSTRAP"
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        brokers: int = 1,
+        ports: Sequence[int] = (),
+        options: Mapping[str, str | int] | None = None,
+        heap: str = "1g",
+        progress: Progress = silent,
+    ) -> None:
+        if brokers < 1:
+            raise ConfigError(f"a Kafka of {brokers} brokers cannot be", hint="headrace dev up kafka --brokers 1")
+        if len(ports) > brokers:
+            raise ConfigError(f"{len(ports)} ports for {brokers} brokers", hint="give at most one port for each broker")
+        self.options = dict(options or {})
+        self.heap = heap
+        # A cluster's data belongs to its quorum: another number of brokers is another cluster.
+        self.directory = directory.absolute() / f"{brokers}-brokers"
+        # A quorum of two is worse than one of one: either death stops it.
+        self.voters = 3 if brokers >= 3 else 1
+        fresh = [port for port in loopback.free(2 * brokers + len(ports)) if port not in ports]
+        own = [*ports, *fresh[len(ports) : brokers]]
+        self.brokers = [
+            Broker(
+                number,
+                self,
+                self.directory / f"broker-{number}",
+                own[number - 1],
+                fresh[brokers + number - 1],
+            )
+            for number in range(1, brokers + 1)
+        ]
+        super().__init__(self.brokers, progress)
+
+    @classmethod
+    def chosen(cls, directory: Path, *, port: int | None, nodes: int, progress: Progress) -> Self:
+        if port is not None and not loopback.is_free(port):
+            raise ConfigError(
+                f"port {port} of {loopback.HOST} is taken", hint="headrace dev up kafka   (chooses a port)"
+            )
+        first = port or PREFERRED_PORT
+        heap = "1g" if nodes == 1 else "512m"
+        own = [first] if loopback.is_free(first) else []
+        return cls(directory, brokers=nodes, ports=own, heap=heap, progress=progress)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.address for broker in self.brokers)
+
+    @property
+    def address(self) -> str:
+        return self.bootstrap
+
+    def settings(self) -> dict[str, Any]:
+        own = [broker.ports["broker"] for broker in self.brokers]
+        return {"brokers": len(self.brokers), "ports": own, "options": self.options, "heap": self.heap}
+
+    @classmethod
+    def again(cls, directory: Path, settings: Mapping[str, Any]) -> Self:
+        return cls(directory, **settings)
+
+    def fetch(self) -> None:
+        jars.fetch(KAFKA, self.progress)
+
+    @cached_property
+    def jars(self) -> list[Path]:
+        return jars.fetch(KAFKA, self.progress)
+
+    @cached_property
+    def id(self) -> str:
+        """The cluster's id: that of the data when there is some, else a new one."""
+        for meta in self.directory.glob("broker-*/data/meta.properties"):
+            for line in meta.read_text(encoding="ascii").splitlines():
+                if line.startswith("cluster.id="):
+                    return line.partition("=")[2].replace("\\", "")
+        return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+    def properties(self, broker: Broker) -> dict[str, str | int]:
+        copies = min(3, len(self.brokers))
+        controls = broker.number <= self.voters
+        listeners = {"PLAINTEXT": broker.ports["broker"]}
+        if controls:
+            listeners["CONTROLLER"] = broker.ports["controller"]
+        voters = (f"{b.number}@{loopback.HOST}:{b.ports['controller']}" for b in self.brokers[: self.voters])
+        ours: dict[str, str | int] = {
+            "process.roles": "broker,controller" if controls else "broker",
+            "node.id": broker.number,
+            "controller.quorum.voters": ",".join(voters),
+            "listeners": ",".join(f"{name}://{loopback.HOST}:{port}" for name, port in listeners.items()),
+            "advertised.listeners": f"PLAINTEXT://{broker.address}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(broker.directory / "data"),
+            "auto.create.topics.enable": "false",  # a misspelt topic is an error, not a new topic
+            "default.replication.factor": copies,
+            "offsets.topic.replication.factor": copies,
+            "offsets.topic.num.partitions": 4,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": max(1, copies - 1),
+            "transaction.state.log.num.partitions": 4,
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.min.isr": max(1, copies - 1),
+            "share.coordinator.state.topic.num.partitions": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+            # A killed broker may register again only when its old session has run out: 9 s by default.
+            "broker.session.timeout.ms": 3000,
+            "broker.heartbeat.interval.ms": 500,
+        }
+        return ours | self.options
+
+
+def _properties(values: Mapping[str, str | int]) -> str:
+    """Java's properties format, which is ASCII with escapes."""
+    return "".join(f"{key}={_escaped(str(value))}\n" for key, value in values.items())
+
+
+def _escaped(text: str) -> str:
+    out = []
+    for character in text.replace("\\", "\\\\").replace("\n", "\\n"):
+        units = character.encode("utf-16-be")
+        out.append(
+            character
+            if character.isascii()
+            else "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+        )
+    return "".join(out)

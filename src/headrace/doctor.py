@@ -1,0 +1,252 @@
+"""What could keep Headrace from working on this machine, and what to type about it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace import paths
+from headrace.dev import ports
+from headrace.errors import ConfigError
+from headrace.spark import classpath, installation, jars, java
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+OLDEST_PYTHON = (3, 11)
+PYSPARK = ((4, 0), (4, 4))
+_PIN = "pip install 'pyspark>=4.0,<4.4'"
+_MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One answer: what was looked at, how it is, what was found, and the cure for anything not ok."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    found: str
+    hint: str | None = None
+
+
+def examine(bootstrap: Sequence[str] = ()) -> Iterator[Check]:
+    """Every check, in the order a person would ask. One that cannot be made has failed; none raises."""
+    checks: list[tuple[str, Callable[[], list[Check]]]] = [
+        ("java", check_java),
+        ("python", check_python),
+        ("pyspark", check_pyspark),
+        ("environment", check_environment),
+        ("connector", check_connector),
+        ("jars", check_jars),
+        ("class path", check_classpath),
+        ("directories", check_directories),
+        ("ports", check_ports),
+    ]
+    for name, check in checks:
+        try:
+            yield from check()
+        except ConfigError as error:
+            yield Check(name, "fail", error.message, error.hint)
+    for address in bootstrap:
+        yield check_broker(address)
+
+
+def check_java() -> list[Check]:
+    found = java.find()
+    where = f"{found.version} at {found.path}"
+    if found.major < java.OLDEST:
+        looked = " then ".join(java.places())
+        return [Check("java", "fail", f"{where}; Spark 4 needs {java.OLDEST}; looked in {looked}", java.INSTALL)]
+    home = os.environ.get("JAVA_HOME")
+    if home and not found.path.is_relative_to(home):
+        return [Check("java", "fail", f"{where}; JAVA_HOME={home} holds none, and Spark insists", "unset JAVA_HOME")]
+    return [Check("java", "ok", where)]
+
+
+def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> list[Check]:
+    shown = ".".join(str(part) for part in version)
+    if version[:2] < OLDEST_PYTHON:
+        return [Check("python", "fail", f"{shown}, older than 3.11", "uv venv --python 3.11")]
+    return [Check("python", "ok", f"{shown} at {sys.executable}")]
+
+
+def check_pyspark() -> list[Check]:
+    version = installation.version()
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    where = f"{version} at {installation.folder()}"
+    if not PYSPARK[0] <= numbers < PYSPARK[1]:
+        return [Check("pyspark", "fail", f"{where}; 4.0 to 4.3 is supported", _PIN)]
+    return [Check("pyspark", "ok", where)]
+
+
+def check_environment() -> list[Check]:
+    return [_spark_home(os.environ.get("SPARK_HOME")), _worker_python(os.environ.get("PYSPARK_PYTHON"))]
+
+
+def _spark_home(home: str | None) -> Check:
+    if not home:
+        return Check("SPARK_HOME", "ok", "not set: pyspark's own Spark is used")
+    core = next(iter(sorted(Path(home).glob("jars/spark-core_*.jar"))), None)
+    if core is None:
+        return Check("SPARK_HOME", "fail", f"{home} holds no Spark", "unset SPARK_HOME")
+    other, mine = installation.split_version(core.name)[1], installation.version()
+    if other != mine:
+        return Check("SPARK_HOME", "fail", f"{home} is Spark {other}, pyspark is {mine}", "unset SPARK_HOME")
+    return Check("SPARK_HOME", "ok", f"{home}, Spark {other}")
+
+
+def _worker_python(given: str | None) -> Check:
+    name = "PYSPARK_PYTHON"
+    if not given:
+        return Check(name, "ok", "not set: headrace sets it to its own Python")
+    found = shutil.which(given)
+    if found is None:
+        return Check(name, "fail", f"{given} is not there", f"unset {name}")
+    ask = "import sys; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run([found, "-c", ask], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check(name, "fail", f"{found} does not run: {error}", f"unset {name}")
+    mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if done.stdout.strip() != mine:
+        said = f"{found} is Python {done.stdout.strip()}, this is {mine}: Spark refuses the mix"
+        return Check(name, "fail", said, f"export {name}={sys.executable}")
+    return Check(name, "ok", f"{found}, Python {mine}")
+
+
+def check_connector() -> list[Check]:
+    bundle = jars.connector_bundle()
+    manifest = jars.Manifest.read(bundle.directory)
+    if manifest is None:
+        return [Check("connector", "warn", f"not fetched yet; goes to {bundle.directory}", "headrace jars fetch")]
+    if manifest.alternative and manifest.alternative.startswith("connector"):
+        return [Check("connector", "warn", f"{bundle}: {manifest.alternative}", "pip install 'pyspark==4.2.0'")]
+    note = f", {manifest.alternative} (known to work)" if manifest.alternative else ", the exact version"
+    return [Check("connector", "ok", f"{bundle}{note}")]
+
+
+def check_jars() -> list[Check]:
+    checks = []
+    for manifest in jars.cached():
+        problems = jars.verify(manifest)
+        name = f"{manifest.name} {manifest.version}"
+        if problems:
+            checks.append(Check("jars", "fail", f"{name} is damaged: {'; '.join(problems)}", "headrace jars fetch"))
+        else:
+            checks.append(Check("jars", "ok", f"{name}: {len(manifest.jars)} jars, checksums right"))
+    return checks
+
+
+def check_classpath() -> list[Check]:
+    manifest = jars.Manifest.read(jars.connector_bundle().directory)
+    ours = [classpath.Named.parse(jar.name, str(jar.parent)) for jar in manifest.jars] if manifest else []
+    every = classpath.named() + ours
+    checks = [
+        Check(
+            "class path",
+            "fail",
+            f"{jar} is built for Scala {jar.scala}; this Spark has {installation.SCALA}",
+            f"write {jar.name}_{installation.SCALA}, or leave it out: headrace brings its own connector",
+        )
+        for jar in classpath.wrong_scala(every)
+    ]
+    checks += [
+        Check(
+            "class path",
+            "fail",
+            f"two versions: {', '.join(str(jar) for jar in clash)}",
+            f"leave {clash[0].name} out of spark.jars and PYSPARK_SUBMIT_ARGS; needed is: headrace jars path",
+        )
+        for clash in classpath.clashes(every)
+    ]
+    return checks or [Check("class path", "ok", "no jar for another Scala, no two versions of one")]
+
+
+def check_directories() -> list[Check]:
+    return [
+        _directory("cache", paths.cache_directory(), "HEADRACE_CACHE"),
+        _directory("state", paths.state_directory(), "HEADRACE_STATE"),
+    ]
+
+
+def _directory(name: str, path: Path, variable: str) -> Check:
+    hint = f"export {variable}=<a folder you can write to, with space>"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(b"headrace")
+        free = shutil.disk_usage(path).free
+    except OSError as error:
+        return Check(name, "fail", f"{path} cannot be written: {error.strerror}", hint)
+    found = f"{path}, {free // _MEGABYTE:,} MB free"
+    if free < 100 * _MEGABYTE:
+        return Check(name, "fail", found, hint)
+    return Check(name, "warn", found, hint) if free < 1000 * _MEGABYTE else Check(name, "ok", found)
+
+
+def check_ports() -> list[Check]:
+    try:
+        ports.free(2)
+    except OSError as error:
+        return [
+            Check(
+                "ports",
+                "fail",
+                str(error),
+                "ip link set lo up   (in a container: allow the loopback interface)",
+            )
+        ]
+    taken = "" if ports.is_free(9092) else "; 9092 is taken, dev servers choose another"
+    return [Check("ports", "ok", f"{ports.HOST} can be listened on{taken}")]
+
+
+def check_broker(address: str, seconds: float = 5.0) -> Check:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    name = f"broker {address}"
+    settings: dict[str, Any] = {"bootstrap.servers": address, "log_level": 0, "error_cb": lambda _: None}
+    try:
+        found = AdminClient(settings).list_topics(timeout=seconds)
+    except KafkaException as error:
+        said = f"does not answer within {seconds:.0f} s: {error.args[0].str()}"
+        return Check(name, "fail", said, "headrace dev up kafka   (or check the address, the firewall, TLS settings)")
+    return Check(name, "ok", f"{len(found.brokers)} broker(s), {len(found.topics)} topics")
+
+
+_FETCH = "headrace jars fetch, then use headrace's session or hr.configure(builder)"
+_ABSENT = f"the Kafka connector is not loaded: {_FETCH}"
+_SCALA = f"a jar is not built for Scala {installation.SCALA}, which this Spark has; to see which: headrace doctor"
+_PARTS = "the connector is loaded without all it needs; load every jar of: headrace jars path"
+_TWICE = "two versions of kafka-clients are loaded; to see which: headrace doctor"
+# The first that fits is the most exact: a lost Scala class often names a Kafka class further down.
+_KNOWN: tuple[tuple[str, str], ...] = (
+    (
+        r"UnsupportedClassVersionError|compiled by a more recent version of the Java",
+        f"Java is too old: {java.INSTALL}",
+    ),
+    (r"NoSuchMethodError.*\bscala[./]|(?:NoClassDefFoundError|ClassNotFoundException): scala[./]", _SCALA),
+    (r"(?i)failed to find (?:the )?data source:? `?kafka", _ABSENT),
+    (
+        r"(?:NoClassDefFoundError|ClassNotFoundException): org[./]apache[./](?:kafka|commons[./]pool2)[./]",
+        _PARTS,
+    ),
+    (r"NoSuch(?:Method|Field)Error.*org[./]apache[./]kafka", _TWICE),
+    (
+        r"KafkaSourceRDD|KafkaOffsetRange|KafkaRecordToRowConverter|'JavaPackage' object is not callable",
+        _ABSENT,
+    ),
+    (r"JAVA_GATEWAY_EXITED|Java gateway process exited", "Java did not start; to see why: headrace doctor"),
+)
+
+
+def explain(error_text: str) -> str | None:
+    """What to do about a failure of Spark that is usual on a new machine; None for any other."""
+    return next((hint for pattern, hint in _KNOWN if re.search(pattern, error_text)), None)

@@ -1,0 +1,47 @@
+"""Every error of Headrace, named by the reaction it asks for.
+
+HeadraceError
+├── ConfigError            fix what was written, then start again
+│   └── UnsupportedGuarantee   choose another sink or another guarantee
+├── RetriableError         wait and repeat; the runner does
+├── OffsetConflict         another run moved the offsets; this one stops
+├── DataLoss               the wanted offsets are gone; stops unless told what to do
+└── BadRecord              a record does not parse; quarantine it
+
+A driver's own exceptions never leave an adapter: they are translated at its border with `from`.
+"""
+
+from __future__ import annotations
+
+
+class HeadraceError(Exception):
+    """The root. `hint` is the cure: a command or a setting to type."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class ConfigError(HeadraceError):
+    """Raised before anything is read or written, when what was asked for cannot work."""
+
+
+class UnsupportedGuarantee(ConfigError):
+    """Raised when a pipeline is built whose sink cannot give the guarantee it names."""
+
+
+class RetriableError(HeadraceError):
+    """Raised when the same call may succeed later: a broker, store or sink that does not answer."""
+
+
+class OffsetConflict(HeadraceError):
+    """Raised by a store's compare-and-set when the offsets are not where this run left them."""
+
+
+class DataLoss(HeadraceError):
+    """Raised when records that were never processed can no longer be read."""
+
+
+class BadRecord(HeadraceError):
+    """Raised when a record cannot be decoded and the format's policy is to fail."""

@@ -1,0 +1,102 @@
+"""What happened in a run, as values. Whoever wants to know is an Observer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.types import Batch, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    guarantee: str
+    steps: tuple[str, ...]
+    positions: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsFound:
+    """Partitions that this pipeline reads for the first time, with the offset it starts at."""
+
+    positions: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStarted:
+    """`replay` says that the batch was found pending: an earlier run died with it in hand."""
+
+    batch: Batch
+    replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone:
+    batch: Batch
+    seconds: float
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecordsDropped:
+    batch: Batch
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSkipped:
+    """At-most-once met a batch that may or may not have been written: it is not written again."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """Nothing is left to read; said once each time the end is reached."""
+
+    last_batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    error: BaseException
+    attempt: int
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """A stop was asked for; the batch in hand is finished first."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStopped:
+    batches: int
+    records: int
+    error: BaseException | None
+
+
+Event: TypeAlias = (
+    RunStarted
+    | PartitionsFound
+    | BatchStarted
+    | BatchDone
+    | BadRecordsDropped
+    | BatchSkipped
+    | CaughtUp
+    | Retrying
+    | Stopping
+    | RunStopped
+)
+
+Observer: TypeAlias = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """The observer that does not look."""

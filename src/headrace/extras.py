@@ -1,0 +1,18 @@
+"""Optional drivers: a missing one names the extra that brings it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+def require(module: str, extra: str) -> Any:
+    """Import a driver, or raise an ImportError that says what to install."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
+            raise  # the driver is there and misses something of its own
+        raise ImportError(
+            f"{module} is not installed; it comes with the extra: pip install 'headrace[{extra}]'", name=module
+        ) from error

@@ -1,0 +1,1 @@
+"""The cluster: what to read, and what the brokers say of it."""

@@ -1,0 +1,141 @@
+"""A run as a process: Spark and Kafka put together, signals heard, a deadline for the batch in hand."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from headrace import events
+from headrace.delivery import Guarantee
+from headrace.errors import ConfigError, HeadraceError
+from headrace.runner import Runner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import FrameType
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.pipeline import Pipeline
+    from headrace.runner import Summary
+
+DRAIN_SECONDS = 60.0
+FORCED = 130
+"""Exit code after a second Ctrl-C, as shells expect it."""
+
+
+def launch(
+    pipeline: Pipeline,
+    *,
+    until: Literal["caught-up"] | None = None,
+    session: SparkSession | None = None,
+    options: Mapping[str, str],
+    observer: events.Observer | None = None,
+    fail_fast: bool = False,
+    drain: float = DRAIN_SECONDS,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Summary:
+    """Run `pipeline` in this process until it is stopped or done."""
+    from headrace.kafka.cluster import Cluster
+    from headrace.spark.engine import DirectEngine
+
+    if until not in (None, "caught-up"):
+        raise ConfigError(f"until={until!r} is unknown", hint='until="caught-up"')
+    with _Signals(drain) as signals:
+        spark = _session(pipeline, session, options, progress)
+        signals.listen()  # again: Spark's own handler would cancel the running jobs on the first Ctrl-C
+        check_transform(pipeline, spark)
+        runner = Runner(
+            pipeline,
+            Cluster(pipeline.source.bootstrap, pipeline.source.options),
+            DirectEngine(spark, pipeline),
+            observer=observer or events.ignore,
+            fail_fast=fail_fast,
+        )
+        signals.direct_to(runner.stop, spark.sparkContext.cancelAllJobs)
+        summary = runner.run(until)
+    if signals.overdue:
+        raise HeadraceError(
+            f"the batch in hand was not finished {drain:.0f} s after the stop; it is repeated at the next start",
+            hint="--drain SECONDS gives it more time",
+        )
+    return summary
+
+
+def check_transform(pipeline: Pipeline, spark: SparkSession) -> DataFrame | None:
+    """The transform's result on no rows, before anything is read; ConfigError for what cannot work.
+
+    None if the function raised something of its own: it may depend on what is there later, so a batch will tell.
+    """
+    from headrace.spark.plan import preview
+
+    try:
+        return preview(spark, pipeline.source.format, pipeline.transform)
+    except HeadraceError:
+        raise
+    except Exception:
+        return None
+
+
+def _session(
+    pipeline: Pipeline,
+    given: SparkSession | None,
+    options: Mapping[str, str],
+    progress: Callable[[str], None],
+) -> SparkSession:
+    from headrace.spark import session
+
+    once = pipeline.guaranteed is Guarantee.AT_MOST_ONCE
+    spark = given or session.create({**options, **(session.at_most_once() if once else {})}, progress)
+    if once:
+        session.refuse_task_retries(spark)
+    return spark
+
+
+class _Signals:
+    """First SIGTERM or Ctrl-C: finish the batch in hand, within the deadline. Second: leave at once."""
+
+    def __init__(self, drain: float) -> None:
+        self._drain = drain
+        self._heard: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._again = False
+        self._finished = threading.Event()
+        self._before: dict[int, Any] = {}
+        self.overdue = False
+
+    def __enter__(self) -> Self:
+        self.listen()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._finished.set()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def listen(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # only the main thread hears signals; the host process stops us its own way
+        for number in (signal.SIGTERM, signal.SIGINT):
+            replaced = signal.signal(number, self._hear)
+            self._before.setdefault(number, replaced)
+
+    def direct_to(self, stop: Callable[[str], None], cut_off: Callable[[], None]) -> None:
+        """From now on, also for a signal heard before, stop gently and cut off at the deadline."""
+
+        def wind_down() -> None:
+            stop(self._heard.get())
+            if not self._finished.wait(self._drain):
+                self.overdue = True
+                cut_off()
+
+        # In a thread of its own: the handler runs inside whatever lock the main thread holds at that moment.
+        threading.Thread(target=wind_down, name="headrace-stop", daemon=True).start()
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self._again:
+            os._exit(FORCED)
+        self._again = True
+        self._heard.put(signal.Signals(number).name)

@@ -1,0 +1,119 @@
+"""What to run. Everything that can be known without a server is checked when a pipeline is built."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace import delivery
+from headrace.delivery import Guarantee
+from headrace.errors import ConfigError
+from headrace.kafka.source import Kafka
+from headrace.paths import state_directory
+from headrace.planner import Limits
+from headrace.sinks.base import Sink, TransactionalSink
+from headrace.stores.base import OffsetStore
+from headrace.stores.sqlite import SQLite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.delivery import Step
+    from headrace.events import Observer
+    from headrace.runner import Summary
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def _unchanged(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """A named source, transform and sink, with a guarantee.
+
+    `transform` takes a DataFrame of one batch (the decoded columns and the struct `_kafka`) and returns one.
+    `offsets` is where offsets are kept: by default the sink itself where it is transactional, else a SQLite
+    file in the state directory.
+    """
+
+    name: str
+    source: Kafka
+    sink: Sink
+    guarantee: Guarantee | Literal["at-most-once", "at-least-once", "exactly-once"]
+    transform: Callable[[Any], Any] = _unchanged
+    offsets: OffsetStore | None = None
+    limits: Limits = field(default_factory=Limits)
+    engine: Literal["direct"] = "direct"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise ConfigError(
+                f"{self.name!r} is not a pipeline's name: letters, digits, dots, dashes and underscores are",
+                hint='name="clicks"',
+            )
+        _expect(self.name, "source", self.source, Kafka, 'hr.Kafka("localhost:9092", topics=["clicks"])')
+        _expect(self.name, "sink", self.sink, Sink, 'sinks.DuckDB("app.duckdb", table="clicks")')
+        _expect(self.name, "limits", self.limits, Limits, "hr.Limits(max_records=100_000)")
+        if self.offsets is not None:
+            _expect(self.name, "offsets", self.offsets, OffsetStore, 'stores.SQLite("offsets.db")')
+        if not callable(self.transform):
+            raise ConfigError(f"{self.name}: transform is not a function", hint="lambda rows: rows.where(…)")
+        if self.engine != "direct":
+            raise ConfigError(f"{self.name}: engine={self.engine!r} is unknown", hint='engine="direct"')
+        if self.guarantee not in list(Guarantee):
+            known = ", ".join(Guarantee)
+            raise ConfigError(f"{self.name}: guarantee={self.guarantee!r} is unknown", hint=f"one of: {known}")
+        object.__setattr__(self, "guarantee", Guarantee(self.guarantee))
+        if isinstance(self.sink, TransactionalSink) and self.offsets not in (None, self.sink):
+            raise ConfigError(
+                f"{self.name}: {type(self.sink).__name__} keeps the offsets beside the rows, in one transaction;"
+                " a second store could only disagree with it",
+                hint="leave offsets= out",
+            )
+        delivery.protocol(self.guaranteed, self.sink)
+
+    @property
+    def guaranteed(self) -> Guarantee:
+        return Guarantee(self.guarantee)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """How a batch is delivered."""
+        return delivery.protocol(self.guaranteed, self.sink)
+
+    @property
+    def store(self) -> OffsetStore:
+        """Where the offsets are kept."""
+        if self.offsets is not None:
+            return self.offsets
+        if isinstance(self.sink, TransactionalSink):
+            return self.sink
+        return SQLite(state_directory() / "offsets.db")
+
+    def run(
+        self,
+        *,
+        until: Literal["caught-up"] | None = None,
+        session: SparkSession | None = None,
+        spark: Mapping[str, str] | None = None,
+        observer: Observer | None = None,
+        fail_fast: bool = False,
+    ) -> Summary:
+        """Run until SIGTERM or Ctrl-C, or until everything there was at the start is processed.
+
+        `session` is a Spark session of your own (see `hr.configure`); otherwise one is made with the options
+        in `spark` over our defaults. `fail_fast` gives up at the first error instead of retrying.
+        """
+        from headrace.launch import launch
+
+        return launch(self, until=until, session=session, options=spark or {}, observer=observer, fail_fast=fail_fast)
+
+
+def _expect(pipeline: str, argument: str, value: object, kind: type, example: str) -> None:
+    if not isinstance(value, kind):
+        raise ConfigError(f"{pipeline}: {argument}={value!r} is not a {kind.__module__}.{kind.__name__}", hint=example)

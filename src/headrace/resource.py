@@ -1,0 +1,33 @@
+"""The life of anything that holds a connection: opened for one pipeline, closed once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class Resource:
+    """Made by the user as a description; connects in `open`.
+
+    1. `open(pipeline)` is called once per run, before any other call.
+    2. `close()` is called once at the end of the run, also after a failure, also when `open` failed.
+
+    `with store.open("clicks") as store: ...` does both.
+    """
+
+    def open(self, pipeline: str) -> Self:
+        """Connect on behalf of `pipeline`. Raises ConfigError or RetriableError."""
+        return self
+
+    def close(self) -> None:
+        """Let go of everything. Safe to repeat; never raises for a connection that is already lost."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

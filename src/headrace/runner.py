@@ -1,0 +1,268 @@
+"""The loop: load, plan, deliver, observe, stop. Knows neither Spark nor Kafka, only what they are asked for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from headrace import events
+from headrace.crashpoints import reach
+from headrace.delivery import Step, deliver, resume
+from headrace.errors import DataLoss, HeadraceError, RetriableError
+from headrace.planner import caught_up, first_positions, gaps, lag, plan
+from headrace.types import Batch, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from headrace.pipeline import Pipeline
+    from headrace.planner import Log
+    from headrace.resource import Resource
+    from headrace.stores.base import OffsetStore
+    from headrace.types import TopicPartition
+
+
+class Topics(Protocol):
+    """What the loop asks of the cluster."""
+
+    def logs(self, topics: Sequence[str]) -> dict[str, Log]: ...
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
+
+
+class Engine(Protocol):
+    """What the loop asks of Spark."""
+
+    def rows(self, batch: Batch) -> DataFrame:
+        """The transformed rows of a batch, lazily."""
+
+    def dropped(self) -> int:
+        """Bad records left out of the last batch."""
+
+    def translated(self, error: Exception) -> Exception:
+        """A driver's error in our own terms, where it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long the loop waits, in seconds."""
+
+    idle: float = 0.1
+    growth: float = 30.0
+    first_retry: float = 0.5
+    last_retry: float = 30.0
+
+    def retry(self, attempt: int) -> float:
+        return float(min(self.last_retry, self.first_retry * 2 ** min(attempt - 1, 20)))
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run did."""
+
+    batches: int
+    records: int
+
+
+class Runner:
+    """One run of one pipeline."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        topics: Topics,
+        engine: Engine,
+        *,
+        observer: events.Observer = events.ignore,
+        fail_fast: bool = False,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pipeline = pipeline
+        self._topics = topics
+        self._engine = engine
+        self._observe = observer
+        self._fail_fast = fail_fast
+        self._pace = pace or Pace()
+        self._clock = clock
+        self._stop = threading.Event()
+        self._reason = ""
+        self._progress = Progress()
+        self._topic_ids: dict[str, str] = {}
+        self._targets: Mapping[TopicPartition, int] | None = None
+        self._started = False
+        self._batches = 0
+        self._records = 0
+
+    def stop(self, reason: str) -> None:
+        """Ask for a stop from any thread or signal handler; the batch in hand is finished first."""
+        if not self._stop.is_set():
+            self._reason = reason
+            self._stop.set()
+
+    def run(self, until: Literal["caught-up"] | None = None) -> Summary:
+        """Run until stopped, caught up (if asked), or met by an error that repeating cannot cure."""
+        error: BaseException | None = None
+        try:
+            self._run(until)
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            if self._stop.is_set():
+                self._observe(events.Stopping(self._reason))
+            self._observe(events.RunStopped(self._batches, self._records, error))
+        return Summary(self._batches, self._records)
+
+    def _run(self, until: Literal["caught-up"] | None) -> None:
+        attempt = 0
+        while not self._stop.is_set():
+            done_before = self._batches
+            try:
+                with _Opened(self._pipeline) as store:
+                    self._loop(store, until)
+                return
+            except Exception as raw:
+                error = self._engine.translated(raw)
+                if self._fail_fast or not _repeatable(error):
+                    raise error from (error.__cause__ if error is raw else raw)
+                if self._stop.is_set():
+                    return
+                # Progress in between means that the trouble before this one is over.
+                attempt = attempt + 1 if self._batches == done_before else 1
+                delay = self._pace.retry(attempt)
+                self._observe(events.Retrying(error, attempt, delay))
+                self._stop.wait(delay)
+
+    def _loop(self, store: OffsetStore, until: Literal["caught-up"] | None) -> None:
+        self._progress = store.load()
+        if not self._started:
+            offsets = dict(self._progress.offsets)
+            self._observe(events.RunStarted(self._pipeline.guaranteed, tuple(self._pipeline.steps), offsets))
+        self._settle(store)
+        ends = self._look(store)
+        if not self._started:
+            self._started = True
+            self._targets = dict(ends) if until == "caught-up" else None
+        looked = self._clock()
+        idle = False
+        while not self._stop.is_set():
+            if self._targets is not None and caught_up(self._progress, self._targets):
+                self._observe(events.CaughtUp(self._progress.last_batch))
+                return
+            batch = plan(self._progress, ends, self._pipeline.limits, self._topic_ids)
+            if batch is not None:
+                self._deliver(batch, self._pipeline.steps, store, ends, replay=False)
+            elif not idle:
+                self._observe(events.CaughtUp(self._progress.last_batch))
+            idle = batch is None
+            if idle:
+                self._stop.wait(self._pace.idle)
+            if self._clock() - looked >= self._pace.growth:
+                ends = self._look(store)
+                looked = self._clock()
+            else:
+                ends = self._topics.ends(ends)
+
+    def _look(self, store: OffsetStore) -> dict[TopicPartition, int]:
+        """Ask for topics and partitions, refuse gaps, fix the position of partitions not seen before."""
+        logs = self._topics.logs(self._pipeline.source.topics)
+        self._topic_ids = {topic: log.topic_id for topic, log in logs.items()}
+        if lost := gaps(self._progress, logs):
+            shown = "; ".join(str(gap) for gap in lost[:5]) + (" …" if len(lost) > 5 else "")
+            raise DataLoss(
+                f"{self._pipeline.name}: records that were never processed are gone: {shown}",
+                hint="look at the topic's retention; start under a new name to accept the loss",
+            )
+        if first := first_positions(self._progress, logs, self._pipeline.source.start):
+            # Written down before the first read: a later start must not choose anew and skip or repeat.
+            anchor = Batch(self._progress.last_batch, first, self._topic_ids)
+            reach("anchor")
+            store.commit(anchor)
+            self._progress = self._progress.advanced(anchor)
+            self._observe(events.PartitionsFound({r.at: r.start for r in first}))
+        return {at: end for log in logs.values() for at, end in log.ends.items()}
+
+    def _settle(self, store: OffsetStore) -> None:
+        """Finish the batch that an earlier run died with, with exactly its journalled ranges."""
+        pending = self._progress.pending
+        if pending is None:
+            return
+        steps = resume(self._pipeline.guaranteed)
+        if Step.WRITE in steps:
+            self._refuse_lost_ranges(pending)
+        self._deliver(pending, steps, store, {r.at: r.until for r in pending.ranges}, replay=True)
+
+    def _refuse_lost_ranges(self, pending: Batch) -> None:
+        logs = self._topics.logs(sorted({r.at.topic for r in pending.ranges}))
+        needed = Progress({r.at: r.start for r in pending.ranges}, topic_ids=pending.topic_ids)
+        if lost := gaps(needed, logs):
+            raise DataLoss(
+                f"{self._pipeline.name}: batch {pending.id} was begun and can no longer be read: {lost[0]}",
+                hint="run once with guarantee='at-most-once' to skip it and record the loss",
+            )
+
+    def _deliver(
+        self,
+        batch: Batch,
+        steps: tuple[Step, ...],
+        store: OffsetStore,
+        ends: Mapping[TopicPartition, int],
+        *,
+        replay: bool,
+    ) -> None:
+        self._observe(events.BatchStarted(batch, replay))
+        began = self._clock()
+        taken: list[Step] = []
+        try:
+            for step in deliver(steps, batch, lambda: self._engine.rows(batch), self._pipeline.sink, store):
+                taken.append(step)
+                reach(f"before {step}")
+            reach("delivered")
+        except Exception:
+            if steps[0] is Step.COMMIT and taken != [Step.COMMIT]:
+                # At-most-once: the offsets have moved, so these rows are given up.
+                self._observe(events.BatchSkipped(batch))
+            raise
+        self._progress = self._progress.advanced(batch)
+        if Step.WRITE not in steps:
+            self._observe(events.BatchSkipped(batch))
+            return
+        self._batches += 1
+        self._records += len(batch)
+        if count := self._engine.dropped():
+            self._observe(events.BadRecordsDropped(batch, count))
+        self._observe(events.BatchDone(batch, self._clock() - began, lag(self._progress, ends)))
+
+
+class _Opened:
+    """Store and sink, opened for the run and closed after it; one object where the sink is the store."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._name = pipeline.name
+        self._store = pipeline.store
+        self._resources: dict[int, Resource] = {id(part): part for part in (self._store, pipeline.sink)}
+
+    def __enter__(self) -> OffsetStore:
+        try:
+            for resource in self._resources.values():
+                resource.open(self._name)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self._store
+
+    def __exit__(self, *_: object) -> None:
+        with ExitStack() as closing:
+            for resource in self._resources.values():
+                closing.callback(resource.close)
+
+
+def _repeatable(error: Exception) -> bool:
+    """Our own errors say whether to repeat; anything else came out of a transform or a driver and may pass."""
+    return isinstance(error, RetriableError) or not isinstance(error, HeadraceError)

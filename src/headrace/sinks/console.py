@@ -1,0 +1,31 @@
+"""Rows on the terminal, for a first look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import ConfigError
+from headrace.sinks.base import Sink, without_metadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.types import Batch
+
+
+class Console(Sink):
+    """Prints the first `limit` rows of each batch to standard output."""
+
+    def __init__(self, limit: int = 20) -> None:
+        if not isinstance(limit, int) or limit < 1:
+            raise ConfigError(f"Console(limit={limit!r}): at least one row", hint="sinks.Console(limit=20)")
+        self._limit = limit
+
+    def __repr__(self) -> str:
+        return f"sinks.Console(limit={self._limit})"
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        shown = without_metadata(rows).limit(self._limit).toArrow().to_pylist()
+        print(f"batch {batch.id}: {len(batch)} records, {len(shown)} rows shown")
+        for row in shown:
+            print("  " + ", ".join(f"{name}={value!r}" for name, value in row.items()))

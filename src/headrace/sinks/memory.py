@@ -1,0 +1,25 @@
+"""Rows in a list of this process: for tests and notebooks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.sinks.base import Sink, without_metadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.types import Batch
+
+
+class Memory(Sink):
+    """Appends every row, as a dictionary, to `rows`. A repeated batch is there twice: that is the point."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def __repr__(self) -> str:
+        return "sinks.Memory()"
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        self.rows += without_metadata(rows).toArrow().to_pylist()

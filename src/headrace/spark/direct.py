@@ -1,0 +1,140 @@
+"""Ranges to a DataFrame through Spark's own pooled Kafka consumers: the direct engine's read.
+
+The route goes through internals of Spark's connector, so it is used only on versions it was tested with;
+anywhere else the public batch reader gives the same rows, slower.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql import DataFrame
+
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from headrace.types import Range, TopicPartition
+
+TESTED = ((4, 0), (4, 3))
+"""First and last Spark version (major, minor) whose connector internals are known to fit."""
+
+_BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+_POLL_TIMEOUT_MS = 120_000
+
+
+def consumer_options(bootstrap: str, options: Mapping[str, str], group: str) -> dict[str, str]:
+    """Kafka's settings for the executors' consumers. The user's win where correctness does not hang on them."""
+    return {
+        # Every poll costs two ListOffsets calls, so few large polls beat many small ones.
+        "max.poll.records": "50000",
+        "max.partition.fetch.bytes": str(8 << 20),
+        "receive.buffer.bytes": str(1 << 20),
+        # A read that stops short of the log's end waits this long behind its own prefetch.
+        "fetch.max.wait.ms": "5",
+        "isolation.level": "read_committed",
+        **options,
+        "bootstrap.servers": bootstrap,
+        # The executors pool consumers by group and partition: a stable group is what makes them reusable.
+        "group.id": group,
+        "key.deserializer": _BYTES,
+        "value.deserializer": _BYTES,
+        "auto.offset.reset": "none",
+        "enable.auto.commit": "false",
+    }
+
+
+class Reader:
+    """Reads ranges of one cluster. Made once per run; the Java objects that repeat are kept."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, options: Mapping[str, str], group: str) -> None:
+        self._spark = spark
+        self._options = consumer_options(bootstrap, options, group)
+        self._internals = _Internals(spark, self._options) if _fits(spark.version) else None
+
+    def rows(self, ranges: Sequence[Range]) -> DataFrame:
+        """The records of `ranges`: key, value, topic, partition, offset, timestamp, timestampType, headers."""
+        if self._internals is None:
+            return self.public(ranges)
+        return self._internals.rows(ranges)
+
+    def public(self, ranges: Sequence[Range]) -> DataFrame:
+        """The same through `spark.read.format("kafka")`, on any Spark."""
+        ours = {"group.id", "key.deserializer", "value.deserializer", "auto.offset.reset", "enable.auto.commit"}
+        reader = (
+            self._spark.read.format("kafka")
+            .option("assign", _assignment(ranges))
+            .option("startingOffsets", _positions({r.at: r.start for r in ranges}))
+            .option("endingOffsets", _positions({r.at: r.until for r in ranges}))
+            .option("includeHeaders", "true")
+            .option("kafkaConsumer.pollTimeoutMs", str(_POLL_TIMEOUT_MS))
+        )
+        for name, value in self._options.items():
+            if name not in ours:
+                reader = reader.option(f"kafka.{name}", value)
+        return reader.load()
+
+
+class _Internals:
+    """The py4j handles of `org.apache.spark.sql.kafka010`."""
+
+    def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
+        self._spark = spark
+        self._context = spark.sparkContext
+        self._jvm = cast("Any", self._context._jvm)
+        self._package = self._jvm.org.apache.spark.sql.kafka010
+        loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        try:
+            loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceRDD")
+        except Exception as error:
+            raise ConfigError(
+                "this Spark session has no Kafka connector: KafkaSourceRDD is not on its class path",
+                hint="build the session with hr.configure(builder), or pass `headrace jars path` as spark.jars",
+            ) from error
+        self._params = self._jvm.java.util.HashMap()
+        for name, value in options.items():
+            self._params.put(name, value)
+        converter = self._package.KafkaRecordToRowConverter()
+        self._to_row = converter.toInternalRowWithHeaders()
+        self._schema = self._package.KafkaRecordToRowConverter.kafkaSchema(True)
+        row = loader.loadClass("org.apache.spark.sql.catalyst.InternalRow")
+        self._row_tag = self._jvm.scala.reflect.ClassTag.apply(row)
+        self._anywhere = self._jvm.scala.Option.apply(None)
+        self._partitions: dict[TopicPartition, Any] = {}
+
+    def rows(self, ranges: Sequence[Range]) -> DataFrame:
+        offsets = self._jvm.PythonUtils.toSeq([self._range(r) for r in ranges])
+        context = self._context._jsc.sc()
+        rdd = self._package.KafkaSourceRDD(context, self._params, offsets, _POLL_TIMEOUT_MS, True)
+        session = self._spark._jsparkSession
+        frame = session.internalCreateDataFrame(rdd.map(self._to_row, self._row_tag), self._schema, False)
+        return DataFrame(frame, self._spark)
+
+    def _range(self, wanted: Range) -> Any:
+        at = wanted.at
+        if at not in self._partitions:
+            self._partitions[at] = self._jvm.org.apache.kafka.common.TopicPartition(at.topic, at.partition)
+        return self._package.KafkaOffsetRange(self._partitions[at], wanted.start, wanted.until, self._anywhere)
+
+
+def _fits(version: str) -> bool:
+    major, minor = (int(part) for part in version.split(".")[:2])
+    return TESTED[0] <= (major, minor) <= TESTED[1]
+
+
+def _assignment(ranges: Sequence[Range]) -> str:
+    partitions: dict[str, list[int]] = {}
+    for r in ranges:
+        partitions.setdefault(r.at.topic, []).append(r.at.partition)
+    return json.dumps(partitions)
+
+
+def _positions(offsets: Mapping[TopicPartition, int]) -> str:
+    positions: dict[str, dict[str, int]] = {}
+    for at, offset in offsets.items():
+        positions.setdefault(at.topic, {})[str(at.partition)] = offset
+    return json.dumps(positions)

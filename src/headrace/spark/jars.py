@@ -1,0 +1,256 @@
+"""Maven artifacts in a per-user cache: fetched once through pyspark's own Ivy, checked, then used offline."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shutil
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace import paths
+from headrace.errors import ConfigError
+from headrace.spark import installation, ivy
+from headrace.spark.ivy import Artifact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Progress = Callable[[str], None]
+
+__all__ = [
+    "Artifact",
+    "Bundle",
+    "Manifest",
+    "Route",
+    "cached",
+    "connector",
+    "connector_bundle",
+    "fetch",
+    "verify",
+]
+
+MANIFEST = "manifest.json"
+CONNECTOR = f"spark-sql-kafka-0-10_{installation.SCALA}"
+_SPARK = "org.apache.spark"
+# Some mirrors have holes; these two were run together, and are to be had everywhere.
+_PINNED_CONNECTOR = "4.2.0"
+_PINNED_TOKENS = Artifact(_SPARK, f"spark-token-provider-kafka-0-10_{installation.SCALA}", "4.0.0")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One way to resolve a bundle. `alternative` says how it differs from what was really wanted."""
+
+    artifacts: tuple[Artifact, ...]
+    overrides: tuple[Artifact, ...] = ()
+    alternative: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Jars that are used together, and the routes to them in the order they are tried."""
+
+    name: str
+    version: str
+    routes: tuple[Route, ...]
+    exclude_shipped: bool = False
+
+    @classmethod
+    def of(cls, name: str, *artifacts: Artifact, exclude_shipped: bool = False) -> Bundle:
+        """A bundle with one route, in the version of its first artifact."""
+        return cls(name, artifacts[0].version, (Route(artifacts),), exclude_shipped)
+
+    @property
+    def directory(self) -> Path:
+        return root() / f"{self.name}-{self.version}"
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a finished fetch left in its folder."""
+
+    directory: Path
+    name: str
+    version: str
+    resolved: tuple[str, ...]
+    alternative: str | None
+    fetched: str
+    sha256: dict[str, str]
+
+    @property
+    def jars(self) -> list[Path]:
+        return [self.directory / name for name in sorted(self.sha256)]
+
+    @classmethod
+    def read(cls, directory: Path) -> Manifest | None:
+        """The manifest in `directory`; None when there is none that can be read."""
+        try:
+            raw: dict[str, Any] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+            resolved = tuple(raw.pop("resolved"))
+            return cls(directory=directory, resolved=resolved, **raw)
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def write(self, directory: Path) -> None:
+        raw = {
+            "name": self.name,
+            "version": self.version,
+            "resolved": self.resolved,
+            "alternative": self.alternative,
+            "fetched": self.fetched,
+            "sha256": self.sha256,
+        }
+        (directory / MANIFEST).write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
+
+
+def root() -> Path:
+    return paths.cache_directory().absolute() / "jars"
+
+
+def cached() -> list[Manifest]:
+    """Every finished fetch in the cache, whether its files are sound or not."""
+    found = (Manifest.read(path.parent) for path in sorted(root().glob(f"[!.]*/{MANIFEST}")))
+    return [manifest for manifest in found if manifest]
+
+
+def verify(manifest: Manifest) -> list[str]:
+    """What is wrong with the files of a fetch, one line each; empty when they are as they were fetched."""
+    problems = []
+    for name, expected in sorted(manifest.sha256.items()):
+        try:
+            actual = _sha256(manifest.directory / name)
+        except OSError as error:
+            problems.append(f"{name}: {error.strerror}")
+        else:
+            if actual != expected:
+                problems.append(f"{name}: sha256 is {actual[:12]}…, should be {expected[:12]}…")
+    return problems
+
+
+def silent(line: str) -> None:
+    """Progress for callers that have nobody to tell."""
+
+
+def fetch(bundle: Bundle, progress: Progress = silent) -> list[Path]:
+    """The jars of `bundle`, from the cache when they are there and sound, else from the registry.
+
+    Neither java nor the network is touched when the cache has them. Safe to call from several processes at
+    once, and to kill: a folder appears in the cache complete or not at all.
+    Raises ConfigError (no java, not in the registry, cache not writable) or RetriableError (no network).
+    """
+    manifest = Manifest.read(bundle.directory)
+    if manifest and not verify(manifest):
+        return manifest.jars
+    try:
+        root().mkdir(parents=True, exist_ok=True)
+        with _lock(root() / f".{bundle.directory.name}.lock", bundle, progress):
+            manifest = Manifest.read(bundle.directory)  # another process may have fetched it while we waited
+            problems = verify(manifest) if manifest else []
+            if manifest and not problems:
+                return manifest.jars
+            for left in root().glob(f".{bundle.directory.name}-*"):  # of a fetch that was killed: we hold the lock
+                shutil.rmtree(left, ignore_errors=True)
+            for problem in problems:
+                progress(f"{bundle}: {problem}; fetching again")
+            return _download(bundle, progress).jars
+    except OSError as error:
+        raise ConfigError(
+            f"cannot keep jars in {root()}: {error}", hint="export HEADRACE_CACHE=<a folder you can write to>"
+        ) from error
+
+
+def connector_bundle(pyspark: str | None = None) -> Bundle:
+    """The Spark-Kafka connector for a pyspark version, by default the installed one."""
+    version = pyspark or installation.version()
+    exact = Artifact(_SPARK, CONNECTOR, version)
+    routes = [
+        Route((exact,)),
+        Route((exact,), (_PINNED_TOKENS,), f"token provider {_PINNED_TOKENS.version} instead of {version}"),
+    ]
+    if _release(version) > _release(_PINNED_CONNECTOR):
+        pinned = Artifact(_SPARK, CONNECTOR, _PINNED_CONNECTOR)
+        said = f"connector {_PINNED_CONNECTOR} instead of {version}"
+        routes += [
+            Route((pinned,), (), said),
+            Route((pinned,), (_PINNED_TOKENS,), f"{said}, token provider {_PINNED_TOKENS.version}"),
+        ]
+    return Bundle("spark-kafka", version, tuple(routes), exclude_shipped=True)
+
+
+def connector(progress: Progress = silent) -> list[Path]:
+    """The Spark-Kafka connector's jars for the installed pyspark, without those that pyspark ships."""
+    return fetch(connector_bundle(), progress)
+
+
+def _download(bundle: Bundle, progress: Progress) -> Manifest:
+    shipped = installation.shipped() if bundle.exclude_shipped else frozenset()
+    with tempfile.TemporaryDirectory(prefix=f".{bundle.directory.name}-", dir=root()) as scratch:
+        missing: list[str] = []
+        for number, route in enumerate(bundle.routes):
+            if route.alternative:
+                progress(f"{bundle}: not in the registry: {', '.join(missing)}; trying {route.alternative}")
+            into = Path(scratch) / f"jars-{number}"
+            into.mkdir()
+            asked = ivy.description(route.artifacts, route.overrides, shipped)
+            missing = ivy.retrieve(asked, into=into, work=Path(scratch) / "ivy", label=str(bundle), progress=progress)
+            if not missing:
+                return _publish(bundle, route, into, shipped)
+    raise ConfigError(
+        f"{bundle} cannot be fetched, not in the registry: {', '.join(missing)}",
+        hint=f"export {ivy.SETTINGS}=<ivysettings.xml of a registry that has it>, then {ivy.RETRY}",
+    )
+
+
+def _publish(bundle: Bundle, route: Route, into: Path, shipped: frozenset[str]) -> Manifest:
+    files = [f for f in sorted(into.glob("*.jar")) if installation.split_version(f.name)[0] not in shipped]
+    if not files:
+        raise ConfigError(f"{bundle}: Ivy reported success and left no jar", hint=ivy.RETRY)
+    manifest = Manifest(
+        directory=bundle.directory,
+        name=bundle.name,
+        version=bundle.version,
+        resolved=tuple(str(artifact) for artifact in (*route.artifacts, *route.overrides)),
+        alternative=route.alternative,
+        fetched=datetime.now(UTC).isoformat(timespec="seconds"),
+        sha256={file.name: _sha256(file) for file in files},
+    )
+    manifest.write(into)
+    if bundle.directory.exists():  # damaged: rename does not replace a folder that has files
+        shutil.rmtree(bundle.directory)
+    into.rename(bundle.directory)
+    return manifest
+
+
+@contextmanager
+def _lock(path: Path, bundle: Bundle, progress: Progress) -> Iterator[None]:
+    """Held by the process that fetches; the kernel lets go of it when that process dies."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress(f"{bundle} is being fetched by another process; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _release(version: str) -> tuple[int, ...]:
+    digits = []
+    for part in version.split(".")[:3]:
+        if not part.isdigit():
+            break
+        digits.append(int(part))
+    return tuple(digits)

@@ -1,0 +1,58 @@
+"""The Java that Spark and the dev servers run on: where it is and how old."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import ConfigError
+
+OLDEST = 17
+INSTALL = "sudo apt install openjdk-17-jre-headless   (macOS: brew install openjdk@17), or set JAVA_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    path: Path
+    version: str
+
+    @property
+    def major(self) -> int:
+        """17 for `17.0.15`; 8 for `1.8.0_422`."""
+        numbers = [int(part) for part in re.findall(r"\d+", self.version)[:2]]
+        if not numbers:
+            return 0
+        return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
+
+
+def places() -> list[str]:
+    """Where java is looked for, in order, as a person would say it."""
+    home = os.environ.get("JAVA_HOME")
+    return [f"JAVA_HOME ({home})" if home else "JAVA_HOME (not set)", "PATH"]
+
+
+def path() -> Path:
+    """The java to run: JAVA_HOME's, as in Spark, else PATH's. Raises ConfigError when there is none."""
+    home = os.environ.get("JAVA_HOME")
+    candidate = Path(home) / "bin" / "java" if home else None
+    if candidate and os.access(candidate, os.X_OK):
+        return candidate
+    found = shutil.which("java")
+    if found is None:
+        raise ConfigError(f"java was not found; looked in {' and '.join(places())}", hint=INSTALL)
+    return Path(found)
+
+
+def find() -> Java:
+    """The java to run and its version. Raises ConfigError when there is none, or it does not run."""
+    at = path()
+    try:
+        done = subprocess.run([at, "-version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigError(f"{at} does not run: {error}", hint=INSTALL) from error
+    match = re.search(r'version "([^"]+)"', done.stderr + done.stdout)
+    return Java(at, match[1] if match else "unknown")

@@ -1,0 +1,81 @@
+"""What a transform does, read off its analysed plan before anything is run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+
+from headrace.errors import ConfigError
+from headrace.spark.rows import RAW_SCHEMA, columns, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from headrace.formats.base import Format
+
+_STATEFUL = {
+    "EventTimeWatermark": "withWatermark",
+    "Deduplicate": "dropDuplicates",
+    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
+    "TimeWindow": "window over time",
+    "SessionWindow": "session_window",
+    "PreciseTimestampConversion": "window over time",
+}
+
+
+def preview(spark: SparkSession, fmt: Format, transform: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    """The transform's result on no rows. ConfigError for what cannot work on the direct engine."""
+    empty = spark.createDataFrame([], RAW_SCHEMA)
+    result = apply(transform, decode(empty, fmt, columns(spark, fmt)).rows)
+    if stateful := _stateful_operation(result):
+        raise ConfigError(
+            f"the transform uses {stateful}, which needs memory across batches;"
+            " the direct engine starts every batch fresh and would silently give wrong results",
+            hint="leave the step out, or do it where the rows are read",
+        )
+    return result
+
+
+def apply(transform: Callable[[DataFrame], DataFrame], rows: DataFrame) -> DataFrame:
+    """Call the user's function. A plan that Spark refuses is a ConfigError; what else is raised is the user's own."""
+    try:
+        result = transform(rows)
+    except AnalysisException as error:
+        raise ConfigError(f"the transform does not fit the rows: {_reason(error)}") from error
+    if not isinstance(result, DataFrame):
+        raise ConfigError(
+            f"the transform returned {type(result).__name__}; a DataFrame is meant",
+            hint="lambda rows: rows.where(…)",
+        )
+    return result
+
+
+def _stateful_operation(rows: DataFrame) -> str | None:
+    plan: Any = rows._jdf.queryExecution().analyzed()
+    for name in _class_names(json.loads(plan.toJSON())):
+        if name in _STATEFUL:
+            return _STATEFUL[name]
+        if name.startswith(("FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState", "TransformWithState")):
+            return name
+    return None
+
+
+def _class_names(node: Any) -> Iterator[str]:
+    if isinstance(node, list):
+        for item in node:
+            yield from _class_names(item)
+    elif isinstance(node, dict):
+        if isinstance(name := node.get("class"), str):
+            yield name.rpartition(".")[2]
+        for item in node.values():
+            yield from _class_names(item)
+
+
+def _reason(error: AnalysisException) -> str:
+    text = str(error).split("JVM stacktrace")[0]
+    return " ".join(line.strip() for line in text.splitlines() if line.strip() and not line.startswith("'"))[:500]

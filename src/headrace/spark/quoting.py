@@ -1,0 +1,5 @@
+"""Identifiers, quoted for Spark SQL."""
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

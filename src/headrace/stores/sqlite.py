@@ -1,0 +1,94 @@
+"""Offsets in a SQLite file: the default, with nothing to install."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from headrace.errors import ConfigError, RetriableError
+from headrace.stores import sql
+from headrace.stores.base import OffsetStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.types import Batch, Progress
+
+_LOCK_SECONDS = 10.0
+
+
+class SQLite(OffsetStore):
+    """One file for any number of pipelines, on a local disk. Every change is on disk when a call returns."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._pipeline = ""
+        self._connection: sqlite3.Connection | None = None
+
+    def __repr__(self) -> str:
+        return f"stores.SQLite({str(self._path)!r})"
+
+    def open(self, pipeline: str) -> Self:
+        self._pipeline = pipeline
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"offsets cannot be kept in {self._path}: {error.strerror}",
+                hint="choose a directory that this user may write, or set HEADRACE_STATE",
+            ) from error
+        with self._translated():
+            self._connection = sqlite3.connect(self._path, timeout=_LOCK_SECONDS, isolation_level=None)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            for table in sql.TABLES:
+                self._connection.execute(table)
+        return self
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def load(self) -> Progress:
+        with self._transaction("BEGIN") as connection:
+            return sql.load(connection, self._pipeline)
+
+    def begin(self, batch: Batch) -> None:
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            sql.begin(connection, self._pipeline, batch)
+
+    def commit(self, batch: Batch) -> None:
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            sql.commit(connection, self._pipeline, batch)
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        if self._connection is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        with self._translated():
+            self._connection.execute(begin)
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname in {"SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY"}:
+                raise ConfigError(
+                    f"offsets cannot be kept in {self._path}: {error}",
+                    hint="choose a directory that this user may write, or set HEADRACE_STATE",
+                ) from error
+            raise RetriableError(f"{self._path}: {error}", hint=f"df -h {self._path.parent}") from error
+        except sqlite3.DatabaseError as error:
+            raise ConfigError(
+                f"{self._path} is not a usable SQLite file: {error}", hint="move it away, or name another file"
+            ) from error

@@ -1,0 +1,106 @@
+"""The frozen values everything else speaks in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TopicPartition:
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Range:
+    """Half-open `[start, until)` of one topic partition.
+
+    An empty range records a position without reading anything.
+    """
+
+    at: TopicPartition
+    start: int
+    until: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.until:
+            raise ValueError(f"not a range of {self.at}: [{self.start}, {self.until})")
+
+    def __len__(self) -> int:
+        return self.until - self.start
+
+    def __str__(self) -> str:
+        return f"{self.at} [{self.start}, {self.until})"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """An id and the ranges it reads, fixed before anything is written.
+
+    The id only counts upwards within a pipeline; what a batch contains is said by its ranges.
+    `topic_ids` are Kafka's own ids of the topics read, so that a topic made anew under an old name shows.
+    """
+
+    id: int
+    ranges: tuple[Range, ...]
+    topic_ids: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        seen = [r.at for r in self.ranges]
+        if len(set(seen)) != len(seen):
+            raise ValueError(f"batch {self.id} names a partition twice")
+        object.__setattr__(self, "ranges", tuple(sorted(self.ranges)))
+
+    def __len__(self) -> int:
+        """Offsets covered: the records in the batch, or more on compacted and transactional topics."""
+        return sum(len(r) for r in self.ranges)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short name that two batches share exactly when they read the same ranges of the same topics."""
+        text = json.dumps([self._raw_ranges(), sorted(self.topic_ids.items())])
+        return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+    def to_json(self) -> str:
+        return json.dumps({"id": self.id, "ranges": self._raw_ranges(), "topic_ids": dict(self.topic_ids)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        raw: dict[str, Any] = json.loads(text)
+        ranges = tuple(Range(TopicPartition(t, p), start, until) for t, p, start, until in raw["ranges"])
+        return cls(raw["id"], ranges, raw["topic_ids"])
+
+    def _raw_ranges(self) -> list[list[Any]]:
+        return [[r.at.topic, r.at.partition, r.start, r.until] for r in self.ranges]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a store knows of a pipeline: committed offsets (the NEXT record to read) and the batch in hand."""
+
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    pending: Batch | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    last_batch: int = 0
+
+    def advanced(self, batch: Batch) -> Self:
+        """The progress after `batch` was committed."""
+        return type(self)(
+            offsets={**self.offsets, **{r.at: r.until for r in batch.ranges}},
+            pending=None,
+            topic_ids={**self.topic_ids, **batch.topic_ids},
+            last_batch=batch.id,
+        )
+
+    def behind(self, batch: Batch) -> list[Range]:
+        """The ranges of `batch` that do not start where this progress stands: somebody else moved."""
+        return [r for r in batch.ranges if self.offsets.get(r.at, r.start) != r.start]

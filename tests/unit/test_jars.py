@@ -1,0 +1,261 @@
+"""The jar cache: what is asked of Ivy, what its answers mean, and what survives damage and death."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.errors import ConfigError, RetriableError
+from headrace.spark import installation, ivy, jars, java
+from headrace.spark.jars import Artifact, Bundle, Route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Answer = tuple[int, str, dict[str, bytes]]
+
+DONE = "\tfound org#thing;1.0 in somewhere\n\t[SUCCESSFUL ] org#thing;1.0!thing.jar (5ms)\n"
+MISSING = "\t\t:: org.apache.spark#tokens;4.2.0: not found\n"
+NETWORK = f"{MISSING}\tServer access error at url somewhere (java.net.ConnectException: Connection refused)\n"
+
+
+class FakeIvy:
+    """Answers like Ivy, one answer for each run, and leaves the jars of its answer where it was told to."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.asked: list[str] = []
+        self.commands: list[Sequence[str]] = []
+
+    def __call__(self, command: Sequence[str], read: Callable[[str], None]) -> int:
+        self.commands.append(command)
+        self.asked.append(Path(command[command.index("-ivy") + 1]).read_text())
+        code, output, files = self.answers.pop(0)
+        into = Path(command[command.index("-retrieve") + 1]).parent
+        for name, content in files.items():
+            (into / name).write_bytes(content)
+        for line in output.splitlines():
+            read(line)
+        return code
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeIvy:
+    fake = FakeIvy()
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
+    monkeypatch.delenv(ivy.SETTINGS, raising=False)
+    monkeypatch.setattr(ivy, "run", fake)
+    monkeypatch.setattr(java, "path", lambda: Path("java"))
+    return fake
+
+
+BUNDLE = Bundle.of("thing", Artifact("org", "thing", "1.0"))
+
+
+@pytest.mark.parametrize(
+    ("jar", "name", "version"),
+    [
+        ("kafka-clients-3.9.2.jar", "kafka-clients", "3.9.2"),
+        ("spark-token-provider-kafka-0-10_2.13-4.0.0.jar", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+        ("zstd-jni-1.5.6-10.jar", "zstd-jni", "1.5.6-10"),
+        ("netty-all-4.1.1.Final-linux-x86_64.jar", "netty-all", "4.1.1.Final-linux-x86_64"),
+        ("hive-shims-0.23-2.3.10.jar", "hive-shims-0.23", "2.3.10"),
+        ("javax.inject-1.jar", "javax.inject", "1"),
+        ("plain.jar", "plain", ""),
+    ],
+)
+def test_a_jar_name_splits_into_name_and_version(jar: str, name: str, version: str) -> None:
+    assert installation.split_version(jar) == (name, version)
+
+
+def test_pyspark_is_found_without_importing_it() -> None:
+    code = (
+        "import sys; from headrace.spark import installation as i; i.folder(), i.version(), i.ivy();"
+        "assert 'scala-library' in i.shipped(); sys.exit('pyspark' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, env=os.environ | _path()).returncode == 0
+
+
+def _path() -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+
+
+def test_a_fetch_leaves_jars_and_a_manifest(fake: FakeIvy) -> None:
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
+    lines: list[str] = []
+
+    found = jars.fetch(BUNDLE, lines.append)
+
+    assert [jar.read_bytes() for jar in found] == [b"bytes"]
+    assert lines == ["fetching thing 1.0 … 1 found", "fetching thing 1.0 … 1 of 1 jars"]
+    (manifest,) = jars.cached()
+    assert manifest.resolved == ("org:thing:1.0",)
+    assert manifest.alternative is None
+    assert jars.verify(manifest) == []
+
+
+def test_a_second_fetch_needs_neither_java_nor_network(fake: FakeIvy, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
+    first = jars.fetch(BUNDLE)
+    monkeypatch.setattr(java, "path", lambda: pytest.fail("looked for java"))
+    assert jars.fetch(BUNDLE) == first
+
+
+def test_a_damaged_jar_is_reported_and_fetched_again(fake: FakeIvy) -> None:
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})] * 2
+    (jar,) = jars.fetch(BUNDLE)
+    jar.write_bytes(b"bites")
+    (problem,) = jars.verify(jars.cached()[0])
+    assert problem.startswith("thing-1.0.jar: sha256 is ")
+    lines: list[str] = []
+
+    assert jars.fetch(BUNDLE, lines.append) == [jar]
+
+    assert jar.read_bytes() == b"bytes"
+    assert lines[0] == f"thing 1.0: {problem}; fetching again"
+
+
+def test_a_lost_jar_is_fetched_again(fake: FakeIvy) -> None:
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})] * 2
+    (jar,) = jars.fetch(BUNDLE)
+    jar.unlink()
+    assert jars.fetch(BUNDLE)[0].exists()
+
+
+def test_the_alternative_is_taken_when_the_exact_version_is_missing_and_it_is_said(fake: FakeIvy) -> None:
+    fake.answers = [(1, MISSING, {}), (0, DONE, {"spark-sql-kafka-0-10_2.13-4.2.0.jar": b"bytes"})]
+    lines: list[str] = []
+
+    jars.fetch(jars.connector_bundle("4.2.0"), lines.append)
+
+    assert "<override" not in fake.asked[0]
+    assert 'module="spark-token-provider-kafka-0-10_2.13" rev="4.0.0"' in fake.asked[1]
+    assert jars.cached()[0].alternative == "token provider 4.0.0 instead of 4.2.0"
+    assert lines[0] == (
+        "spark-kafka 4.2.0: not in the registry: org.apache.spark#tokens;4.2.0; "
+        "trying token provider 4.0.0 instead of 4.2.0"
+    )
+
+
+def test_the_exact_version_is_taken_when_it_is_there(fake: FakeIvy) -> None:
+    fake.answers = [(0, DONE, {"spark-sql-kafka-0-10_2.13-4.2.0.jar": b"bytes"})]
+    jars.fetch(jars.connector_bundle("4.2.0"))
+    assert jars.cached()[0].alternative is None
+
+
+def test_a_newer_spark_may_use_the_pinned_connector_but_an_older_one_may_not() -> None:
+    def versions(pyspark: str) -> list[str]:
+        return [route.artifacts[0].version for route in jars.connector_bundle(pyspark).routes]
+
+    assert versions("4.3.0") == ["4.3.0", "4.3.0", "4.2.0", "4.2.0"]
+    assert versions("4.0.5") == ["4.0.5", "4.0.5"]
+
+
+def test_what_pyspark_ships_is_neither_asked_for_nor_kept(fake: FakeIvy) -> None:
+    fake.answers = [(0, DONE, {"kafka-clients-3.9.2.jar": b"a", "scala-library-2.13.1.jar": b"b"})]
+    found = jars.fetch(jars.connector_bundle("4.2.0"))
+    assert [jar.name for jar in found] == ["kafka-clients-3.9.2.jar"]
+    assert '<exclude module="hadoop-client-runtime"/>' in fake.asked[0]
+    assert '<exclude module="kafka-clients"/>' not in fake.asked[0]
+
+
+def test_a_network_failure_is_retriable_and_never_leads_to_the_alternative(fake: FakeIvy) -> None:
+    fake.answers = [(1, NETWORK, {})]
+    with pytest.raises(RetriableError, match=r"did not answer.*Connection refused") as caught:
+        jars.fetch(jars.connector_bundle("4.2.0"))
+    assert "headrace jars fetch" in str(caught.value.hint)
+    assert len(fake.commands) == 1
+
+
+def test_what_no_route_finds_is_a_config_error_that_leaves_nothing(fake: FakeIvy, tmp_path: Path) -> None:
+    fake.answers = [(1, MISSING, {"half-1.0.jar": b"half"})]
+    with pytest.raises(ConfigError, match=r"not in the registry: org\.apache\.spark#tokens;4\.2\.0"):
+        jars.fetch(BUNDLE)
+    assert [path.name for path in (tmp_path / "jars").iterdir()] == [".thing-1.0.lock"]
+
+
+def test_what_a_killed_fetch_left_is_swept_by_the_next(fake: FakeIvy, tmp_path: Path) -> None:
+    left = tmp_path / "jars" / ".thing-1.0-killed"
+    left.mkdir(parents=True)
+    (left / "half.jar").write_bytes(b"half")
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
+    jars.fetch(BUNDLE)
+    assert not left.exists()
+
+
+def test_fetches_at_the_same_time_download_once(fake: FakeIvy) -> None:
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
+    found: list[list[Path]] = []
+    threads = [threading.Thread(target=lambda: found.append(jars.fetch(BUNDLE))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(fake.commands) == 1
+
+
+def test_ones_own_mirror_is_passed_to_ivy(fake: FakeIvy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = tmp_path / "ivysettings.xml"
+    settings.write_text("<ivysettings/>")
+    monkeypatch.setenv(ivy.SETTINGS, str(settings))
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
+    jars.fetch(BUNDLE)
+    command = fake.commands[0]
+    assert command[command.index("-settings") + 1] == str(settings)
+
+
+def test_a_mirror_file_that_is_not_there_is_a_config_error(fake: FakeIvy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ivy.SETTINGS, "/nowhere/ivysettings.xml")
+    with pytest.raises(ConfigError, match=r"/nowhere/ivysettings\.xml"):
+        jars.fetch(BUNDLE)
+
+
+def test_a_machine_without_java_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(ConfigError, match=r"java was not found; looked in JAVA_HOME \(not set\) and PATH") as caught:
+        jars.fetch(BUNDLE)
+    assert "openjdk-17" in str(caught.value.hint)
+
+
+def test_a_cache_that_cannot_be_written_is_a_config_error(
+    fake: FakeIvy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="cannot keep jars") as caught:
+        jars.fetch(BUNDLE)
+    assert "HEADRACE_CACHE" in str(caught.value.hint)
+
+
+def test_a_manifest_that_does_not_parse_counts_as_none(fake: FakeIvy) -> None:
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
+    BUNDLE.directory.mkdir(parents=True)
+    (BUNDLE.directory / jars.MANIFEST).write_text('{"name": ')
+    assert jars.fetch(BUNDLE)[0].exists()
+
+
+def test_names_are_escaped_in_what_ivy_reads() -> None:
+    asked = ivy.description([Artifact('a"b', "c<d", "1")], [], [])
+    assert "c&lt;d" in asked
+    assert Route((Artifact("a", "b", "1"),)).alternative is None
+
+
+def test_the_lines_of_a_run_are_read_and_its_exit_code_returned() -> None:
+    lines: list[str] = []
+    code = ivy.run([sys.executable, "-c", "print('one'); print('two'); raise SystemExit(3)"], lines.append)
+    assert (code, lines) == (3, ["one", "two"])
+
+
+def test_a_run_that_falls_silent_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ivy, "_SILENCE", 0.2)
+    with pytest.raises(RetriableError, match="stood still"):
+        ivy.run([sys.executable, "-c", "import time; time.sleep(60)"], lambda _: None)
