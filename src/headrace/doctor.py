@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 OLDEST_PYTHON = (3, 11)
 PYSPARK = ((4, 0), (4, 4))
 _PIN = "pip install 'pyspark>=4.0,<4.4'"
+_PROVEN = f"pip install 'pyspark=={jars.PROVEN}'"
 _MEGABYTE = 1_000_000
 
 
@@ -127,7 +128,9 @@ def check_connector() -> list[Check]:
     if manifest is None:
         return [Check("connector", "warn", f"not fetched yet; goes to {bundle.directory}", "headrace jars fetch")]
     if manifest.alternative and manifest.alternative.startswith("connector"):
-        return [Check("connector", "warn", f"{bundle}: {manifest.alternative}", "pip install 'pyspark==4.2.0'")]
+        return [Check("connector", "warn", f"{bundle}: {manifest.alternative}", _PROVEN)]
+    if manifest.alternative and bundle.version != jars.PROVEN:
+        return [Check("connector", "warn", f"{bundle}: {manifest.alternative}, not tried by us", _PROVEN)]
     note = f", {manifest.alternative} (known to work)" if manifest.alternative else ", the exact version"
     return [Check("connector", "ok", f"{bundle}{note}")]
 

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 
 class HeadraceError(Exception):
-    """The root. `hint` is the cure: a command or a setting to type."""
+    """The root. `hint` is the cure: a command or a setting to type; `exit_code` is what a process ends with."""
+
+    exit_code = 1
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -25,6 +27,8 @@ class HeadraceError(Exception):
 
 class ConfigError(HeadraceError):
     """Raised before anything is read or written, when what was asked for cannot work."""
+
+    exit_code = 2
 
 
 class UnsupportedGuarantee(ConfigError):
@@ -38,9 +42,13 @@ class RetriableError(HeadraceError):
 class OffsetConflict(HeadraceError):
     """Raised by a store's compare-and-set when the offsets are not where this run left them."""
 
+    exit_code = 3
+
 
 class DataLoss(HeadraceError):
     """Raised when records that were never processed can no longer be read."""
+
+    exit_code = 4
 
 
 class BadRecord(HeadraceError):

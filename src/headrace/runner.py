@@ -219,11 +219,12 @@ class Runner:
         self._observe(events.BatchStarted(batch, replay))
         began = self._clock()
         taken: list[Step] = []
+        again = "replay: " if replay else ""
         try:
             for step in deliver(steps, batch, lambda: self._engine.rows(batch), self._pipeline.sink, store):
                 taken.append(step)
-                reach(f"before {step}")
-            reach("delivered")
+                reach(f"{again}before {step}")
+            reach(f"{again}delivered")
         except Exception:
             if steps[0] is Step.COMMIT and taken != [Step.COMMIT]:
                 # At-most-once: the offsets have moved, so these rows are given up.

@@ -86,6 +86,27 @@ def test_a_connector_that_was_never_fetched_is_a_warning(monkeypatch: pytest.Mon
     assert (check.state, check.hint) == ("warn", "headrace jars fetch")
 
 
+@pytest.mark.parametrize(
+    ("version", "alternative", "state"),
+    [
+        ("4.2.0", None, "ok"),
+        ("4.2.0", "token provider 4.0.0 instead of 4.2.0", "ok"),
+        ("4.1.1", "token provider 4.0.0 instead of 4.1.1", "warn"),
+        ("4.3.0", "connector 4.2.0 instead of 4.3.0", "warn"),
+    ],
+)
+def test_only_an_alternative_that_was_run_is_ok(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, alternative: str | None, state: str
+) -> None:
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
+    monkeypatch.setattr(installation, "version", lambda: version)
+    folder = tmp_path / "jars" / f"spark-kafka-{version}"
+    folder.mkdir(parents=True)
+    manifest = {"name": "spark-kafka", "version": version, "resolved": [], "fetched": "today", "sha256": {}}
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"alternative": alternative}))
+    assert doctor.check_connector()[0].state == state
+
+
 def test_a_damaged_jar_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
     folder = tmp_path / "jars" / "thing-1.0"

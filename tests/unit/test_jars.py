@@ -149,12 +149,13 @@ def test_the_exact_version_is_taken_when_it_is_there(fake: FakeIvy) -> None:
     assert jars.cached()[0].alternative is None
 
 
-def test_a_newer_spark_may_use_the_pinned_connector_but_an_older_one_may_not() -> None:
+def test_a_newer_spark_may_use_the_pinned_connector_and_an_older_one_the_first_of_its_line() -> None:
     def versions(pyspark: str) -> list[str]:
         return [route.artifacts[0].version for route in jars.connector_bundle(pyspark).routes]
 
     assert versions("4.3.0") == ["4.3.0", "4.3.0", "4.2.0", "4.2.0"]
-    assert versions("4.0.5") == ["4.0.5", "4.0.5"]
+    assert versions("4.0.5") == ["4.0.5", "4.0.5", "4.0.0", "4.0.0"]
+    assert versions("4.2.0") == ["4.2.0", "4.2.0"]
 
 
 def test_what_pyspark_ships_is_neither_asked_for_nor_kept(fake: FakeIvy) -> None:

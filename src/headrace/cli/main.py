@@ -13,7 +13,7 @@ import typer
 
 from headrace.cli import dev, jars
 from headrace.cli.doctor import doctor
-from headrace.errors import ConfigError, DataLoss, HeadraceError, OffsetConflict
+from headrace.errors import ConfigError, HeadraceError
 from headrace.version import __version__
 
 app = typer.Typer(
@@ -131,24 +131,12 @@ def _options(given: list[str] | None) -> dict[str, str]:
     return options
 
 
-def exit_code(error: BaseException) -> int:
-    match error:
-        case ConfigError():
-            return 2
-        case OffsetConflict():
-            return 3
-        case DataLoss():
-            return 4
-        case _:
-            return 1
-
-
 def main() -> None:
     try:
         app()
     except HeadraceError as error:
         _show(error.message, error.hint)
-        sys.exit(exit_code(error))
+        sys.exit(error.exit_code)
     except Exception as error:
         from headrace.doctor import explain
         from headrace.tracebacks import in_user_code

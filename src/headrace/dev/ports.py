@@ -6,7 +6,7 @@ import random
 import socket
 
 HOST = "127.0.0.1"
-# Below every system's ephemeral range: there, a client that keeps dialling a dead broker's port can connect
+# Below the usual ephemeral ranges: there, a client that keeps dialling a dead broker's port can connect
 # to itself and hold the port when the broker wants it back.
 _RANGE = range(10_000, 30_000)
 

@@ -38,8 +38,8 @@ __all__ = [
 MANIFEST = "manifest.json"
 CONNECTOR = f"spark-sql-kafka-0-10_{installation.SCALA}"
 _SPARK = "org.apache.spark"
-# Some mirrors have holes; these two were run together, and are to be had everywhere.
-_PINNED_CONNECTOR = "4.2.0"
+# Some mirrors have holes; these two were run together, on Spark 4.2.0.
+PROVEN = "4.2.0"
 _PINNED_TOKENS = Artifact(_SPARK, f"spark-token-provider-kafka-0-10_{installation.SCALA}", "4.0.0")
 
 
@@ -176,12 +176,15 @@ def connector_bundle(pyspark: str | None = None) -> Bundle:
         Route((exact,)),
         Route((exact,), (_PINNED_TOKENS,), f"token provider {_PINNED_TOKENS.version} instead of {version}"),
     ]
-    if _release(version) > _release(_PINNED_CONNECTOR):
-        pinned = Artifact(_SPARK, CONNECTOR, _PINNED_CONNECTOR)
-        said = f"connector {_PINNED_CONNECTOR} instead of {version}"
+    release = _release(version)
+    first_of_line = ".".join(str(part) for part in (*release[:2], 0))  # not run by us: doctor warns
+    near = PROVEN if release > _release(PROVEN) else first_of_line
+    if near != version:
+        other = Artifact(_SPARK, CONNECTOR, near)
+        said = f"connector {near} instead of {version}"
         routes += [
-            Route((pinned,), (), said),
-            Route((pinned,), (_PINNED_TOKENS,), f"{said}, token provider {_PINNED_TOKENS.version}"),
+            Route((other,), (), said),
+            Route((other,), (_PINNED_TOKENS,), f"{said}, token provider {_PINNED_TOKENS.version}"),
         ]
     return Bundle("spark-kafka", version, tuple(routes), exclude_shipped=True)
 

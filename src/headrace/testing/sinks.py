@@ -1,0 +1,202 @@
+"""The contracts of sinks, as tests. Subclass the one your sink promises, give `new_sink` and `stored`.
+
+class TestMySink(IdempotentSinkContract):
+    def new_sink(self):
+        return MySink(...)           # unopened; every call another handle on the same place
+    def stored(self):
+        return [...]                 # every row there as (id, text), in any order
+
+The fixture `spark` comes from `headrace.testing.fixtures`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections import Counter
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from headrace.errors import OffsetConflict
+from headrace.sinks.base import IdempotentSink, Sink, TransactionalSink
+from headrace.testing.stores import OffsetStoreContract
+from headrace.types import Batch, Range, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+AT = TopicPartition("clicks", 0)
+SCHEMA = (
+    "id BIGINT, text STRING, _kafka STRUCT<topic: STRING, partition: INT, offset: BIGINT, timestamp: TIMESTAMP,"
+    " key: BINARY, headers: ARRAY<STRUCT<key: STRING, value: BINARY>>>"
+)
+Rows = list[tuple[int, str | None]]
+
+
+def batch(number: int, start: int, until: int) -> Batch:
+    return Batch(number, (Range(AT, start, until),), {"clicks": "id-1"})
+
+
+def frame(spark: SparkSession, rows: Sequence[tuple[int, str | None]]) -> DataFrame:
+    """Rows as a transform hands them on: the columns `id` and `text`, and where each came from."""
+    return spark.createDataFrame(
+        [(number, text, ("clicks", 0, number, None, None, None)) for number, text in rows], SCHEMA
+    )
+
+
+def numbered(start: int, until: int) -> Rows:
+    return [(number, f"row {number}") for number in range(start, until)]
+
+
+class SinkContract(ABC):
+    """What every sink promises."""
+
+    kind: ClassVar[type] = Sink
+
+    @abstractmethod
+    def new_sink(self) -> Any:
+        """A handle on the place under test, not yet opened. All handles of one test see the same rows."""
+
+    @abstractmethod
+    def stored(self) -> Sequence[tuple[int, str | None]]:
+        """Every row in the sink, as often as it is there, as (id, text)."""
+
+    @pytest.fixture
+    def pipeline(self) -> str:
+        return f"contract-{uuid.uuid4().hex[:12]}"
+
+    @pytest.fixture
+    def sink(self, pipeline: str) -> Iterator[Any]:
+        with self.new_sink().open(pipeline) as opened:
+            yield opened
+
+    def expect(self, sink: Sink, rows: Rows) -> None:
+        """Compare multisets, with the sink closed: some let nobody else look while they are open."""
+        sink.close()
+        assert Counter(self.stored()) == Counter(rows)
+
+    def test_the_sink_is_of_the_type_whose_contract_it_is_held_to(self) -> None:
+        assert isinstance(self.new_sink(), self.kind)
+
+    def test_every_row_of_every_batch_is_stored(self, sink: Any, spark: SparkSession) -> None:
+        sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        sink.write(batch(2, 3, 5), frame(spark, numbered(3, 5)))
+        self.expect(sink, numbered(0, 5))
+
+    def test_a_batch_without_rows_is_stored_as_nothing(self, sink: Any, spark: SparkSession) -> None:
+        sink.write(batch(1, 0, 3), frame(spark, []))
+        sink.write(batch(2, 3, 4), frame(spark, numbered(3, 4)))
+        self.expect(sink, numbered(3, 4))
+
+    def test_nulls_and_every_script_come_through(self, sink: Any, spark: SparkSession) -> None:
+        rows: Rows = [(0, None), (1, ""), (2, "naïve ✓ 漢字 😀"), (3, "a'b\"c\\d\te\nf"), (2**62, "long")]
+        sink.write(batch(1, 0, 5), frame(spark, rows))
+        self.expect(sink, rows)
+
+    def test_rows_that_are_equal_are_stored_as_often_as_they_came(self, sink: Any, spark: SparkSession) -> None:
+        sink.write(batch(1, 0, 2), frame(spark, [(7, "same")]).union(frame(spark, [(7, "same")])))
+        self.expect(sink, [(7, "same"), (7, "same")])
+
+    def test_rows_without_their_origin_are_stored_too(self, sink: Any, spark: SparkSession) -> None:
+        sink.write(batch(1, 0, 2), frame(spark, numbered(0, 2)).select("id", "text"))
+        self.expect(sink, numbered(0, 2))
+
+    def test_what_was_written_is_there_for_the_next_run(self, sink: Any, spark: SparkSession, pipeline: str) -> None:
+        sink.write(batch(1, 0, 2), frame(spark, numbered(0, 2)))
+        sink.close()
+        with self.new_sink().open(pipeline) as later:
+            later.write(batch(2, 2, 4), frame(spark, numbered(2, 4)))
+            self.expect(later, numbered(0, 4))
+
+    def test_a_failing_row_is_an_error_and_not_a_success(self, sink: Any, spark: SparkSession) -> None:
+        broken = frame(spark, numbered(0, 3)).selectExpr("IF(id = 2, raise_error('broken'), id) AS id", "text")
+        with pytest.raises(Exception, match="broken"):
+            sink.write(batch(1, 0, 3), broken)
+
+    def test_closing_twice_is_harmless(self, sink: Any) -> None:
+        sink.close()
+        sink.close()
+
+
+class IdempotentSinkContract(SinkContract):
+    """The same batch twice leaves the same result as once."""
+
+    kind: ClassVar[type] = IdempotentSink
+
+    def test_a_repeated_batch_leaves_the_rows_as_they_are(self, sink: Any, spark: SparkSession) -> None:
+        for _ in range(3):
+            sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        self.expect(sink, numbered(0, 3))
+
+    def test_a_batch_repeated_by_the_next_run_leaves_the_rows_as_they_are(
+        self, sink: Any, spark: SparkSession, pipeline: str
+    ) -> None:
+        sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        sink.close()
+        with self.new_sink().open(pipeline) as later:
+            later.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+            later.write(batch(2, 3, 4), frame(spark, numbered(3, 4)))
+            self.expect(later, numbered(0, 4))
+
+    def test_a_batch_that_failed_half_way_is_whole_after_the_repeat(self, sink: Any, spark: SparkSession) -> None:
+        broken = frame(spark, numbered(0, 3)).selectExpr(
+            "IF(id = 2, raise_error('broken'), id) AS id", "text", "_kafka"
+        )
+        with pytest.raises(Exception, match="broken"):
+            sink.write(batch(1, 0, 3), broken)
+        sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        self.expect(sink, numbered(0, 3))
+
+    def test_two_runs_writing_the_same_batch_at_once_store_it_once(
+        self, sink: Any, spark: SparkSession, pipeline: str
+    ) -> None:
+        with self.new_sink().open(pipeline) as zombie:
+            sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+            zombie.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        self.expect(sink, numbered(0, 3))
+
+
+class TransactionalSinkContract(SinkContract, OffsetStoreContract):
+    """Rows and offsets move together or not at all. The sink is held to the contract of a store as well."""
+
+    kind: ClassVar[type] = TransactionalSink
+
+    def new_store(self) -> Any:
+        return self.new_sink()
+
+    def test_a_write_moves_the_offsets_with_the_rows(self, sink: Any, spark: SparkSession, pipeline: str) -> None:
+        sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        assert sink.load().offsets == {AT: 3}
+        sink.close()
+        assert self.reloaded(pipeline).last_batch == 1
+
+    def test_a_batch_that_is_already_stored_is_refused_with_nothing_written(
+        self, sink: Any, spark: SparkSession
+    ) -> None:
+        sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        with pytest.raises(OffsetConflict):
+            sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        assert sink.load().offsets == {AT: 3}
+        self.expect(sink, numbered(0, 3))
+
+    def test_a_zombie_that_wakes_after_its_successor_wrote_changes_nothing(
+        self, sink: Any, spark: SparkSession, pipeline: str
+    ) -> None:
+        with self.new_sink().open(pipeline) as successor:
+            successor.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+            with pytest.raises(OffsetConflict):
+                sink.write(batch(1, 0, 5), frame(spark, numbered(0, 5)))
+        self.expect(sink, numbered(0, 3))
+
+    def test_a_write_that_fails_moves_neither_rows_nor_offsets(self, sink: Any, spark: SparkSession) -> None:
+        broken = frame(spark, numbered(0, 3)).selectExpr(
+            "IF(id = 2, raise_error('broken'), id) AS id", "text", "_kafka"
+        )
+        with pytest.raises(Exception, match="broken"):
+            sink.write(batch(1, 0, 3), broken)
+        assert sink.load().offsets == {}
+        sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        self.expect(sink, numbered(0, 3))

@@ -1,0 +1,185 @@
+"""The contract of an offset store, as tests. Subclass, give `new_store`, and pytest does the rest.
+
+class TestMyStore(OffsetStoreContract):
+    def new_store(self):
+        return MyStore(...)          # unopened; every call another handle on the same place
+"""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.errors import OffsetConflict
+from headrace.types import Batch, Progress, Range, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.stores.base import OffsetStore
+
+A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+ELSEWHERE = TopicPartition("a topic.with_odd-name", 7)
+
+
+def batch(number: int, *ranges: tuple[TopicPartition, int, int], topic_id: str = "id-1") -> Batch:
+    return Batch(number, tuple(Range(*r) for r in ranges), {at.topic: topic_id for at, _, _ in ranges})
+
+
+class OffsetStoreContract(ABC):
+    """What every store promises."""
+
+    @abstractmethod
+    def new_store(self) -> OffsetStore:
+        """A handle on the place under test, not yet opened. All handles of one test see the same offsets."""
+
+    @pytest.fixture
+    def pipeline(self) -> str:
+        return f"contract-{uuid.uuid4().hex[:12]}"
+
+    @pytest.fixture
+    def store(self, pipeline: str) -> Iterator[OffsetStore]:
+        with self.new_store().open(pipeline) as opened:
+            yield opened
+
+    @pytest.fixture
+    def rival(self, store: OffsetStore, pipeline: str) -> Iterator[OffsetStore]:
+        """The store as another run of the same pipeline sees it."""
+        with self.new_store().open(pipeline) as opened:
+            yield opened
+
+    def reloaded(self, pipeline: str) -> Progress:
+        with self.new_store().open(pipeline) as opened:
+            return opened.load()
+
+    def test_a_pipeline_never_seen_before_has_an_empty_progress(self, store: OffsetStore) -> None:
+        assert store.load() == Progress()
+
+    def test_a_commit_moves_every_range_and_is_there_after_a_restart(self, store: OffsetStore, pipeline: str) -> None:
+        store.commit(batch(1, (A, 0, 10), (B, 5, 7)))
+        store.close()
+        progress = self.reloaded(pipeline)
+        assert progress.offsets == {A: 10, B: 7}
+        assert progress.last_batch == 1
+        assert progress.topic_ids == {"clicks": "id-1"}
+        assert progress.pending is None
+
+    def test_a_begun_batch_is_pending_with_its_exact_ranges_after_a_restart(
+        self, store: OffsetStore, pipeline: str
+    ) -> None:
+        begun = batch(1, (A, 0, 10), (B, 5, 7), (ELSEWHERE, 1, 2))
+        store.begin(begun)
+        store.close()
+        progress = self.reloaded(pipeline)
+        assert progress.pending == begun
+        assert progress.pending is not None
+        assert progress.pending.topic_ids == begun.topic_ids
+        assert progress.offsets == {}
+
+    def test_the_commit_of_a_begun_batch_clears_it(self, store: OffsetStore) -> None:
+        begun = batch(1, (A, 0, 10))
+        store.begin(begun)
+        store.commit(begun)
+        assert store.load().pending is None
+        assert store.load().offsets == {A: 10}
+
+    def test_a_pending_batch_may_be_begun_again(self, store: OffsetStore) -> None:
+        begun = batch(1, (A, 0, 10))
+        store.begin(begun)
+        store.begin(begun)
+        assert store.load().pending == begun
+
+    def test_partitions_that_a_batch_does_not_name_stay_where_they_are(self, store: OffsetStore) -> None:
+        store.commit(batch(1, (A, 0, 10), (B, 0, 20)))
+        store.commit(batch(2, (A, 10, 11)))
+        assert store.load().offsets == {A: 11, B: 20}
+
+    def test_an_empty_range_records_a_position(self, store: OffsetStore, pipeline: str) -> None:
+        store.commit(batch(0, (A, 42, 42)))
+        assert self.reloaded(pipeline).offsets == {A: 42}
+        store.commit(batch(1, (A, 42, 50)))
+        assert store.load().offsets == {A: 50}
+
+    def test_a_commit_that_does_not_start_at_the_committed_offset_is_refused_whole(
+        self, store: OffsetStore, rival: OffsetStore
+    ) -> None:
+        store.commit(batch(1, (A, 0, 10), (B, 0, 10)))
+        with pytest.raises(OffsetConflict):
+            rival.commit(batch(2, (A, 10, 20), (B, 0, 20)))
+        assert store.load().offsets == {A: 10, B: 10}
+        assert store.load().last_batch == 1
+
+    def test_a_begin_that_does_not_start_at_the_committed_offset_is_refused(
+        self, store: OffsetStore, rival: OffsetStore
+    ) -> None:
+        store.commit(batch(1, (A, 0, 10)))
+        with pytest.raises(OffsetConflict):
+            rival.begin(batch(1, (A, 0, 10)))
+        assert store.load().pending is None
+
+    def test_a_begin_beside_another_pending_batch_is_refused(self, store: OffsetStore, rival: OffsetStore) -> None:
+        begun = batch(1, (A, 0, 10))
+        store.begin(begun)
+        with pytest.raises(OffsetConflict):
+            rival.begin(batch(1, (A, 0, 12)))
+        assert store.load().pending == begun
+
+    def test_a_commit_beside_another_pending_batch_is_refused(self, store: OffsetStore, rival: OffsetStore) -> None:
+        begun = batch(1, (A, 0, 10))
+        store.begin(begun)
+        with pytest.raises(OffsetConflict):
+            rival.commit(batch(1, (A, 0, 12)))
+        assert store.load().pending == begun
+        assert store.load().offsets == {}
+
+    def test_of_two_runs_with_the_same_batch_one_commits_and_the_other_is_refused(
+        self, store: OffsetStore, rival: OffsetStore
+    ) -> None:
+        same = batch(1, (A, 0, 10))
+        store.begin(same)
+        rival.begin(same)
+        store.commit(same)
+        with pytest.raises(OffsetConflict):
+            rival.commit(same)
+        assert store.load().offsets == {A: 10}
+
+    def test_a_zombie_that_wakes_after_its_successor_went_on_changes_nothing(
+        self, store: OffsetStore, rival: OffsetStore
+    ) -> None:
+        old = batch(1, (A, 0, 10))
+        store.begin(old)
+        rival.commit(old)
+        rival.begin(batch(2, (A, 10, 20)))
+        with pytest.raises(OffsetConflict):
+            store.commit(old)
+        assert rival.load().offsets == {A: 10}
+        assert rival.load().pending == batch(2, (A, 10, 20))
+
+    def test_pipelines_do_not_see_each_other(self, store: OffsetStore) -> None:
+        store.commit(batch(1, (A, 0, 10)))
+        with self.new_store().open(f"other-{uuid.uuid4().hex[:12]}") as other:
+            assert other.load() == Progress()
+
+    def test_a_load_sees_what_another_handle_committed_last(self, store: OffsetStore, rival: OffsetStore) -> None:
+        for number in range(1, 6):
+            store.commit(batch(number, (A, number - 1, number)))
+            assert rival.load().offsets == {A: number}
+
+    def test_a_topic_made_anew_is_remembered_by_its_new_id(self, store: OffsetStore) -> None:
+        store.commit(batch(1, (A, 0, 10), topic_id="old"))
+        store.commit(batch(2, (A, 10, 11), topic_id="new"))
+        assert store.load().topic_ids == {"clicks": "new"}
+
+    def test_a_thousand_partitions_move_together(self, store: OffsetStore, pipeline: str) -> None:
+        many = [TopicPartition("wide", number) for number in range(1000)]
+        first = batch(1, *((at, 0, 2**40) for at in many))
+        store.begin(first)
+        store.commit(first)
+        assert self.reloaded(pipeline).offsets == dict.fromkeys(many, 2**40)
+
+    def test_closing_twice_is_harmless(self, store: OffsetStore) -> None:
+        store.close()
+        store.close()
