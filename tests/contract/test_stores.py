@@ -22,3 +22,12 @@ class TestSQLite(OffsetStoreContract):
 
     def new_store(self):
         return stores.SQLite(self._path)
+
+
+class TestDuckDB(OffsetStoreContract):
+    @pytest.fixture(autouse=True)
+    def path(self, tmp_path):
+        self._path = tmp_path / "offsets.duckdb"
+
+    def new_store(self):
+        return stores.DuckDB(self._path)

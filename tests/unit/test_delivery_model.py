@@ -18,6 +18,7 @@ from headrace.errors import OffsetConflict
 from headrace.planner import Limits, plan
 from headrace.sinks.base import IdempotentSink, Sink, TransactionalSink
 from headrace.stores.memory import Memory
+from headrace.stores.state import State
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1))
@@ -32,19 +33,19 @@ WANTED = [(at, offset) for at in PARTITIONS for offset in range(ENDS[-1][at])]
 
 class WithoutJournal(Memory):
     def begin(self, batch):
-        before = self.load()
+        before = self.read()[0]
         super().begin(batch)
-        self._all[self._pipeline] = before
+        self._change(lambda _: before)
 
 
 class BeginsBlindly(Memory):
     def begin(self, batch):
-        self._all[self._pipeline] = replace(self.load(), pending=batch)
+        self._change(lambda state: State(replace(state.progress, pending=batch)))
 
 
 class CommitsBlindly(Memory):
     def commit(self, batch):
-        self._all[self._pipeline] = self.load().advanced(batch)
+        self._change(lambda state: State(state.progress.advanced(batch)))
 
 
 # sinks whose whole content is a tuple of rows
@@ -135,10 +136,10 @@ class Model:
         """One atomic effect of a run; a dead run for a refused one; None when there is nothing to do."""
         sink = self.sink(rows=world.rows)
         if isinstance(sink, TransactionalSink):
-            sink._all["p"] = world.progress
+            sink._all["p"] = (State(world.progress), ())
             store = sink
         else:
-            store = self.store({"p": world.progress}).open("p")
+            store = self.store({"p": (State(world.progress), ())}).open("p")
         if not run.steps:
             return self.begin_batch(world, store, sink)
         step, batch = run.steps[0], run.batch

@@ -38,7 +38,7 @@ class TransactionalSink(Sink, OffsetStore):
     """A sink that keeps the offsets beside the rows: `write` moves both in one transaction.
 
     `write` compare-and-sets like `commit` does and raises OffsetConflict, with nothing written, when the
-    offsets are not at the start of the batch. `begin` is never called: the transaction is the journal.
+    offsets are not at the start of the batch. A run never calls `begin`: the transaction is the journal.
     """
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headrace.errors import OffsetConflict
+from headrace.errors import RetriableError
 from headrace.resource import Resource
+from headrace.stores.state import Change, Run, State
 
 if TYPE_CHECKING:
-    from headrace.types import Batch, Progress
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headrace.types import Batch, Progress, TopicPartition
+
+_ATTEMPTS = 20
 
 
 class OffsetStore(Resource, ABC):
@@ -19,26 +25,47 @@ class OffsetStore(Resource, ABC):
     `begin` and `commit` as its guarantee asks. The delivery never repeats a call whose outcome is unknown
     without a `load` in between, so no method needs to recognise a repeat of itself.
 
-    Adapters raise RetriableError while the system behind them does not answer. `headrace.testing` ships
-    the suite that holds an adapter to this contract.
+    An adapter gives three things: `read`, `swap` and `history`. What may follow what is decided here, once for
+    all systems. Adapters raise RetriableError while the system behind them does not answer.
+    `headrace.testing` ships the suite that holds an adapter to this contract.
     """
 
-    @abstractmethod
-    def load(self) -> Progress:
-        """The committed offsets, the pending batch if any, the topic ids and the last batch's id.
+    mirror: bool | str = False
+    """Also commit to a Kafka group after each success, so that lag tools see it: its name, or True for the
+    pipeline's own."""
 
-        A pipeline never seen before has an empty Progress. Reads what was committed last, never older.
+    @abstractmethod
+    def read(self) -> tuple[State, Any]:
+        """What is stored of the pipeline this was opened for, never older than the last swap by anyone, and the
+        version of it. A pipeline never seen before has an empty State."""
+
+    @abstractmethod
+    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+        """Replace `old`, read with `version`, by `new`, and append `change` to the audit log; durable on return.
+
+        False, with nothing changed, if anybody else changed it since that read.
         """
 
     @abstractmethod
+    def history(self) -> Sequence[Change]:
+        """The audit log, oldest first."""
+
+    def advice(self, pipeline: str) -> list[str]:
+        """What to know about keeping offsets here, asked of the system itself. Needs no `open`, changes nothing."""
+        return []
+
+    def load(self) -> Progress:
+        """The committed offsets, the pending batch if any, the topic ids and the last batch's id."""
+        return self.read()[0].progress
+
     def begin(self, batch: Batch) -> None:
         """Journal the exact ranges of `batch` as pending, before anything is written.
 
         A compare-and-set: OffsetConflict if a range does not start at its committed offset, or if another
         batch is pending that does not read the same ranges. A partition never committed accepts any start.
         """
+        self._change(lambda state: state.begun(batch))
 
-    @abstractmethod
     def commit(self, batch: Batch) -> None:
         """Move every range's offset from its start to its until, and clear the pending batch.
 
@@ -46,20 +73,60 @@ class OffsetStore(Resource, ABC):
         range's start, or if another batch is pending. Also called without `begin`: under at-most-once,
         and with empty ranges to fix the position a new partition is first read from.
         """
+        self._change(lambda state: state.committed(batch))
+
+    def move(self, expected: Progress, offsets: Mapping[TopicPartition, int], change: Change) -> None:
+        """Set offsets by hand, in any direction; OffsetConflict if the progress is not as `expected`."""
+        self._change(lambda state: state.moved(expected, offsets), change)
+
+    def sign(self, run: Run | None) -> None:
+        """Say that `run` is at this pipeline, or (None) that it is no more."""
+        self._change(lambda state: State(state.progress, run))
+
+    def record(self, change: Change) -> None:
+        """Append to the audit log without moving anything."""
+        self._change(lambda state: state, change)
+
+    def _change(self, decide: Callable[[State], State], change: Change | None = None) -> None:
+        for _ in range(_ATTEMPTS):
+            old, version = self.read()
+            new = decide(old)
+            if (new == old and change is None) or self.swap(version, old, new, change):
+                return
+        raise RetriableError(f"{self!r} changed under each of {_ATTEMPTS} attempts to change it")
 
 
-def refuse_conflict(progress: Progress, batch: Batch) -> None:
-    """The compare of both compare-and-sets: raise OffsetConflict if `batch` may not follow `progress`."""
-    pending = progress.pending
-    if pending is not None and pending.ranges != batch.ranges:
-        raise conflict(batch, f"batch {pending.id} is pending with other ranges")
-    if moved := progress.behind(batch):
-        first = moved[0]
-        raise conflict(batch, f"the store stands at {progress.offsets[first.at]} where {first} would start")
+class DocumentStore(OffsetStore):
+    """A store in any system that can replace one text if it is still the one that was read.
 
+    Two methods make an adapter: see docs/write-a-store.md.
+    """
 
-def conflict(batch: Batch, reason: str) -> OffsetConflict:
-    return OffsetConflict(
-        f"batch {batch.id} was refused: {reason}",
-        hint="another run of this pipeline is active; let one of them finish, or stop it",
-    )
+    kept_changes = 200
+    """How much of the audit log is kept in the document."""
+
+    @abstractmethod
+    def get(self) -> tuple[str | None, Any]:
+        """The pipeline's text, None if there is none yet, and its version."""
+
+    @abstractmethod
+    def put(self, text: str, version: Any) -> bool:
+        """Replace the text read with `version`; False, with nothing changed, if somebody else was first."""
+
+    def read(self) -> tuple[State, Any]:
+        text, version = self.get()
+        if text is None:
+            return State(), (version, [])
+        document = json.loads(text)
+        return State.from_json(json.dumps(document["state"])), (version, document["history"])
+
+    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+        inner, history = version
+        if change is not None:
+            history = [*history, json.loads(change.to_json())][-self.kept_changes :]
+        document = {"state": json.loads(new.to_json()), "history": history}
+        return self.put(json.dumps(document), inner)
+
+    def history(self) -> Sequence[Change]:
+        _, (_, history) = self.read()
+        return [Change.from_json(json.dumps(entry)) for entry in history]

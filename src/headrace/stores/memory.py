@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from headrace.stores.base import OffsetStore, refuse_conflict
-from headrace.types import Progress
+from headrace.stores.base import OffsetStore
+from headrace.stores.state import Change, State
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
-
-    from headrace.types import Batch
+    from collections.abc import MutableMapping, Sequence
 
 
 class Memory(OffsetStore):
     """Keeps nothing beyond the process. Stores made with the same `shared` dictionary see the same offsets."""
 
-    def __init__(self, shared: MutableMapping[str, Progress] | None = None) -> None:
-        self._all: MutableMapping[str, Progress] = {} if shared is None else shared
+    def __init__(
+        self, shared: MutableMapping[str, tuple[State, tuple[Change, ...]]] | None = None, *, mirror: bool | str = False
+    ) -> None:
+        self._all = {} if shared is None else shared
         self._pipeline = ""
+        self.mirror = mirror
+
+    def __repr__(self) -> str:
+        return "stores.Memory()"
 
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
         return self
 
-    def load(self) -> Progress:
-        return self._all.get(self._pipeline, Progress())
+    def read(self) -> tuple[State, Any]:
+        state, _ = self._entry()
+        return state, state
 
-    def begin(self, batch: Batch) -> None:
-        progress = self.load()
-        refuse_conflict(progress, batch)
-        self._all[self._pipeline] = replace(progress, pending=batch)
+    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+        state, history = self._entry()
+        if state is not version:
+            return False
+        self._all[self._pipeline] = (new, (*history, change) if change else history)
+        return True
 
-    def commit(self, batch: Batch) -> None:
-        progress = self.load()
-        refuse_conflict(progress, batch)
-        self._all[self._pipeline] = progress.advanced(batch)
+    def history(self) -> Sequence[Change]:
+        return self._entry()[1]
+
+    def _entry(self) -> tuple[State, tuple[Change, ...]]:
+        return self._all.setdefault(self._pipeline, (State(), ()))

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sqlite3
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.errors import ConfigError, RetriableError
 from headrace.stores import sql
 from headrace.stores.base import OffsetStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from headrace.types import Batch, Progress
+    from headrace.stores.state import Change, State
 
 _LOCK_SECONDS = 10.0
 
@@ -22,8 +22,9 @@ _LOCK_SECONDS = 10.0
 class SQLite(OffsetStore):
     """One file for any number of pipelines, on a local disk. Every change is on disk when a call returns."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, mirror: bool | str = False) -> None:
         self._path = Path(path)
+        self.mirror = mirror
         self._pipeline = ""
         self._connection: sqlite3.Connection | None = None
 
@@ -52,17 +53,17 @@ class SQLite(OffsetStore):
             self._connection.close()
             self._connection = None
 
-    def load(self) -> Progress:
+    def read(self) -> tuple[State, Any]:
         with self._transaction("BEGIN") as connection:
-            return sql.load(connection, self._pipeline)
+            return sql.read(connection, self._pipeline), None
 
-    def begin(self, batch: Batch) -> None:
+    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
         with self._transaction("BEGIN IMMEDIATE") as connection:
-            sql.begin(connection, self._pipeline, batch)
+            return sql.swap(connection, self._pipeline, old, new, change)
 
-    def commit(self, batch: Batch) -> None:
-        with self._transaction("BEGIN IMMEDIATE") as connection:
-            sql.commit(connection, self._pipeline, batch)
+    def history(self) -> Sequence[Change]:
+        with self._transaction("BEGIN") as connection:
+            return sql.history(connection, self._pipeline)
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:

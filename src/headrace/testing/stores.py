@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.errors import OffsetConflict
+from headrace.errors import OffsetConflict, RetriableError
+from headrace.stores.state import Change, Run
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ ELSEWHERE = TopicPartition("a topic.with_odd-name", 7)
 
 def batch(number: int, *ranges: tuple[TopicPartition, int, int], topic_id: str = "id-1") -> Batch:
     return Batch(number, tuple(Range(*r) for r in ranges), {at.topic: topic_id for at, _, _ in ranges})
+
+
+def change(action: str) -> Change:
+    return Change(1.0, "somebody", action)
 
 
 class OffsetStoreContract(ABC):
@@ -179,6 +185,88 @@ class OffsetStoreContract(ABC):
         store.begin(first)
         store.commit(first)
         assert self.reloaded(pipeline).offsets == dict.fromkeys(many, 2**40)
+
+    def test_offsets_moved_by_hand_go_in_any_direction_and_clear_the_pending_batch(
+        self, store: OffsetStore, pipeline: str
+    ) -> None:
+        store.commit(batch(1, (A, 0, 10), (B, 0, 20)))
+        store.begin(batch(2, (A, 10, 15)))
+        store.move(store.load(), {A: 3}, change("reset"))
+        progress = self.reloaded(pipeline)
+        assert progress.offsets == {A: 3, B: 20}
+        assert progress.pending is None
+        assert progress.last_batch == 1  # never goes back: some sinks name what they wrote by it
+
+    def test_offsets_that_changed_since_they_were_looked_at_are_not_moved_by_hand(
+        self, store: OffsetStore, rival: OffsetStore
+    ) -> None:
+        store.commit(batch(1, (A, 0, 10)))
+        seen = rival.load()
+        store.commit(batch(2, (A, 10, 20)))
+        with pytest.raises(OffsetConflict):
+            rival.move(seen, {A: 0}, change("reset"))
+        assert store.load().offsets == {A: 20}
+        assert list(store.history()) == []
+
+    def test_a_run_whose_offsets_were_moved_by_hand_is_refused(self, store: OffsetStore, rival: OffsetStore) -> None:
+        running = batch(2, (A, 10, 20))
+        store.commit(batch(1, (A, 0, 10)))
+        store.begin(running)
+        rival.move(rival.load(), {A: 0}, change("reset"))
+        with pytest.raises(OffsetConflict):
+            store.commit(running)
+        assert rival.load().offsets == {A: 0}
+
+    def test_every_change_by_hand_is_in_the_history_in_order(self, store: OffsetStore, pipeline: str) -> None:
+        store.commit(batch(1, (A, 0, 10)))
+        moved = Change(1.5, "ann@host", "reset", {A: 10}, {A: 3}, "to 3")
+        gap = Change(2.5, "a run", "gap", {ELSEWHERE: 1}, {ELSEWHERE: 7}, "naïve ✓")
+        store.move(store.load(), {A: 3}, moved)
+        store.record(gap)
+        store.commit(batch(2, (A, 3, 4)))
+        with self.new_store().open(pipeline) as later:
+            assert list(later.history()) == [moved, gap]
+
+    def test_a_run_signs_itself_and_is_seen_until_it_leaves(self, store: OffsetStore, rival: OffsetStore) -> None:
+        run = Run("host", 123, 1.0, 2.0)
+        store.sign(run)
+        store.begin(batch(1, (A, 0, 10)))
+        store.commit(batch(1, (A, 0, 10)))
+        assert rival.read()[0].run == run
+        store.sign(None)
+        assert rival.read()[0].run is None
+        assert rival.load().offsets == {A: 10}
+
+    def test_a_swap_of_what_somebody_else_changed_is_refused(self, store: OffsetStore, rival: OffsetStore) -> None:
+        store.commit(batch(1, (A, 0, 10)))
+        old, version = rival.read()
+        store.commit(batch(2, (A, 10, 20)))
+        assert rival.swap(version, old, old.committed(batch(2, (A, 10, 15)))) is False
+        assert store.load().offsets == {A: 20}
+
+    def test_of_many_runs_at_once_each_step_is_won_by_exactly_one(self, pipeline: str) -> None:
+        rivals = 4
+        self.reloaded(pipeline)  # whatever a store creates at first use is there before the race
+
+        def race(number: int) -> tuple[int, int]:
+            won = unknown = 0
+            with self.new_store().open(pipeline) as mine:
+                for step in range(10):
+                    try:
+                        mine.commit(batch(step + 1, (A, step, step + 1)))
+                        won += 1
+                    except OffsetConflict:
+                        continue
+                    except RetriableError:
+                        unknown += 1
+            return won, unknown
+
+        with ThreadPoolExecutor(rivals) as pool:
+            results = list(pool.map(race, range(rivals)))
+        won, unknown = (sum(counts) for counts in zip(*results, strict=True))
+        # A step won twice would count one more than the offset shows.
+        assert won <= self.reloaded(pipeline).offsets[A] <= won + unknown
+        assert won > 0
 
     def test_closing_twice_is_harmless(self, store: OffsetStore) -> None:
         store.close()

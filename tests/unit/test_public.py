@@ -1,0 +1,82 @@
+"""The public names, and that looking at them stays light."""
+
+import inspect
+import json
+import subprocess
+import sys
+
+import pytest
+
+import headrace
+from headrace import sinks, stores, testing
+
+HEAVY = {"pyspark", "py4j", "confluent_kafka", "duckdb", "pyarrow", "pandas"}
+
+
+def loaded_by(code):
+    """The heavy packages that `code` imports in a fresh interpreter."""
+    script = f"{code}\nimport sys, json\nprint('\\n' + json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return {name.partition(".")[0] for name in json.loads(done.stdout.splitlines()[-1])} & HEAVY
+
+
+@pytest.mark.parametrize("module", [headrace, sinks, stores, testing], ids=lambda module: module.__name__)
+def test_all_is_sorted_and_every_name_in_it_is_there(module):
+    assert list(module.__all__) == sorted(module.__all__)
+    assert len(set(module.__all__)) == len(module.__all__)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+
+
+@pytest.mark.parametrize("module", [headrace, sinks, stores], ids=lambda module: module.__name__)
+def test_no_public_class_is_missing_from_all(module):
+    classes = {name for name, value in vars(module).items() if inspect.isclass(value) and not name.startswith("_")}
+    assert classes <= set(module.__all__)
+
+
+def test_the_names_users_rely_on_are_there():
+    assert {"Pipeline", "Kafka", "Json", "Text", "Bytes", "Limits", "configure"} <= set(headrace.__all__)
+    assert {"Console", "DuckDB", "Memory", "Parquet"} <= set(sinks.__all__)
+    assert {"Memory", "SQLite"} <= set(stores.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'kafka_stream'"):
+        headrace.kafka_stream  # noqa: B018
+
+
+def test_configure_is_the_one_of_the_session():
+    from headrace.spark.session import configure
+
+    assert headrace.configure is configure
+
+
+def test_importing_headrace_loads_neither_spark_nor_a_driver():
+    assert loaded_by("import headrace") == set()
+
+
+def test_describing_a_pipeline_loads_neither_spark_nor_a_driver():
+    code = """
+import headrace as hr
+from headrace import sinks, stores
+hr.Pipeline(name="p", source=hr.Kafka("k:9", topics=["t"], format=hr.Json("a INT")),
+            sink=sinks.DuckDB("x.duckdb", table="t"), guarantee="exactly-once")
+hr.Pipeline(name="p", source=hr.Kafka("k:9", topics=["t"]), sink=sinks.Parquet("x"), guarantee="exactly-once",
+            offsets=stores.SQLite("x.db"))
+"""
+    assert loaded_by(code) == set()
+
+
+@pytest.mark.parametrize("verb", [[], ["run"], ["check"], ["dev"], ["jars"], ["doctor"], ["demo"]], ids=" ".join)
+def test_help_loads_neither_spark_nor_a_driver(verb):
+    code = f"""
+import sys
+sys.argv = ["headrace", *{verb!r}, "--help"]
+from headrace.cli.main import main
+try:
+    main()
+except SystemExit as left:
+    assert not left.code, left.code
+"""
+    assert loaded_by(code) == set()
