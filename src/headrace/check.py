@@ -1,4 +1,4 @@
-"""What a pipeline will do and why its guarantee holds, without touching Kafka, stores or sinks."""
+"""What a pipeline will do and why its guarantee holds, without changing anything anywhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.delivery import Guarantee
+from headrace.errors import HeadraceError
 from headrace.launch import check_transform
 from headrace.sinks.base import IdempotentSink, TransactionalSink
 
@@ -43,8 +44,18 @@ def check(pipeline: Pipeline, options: Mapping[str, str]) -> Report:
         sink=repr(pipeline.sink),
         offsets="in the sink" if isinstance(pipeline.sink, TransactionalSink) else repr(pipeline.store),
         columns=tuple(f"{f.name} {f.dataType.simpleString()}" for f in result.schema) if result is not None else (),
-        notes=() if result is not None else ("the transform raised on an empty frame: its columns are unknown",),
+        notes=(
+            *([] if result is not None else ["the transform raised on an empty frame: its columns are unknown"]),
+            *_advice(pipeline),
+        ),
     )
+
+
+def _advice(pipeline: Pipeline) -> list[str]:
+    try:
+        return pipeline.store.advice(pipeline.name)
+    except HeadraceError as error:
+        return [f"the store could not be asked: {error.message}"]
 
 
 def _reason(pipeline: Pipeline) -> str:

@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace import sinks, stores
+from headrace.adapters import sink_kinds, store_kinds
 from headrace.errors import ConfigError, HeadraceError
 from headrace.formats.json import Json
 from headrace.formats.plain import Bytes, Text
 from headrace.kafka.source import Kafka
 from headrace.pipeline import Pipeline
 from headrace.planner import Limits
-from headrace.sinks.base import Sink
-from headrace.stores.base import OffsetStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -82,14 +80,14 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
         "name": raw["name"],
         "guarantee": raw["guarantee"],
         "source": _source(dict(raw["source"])),
-        "sink": _one_of("sink", raw["sink"], _adapters(sinks, Sink)),
+        "sink": _one_of("sink", raw["sink"], sink_kinds()),
     }
     if "engine" in raw:
         arguments["engine"] = raw["engine"]
     if "transform" in raw:
         arguments["transform"] = _transform(raw["transform"])
     if "offsets" in raw:
-        arguments["offsets"] = _one_of("offsets", raw["offsets"], _adapters(stores, OffsetStore))
+        arguments["offsets"] = _one_of("offsets", raw["offsets"], store_kinds())
     if "limits" in raw:
         arguments["limits"] = _call("limits", Limits, [], raw["limits"])
     spark = {str(name): _spark_text(value) for name, value in _flattened(raw.get("spark", {}))}
@@ -119,7 +117,7 @@ def _transform(raw: dict[str, Any]) -> Callable[[DataFrame], DataFrame]:
     return by_sql
 
 
-def _one_of(where: str, raw: Mapping[str, Any], kinds: Mapping[str, type[Any]]) -> Any:
+def _one_of(where: str, raw: Mapping[str, Any], kinds: Mapping[str, Callable[..., Any]]) -> Any:
     """`{duckdb = "file", table = "t"}` is `DuckDB("file", table="t")`; `{console = true}` is `Console()`."""
     named = [key for key in raw if key in kinds]
     if len(named) != 1:
@@ -130,19 +128,14 @@ def _one_of(where: str, raw: Mapping[str, Any], kinds: Mapping[str, type[Any]]) 
     return _call(where, kinds[named[0]], [] if first is True else [first], rest)
 
 
-def _call(where: str, kind: type[Any], first: list[Any], rest: Mapping[str, Any]) -> Any:
+def _call(where: str, kind: Callable[..., Any], first: list[Any], rest: Mapping[str, Any]) -> Any:
     signature = inspect.signature(kind)
     try:
         signature.bind(*first, **rest)
     except TypeError as error:
         known = ", ".join(signature.parameters)
-        raise ConfigError(f"[{where}]: {error}", hint=f"{kind.__name__} takes: {known}") from error
+        raise ConfigError(f"[{where}]: {error}", hint=f"{getattr(kind, '__name__', where)} takes: {known}") from error
     return kind(*first, **rest)
-
-
-def _adapters(module: Any, kind: type[Any]) -> dict[str, type[Any]]:
-    found = (getattr(module, name) for name in module.__all__)
-    return {cls.__name__.lower(): cls for cls in found if issubclass(cls, kind) and not inspect.isabstract(cls)}
 
 
 def _refuse_unknown(where: str, raw: Mapping[str, Any], known: set[str]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.types import Batch, TopicPartition
+    from headrace.types import Batch, Range, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,22 @@ class BatchSkipped:
 
 
 @dataclass(frozen=True, slots=True)
+class GapFound:
+    """Records that are gone were passed over, as `on_data_loss` told; the audit log has it too."""
+
+    lost: Range
+    reason: str
+    resumed_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorFailed:
+    """The Kafka group that shows the offsets to other tools could not be updated; the pipeline goes on."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
 class CaughtUp:
     """Nothing is left to read; said once each time the end is reached."""
 
@@ -89,6 +105,8 @@ Event: TypeAlias = (
     | BatchDone
     | BadRecordsDropped
     | BatchSkipped
+    | GapFound
+    | MirrorFailed
     | CaughtUp
     | Retrying
     | Stopping

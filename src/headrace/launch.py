@@ -52,7 +52,7 @@ def launch(
             pipeline,
             Cluster(pipeline.source.bootstrap, pipeline.source.options),
             DirectEngine(spark, pipeline),
-            observer=observer or events.ignore,
+            observer=_observers(pipeline, observer or events.ignore),
             fail_fast=fail_fast,
         )
         signals.direct_to(runner.stop, spark.sparkContext.cancelAllJobs)
@@ -78,6 +78,22 @@ def check_transform(pipeline: Pipeline, spark: SparkSession) -> DataFrame | None
         raise
     except Exception:
         return None
+
+
+def _observers(pipeline: Pipeline, observer: events.Observer) -> events.Observer:
+    from headrace.kafka.mirror import Mirror
+
+    name = pipeline.store.mirror
+    if not name:
+        return observer
+    source, group = pipeline.source, pipeline.name if name is True else str(name)
+    mirror = Mirror(source.bootstrap, source.options, group, tell=observer)
+
+    def both(event: events.Event) -> None:
+        observer(event)
+        mirror(event)
+
+    return both
 
 
 def _session(

@@ -81,8 +81,16 @@ def gaps(progress: Progress, logs: Mapping[str, Log]) -> list[Gap]:
             elif offset < beginning:
                 found.append(Gap(Range(at, offset, beginning), "the broker has deleted these records"))
             elif offset > end:
-                found.append(Gap(Range(at, end, offset), f"the log ends at {end}, before the stored offset"))
+                found.append(Gap(Range(at, end, offset), f"the log was cut back to {end}"))
     return found
+
+
+def beyond(gap: Gap, log: Log, policy: str) -> int:
+    """Where to go on after a gap: at the earliest or the latest record that is there."""
+    at = gap.lost.at
+    # A log that was cut back goes on at its end: what lies before it has been read.
+    cut_back = gap.lost.start == log.ends[at] and len(gap.lost) > 0
+    return log.ends[at] if policy == "latest" or cut_back else log.beginnings[at]
 
 
 def plan(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from headrace import events
 from headrace.crashpoints import reach
 from headrace.delivery import Step, deliver, resume
 from headrace.errors import DataLoss, HeadraceError, RetriableError
-from headrace.planner import caught_up, first_positions, gaps, lag, plan
+from headrace.planner import Gap, Log, beyond, caught_up, first_positions, gaps, lag, plan
+from headrace.stores.state import Change, Run
 from headrace.types import Batch, Progress
 
 if TYPE_CHECKING:
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headrace.pipeline import Pipeline
-    from headrace.planner import Log
     from headrace.resource import Resource
     from headrace.stores.base import OffsetStore
     from headrace.types import TopicPartition
@@ -96,6 +98,8 @@ class Runner:
         self._topic_ids: dict[str, str] = {}
         self._targets: Mapping[TopicPartition, int] | None = None
         self._started = False
+        now = time.time()
+        self._run_sign = Run(socket.gethostname(), os.getpid(), started=now, beat=now)
         self._batches = 0
         self._records = 0
 
@@ -125,7 +129,10 @@ class Runner:
             done_before = self._batches
             try:
                 with _Opened(self._pipeline) as store:
-                    self._loop(store, until)
+                    try:
+                        self._loop(store, until)
+                    finally:
+                        self._leave(store)
                 return
             except Exception as raw:
                 error = self._engine.translated(raw)
@@ -170,15 +177,11 @@ class Runner:
                 ends = self._topics.ends(ends)
 
     def _look(self, store: OffsetStore) -> dict[TopicPartition, int]:
-        """Ask for topics and partitions, refuse gaps, fix the position of partitions not seen before."""
+        """Ask for topics and partitions, meet gaps, fix the position of partitions not seen before."""
         logs = self._topics.logs(self._pipeline.source.topics)
         self._topic_ids = {topic: log.topic_id for topic, log in logs.items()}
         if lost := gaps(self._progress, logs):
-            shown = "; ".join(str(gap) for gap in lost[:5]) + (" …" if len(lost) > 5 else "")
-            raise DataLoss(
-                f"{self._pipeline.name}: records that were never processed are gone: {shown}",
-                hint="look at the topic's retention; start under a new name to accept the loss",
-            )
+            self._pass_over(lost, logs, store)
         if first := first_positions(self._progress, logs, self._pipeline.source.start):
             # Written down before the first read: a later start must not choose anew and skip or repeat.
             anchor = Batch(self._progress.last_batch, first, self._topic_ids)
@@ -186,7 +189,26 @@ class Runner:
             store.commit(anchor)
             self._progress = self._progress.advanced(anchor)
             self._observe(events.PartitionsFound({r.at: r.start for r in first}))
+        self._sign(store)
         return {at: end for log in logs.values() for at, end in log.ends.items()}
+
+    def _pass_over(self, lost: list[Gap], logs: Mapping[str, Log], store: OffsetStore) -> None:
+        """Stop at a gap, or go on behind it as told: never without a word in the audit log."""
+        policy = self._pipeline.source.on_data_loss
+        if policy == "fail":
+            shown = "; ".join(str(gap) for gap in lost[:5]) + (" …" if len(lost) > 5 else "")
+            raise DataLoss(
+                f"{self._pipeline.name}: records that were never processed are gone: {shown}",
+                hint='on_data_loss="earliest" goes on behind the gap and records it',
+            )
+        before = {gap.lost.at: self._progress.offsets[gap.lost.at] for gap in lost}
+        after = {gap.lost.at: beyond(gap, logs[gap.lost.at.topic], policy) for gap in lost}
+        note = "; ".join(f"{gap} ({len(gap.lost):,} records)" for gap in lost)
+        reach("gap")
+        store.move(self._progress, after, self._changed("gap", before, after, note), self._topic_ids)
+        self._progress = store.load()
+        for gap in lost:
+            self._observe(events.GapFound(gap.lost, gap.reason, after[gap.lost.at]))
 
     def _settle(self, store: OffsetStore) -> None:
         """Finish the batch that an earlier run died with, with exactly its journalled ranges."""
@@ -194,18 +216,36 @@ class Runner:
         if pending is None:
             return
         steps = resume(self._pipeline.guaranteed)
-        if Step.WRITE in steps:
-            self._refuse_lost_ranges(pending)
+        if Step.WRITE in steps and (lost := self._lost_ranges(pending)):
+            if self._pipeline.source.on_data_loss == "fail":
+                raise DataLoss(
+                    f"{self._pipeline.name}: batch {pending.id} was begun and can no longer be read: {lost[0]}",
+                    hint='on_data_loss="earliest" gives the batch up and records it',
+                )
+            # Nobody can tell how much of it was written, and it cannot be repeated: give it up whole, and say so.
+            offsets = {r.at: r.start for r in pending.ranges}, {r.at: r.until for r in pending.ranges}
+            store.record(self._changed("gap", *offsets, f"batch {pending.id} given up: {lost[0]}"))
+            steps = (Step.COMMIT,)
         self._deliver(pending, steps, store, {r.at: r.until for r in pending.ranges}, replay=True)
 
-    def _refuse_lost_ranges(self, pending: Batch) -> None:
+    def _lost_ranges(self, pending: Batch) -> list[Gap]:
         logs = self._topics.logs(sorted({r.at.topic for r in pending.ranges}))
-        needed = Progress({r.at: r.start for r in pending.ranges}, topic_ids=pending.topic_ids)
-        if lost := gaps(needed, logs):
-            raise DataLoss(
-                f"{self._pipeline.name}: batch {pending.id} was begun and can no longer be read: {lost[0]}",
-                hint="run once with guarantee='at-most-once' to skip it and record the loss",
-            )
+        return gaps(Progress({r.at: r.start for r in pending.ranges}, topic_ids=pending.topic_ids), logs)
+
+    def _sign(self, store: OffsetStore) -> None:
+        """Tell whoever looks at the store that this run is alive."""
+        self._run_sign = replace(self._run_sign, beat=time.time())
+        store.sign(self._run_sign)
+
+    def _leave(self, store: OffsetStore) -> None:
+        with suppress(HeadraceError):  # the sign of a run that cannot say goodbye grows old instead
+            if self._run_sign.same(store.read()[0].run):
+                store.sign(None)
+
+    def _changed(
+        self, action: str, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int], note: str
+    ) -> Change:
+        return Change(time.time(), f"run {self._run_sign}", action, before, after, note)
 
     def _deliver(
         self,

@@ -31,3 +31,30 @@ class TestDuckDB(OffsetStoreContract):
 
     def new_store(self):
         return stores.DuckDB(self._path)
+
+
+class TestPostgres(OffsetStoreContract):
+    @pytest.fixture(autouse=True)
+    def server(self, postgres):
+        self._dsn = postgres.dsn
+
+    def new_store(self):
+        return stores.Postgres(self._dsn)
+
+
+class TestRedis(OffsetStoreContract):
+    @pytest.fixture(autouse=True)
+    def server(self, redis):
+        self._url = redis.url
+
+    def new_store(self):
+        return stores.Redis(self._url)
+
+
+class TestCassandra(OffsetStoreContract):
+    @pytest.fixture(autouse=True)
+    def server(self, cassandra):
+        self._hosts = cassandra.hosts
+
+    def new_store(self):
+        return stores.Cassandra(self._hosts, keyspace="contract", create=True)

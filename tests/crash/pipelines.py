@@ -1,10 +1,21 @@
-"""The pipelines that the crash suites kill; which one is said by the environment."""
+"""The pipelines that the crash suites kill: every sink, with the store beside it, under every guarantee it can give.
 
+A new sink or store joins all suites by a line in KINDS. What it connects to is read from the environment; what it
+writes is kept apart from other cases by the directory it is given.
+"""
+
+import hashlib
+import json
 import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import headrace as hr
 from headrace import sinks, stores
+
+TARGET = f"{Path(__file__)}:crash"
+GUARANTEES = ("exactly-once", "at-least-once", "at-most-once")
 
 
 class Appending(sinks.Sink):
@@ -14,56 +25,168 @@ class Appending(sinks.Sink):
         self._path = Path(path)
 
     def write(self, batch, rows):
-        lines = "".join(f"{row['id']}\n" for row in rows.select("id").toArrow().to_pylist())
+        lines = "".join(f"{row['id']} {row['value']}\n" for row in rows.select("id", "value").toArrow().to_pylist())
         with self._path.open("a") as out:
             out.write(lines)
             out.flush()
             os.fsync(out.fileno())
 
 
-def sink(kind, directory):
-    match kind:
-        case "duckdb":
-            return sinks.DuckDB(directory / "rows.duckdb", table="rows")
-        case "parquet":
-            return sinks.Parquet(directory / "rows")
-        case "appending":
-            return Appending(directory / "rows.txt")
+class ClaimsToBeIdempotent(Appending, sinks.IdempotentSink):
+    """Broken on purpose: says that it may repeat a batch, and appends it again."""
 
 
-def stored(kind, directory):
-    """Every id in the sink, as often as it is there."""
+class WithoutJournal(stores.SQLite):
+    """Broken on purpose: forgets the batch in hand, so that another range is read after a crash."""
+
+    def begin(self, batch):
+        """Nothing is written down."""
+
+
+class MovesEarly(stores.SQLite):
+    """Broken on purpose: the offsets move before the rows are written."""
+
+    def begin(self, batch):
+        super().commit(batch)
+
+    def commit(self, batch):
+        if not any(len(r) for r in batch.ranges):
+            super().commit(batch)
+
+
+def _duckdb_rows(directory):
     import duckdb
 
-    match kind:
-        case "duckdb":
-            with duckdb.connect(str(directory / "rows.duckdb"), read_only=True) as connection:
-                tables = connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'rows'").fetchone()
-                return [i for (i,) in connection.execute("SELECT id FROM rows").fetchall()] if tables[0] else []
-        case "parquet":
-            files = [str(file) for file in (directory / "rows").glob("headrace_batch=*/*.parquet")]
-            return [i for (i,) in duckdb.sql(f"SELECT id FROM read_parquet({files})").fetchall()] if files else []
-        case "appending":
-            text = (directory / "rows.txt").read_text() if (directory / "rows.txt").exists() else ""
-            return [int(line) for line in text.splitlines()]
+    file = directory / "rows.duckdb"
+    if not file.exists():
+        return []
+    with duckdb.connect(str(file), read_only=True) as connection:
+        (tables,) = connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'rows'").fetchone()
+        return connection.execute("SELECT id, value FROM rows").fetchall() if tables else []
 
 
-def pipeline(kind, guarantee, bootstrap, topic, directory):
-    transactional = kind == "duckdb"
-    return hr.Pipeline(
-        name="crash",
-        source=hr.Kafka(bootstrap, topics=[topic], format=hr.Json("id BIGINT")),
-        sink=sink(kind, directory),
-        guarantee=guarantee,
-        offsets=None if transactional else stores.SQLite(directory / "offsets.db"),
-        limits=hr.Limits(max_records=40),
-    )
+def _parquet_rows(directory):
+    import duckdb
+
+    files = [str(file) for file in (directory / "rows").glob("headrace_batch=*/*.parquet")]
+    return duckdb.sql(f"SELECT id, value FROM read_parquet({files})").fetchall() if files else []
 
 
-def environment(kind, guarantee, bootstrap, topic, directory):
-    return {"CRASH": f"{kind},{guarantee},{bootstrap},{topic},{directory}"}
+def _appended_rows(directory):
+    file = directory / "rows.txt"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [(int(number), value) for number, value in (line.split() for line in lines)]
+
+
+def _sqlite(directory):
+    return stores.SQLite(directory / "offsets.db")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A sink, the store beside it (None: the sink is the store), and how to read every row that is in the sink."""
+
+    sink: Callable[[Path], sinks.Sink]
+    offsets: Callable[[Path], stores.OffsetStore] | None
+    rows: Callable[[Path], list[tuple[int, str]]]
+
+    @property
+    def transactional(self):
+        return self.offsets is None
+
+    @property
+    def repeatable(self):
+        """Whether a batch written twice is there once."""
+        return isinstance(self.sink(Path("unused")), sinks.TransactionalSink | sinks.IdempotentSink)
+
+
+KINDS = {
+    "duckdb": Kind(
+        sink=lambda directory: sinks.DuckDB(directory / "rows.duckdb", table="rows"), offsets=None, rows=_duckdb_rows
+    ),
+    "parquet": Kind(sink=lambda directory: sinks.Parquet(directory / "rows"), offsets=_sqlite, rows=_parquet_rows),
+    "appending": Kind(sink=lambda directory: Appending(directory / "rows.txt"), offsets=_sqlite, rows=_appended_rows),
+}
+
+BROKEN = {
+    "a sink that claims to be idempotent": replace(
+        KINDS["appending"], sink=lambda directory: ClaimsToBeIdempotent(directory / "rows.txt")
+    ),
+    "a store without a journal": replace(
+        KINDS["parquet"], offsets=lambda directory: WithoutJournal(directory / "offsets.db")
+    ),
+    "a store that moves offsets early": replace(
+        KINDS["parquet"], offsets=lambda directory: MovesEarly(directory / "offsets.db")
+    ),
+}
+
+CASES = [
+    (name, guarantee)
+    for name, kind in KINDS.items()
+    for guarantee in GUARANTEES
+    if kind.repeatable or guarantee != "exactly-once"
+]
+
+
+def record(number):
+    """The record with this number. Its value says what it must look like, so that a corrupted row shows."""
+    return {"id": number, "value": hashlib.sha256(str(number).encode()).hexdigest()[:12]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One pipeline on one topic, in one directory."""
+
+    kind: str
+    guarantee: str
+    bootstrap: str
+    topic: str
+    directory: str
+    max_records: int = 1_000_000
+
+    def __str__(self):
+        return f"{self.kind}, {self.guarantee}"
+
+    @property
+    def parts(self):
+        return (KINDS | BROKEN)[self.kind]
+
+    @property
+    def environment(self):
+        """What the process that runs it is told."""
+        return {"CRASH": json.dumps(asdict(self))}
+
+    @property
+    def may_miss(self):
+        return self.guarantee == "at-most-once" and not self.parts.transactional
+
+    @property
+    def may_repeat(self):
+        return self.guarantee == "at-least-once" and not self.parts.repeatable
+
+    def limited(self, max_records):
+        return replace(self, max_records=max_records)
+
+    def pipeline(self):
+        directory = Path(self.directory)
+        return hr.Pipeline(
+            name="crash",
+            source=hr.Kafka(self.bootstrap, topics=[self.topic], format=hr.Json("id BIGINT, value STRING")),
+            sink=self.parts.sink(directory),
+            guarantee=self.guarantee,
+            offsets=self.parts.offsets(directory) if self.parts.offsets else None,
+            limits=hr.Limits(max_records=self.max_records),
+        )
+
+    def stored(self):
+        """Every row in the sink, as often as it is there. No run may be active."""
+        return self.parts.rows(Path(self.directory))
+
+    def progress(self):
+        """What the store knows."""
+        with self.pipeline().store.open("crash") as store:
+            return store.load()
 
 
 if "CRASH" in os.environ:
-    _kind, _guarantee, _bootstrap, _topic, _directory = os.environ["CRASH"].split(",")
-    crash = pipeline(_kind, _guarantee, _bootstrap, _topic, Path(_directory))
+    crash = Case(**json.loads(os.environ["CRASH"])).pipeline()

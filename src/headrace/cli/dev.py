@@ -14,7 +14,8 @@ from headrace.errors import ConfigError
 
 app = typer.Typer(name="dev", help="Real servers on this machine, for development.", no_args_is_help=True)
 
-Servers = Annotated[list[str] | None, typer.Argument(help="Server names, such as kafka.", show_default=False)]
+ALL = "all"
+Servers = Annotated[list[str] | None, typer.Argument(help="Server names, such as kafka and redis.", show_default=False)]
 
 
 @app.command()
@@ -23,13 +24,19 @@ def up(
     brokers: Annotated[int | None, typer.Option(min=1, help="How many Kafka brokers.", show_default="1")] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port of the first node.", show_default="9092 if free"),
+        typer.Option(min=1, max=65535, help="Port of the first node.", show_default="its usual one if free"),
     ] = None,
 ) -> None:
-    """Start servers (kafka, if none is named), wait until they answer, print one line for each."""
+    """Start servers (kafka, if none is named), wait until they answer, print one line for each.
+
+    kafka, zookeeper, postgres, redis, cassandra; or all.
+    """
     from headrace.dev import registry
 
-    names = [registry.known(name) for name in dict.fromkeys(servers or ["kafka"])]
+    asked = list(registry.SERVERS) if servers == [ALL] else servers or ["kafka"]
+    names = [registry.known(name) for name in dict.fromkeys(asked)]
+    if brokers is not None and "kafka" not in names:
+        raise ConfigError("--brokers is for kafka", hint=f"headrace dev up {' '.join(names)}")
     if port is not None and len(names) > 1:
         raise ConfigError("--port is for one server", hint=f"headrace dev up {names[0]} --port {port}")
     for name in names:

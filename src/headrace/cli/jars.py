@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Annotated
+
 import typer
 
 from headrace.cli.progress import progress
@@ -33,14 +36,21 @@ def list_() -> None:
 
 
 @app.command()
-def fetch() -> None:
-    """Fetch the Spark-Kafka connector and the dev servers' jars; everything works offline afterwards."""
-    from headrace.dev.kafka import KAFKA
+def fetch(
+    dev: Annotated[bool, typer.Option("--dev", help="The jars of all dev servers too.")] = False,
+) -> None:
+    """Fetch the Spark-Kafka connector, and fetch again what is damaged; everything works offline afterwards."""
+    from headrace.dev.registry import SERVERS
     from headrace.spark import jars
 
-    for bundle in (jars.connector_bundle(), KAFKA):
-        with progress() as show:
-            jars.fetch(bundle, show)
+    bundles = [bundle for server in SERVERS.values() for bundle in server.bundles if dev or bundle.directory.exists()]
+    bundles.insert(0, jars.connector_bundle())
+    # Together: one alone leaves the network idle while it waits for a registry's answers.
+    with progress() as show, ThreadPoolExecutor(max_workers=len(bundles)) as pool:
+        fetches = [pool.submit(jars.fetch, bundle, show) for bundle in bundles]
+        wait(fetches)
+    for bundle, done in zip(bundles, fetches, strict=True):
+        done.result()
         manifest = jars.Manifest.read(bundle.directory)
         note = f" ({manifest.alternative})" if manifest and manifest.alternative else ""
         typer.echo(f"{bundle} {bundle.directory}{note}")

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import dev, jars
+from headrace.cli import dev, jars, offsets, offsets_move  # noqa: F401 - offsets_move adds its verbs to offsets.app
 from headrace.cli.doctor import doctor
 from headrace.errors import ConfigError, HeadraceError
 from headrace.version import __version__
@@ -25,6 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(dev.app, name="dev", help="Real servers on this machine, for development and tests.")
+app.add_typer(offsets.app, name="offsets", help="Offsets and lag: show, move, export, import, copy, undo.")
 app.add_typer(jars.app, name="jars", help="Spark's Kafka connector: list, fetch, path.")
 app.command()(doctor)
 
@@ -99,7 +100,7 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
     spark: Spark = None,
 ) -> None:
-    """Validate a pipeline and print its guarantee with the reason. Touches neither Kafka nor the stores."""
+    """Validate a pipeline and print its guarantee with the reason. Changes nothing anywhere."""
     from headrace.check import check as checked
     from headrace.cli.render import report
     from headrace.config import load

@@ -14,7 +14,7 @@ import typer
 from headrace import events
 from headrace.errors import HeadraceError
 from headrace.tracebacks import in_user_code, short
-from headrace.types import Batch
+from headrace.types import Batch, Range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +59,10 @@ def sentence(event: Event) -> str | None:
             return f"batch {batch.id}: {count:,} bad records dropped"
         case events.BatchSkipped(batch):
             return f"batch {batch.id}: given up, {len(batch):,} records may be missing (at-most-once)"
+        case events.GapFound(lost, reason, resumed_at):
+            return f"GAP: {lost}, {len(lost):,} records: {reason}; going on at {resumed_at:,}"
+        case events.MirrorFailed(error):
+            return f"the Kafka group of the mirror was not updated: {short(error)}"
         case events.CaughtUp(last_batch):
             return f"caught up after batch {last_batch}"
         case events.Retrying(error, attempt, delay):
@@ -80,6 +84,8 @@ def record(pipeline: str, event: Event) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     match value:
+        case Range():
+            return [value.at.topic, value.at.partition, value.start, value.until]
         case Batch():
             return {**json.loads(value.to_json()), "records": len(value)}
         case BaseException():

@@ -8,10 +8,11 @@ import uuid
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
+from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.server import Node, Server, silent
 from headrace.errors import ConfigError
-from headrace.spark import jars, java
+from headrace.spark import jars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,7 +51,7 @@ class Broker(Node):
 
     def prepare(self) -> None:
         properties = self.directory / "server.properties"
-        properties.write_text(_properties(self._cluster.properties(self)), encoding="ascii")
+        properties.write_text(jvm.properties(self._cluster.properties(self)), encoding="ascii")
         if (self.directory / "data" / "meta.properties").exists():
             return
         # Not by hand: formatting also turns on this release's features, such as the new group protocol.
@@ -88,9 +89,7 @@ class Broker(Node):
         return AdminClient(settings)
 
     def _java(self, *arguments: str) -> list[str]:
-        flags = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Xmx{self._cluster.heap}", *_LOGGING)
-        classpath = ":".join(str(jar) for jar in self._cluster.jars)
-        return [str(java.path()), *flags, "-cp", classpath, *arguments]
+        return jvm.command(*arguments, jars=self._cluster.jars, heap=self._cluster.heap, flags=_LOGGING)
 
 
 class Kafka(Server):
@@ -102,6 +101,7 @@ class Kafka(Server):
 
     name = "kafka"
     variable = "KAFKA_BOOTSTRAP"
+    bundles = (KAFKA,)
 
     def __init__(
         self,
@@ -139,14 +139,9 @@ class Kafka(Server):
 
     @classmethod
     def chosen(cls, directory: Path, *, port: int | None, nodes: int, progress: Progress) -> Self:
-        if port is not None and not loopback.is_free(port):
-            raise ConfigError(
-                f"port {port} of {loopback.HOST} is taken", hint="headrace dev up kafka   (chooses a port)"
-            )
-        first = port or PREFERRED_PORT
+        first = loopback.chosen(port, PREFERRED_PORT, cls.name)
         heap = "1g" if nodes == 1 else "512m"
-        own = [first] if loopback.is_free(first) else []
-        return cls(directory, brokers=nodes, ports=own, heap=heap, progress=progress)
+        return cls(directory, brokers=nodes, ports=[first], heap=heap, progress=progress)
 
     @property
     def bootstrap(self) -> str:
@@ -163,13 +158,6 @@ class Kafka(Server):
     @classmethod
     def again(cls, directory: Path, settings: Mapping[str, Any]) -> Self:
         return cls(directory, **settings)
-
-    def fetch(self) -> None:
-        jars.fetch(KAFKA, self.progress)
-
-    @cached_property
-    def jars(self) -> list[Path]:
-        return jars.fetch(KAFKA, self.progress)
 
     @cached_property
     def id(self) -> str:
@@ -213,20 +201,3 @@ class Kafka(Server):
             "broker.heartbeat.interval.ms": 500,
         }
         return ours | self.options
-
-
-def _properties(values: Mapping[str, str | int]) -> str:
-    """Java's properties format, which is ASCII with escapes."""
-    return "".join(f"{key}={_escaped(str(value))}\n" for key, value in values.items())
-
-
-def _escaped(text: str) -> str:
-    out = []
-    for character in text.replace("\\", "\\\\").replace("\n", "\\n"):
-        units = character.encode("utf-16-be")
-        out.append(
-            character
-            if character.isascii()
-            else "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
-        )
-    return "".join(out)

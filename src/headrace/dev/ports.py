@@ -1,9 +1,11 @@
-"""Loopback ports for servers."""
+"""Loopback ports for servers: which are free, and whether someone answers there."""
 
 from __future__ import annotations
 
 import random
 import socket
+
+from headrace.errors import ConfigError
 
 HOST = "127.0.0.1"
 # Below the usual ephemeral ranges: there, a client that keeps dialling a dead broker's port can connect
@@ -21,6 +23,33 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def chosen(port: int | None, usual: int, server: str) -> int:
+    """`port`, or without one the server's usual port, or when that is taken any other."""
+    if port is None:
+        return usual if is_free(usual) else free(1)[0]
+    if not is_free(port):
+        raise ConfigError(f"port {port} of {HOST} is taken", hint=f"headrace dev up {server}   (chooses a port)")
+    return port
+
+
+def ask(port: int, *questions: bytes, answer: bytes, seconds: float = 1.0) -> bool:
+    """Whether the reply to the last of `questions` holds `answer`; each is sent when the one before was replied to.
+
+    For readiness: it needs no client library, and no connection outlives it.
+    """
+    try:
+        with socket.create_connection((HOST, port), seconds) as link:
+            reply = b""
+            for question in questions:
+                link.sendall(question)
+                reply = link.recv(4096)
+            while answer not in reply and (more := link.recv(4096)):
+                reply += more
+            return answer in reply
+    except OSError:
+        return False
 
 
 def free(count: int) -> list[int]:

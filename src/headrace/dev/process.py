@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -19,14 +21,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GRACE = 10.0
+_END = 64 * 1024
+_FRAME = re.compile(r"\s+(at \S+\(|\.\.\. \d+ (more|common))")
 
-# Runs in the child before the server: it dies with its owner, even when that is SIGKILLed. Not in preexec_fn,
-# which may deadlock in a process with threads.
-_TIED = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
-if os.getppid() != int(sys.argv[1]): sys.exit("the owner died first")
-os.execvp(sys.argv[2], sys.argv[2:])
+# Runs in the child before the server: takes another account, and asks the kernel for a signal when the owner dies,
+# even of SIGKILL; in this order, for a change of user forgets the request. Not in preexec_fn, which may deadlock in a
+# process with threads, and not as Popen's user: the account might not be allowed to run this Python.
+_LAUNCHER = """
+import ctypes, os, sys
+owner, farewell, user, group = map(int, sys.argv[1:5])
+if user >= 0:
+    os.setgroups([]); os.setgid(group); os.setuid(user)
+if owner:
+    ctypes.CDLL(None, use_errno=True).prctl(1, farewell)
+    if os.getppid() != owner: sys.exit("the owner died first")
+os.execvp(sys.argv[5], sys.argv[5:])
 """
 
 # Python warns of a child that is forgotten while it runs; these are meant to run on.
@@ -55,11 +64,32 @@ def _over(process: psutil.Process) -> bool:
     return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
 
 
-class Process:
-    """Start, stop and kill one server process. `log` is appended to."""
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who a process runs as."""
 
-    def __init__(self, log: Path) -> None:
+    user: int
+    group: int
+
+
+class Process:
+    """Start, stop and kill one server process. `log` is appended to.
+
+    `ending` asks the server to stop. `farewell` is what a tied one gets when its owner dies without a word.
+    """
+
+    def __init__(
+        self,
+        log: Path,
+        *,
+        ending: signal.Signals = signal.SIGTERM,
+        farewell: signal.Signals = signal.SIGKILL,
+        account: Account | None = None,
+    ) -> None:
         self.log = log
+        self.ending = ending
+        self.farewell = farewell
+        self.account = account
         self.identity: Identity | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._log_start = 0
@@ -70,12 +100,15 @@ class Process:
             return self._child.poll() is None  # also buries it, which only its parent can
         return self.identity is not None and self.identity.find() is not None
 
-    def spawn(self, command: Sequence[str], environment: Mapping[str, str], *, tied: bool) -> None:
-        """Start it. `tied`: it dies with this process, however that ends (on Linux)."""
+    def spawn(
+        self, command: Sequence[str], environment: Mapping[str, str], *, tied: bool, within: Path | None = None
+    ) -> None:
+        """Start it in the directory `within`. `tied`: it dies with this process, however that ends (on Linux)."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        if tied and sys.platform == "linux":
-            command = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *command]
+        owner = os.getpid() if tied and sys.platform == "linux" else 0
+        if owner or self.account:
+            command = launched(command, owner=owner, farewell=self.farewell, account=self.account)
         # To the kernel a parent dies with the thread that started the child: use one that stays.
         spawner = _spawner(os.getpid())
         with self.log.open("ab") as log:
@@ -83,6 +116,7 @@ class Process:
                 subprocess.Popen[bytes],
                 command,
                 env=dict(environment),
+                cwd=within,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -93,38 +127,44 @@ class Process:
         self.identity = Identity(self._child.pid, psutil.Process(self._child.pid).create_time())
 
     def terminate(self) -> None:
-        """SIGTERM, without waiting. Nothing to do for a process that is gone."""
-        self._signal(signal.SIGTERM)
+        """Ask it to stop, without waiting. Nothing to do for a process that is gone."""
+        process = self.identity.find() if self.identity else None
+        if process is not None:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(self.ending)
 
     def stop(self, grace: float = GRACE) -> None:
-        """SIGTERM, then SIGKILL when it is still there after `grace` seconds."""
+        """Ask it to stop, then SIGKILL when it is still there after `grace` seconds."""
         self.terminate()
         if not self._gone(grace):
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would; returns when it is gone."""
-        self._signal(signal.SIGKILL)
+        """SIGKILL to it and its children, as a crash of the machine would; returns when all are gone."""
+        process = self.identity.find() if self.identity else None
+        if process is None:
+            return
+        with suppress(psutil.NoSuchProcess):
+            process.suspend()  # or it might have another child while we count them
+            family = process.children(recursive=True)
+            process.kill()
+            kill_all(family)
         self._gone(10.0)
 
     def tail(self, lines: int = 20) -> str:
-        """The last lines this run wrote to its log."""
+        """The last lines this run wrote to its log, without the frames of Java's stacks, which drown the reason."""
+        said = (line for line in self.said().splitlines() if not _FRAME.match(line))
+        return "\n".join(list(said)[-lines:])
+
+    def said(self) -> str:
+        """The end of what this run wrote to its log."""
         try:
             with self.log.open("rb") as file:
                 end = file.seek(0, os.SEEK_END)
-                file.seek(max(self._log_start, end - 200 * lines, 0))
-                text = file.read().decode(errors="replace")
+                file.seek(max(self._log_start, end - _END, 0))
+                return file.read().decode(errors="replace")
         except OSError:
             return ""
-        return "\n".join(text.splitlines()[-lines:])
-
-    def _signal(self, number: signal.Signals) -> None:
-        process = self.identity.find() if self.identity else None
-        if process is not None:
-            try:
-                process.send_signal(number)
-            except psutil.NoSuchProcess:
-                return
 
     def _gone(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -133,6 +173,25 @@ class Process:
                 return False
             time.sleep(0.02)
         return True
+
+
+def launched(command: Sequence[str], *, owner: int, farewell: int, account: Account | None) -> list[str]:
+    """`command`, run as `account` and, unless `owner` is 0, told with the signal `farewell` when that process ends."""
+    user, group = (account.user, account.group) if account else (-1, -1)
+    prelude = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(owner), str(int(farewell)), str(user), str(group)]
+    return [*prelude, *command]
+
+
+def kill_all(processes: Sequence[psutil.Process], seconds: float = 10.0) -> None:
+    """SIGKILL, and wait until they are gone. Not `wait_procs`: who has lost its parent may stay a zombie for ever."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    deadline = time.monotonic() + seconds
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            while not _over(process) and time.monotonic() < deadline:
+                time.sleep(0.02)
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -12,8 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace import paths
+from headrace.dev.cassandra import Cassandra
 from headrace.dev.kafka import Kafka
-from headrace.dev.process import GRACE, Identity, Process
+from headrace.dev.postgres import Postgres
+from headrace.dev.process import Identity, Process
+from headrace.dev.redis import Redis
+from headrace.dev.zookeeper import ZooKeeper
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.dev.server import Progress, Server
 
-SERVERS: dict[str, type[Server]] = {"kafka": Kafka}
+SERVERS: dict[str, type[Server]] = {server.name: server for server in (Kafka, ZooKeeper, Postgres, Redis, Cassandra)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +109,7 @@ def up(name: str, *, port: int | None, nodes: int | None, progress: Progress) ->
         entry = _load(name)
         if entry is not None and entry.up:
             _same(entry, port, nodes)
-            server = SERVERS[name].again(root() / name, entry.settings)
-            server.attach({node.name: node.identity for node in entry.nodes})
-            server.wait()
+            _attached(entry).wait()
             return entry, True
         if entry is not None:
             for node in entry.dead:
@@ -143,13 +144,15 @@ def _same(entry: Entry, port: int | None, nodes: int | None) -> None:
 
 
 def _stop(entry: Entry) -> None:
-    processes = [node.process for node in entry.nodes]
-    for process in processes:
-        process.terminate()
-    deadline = time.monotonic() + GRACE
-    for process in processes:
-        process.stop(max(0.0, deadline - time.monotonic()))
+    _attached(entry).stop()
     _file(entry.name).unlink(missing_ok=True)
+
+
+def _attached(entry: Entry) -> Server:
+    """The server of `entry`, with the processes that run: each kind knows best how it is asked and stopped."""
+    server = SERVERS[entry.name].again(root() / entry.name, entry.settings)
+    server.attach({node.name: node.identity for node in entry.nodes})
+    return server
 
 
 def _file(name: str) -> Path:

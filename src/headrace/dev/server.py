@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from headrace.dev.process import GRACE, Process
 from headrace.errors import ConfigError, RetriableError
+from headrace.spark import jars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from headrace.dev.process import Identity
+    from headrace.spark.jars import Bundle
 
     Progress = Callable[[str], None]
 
@@ -33,8 +36,12 @@ class Node(ABC):
         self.name = name
         self.directory = directory
         self.ports = dict(ports)
-        self.process = Process(directory / f"{name}.log")
+        self.process = self.make_process(directory / f"{name}.log")
         self.tied = True
+
+    def make_process(self, log: Path) -> Process:
+        """A process that stops at SIGTERM and runs as its owner does; for a server with other habits, another."""
+        return Process(log)
 
     @abstractmethod
     def prepare(self) -> None:
@@ -47,6 +54,11 @@ class Node(ABC):
     @abstractmethod
     def answers(self) -> bool:
         """Ask what only a ready server can answer; an open port is no answer. Takes a second at most."""
+
+    @property
+    def within(self) -> Path:
+        """The directory to run in: there, and not in the user's project, it may leave a dump when it crashes."""
+        return self.directory
 
     @property
     def log(self) -> Path:
@@ -66,7 +78,8 @@ class Node(ABC):
             return
         self.directory.mkdir(parents=True, exist_ok=True)
         self.prepare()
-        self.process.spawn(self.command(), {**os.environ, "LC_ALL": "C.UTF-8"}, tied=self.tied)
+        environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+        self.process.spawn(self.command(), environment, tied=self.tied, within=self.within)
 
     def wait(self, seconds: float = DEADLINE) -> None:
         """Return when it answers. Raises ConfigError when it dies, RetriableError when it is too slow."""
@@ -100,6 +113,7 @@ class Server(ABC):
 
     name: ClassVar[str]
     variable: ClassVar[str]
+    bundles: ClassVar[tuple[Bundle, ...]] = ()
 
     def __init__(self, nodes: Sequence[Node], progress: Progress = silent) -> None:
         self.nodes = list(nodes)
@@ -129,8 +143,14 @@ class Server(ABC):
     def again(cls, directory: Path, settings: Mapping[str, Any]) -> Self:
         """The server whose `settings` were recorded, to be attached to its processes."""
 
-    def fetch(self) -> None:  # noqa: B027 - a server that comes with a Python package has nothing to fetch
-        """Bring the server's files onto this machine."""
+    def fetch(self) -> None:
+        """Bring the server's files onto this machine. Raises ConfigError when that cannot be."""
+        _ = self.jars
+
+    @cached_property
+    def jars(self) -> list[Path]:
+        """The jars of all its bundles; looked up once, for their checksums take a moment."""
+        return [jar for bundle in self.bundles for jar in jars.fetch(bundle, self.progress)]
 
     def detach(self) -> None:
         """Let the processes outlive this one; called before `start` by someone who keeps a record of them."""
@@ -156,8 +176,7 @@ class Server(ABC):
                 launched(self)
             self.wait(seconds)
         except BaseException:
-            for node in self.nodes:
-                node.kill()
+            self.kill()
             raise
 
     def wait(self, seconds: float = DEADLINE) -> None:
@@ -173,6 +192,11 @@ class Server(ABC):
         deadline = time.monotonic() + GRACE
         for node in self.nodes:
             node.process.stop(max(0.0, deadline - time.monotonic()))
+
+    def kill(self) -> None:
+        """SIGKILL to every node: what a crash does. `start()` brings the server back on the same ports and data."""
+        for node in self.nodes:
+            node.kill()
 
     def __enter__(self) -> Self:
         self.start()

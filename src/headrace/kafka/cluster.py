@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from difflib import get_close_matches
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, RetriableError
@@ -13,6 +14,7 @@ from headrace.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from concurrent.futures import Future
+    from datetime import datetime
 
     from confluent_kafka.admin import AdminClient
 
@@ -43,9 +45,9 @@ class Cluster:
             else IsolationLevel.READ_COMMITTED
         )
         self._errors = KafkaException
-        config: dict[str, Any] = {**librdkafka_options(bootstrap, options), "logger": _quiet_logger()}
+        self._config: dict[str, Any] = {**librdkafka_options(bootstrap, options), "logger": _quiet_logger()}
         try:
-            self._admin: AdminClient = AdminClient(config)
+            self._admin: AdminClient = AdminClient(self._config)
         except KafkaException as error:
             raise ConfigError(f"Kafka refuses these options: {error.args[0].str()}") from error
 
@@ -82,7 +84,7 @@ class Cluster:
                 described[topic] = future.result()
             except self._errors as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise self._unreachable(error) from error
+                    raise unreachable(self._bootstrap, error) from error
                 missing.append(topic)
         if missing:
             raise self._missing(missing)
@@ -92,7 +94,7 @@ class Cluster:
         try:
             there = sorted(self._admin.list_topics(timeout=TIMEOUT).topics)
         except self._errors as error:
-            raise self._unreachable(error) from error
+            raise unreachable(self._bootstrap, error) from error
         visible = [name for name in there if not name.startswith("__")]
         close = get_close_matches(topics[0], visible, n=1)
         named = ", ".join(visible[:10]) or "none"
@@ -101,13 +103,47 @@ class Cluster:
             hint=f"did you mean {close[0]}?" if close else "create the topic, or correct topics=[…]",
         )
 
-    def _offsets(self, partitions: Iterable[TopicPartition], *, first: bool) -> dict[TopicPartition, int]:
-        from confluent_kafka import TopicPartition as Position
+    def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]:
+        """The first offset at or after `time` of each partition; partitions without one are left out."""
         from confluent_kafka.admin import _listoffsets
 
-        offset_spec: Any = _listoffsets.OffsetSpec
-        spec = offset_spec.earliest() if first else offset_spec.latest()
-        asked = {Position(at.topic, at.partition): spec for at in partitions}
+        spec_of: Any = _listoffsets.OffsetSpec.for_timestamp
+        found = self._ask(dict.fromkeys(partitions, spec_of(int(time.timestamp() * 1000))))
+        return {at: offset for at, offset in found.items() if offset >= 0}
+
+    def times(self, positions: Mapping[TopicPartition, int], timeout: float = 5.0) -> dict[TopicPartition, float]:
+        """When the record at each position was produced, in seconds since the epoch, where it can be read in time."""
+        from confluent_kafka import Consumer
+        from confluent_kafka import TopicPartition as Position
+
+        if not positions:
+            return {}
+        consumer = Consumer({**self._config, "group.id": "headrace-lag", "enable.auto.commit": False})
+        try:
+            consumer.assign([Position(at.topic, at.partition, offset) for at, offset in positions.items()])
+            found: dict[TopicPartition, float] = {}
+            deadline = monotonic() + timeout
+            while len(found) < len(positions) and monotonic() < deadline:
+                message = consumer.poll(0.2)
+                if message is None or message.error():
+                    continue
+                at = TopicPartition(message.topic() or "", message.partition() or 0)
+                found.setdefault(at, message.timestamp()[1] / 1000)
+                consumer.pause([Position(at.topic, at.partition)])
+            return found
+        finally:
+            consumer.close()
+
+    def _offsets(self, partitions: Iterable[TopicPartition], *, first: bool) -> dict[TopicPartition, int]:
+        from confluent_kafka.admin import _listoffsets
+
+        spec: Any = _listoffsets.OffsetSpec
+        return self._ask(dict.fromkeys(partitions, spec.earliest() if first else spec.latest()))
+
+    def _ask(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        from confluent_kafka import TopicPartition as Position
+
+        asked = {Position(at.topic, at.partition): spec for at, spec in specs.items()}
         if not asked:
             return {}
         futures: dict[Any, Future[Any]] = self._admin.list_offsets(
@@ -119,14 +155,14 @@ class Cluster:
                 for position, future in futures.items()
             }
         except self._errors as error:
-            raise self._unreachable(error) from error
+            raise unreachable(self._bootstrap, error) from error
 
-    def _unreachable(self, error: Exception) -> RetriableError:
-        reason = error.args[0].str() if error.args and hasattr(error.args[0], "str") else str(error)
-        return RetriableError(
-            f"Kafka at {self._bootstrap} does not answer: {reason}",
-            hint=f"headrace doctor --bootstrap {self._bootstrap}",
-        )
+
+def unreachable(bootstrap: str, error: Exception) -> RetriableError:
+    reason = error.args[0].str() if error.args and hasattr(error.args[0], "str") else str(error)
+    return RetriableError(
+        f"Kafka at {bootstrap} does not answer: {reason}", hint=f"headrace doctor --bootstrap {bootstrap}"
+    )
 
 
 def _quiet_logger() -> logging.Logger:

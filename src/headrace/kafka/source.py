@@ -30,14 +30,17 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 class Kafka:
     """Kafka topics as a source.
 
-    `start` says where a topic is first read; from then on the stored offsets count. `options` are Kafka's
-    own client settings, passed on untouched, for example `{"security.protocol": "SSL"}`.
+    `start` says where a topic is first read; from then on the stored offsets count. `on_data_loss` says what to do
+    when the stored offsets are no longer in the log (deleted by retention, or a topic made anew): "fail", or go on at
+    the "earliest" or "latest" record there, with the gap in the audit log. `options` are Kafka's own client settings,
+    passed on untouched, for example `{"security.protocol": "SSL"}`.
     """
 
     bootstrap: str = field(kw_only=False)
     topics: Sequence[str]
     format: Format = field(default_factory=Bytes)
     start: Literal["earliest", "latest"] = "earliest"
+    on_data_loss: Literal["fail", "earliest", "latest"] = "fail"
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -59,6 +62,10 @@ class Kafka:
             )
         if self.start not in {"earliest", "latest"}:
             raise ConfigError(f"start={self.start!r} is unknown", hint='start="earliest" or start="latest"')
+        if self.on_data_loss not in {"fail", "earliest", "latest"}:
+            raise ConfigError(
+                f"on_data_loss={self.on_data_loss!r} is unknown", hint='on_data_loss="fail", "earliest" or "latest"'
+            )
         for name in self.options:
             if name in OWNED_OPTIONS:
                 raise ConfigError(f"the option {name} is set by Headrace: use {OWNED_OPTIONS[name]}")

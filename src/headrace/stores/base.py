@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import RetriableError
@@ -75,9 +76,19 @@ class OffsetStore(Resource, ABC):
         """
         self._change(lambda state: state.committed(batch))
 
-    def move(self, expected: Progress, offsets: Mapping[TopicPartition, int], change: Change) -> None:
-        """Set offsets by hand, in any direction; OffsetConflict if the progress is not as `expected`."""
-        self._change(lambda state: state.moved(expected, offsets), change)
+    def move(
+        self,
+        expected: Progress,
+        offsets: Mapping[TopicPartition, int],
+        change: Change,
+        topic_ids: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Set offsets in any direction, and drop the pending batch; OffsetConflict if not as `expected`."""
+        self._change(lambda state: state.moved(expected, offsets, topic_ids), change)
+
+    def adopt(self, progress: Progress, change: Change) -> None:
+        """Take over the progress of another store, pending batch and all; OffsetConflict if there is some here."""
+        self._change(lambda state: state.adopted(progress), change)
 
     def sign(self, run: Run | None) -> None:
         """Say that `run` is at this pipeline, or (None) that it is no more."""

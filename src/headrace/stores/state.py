@@ -69,14 +69,28 @@ class State:
         refuse_conflict(self.progress, batch)
         return replace(self, progress=self.progress.advanced(batch))
 
-    def moved(self, expected: Progress, offsets: Mapping[TopicPartition, int]) -> State:
+    def moved(self, expected: Progress, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]) -> State:
         """With `offsets` set, in any direction, and nothing pending; OffsetConflict if it is not as `expected`."""
         if self.progress != expected:
             raise OffsetConflict(
                 "the offsets changed while the change was being looked at",
                 hint="look again: headrace offsets show",
             )
-        progress = replace(self.progress, offsets={**self.progress.offsets, **offsets}, pending=None)
+        progress = replace(
+            self.progress,
+            offsets={**self.progress.offsets, **offsets},
+            pending=None,
+            topic_ids={**self.progress.topic_ids, **topic_ids},
+        )
+        return replace(self, progress=progress)
+
+    def adopted(self, progress: Progress) -> State:
+        """With the whole progress of another store; OffsetConflict if there is some of its own."""
+        if self.progress != Progress():
+            raise OffsetConflict(
+                "there are offsets of this pipeline already",
+                hint="choose an empty store, or another pipeline name",
+            )
         return replace(self, progress=progress)
 
     def to_json(self) -> str:

@@ -1,0 +1,38 @@
+"""Servers that run in a JVM: one command line, one configuration format."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from headrace.spark import java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+# One collector thread and the quick compiler: several servers share a laptop's few cores.
+_SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def command(main: str, *arguments: str, jars: Iterable[Path], heap: str, flags: Iterable[str] = ()) -> list[str]:
+    """Run the class `main` with `jars` (or folders) as its class path."""
+    classpath = os.pathsep.join(str(jar) for jar in jars)
+    return [str(java.path()), *_SMALL, f"-Xmx{heap}", *flags, "-cp", classpath, main, *arguments]
+
+
+def properties(values: Mapping[str, str | int]) -> str:
+    """Java's properties format, which is ASCII with escapes."""
+    return "".join(f"{key}={_escaped(str(value))}\n" for key, value in values.items())
+
+
+def _escaped(text: str) -> str:
+    out = []
+    for character in text.replace("\\", "\\\\").replace("\n", "\\n"):
+        units = character.encode("utf-16-be")
+        out.append(
+            character
+            if character.isascii()
+            else "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+        )
+    return "".join(out)

@@ -1,0 +1,101 @@
+"""A real ZooKeeper on this machine, from the jars that pyspark ships."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from headrace.dev import jvm
+from headrace.dev import ports as loopback
+from headrace.dev.server import Node
+from headrace.dev.single import Single
+from headrace.errors import ConfigError
+from headrace.spark import installation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+# Of pyspark's hundreds of jars only these: all of them cost half as much memory again.
+_NEEDED = frozenset(
+    {
+        "log4j-api",
+        "log4j-core",
+        "log4j-slf4j2-impl",
+        "metrics-core",
+        "slf4j-api",
+        "snappy-java",
+        "zookeeper",
+        "zookeeper-jute",
+    }
+)
+_LOGGING = {
+    "rootLogger.level": "info",
+    "rootLogger.appenderRef.out.ref": "out",
+    "appender.out.type": "Console",
+    "appender.out.name": "out",
+    "appender.out.layout.type": "PatternLayout",
+    "appender.out.layout.pattern": "%d %p %c{1}: %m%n",
+    "logger.questions.name": "org.apache.zookeeper.server.NIOServerCnxn",  # one line for each time we ask
+    "logger.questions.level": "warn",
+}
+
+
+class Peer(Node):
+    """The server's one process."""
+
+    def __init__(self, server: ZooKeeper) -> None:
+        super().__init__("zookeeper", server.directory, {"client": server.port})
+        self._server = server
+
+    def prepare(self) -> None:
+        ours: dict[str, str | int] = {
+            "dataDir": str(self.directory / "data"),
+            "tickTime": 2000,
+            "clientPort": self.ports["client"],
+            "clientPortAddress": loopback.HOST,
+            "admin.enableServer": "false",  # it would listen on every interface
+            "4lw.commands.whitelist": "ruok,srvr,stat",
+            "autopurge.purgeInterval": 1,
+        }
+        config = jvm.properties(ours | self._server.options)
+        (self.directory / "zoo.cfg").write_text(config, encoding="ascii")
+        (self.directory / "log4j2.properties").write_text(jvm.properties(_LOGGING), encoding="ascii")
+
+    def command(self) -> list[str]:
+        logging = f"-Dlog4j2.configurationFile={(self.directory / 'log4j2.properties').as_uri()}"
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        config = str(self.directory / "zoo.cfg")
+        return jvm.command(main, config, jars=self._server.jars, heap="128m", flags=[logging])
+
+    def answers(self) -> bool:
+        """It says its mode; the port is open before it has one."""
+        return loopback.ask(self.ports["client"], b"srvr", answer=b"Mode:")
+
+
+class ZooKeeper(Single):
+    """`with dev.ZooKeeper(tmp_path) as zookeeper: ... zookeeper.hosts`. `options` are those of zoo.cfg."""
+
+    name = "zookeeper"
+    variable = "ZOOKEEPER_HOSTS"
+    usual_port = 2181
+
+    def make_nodes(self) -> Sequence[Node]:
+        return [Peer(self)]
+
+    @property
+    def hosts(self) -> str:
+        return self.address
+
+    @cached_property
+    def jars(self) -> list[Path]:
+        shipped = {
+            installation.split_version(jar.name)[0]: jar for jar in (installation.folder() / "jars").glob("*.jar")
+        }
+        missing = sorted(_NEEDED - shipped.keys())
+        if missing:
+            raise ConfigError(
+                f"this pyspark does not ship what ZooKeeper needs: {', '.join(missing)}",
+                hint=f"pip install --force-reinstall pyspark=={installation.version()}",
+            )
+        return [shipped[name] for name in sorted(_NEEDED)]

@@ -1,0 +1,88 @@
+"""Offsets shown to other tools: a Kafka group that follows the store, and never holds the pipeline up."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from headrace import events
+from headrace.kafka.cluster import librdkafka_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.events import Event, Observer
+    from headrace.types import TopicPartition
+
+_TIMEOUT = 10.0
+
+
+class Mirror:
+    """An observer that commits to `group` what the store has committed, in a thread of its own.
+
+    Only the newest offsets matter, so a slow broker makes the group older, not the pipeline slower. What cannot be
+    committed is told to `tell` and tried again with the next batch.
+    """
+
+    def __init__(self, bootstrap: str, options: Mapping[str, str], group: str, tell: Observer) -> None:
+        self._config: dict[str, Any] = {
+            **librdkafka_options(bootstrap, options),
+            "group.id": group,
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+        self._tell = tell
+        self._offsets: dict[TopicPartition, int] = {}
+        self._changed = threading.Condition()
+        self._news = False
+        self._ended = False
+        self._thread = threading.Thread(target=self._follow, name="headrace-mirror", daemon=True)
+        self._thread.start()
+
+    def __call__(self, event: Event) -> None:
+        with self._changed:
+            match event:
+                case events.RunStarted(positions=positions) | events.PartitionsFound(positions=positions):
+                    self._offsets.update(positions)
+                case events.BatchDone(batch=batch) | events.BatchSkipped(batch=batch):
+                    self._offsets.update({r.at: r.until for r in batch.ranges})
+                case events.GapFound(lost=lost, resumed_at=offset):
+                    self._offsets[lost.at] = offset
+                case events.RunStopped():
+                    self._ended = True
+                case _:
+                    return
+            self._news = True
+            self._changed.notify()
+        if self._ended:
+            self._thread.join(_TIMEOUT)
+
+    def _follow(self) -> None:
+        from confluent_kafka import Consumer, KafkaException
+
+        shown: dict[TopicPartition, int] = {}
+        consumer = Consumer(self._config)
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._news)
+                wanted, ended, self._news = dict(self._offsets), self._ended, False
+            try:
+                self._commit(consumer, {at: offset for at, offset in wanted.items() if shown.get(at) != offset})
+                shown = wanted
+            except KafkaException as error:
+                self._tell(events.MirrorFailed(error))
+            if ended:
+                consumer.close()
+                return
+
+    @staticmethod
+    def _commit(consumer: Any, offsets: Mapping[TopicPartition, int]) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka import TopicPartition as Position
+
+        if not offsets:
+            return
+        asked = [Position(at.topic, at.partition, offset) for at, offset in offsets.items()]
+        for answer in consumer.commit(offsets=asked, asynchronous=False):
+            if answer.error:
+                raise KafkaException(answer.error)

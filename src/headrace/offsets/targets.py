@@ -1,0 +1,127 @@
+"""Where offsets are to go, and what that means record by record. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.planner import Log
+    from headrace.types import Progress, TopicPartition
+
+_ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
+_SHORT_DURATION = re.compile(r"(\d+)\s*(s|m|h|d|w)")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What `--to` said: exactly one of the fields is set."""
+
+    edge: str | None = None
+    time: datetime | None = None
+    offset: int | None = None
+    shift: int | None = None
+
+
+def parse(text: str, now: datetime) -> Target:
+    """`earliest`, `latest`, `2026-11-01T12:00:00Z`, `1h` or `PT1H` (that long ago), `1000`, `shift:-1000`."""
+    text = text.strip()
+    if text in {"earliest", "latest"}:
+        return Target(edge=text)
+    if re.fullmatch(r"shift:[+-]?\d+", text):
+        return Target(shift=int(text.removeprefix("shift:")))
+    if text.isdigit():
+        return Target(offset=int(text))
+    if (ago := duration(text)) is not None:
+        return Target(time=now - ago)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"{text!r} is no place to go to",
+            hint="earliest, latest, 2026-11-01T12:00:00Z, 1h, an offset such as 1000, or shift:-1000",
+        ) from error
+    return Target(time=time if time.tzinfo else time.replace(tzinfo=UTC))
+
+
+def duration(text: str) -> timedelta | None:
+    """`1h`, `30m`, `PT1H30M`, `P1D`; None for anything else."""
+    if short := _SHORT_DURATION.fullmatch(text):
+        return timedelta(**{_UNITS[short[2]]: int(short[1])})
+    iso = _ISO_DURATION.fullmatch(text)
+    if iso is None or not any(iso.groups()):
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in iso.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One partition before and after. `before` is None for one that has no offset yet."""
+
+    at: TopicPartition
+    before: int | None
+    after: int
+    beginning: int
+    end: int
+
+    @property
+    def difference(self) -> int | None:
+        return None if self.before is None else self.after - self.before
+
+    @property
+    def outside(self) -> bool:
+        """The log has no such offset: reading there would fail, or begin somewhere else."""
+        return not self.beginning <= self.after <= self.end
+
+
+def moves(
+    progress: Progress,
+    logs: Mapping[str, Log],
+    target: Target,
+    at_time: Mapping[TopicPartition, int],
+    only: Iterable[TopicPartition] = (),
+) -> list[Move]:
+    """What `target` means for each partition (or those in `only`). `at_time` holds the offsets at its time."""
+    wanted = set(only)
+    found: list[Move] = []
+    for log in logs.values():
+        for at, beginning in sorted(log.beginnings.items()):
+            if wanted and at not in wanted:
+                continue
+            before, end = progress.offsets.get(at), log.ends[at]
+            if target.shift is not None and before is None:
+                raise ConfigError(f"{at} has no offset to shift", hint="--to earliest")
+            after = _after(target, before or 0, beginning, end, at_time.get(at))
+            found.append(Move(at, before, after, beginning, end))
+    if missing := sorted(wanted - {move.at for move in found}):
+        raise ConfigError(f"no partition {missing[0]} on the cluster", hint="headrace offsets show")
+    return found
+
+
+def to_offsets(progress: Progress, logs: Mapping[str, Log], offsets: Mapping[TopicPartition, int]) -> list[Move]:
+    """What setting these offsets means. A partition that the cluster does not have is marked as outside."""
+    found = []
+    for at, after in sorted(offsets.items()):
+        log = logs.get(at.topic)
+        known = log is not None and at in log.ends
+        beginning, end = (log.beginnings[at], log.ends[at]) if log is not None and known else (0, -1)
+        found.append(Move(at, progress.offsets.get(at), after, beginning, end))
+    return found
+
+
+def _after(target: Target, before: int, beginning: int, end: int, at_time: int | None) -> int:
+    if target.offset is not None:
+        return target.offset
+    if target.shift is not None:
+        return before + target.shift
+    if target.time is not None:
+        return end if at_time is None else at_time  # nothing younger than that time: the next record to come
+    return beginning if target.edge == "earliest" else end

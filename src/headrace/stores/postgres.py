@@ -1,0 +1,196 @@
+"""Offsets in PostgreSQL, in three plain tables."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.extras import require
+from headrace.masking import masked
+from headrace.stores import sql
+from headrace.stores.base import OffsetStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headrace.stores.state import Change, State
+
+# What a DSN may override. A server that vanished without a word is noticed; a standby, which may be behind, is refused.
+_DEFAULTS = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+    "target_session_attrs": "read-write",
+    "application_name": "headrace",
+}
+# In each transaction and never in the session, so that it also works behind a pooler. A server or role that does
+# without durability for speed is not followed in that.
+_BEGIN = """BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = '10s';
+    SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"""
+_LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_TABLES_THERE = """SELECT 1 WHERE to_regclass('headrace_offsets') IS NOT NULL
+    AND to_regclass('headrace_pipelines') IS NOT NULL AND to_regclass('headrace_history') IS NOT NULL"""
+_CREATION = 0x6865_6164_7261_6365  # "headrace": the advisory lock under which tables are created
+_NEW_PIPELINE = """INSERT INTO headrace_pipelines (pipeline, last_batch, topic_ids) VALUES (?, 0, '{}')
+    ON CONFLICT DO NOTHING"""
+_LOCK = "SELECT 1 FROM headrace_pipelines WHERE pipeline = ? FOR UPDATE"
+
+# Of a refused connection the driver has no code, only the server's words.
+_REFUSALS = (
+    "password authentication failed",
+    "no password supplied",
+    "does not exist",
+    "pg_hba.conf",
+    "permission denied",
+    "not permitted",
+    "certificate",
+)
+_GRANT = "grant the user CREATE on the schema, or name another one: …?options=-csearch_path%3Dheadrace"
+
+
+class Connection:
+    """A psycopg connection that takes `?` for a parameter. The real one is `driver`."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def execute(self, query: str, parameters: Sequence[Any] = (), /) -> sql.Cursor:
+        cursor: sql.Cursor = self.driver.execute(query.replace("?", "%s"), parameters)
+        return cursor
+
+
+class Postgres(OffsetStore):
+    """Any number of pipelines in one database. The tables are created when they are not there.
+
+    `dsn` is a URL or a connection string of libpq; what it leaves out comes from PGPASSWORD, ~/.pgpass and the like.
+    """
+
+    def __init__(self, dsn: str, *, mirror: bool | str = False) -> None:
+        if not isinstance(dsn, str) or not dsn.strip():
+            raise ConfigError("a DSN is missing", hint='stores.Postgres("postgresql://user@localhost/app")')
+        self._dsn = dsn
+        self.mirror = mirror
+        self._pipeline = ""
+        self._connection: Any = None
+        self._unsure = False
+
+    def __repr__(self) -> str:
+        return f"stores.Postgres({masked(self._dsn)!r})"
+
+    def open(self, pipeline: str) -> Self:
+        self._pipeline = pipeline
+        with self._translated():
+            self._connection = self._connect()
+            if not self._connection.execute(_TABLES_THERE).fetchall():
+                self._create()
+        return self
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def read(self) -> tuple[State, Any]:
+        if self._unsure:
+            # A commit whose answer was lost may still be under way: its lock says when it is not.
+            with self.transaction() as connection:
+                return sql.read(connection, self._pipeline), None
+        with self._begun(_LOOK) as connection:
+            return sql.read(connection, self._pipeline), None
+
+    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+        with self.transaction() as connection:
+            return sql.swap(connection, self._pipeline, old, new, change)
+
+    def history(self) -> Sequence[Change]:
+        with self._begun(_LOOK) as connection:
+            return sql.history(connection, self._pipeline)
+
+    def advice(self, pipeline: str) -> list[str]:
+        with self._translated(), self._connect() as connection:
+            ((fsync,),) = connection.execute("SELECT current_setting('fsync')").fetchall()
+        lost = f"{self!r} runs with fsync = off: a crash of its machine may lose or corrupt the offsets"
+        return [lost] if fsync == "off" else []
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction that no other writer of this pipeline can enter: the pipeline's row is locked."""
+        try:
+            with self._begun(_BEGIN) as connection:
+                connection.execute(_NEW_PIPELINE, [self._pipeline])
+                connection.execute(_LOCK, [self._pipeline])
+                yield connection
+        except RetriableError:
+            self._unsure = self._unsure or self._connection.closed
+            raise
+        self._unsure = False
+
+    @contextmanager
+    def _begun(self, begin: str) -> Iterator[Connection]:
+        if self._connection is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        with self._translated():
+            self._begin(begin)
+            try:
+                yield Connection(self._connection)
+            except BaseException:
+                with suppress(require("psycopg", extra="postgres").Error):  # a lost connection has rolled back
+                    self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def _begin(self, begin: str) -> None:
+        psycopg = require("psycopg", extra="postgres")
+        try:
+            self._connection.execute(begin)
+        except psycopg.OperationalError:
+            if not self._connection.closed:
+                raise
+            # The server was restarted since the last call; nothing of this one has happened yet.
+            self._connection = self._connect()
+            self._connection.execute(begin)
+
+    def _connect(self) -> Any:
+        psycopg = require("psycopg", extra="postgres")
+        try:
+            given = psycopg.conninfo.conninfo_to_dict(self._dsn)
+        except psycopg.ProgrammingError:
+            given = {"host": "@"}
+        if "@" in (given.get("host") or ""):
+            # Not a word of the driver's: it quotes pieces of the DSN, and one of them may be the password.
+            raise ConfigError(
+                f"{masked(self._dsn)!r} is not a DSN that libpq can read",
+                hint="write the special characters of a password as %40 for @, %2F for /, %3A for :",
+            )
+        # Statements are not prepared: many poolers would send them to a server that does not know them.
+        return psycopg.connect(**{**_DEFAULTS, **given}, autocommit=True, prepare_threshold=None)
+
+    def _create(self) -> None:
+        with self._connection.transaction():
+            # Two runs that create at once collide in the catalogue, IF NOT EXISTS or not.
+            self._connection.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
+            for table in sql.TABLES:
+                self._connection.execute(table)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        psycopg = require("psycopg", extra="postgres")
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._ours(error) from error
+
+    def _ours(self, error: Any) -> HeadraceError:
+        reason = " ".join(str(error).split())
+        message = f"{self!r}: {reason}"
+        state = error.sqlstate
+        if state == "42501":  # no right to it
+            return ConfigError(message, hint=_GRANT)
+        if state is not None and state[:2] in {"28", "3D", "3F", "42"}:  # user, database, schema; a table or column
+            return ConfigError(message, hint="were tables dropped or changed? Start again: what is missing is created")
+        if state is None and any(words in reason for words in _REFUSALS):
+            return ConfigError(message, hint="check user, password and database: psql 'DSN' -c 'SELECT 1'")
+        return RetriableError(message, hint="is the server up, and its address right?")

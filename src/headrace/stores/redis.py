@@ -1,0 +1,154 @@
+"""Offsets in Redis: one readable JSON text per pipeline, replaced by a compare-and-set in Lua."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.extras import require
+from headrace.masking import masked
+from headrace.stores.base import OffsetStore
+from headrace.stores.state import Change, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+# The text itself is the version: if it is the one that was read, it does not matter what it was in between.
+_SWAP = """
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2])
+if ARGV[3] ~= '' then redis.call('RPUSH', KEYS[2], ARGV[3]) end
+return 1
+"""
+_CONNECT_SECONDS, _ANSWER_SECONDS = 5, 10
+# Answers of a server that cannot now and may later, by their first word.
+_PASSING = ("READONLY", "OOM", "MISCONF", "LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN")
+_HARM = "batches are then done again, perhaps cut differently, which only sinks that key rows by origin take unharmed"
+_CURE = "set appendonly yes and appendfsync always, or keep the offsets elsewhere"
+
+
+class Redis(OffsetStore):
+    """Any number of pipelines in one database of one server: `headrace:{pipeline}` and `headrace:{pipeline}:history`.
+
+    As durable as the server is set up to be: `headrace check` asks it and says what a crash may lose.
+    """
+
+    def __init__(self, url: str, *, mirror: bool | str = False) -> None:
+        if not isinstance(url, str) or not url.startswith(("redis://", "rediss://", "unix://")):
+            raise ConfigError("a URL of Redis is missing", hint='stores.Redis("redis://localhost:6379/0")')
+        self._url = url
+        self.mirror = mirror
+        self._keys = ("", "")
+        self._client: Any = None
+
+    def __repr__(self) -> str:
+        return f"stores.Redis({masked(self._url)!r})"
+
+    def open(self, pipeline: str) -> Self:
+        # The braces keep both keys on one node of a cluster.
+        self._keys = (f"headrace:{{{pipeline}}}", f"headrace:{{{pipeline}}}:history")
+        self._client = self._connect()
+        with self._translated():
+            self._client.ping()
+        return self
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def read(self) -> tuple[State, Any]:
+        with self._translated() as client:
+            text = client.get(self._keys[0])
+        return (State.from_json(text) if text else State()), text or ""
+
+    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+        appended = change.to_json() if change else ""
+        with self._translated() as client:
+            return bool(client.eval(_SWAP, 2, *self._keys, version, new.to_json(), appended))
+
+    def history(self) -> Sequence[Change]:
+        with self._translated() as client:
+            return [Change.from_json(text) for text in client.lrange(self._keys[1], 0, -1)]
+
+    def advice(self, pipeline: str) -> list[str]:
+        redis = require("redis", extra="redis")
+        client = self._client or self._connect()
+        try:
+            with self._translated(client):
+                client.ping()
+                try:
+                    settings = client.config_get("*")
+                except redis.ResponseError:  # hosted servers hide it
+                    unknown = "does not tell its settings (CONFIG is refused): ask whoever runs it"
+                    return [f"{self!r} {unknown} for appendonly and appendfsync"]
+                replicas = int(client.info("replication").get("connected_slaves", 0))
+        finally:
+            if client is not self._client:
+                client.close()
+        return [f"{self!r} {said}" for said in losses(settings, replicas)]
+
+    def _connect(self) -> Any:
+        redis = require("redis", extra="redis")
+        try:
+            return redis.Redis.from_url(
+                self._url,
+                decode_responses=True,
+                socket_connect_timeout=_CONNECT_SECONDS,
+                socket_timeout=_ANSWER_SECONDS,
+                # The driver would repeat a swap whose answer was lost, and take our own success for a rival's.
+                retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
+            )
+        except (ValueError, TypeError):
+            # Not a word of the driver's: it quotes pieces of the URL, and one of them may be the password.
+            raise ConfigError(
+                f"{masked(self._url)!r} is not a URL of Redis",
+                hint="write the special characters of a password as %40 for @, %2F for /, %3A for :",
+            ) from None
+
+    @contextmanager
+    def _translated(self, client: Any = None) -> Iterator[Any]:
+        redis = require("redis", extra="redis")
+        client = client or self._client
+        if client is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        try:
+            yield client
+        except (redis.RedisError, OSError) as error:
+            raise self._ours(error) from error
+
+    def _ours(self, error: Exception) -> HeadraceError:
+        redis = require("redis", extra="redis")
+        message = f"{self!r}: {error}"
+        if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError):
+            return ConfigError(message, hint="check user and password, and the user's rights to GET, SET, RPUSH, EVAL")
+        if isinstance(error, redis.exceptions.MovedError):
+            return ConfigError(message, hint="offsets need one server, or a cluster's proxy; not a node of a cluster")
+        if isinstance(error, redis.ResponseError) and not _passing(error):
+            return ConfigError(message, hint="is it a Redis server with scripting, and the key not used for other things?")
+        return RetriableError(message, hint="is the server up, and its address right?")
+
+
+def losses(settings: Mapping[str, str], replicas: int) -> list[str]:
+    """What a server with these settings may lose. Pure."""
+    said = []
+    if settings.get("appendonly") != "yes":
+        kept = "all since its last snapshot" if settings.get("save") else "everything, for it writes nothing to disk"
+        said.append(f"has no append-only file: a crash may lose {kept}; {_HARM}; {_CURE}")
+    elif settings.get("appendfsync") == "everysec":
+        said.append(f"syncs once a second: a crash of its machine may lose the last two seconds; {_HARM}; {_CURE}")
+    elif settings.get("appendfsync") != "always":
+        said.append(f"never syncs: a crash of its machine may lose the last half minute; {_HARM}; {_CURE}")
+    policy = settings.get("maxmemory-policy", "noeviction")
+    if policy.startswith("allkeys") and settings.get("maxmemory", "0") != "0":
+        said.append(f"may evict the offsets when memory is short (maxmemory-policy {policy}); use noeviction")
+    if replicas:
+        said.append(f"has {replicas} replica(s), written to later: a failover may lose the last commits")
+    return said
+
+
+def _passing(error: Exception) -> bool:
+    redis = require("redis", extra="redis")
+    by_class = (redis.exceptions.ReadOnlyError, redis.exceptions.OutOfMemoryError, redis.exceptions.ClusterDownError)
+    return isinstance(error, by_class) or str(error).startswith(_PASSING)

@@ -1,0 +1,34 @@
+import os
+import random
+
+import pytest
+
+from crash.feed import Feed
+from crash.pipelines import Case
+
+
+@pytest.fixture
+def case_on(kafka, topic, tmp_path):
+    """A case on a topic of its own, and the feed of that topic."""
+
+    def make(kind, guarantee="exactly-once", **settings):
+        events = topic(partitions=2)
+        made = Case(
+            kind=kind,
+            guarantee=guarantee,
+            bootstrap=kafka.bootstrap,
+            topic=events.name,
+            directory=str(tmp_path),
+            **settings,
+        )
+        return made, Feed(kafka.bootstrap, events.name, 2)
+
+    return make
+
+
+@pytest.fixture
+def chance():
+    """Random numbers whose seed is printed; HEADRACE_CRASH_SEED repeats a run."""
+    seed = int(os.environ.get("HEADRACE_CRASH_SEED") or random.SystemRandom().randrange(1_000_000))
+    print(f"HEADRACE_CRASH_SEED={seed}")
+    return random.Random(seed)

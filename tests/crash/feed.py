@@ -1,0 +1,71 @@
+"""A producer with a ledger of its own: what was acknowledged, and what nobody knows about."""
+
+import itertools
+import json
+import threading
+import time
+from contextlib import contextmanager
+
+from confluent_kafka import Producer
+
+from crash.pipelines import record
+from headrace.testing import compare
+
+
+class Feed:
+    """Numbered records into one topic. Outcomes are kept apart: a send that failed may have arrived all the same."""
+
+    def __init__(self, bootstrap, topic, partitions):
+        self.acknowledged = []
+        self.unknown = []
+        self._topic = topic
+        self._partitions = partitions
+        self._numbers = itertools.count()
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 2, "log_level": 0}
+        )
+
+    def send(self, count):
+        """Produce and wait until acknowledged."""
+        self._produce(count)
+        self._settle()
+
+    @contextmanager
+    def flowing(self, rate):
+        """Produce `rate` records a second, in a thread, until the block ends; then wait until they are settled."""
+        ending = threading.Event()
+
+        def flow():
+            began, sent = time.monotonic(), 0
+            while not ending.wait(0.02):
+                due = int((time.monotonic() - began) * rate)
+                self._produce(due - sent)
+                sent = due
+
+        thread = threading.Thread(target=flow, name="feed", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            thread.join()
+            self._settle()
+
+    def compare(self, stored):
+        """The ledger against the rows. A record of unknown outcome may be there once, or not."""
+        there = set(stored)
+        return compare([*self.acknowledged, *(row for row in self.unknown if row in there)], stored)
+
+    def _produce(self, count):
+        for number in itertools.islice(self._numbers, count):
+            value = json.dumps(record(number)).encode()
+            self._producer.produce(self._topic, value, partition=number % self._partitions, on_delivery=self._delivered)
+        self._producer.poll(0)
+
+    def _delivered(self, error, message):
+        row = json.loads(message.value())
+        (self.unknown if error else self.acknowledged).append((row["id"], row["value"]))
+
+    def _settle(self):
+        left = self._producer.flush(120)
+        assert left == 0, f"{left} records neither acknowledged nor refused after two minutes"

@@ -1,0 +1,189 @@
+"""Whole runs: `headrace run` in a session of its own, with its own JVM, followed through its JSON log and killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from crash.pipelines import TARGET
+
+# Starts seconds sooner, and several fit into a small machine.
+_SMALL_JVM = (
+    "--spark=spark.driver.memory=512m",
+    "--spark=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+)
+
+
+class Run:
+    """One process life of a case. `with` ends it, however the block ends."""
+
+    def __init__(self, case, *arguments):
+        self.events = []
+        self._changed = threading.Condition()
+        self._errors = Path(case.directory) / "stderr.txt"
+        with self._errors.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "headrace.cli.main",
+                    "run",
+                    TARGET,
+                    "--log-format=json",
+                    *_SMALL_JVM,
+                    *arguments,
+                ],
+                env={**os.environ, **case.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    @property
+    def alive(self):
+        return self._process.poll() is None
+
+    @property
+    def done(self):
+        return self.seen("BatchDone")
+
+    @property
+    def replayed(self):
+        return any(event["replay"] for event in self.seen("BatchStarted"))
+
+    @property
+    def open_batch(self):
+        """The batch that was started and is not done, as the log has it."""
+        steps = [event for event in list(self.events) if event["event"] in {"BatchStarted", "BatchDone"}]
+        return steps[-1]["batch"] if steps and steps[-1]["event"] == "BatchStarted" else None
+
+    @property
+    def failure(self):
+        """The type of the error that the run ended with."""
+        ends = self.seen("RunStopped")
+        return ends[-1]["error"]["type"] if ends and ends[-1]["error"] else None
+
+    def seen(self, name):
+        return [event for event in list(self.events) if event["event"] == name]
+
+    def wait_for(self, condition, seconds=90):
+        """Wait until `condition()` holds. The run must be alive until then."""
+        with self._changed:
+            self._changed.wait_for(lambda: condition() or not self._listener.is_alive(), seconds)
+        assert condition(), f"not within {seconds} s; {self}"
+
+    def wait_for_more(self, batches, seconds=90):
+        """Wait until it has finished that many more batches from now."""
+        wanted = len(self.done) + batches
+        self.wait_for(lambda: len(self.done) >= wanted, seconds)
+
+    def exit_code(self, seconds=90):
+        """Wait until it ends by itself."""
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {seconds} s; {self}") from None
+        self.kill()
+        return code
+
+    def stop(self):
+        """SIGTERM, as an operator would."""
+        self._process.terminate()
+        return self.exit_code()
+
+    def pause(self):
+        """SIGSTOP driver and JVM; return when both stand still."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+        _until(lambda: all(member.status() == psutil.STATUS_STOPPED for member in self._members()))
+
+    def resume(self):
+        os.killpg(self._process.pid, signal.SIGCONT)
+
+    def kill(self):
+        """SIGKILL the whole process group, without grace; return when nothing of it is left."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        _until(lambda: not self._members())
+        self._listener.join(10)
+        self._process.stdout.close()
+
+    def __str__(self):
+        exit_code = self._process.poll()
+        state = "alive" if exit_code is None else f"exit code {exit_code}"
+        said = self._errors.read_text(errors="replace")[-3000:]
+        return f"{state}, last events {self.events[-5:]}, stderr:\n{said}"
+
+    def _members(self):
+        """What lives in the run's session."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(ProcessLookupError, psutil.NoSuchProcess):
+                if os.getsid(process.pid) == self._process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def _listen(self):
+        for line in self._process.stdout:
+            if line.startswith("{") and line.endswith("\n"):
+                self._hear(json.loads(line))
+        with self._changed:
+            self._changed.notify_all()
+
+    def _hear(self, event):
+        with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
+
+
+@dataclass(frozen=True)
+class Death:
+    """A kill at a random time: what it broke, and how many records were produced and not stored."""
+
+    batch_open: bool
+    in_recovery: bool
+    left: int
+
+
+def kill_at_random(case, feed, chance):
+    """Start a run and kill its process group at a random moment: in its first batch, which may be the one that the
+    run before died with, or later on, in or between batches."""
+    with Run(case) as run:
+        if chance.random() < 0.4:
+            run.wait_for(lambda: run.seen("BatchStarted"))
+        else:
+            run.wait_for(lambda: run.done)
+            time.sleep(chance.uniform(0, 1.5))
+            run.wait_for(lambda: run.open_batch)
+        time.sleep(chance.uniform(0, 0.25))
+        run.kill()
+        return Death(
+            batch_open=run.open_batch is not None,
+            in_recovery=run.replayed and not run.done,
+            left=len(feed.acknowledged) - len(set(case.stored())),
+        )
+
+
+def _until(condition, seconds=15):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.01)

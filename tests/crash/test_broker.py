@@ -1,0 +1,68 @@
+"""The broker dies, or is not there yet: the run waits for it, says so, and loses nothing."""
+
+import pytest
+
+from crash.feed import Feed
+from crash.pipelines import Case
+from crash.runs import Run
+from headrace.dev import Kafka
+from headrace.testing.fixtures import Topic
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """A broker that this test may kill."""
+    with Kafka(tmp_path / "kafka", heap="512m") as server:
+        yield server
+
+
+@pytest.fixture
+def case_and_feed(broker, tmp_path):
+    Topic(broker.bootstrap, "events", 2, {})
+    case = Case(
+        kind="duckdb", guarantee="exactly-once", bootstrap=broker.bootstrap, topic="events", directory=str(tmp_path)
+    )
+    return case, Feed(broker.bootstrap, "events", 2)
+
+
+def says_that_the_broker_is_away(run, broker):
+    return any(f"{broker.bootstrap} does not answer" in event["error"]["message"] for event in run.seen("Retrying"))
+
+
+def test_a_run_outlives_the_death_of_its_broker(broker, case_and_feed):
+    case, feed = case_and_feed
+    with Run(case) as run:
+        with feed.flowing(rate=300):
+            run.wait_for_more(batches=3)
+            broker.brokers[0].kill()
+            # Most deaths are noticed at the next question for offsets; one inside a read, when the poll times out.
+            run.wait_for(lambda: says_that_the_broker_is_away(run, broker), seconds=150)
+            broker.brokers[0].start()
+            run.wait_for_more(batches=3)
+
+            # And once more in the middle of a batch, without waiting until it is noticed.
+            run.wait_for(lambda: run.open_batch)
+            broker.brokers[0].kill()
+            broker.brokers[0].start()
+            run.wait_for_more(batches=3, seconds=150)
+        assert run.stop() == 0, str(run)
+
+    with Run(case, "--until=caught-up") as last:
+        assert last.exit_code() == 0, str(last)
+    assert len(run.seen("RunStarted")) == 1
+    assert len(feed.acknowledged) > 0
+    assert str(feed.compare(case.stored())) == "0 missing, 0 duplicate"
+
+
+def test_a_run_that_starts_before_its_broker_waits_for_it(broker, case_and_feed):
+    case, feed = case_and_feed
+    feed.send(500)
+    broker.brokers[0].kill()
+
+    with Run(case, "--until=caught-up") as run:
+        run.wait_for(lambda: says_that_the_broker_is_away(run, broker))
+        assert run.done == []
+        broker.brokers[0].start()
+        assert run.exit_code() == 0, str(run)
+
+    assert str(feed.compare(case.stored())) == "0 missing, 0 duplicate"

@@ -1,0 +1,68 @@
+"""Two runs of one pipeline at once: one goes on, the other stops and says why."""
+
+from pathlib import Path
+
+import pytest
+
+from crash.runs import Run
+
+
+def drained(case, feed):
+    with Run(case, "--until=caught-up") as last:
+        assert last.exit_code() == 0, str(last)
+    return str(feed.compare(case.stored()))
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "parquet"])
+def test_of_two_runs_one_goes_on_and_the_other_stops_with_exit_code_3(kind, case_on):
+    case, feed = case_on(kind, max_records=200)
+
+    with feed.flowing(rate=300), Run(case) as first:
+        first.wait_for(lambda: first.done)
+        with Run(case) as second:
+            second.wait_for(lambda: not (first.alive and second.alive))
+            winner, loser = (first, second) if first.alive else (second, first)
+            assert loser.exit_code() == 3, str(loser)
+            assert loser.failure == "OffsetConflict", str(loser)
+            winner.wait_for_more(batches=3)
+            assert winner.stop() == 0, str(winner)
+
+    assert len(feed.acknowledged) > 0
+    assert drained(case, feed) == "0 missing, 0 duplicate"
+
+
+def test_a_run_that_wakes_up_after_another_took_over_stops_and_changes_nothing(case_on):
+    case, feed = case_on("parquet", max_records=200)
+
+    with feed.flowing(rate=300), Run(case) as zombie:
+        held = paused_inside_a_batch(zombie, case)
+        with Run(case) as heir:
+            heir.wait_for(lambda: len(heir.done) >= 3)
+            assert heir.seen("BatchStarted")[0]["batch"]["ranges"] == held["ranges"], str(heir)
+            assert heir.replayed
+
+            zombie.resume()
+            assert zombie.exit_code() == 3, str(zombie)
+            assert zombie.failure == "OffsetConflict", str(zombie)
+            assert zombie.open_batch == held, "it did more than the batch that it fell asleep with"
+            heir.wait_for_more(batches=2)
+            assert heir.stop() == 0, str(heir)
+
+    assert drained(case, feed) == "0 missing, 0 duplicate"
+
+
+def paused_inside_a_batch(run, case):
+    """Pause the run where the batch is journalled and not published, and return the batch."""
+    run.wait_for(lambda: run.done)
+    for _ in range(50):
+        finished = len(run.done)
+        run.wait_for(lambda before=finished: len(run.done) > before and run.open_batch)
+        run.pause()
+        pending = case.progress().pending
+        if pending is not None:
+            published = Path(case.directory, "rows", f"headrace_batch=crash-{pending.fingerprint}")
+            open_batch = run.open_batch
+            if not published.exists() and open_batch is not None and open_batch["id"] == pending.id:
+                return open_batch
+        run.resume()
+    raise AssertionError("the run was never met inside a batch")

@@ -1,0 +1,35 @@
+"""What a format refuses when it is described. How it decodes is tested on Spark."""
+
+import pytest
+
+import headrace as hr
+from headrace.errors import ConfigError
+from headrace.formats.base import literal
+
+
+@pytest.mark.parametrize("make", [lambda **how: hr.Json("a INT", **how), hr.Text, hr.Bytes])
+def test_an_unknown_way_with_bad_records_is_refused_with_the_known_ones(make):
+    with pytest.raises(ConfigError, match="on_error='skip' is unknown") as refused:
+        make(on_error="skip")
+    assert refused.value.hint == 'on_error="fail", "drop" or "keep"'
+
+
+@pytest.mark.parametrize("columns", ["", "  \n", None, 5])
+def test_json_without_columns_is_refused_with_an_example(columns):
+    with pytest.raises(ConfigError, match="needs its columns") as refused:
+        hr.Json(columns)
+    assert refused.value.hint == 'hr.Json("user STRING, page STRING")'
+
+
+def test_a_bad_record_fails_the_batch_unless_something_else_was_said():
+    assert {hr.Json("a INT").on_error, hr.Text().on_error, hr.Bytes().on_error} == {"fail"}
+
+
+def test_formats_are_values():
+    assert hr.Json("a INT", on_error="drop") == hr.Json("a INT", on_error="drop")
+    assert hr.Json("a INT") != hr.Json("b INT")
+
+
+@pytest.mark.parametrize(("text", "quoted"), [("a", "'a'"), ("it's", "'it\\'s'"), ("a\\'b", "'a\\\\\\'b'")])
+def test_text_is_quoted_for_spark(text, quoted):
+    assert literal(text) == quoted

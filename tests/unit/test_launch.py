@@ -1,0 +1,100 @@
+"""A run as a process: how signals become a gentle stop, and what the deadline does."""
+
+import os
+import queue
+import signal
+import threading
+
+import pytest
+
+import headrace as hr
+from headrace import launch, sinks, stores
+from headrace.errors import ConfigError, HeadraceError
+
+SOON = 10.0
+
+
+@pytest.fixture
+def heard():
+    return queue.SimpleQueue()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_asks_for_a_stop_and_says_which_it_was(number, heard):
+    with launch._Signals(drain=SOON) as signals:
+        signals.direct_to(heard.put, lambda: heard.put("cut off"))
+        os.kill(os.getpid(), number)
+        assert heard.get(timeout=SOON) == number.name
+    assert heard.empty()
+    assert not signals.overdue
+
+
+def test_a_signal_heard_while_spark_was_starting_is_not_lost(heard):
+    with launch._Signals(drain=SOON) as signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signals.direct_to(heard.put, lambda: None)
+        assert heard.get(timeout=SOON) == "SIGTERM"
+
+
+def test_at_the_deadline_the_batch_in_hand_is_cut_off(heard):
+    with launch._Signals(drain=0.01) as signals:
+        signals.direct_to(heard.put, lambda: heard.put("cut off"))
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert [heard.get(timeout=SOON), heard.get(timeout=SOON)] == ["SIGTERM", "cut off"]
+        assert signals.overdue
+
+
+def test_the_handlers_before_are_back_afterwards():
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with launch._Signals(drain=SOON) as signals:
+        assert signal.getsignal(signal.SIGTERM) == signals._hear
+        signals.listen()
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_outside_the_main_thread_the_signals_of_the_host_stay_its_own():
+    before = signal.getsignal(signal.SIGTERM)
+    during = []
+
+    def elsewhere():
+        with launch._Signals(drain=SOON):
+            during.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join(SOON)
+    assert during == [before]
+
+
+def a_pipeline(**changes):
+    arguments = {
+        "name": "clicks",
+        "source": hr.Kafka("localhost:1", topics=["clicks"]),
+        "sink": sinks.Memory(),
+        "guarantee": "at-least-once",
+        "offsets": stores.Memory(),
+        **changes,
+    }
+    return hr.Pipeline(**arguments)
+
+
+def test_an_unknown_end_is_refused_before_anything_starts():
+    with pytest.raises(ConfigError, match="until='done' is unknown") as refused:
+        a_pipeline().run(until="done")
+    assert refused.value.hint == 'until="caught-up"'
+
+
+def test_what_a_transform_raises_on_no_rows_waits_for_a_batch_and_our_own_errors_do_not(monkeypatch):
+    from headrace.spark import plan
+
+    def raising(error):
+        def preview(*_):
+            raise error
+
+        return preview
+
+    monkeypatch.setattr(plan, "preview", raising(IndexError("no first row")))
+    assert launch.check_transform(a_pipeline(), None) is None
+    monkeypatch.setattr(plan, "preview", raising(ConfigError("no such column")))
+    with pytest.raises(HeadraceError, match="no such column"):
+        launch.check_transform(a_pipeline(), None)

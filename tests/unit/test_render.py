@@ -1,0 +1,168 @@
+"""What a run looks like to people and to machines."""
+
+import io
+import json
+import typing
+
+import pytest
+from rich.console import Console
+
+from headrace import events
+from headrace.check import Report
+from headrace.cli import live, render
+from headrace.errors import DataLoss, RetriableError
+from headrace.types import Batch, Range, TopicPartition
+
+A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+BATCH = Batch(7, (Range(A, 0, 1500), Range(B, 3, 4)), {"clicks": "id"})
+
+SAID = [
+    (events.RunStarted("exactly-once", ("write",), {A: 3}), "started: exactly-once (write)"),
+    (events.PartitionsFound({A: 0, B: 9}), "found 2 new partitions: clicks[0] from 0, clicks[1] from 9"),
+    (events.BatchStarted(BATCH, replay=True), "batch 7: found unfinished, repeating its 1,501 records"),
+    (events.BatchStarted(BATCH, replay=False), None),
+    (events.BatchDone(BATCH, 0.5, 12345), "batch 7: 1,501 records in 0.50 s (3,002/s), lag 12,345"),
+    (events.BadRecordsDropped(BATCH, 3), "batch 7: 3 bad records dropped"),
+    (events.BatchSkipped(BATCH), "batch 7: given up, 1,501 records may be missing (at-most-once)"),
+    (events.CaughtUp(7), "caught up after batch 7"),
+    (
+        events.Retrying(RetriableError("Kafka does not answer", hint="headrace doctor"), 2, 1.0),
+        "retry 2 in 1.0 s: Kafka does not answer (hint: headrace doctor)",
+    ),
+    (events.Retrying(ValueError("boom"), 1, 0.5), "retry 1 in 0.5 s: boom"),
+    (events.Stopping("SIGTERM"), "stopping: SIGTERM"),
+    (events.RunStopped(2, 3000, None), "stopped after 2 batches, 3,000 records"),
+    (events.RunStopped(2, 3000, DataLoss("gone")), "failed: gone after 2 batches, 3,000 records"),
+]
+
+
+def test_every_event_there_is_has_its_words():
+    assert {type(event) for event, _ in SAID} == set(typing.get_args(events.Event))
+
+
+@pytest.mark.parametrize(("event", "said"), SAID, ids=lambda value: type(value).__name__)
+def test_an_event_is_said_in_a_line(event, said):
+    assert render.sentence(event) == said
+
+
+@pytest.mark.parametrize("event", [event for event, _ in SAID], ids=lambda event: type(event).__name__)
+def test_an_event_is_one_json_object_that_names_itself_and_its_pipeline(event):
+    back = json.loads(json.dumps(render.record("clicks", event)))
+    assert back["event"] == type(event).__name__
+    assert back["pipeline"] == "clicks"
+    assert back["time"].endswith("+00:00")
+
+
+def test_a_batch_in_json_has_its_exact_ranges_and_the_count():
+    batch = render.record("clicks", events.BatchDone(BATCH, 0.5, 0))["batch"]
+    assert batch == {
+        "id": 7,
+        "ranges": [["clicks", 0, 0, 1500], ["clicks", 1, 3, 4]],
+        "topic_ids": {"clicks": "id"},
+        "records": 1501,
+    }
+
+
+def test_an_error_in_json_has_its_type_message_and_hint():
+    failed = events.RunStopped(0, 0, DataLoss("gone", hint="look"))
+    assert render.record("p", failed)["error"] == {"type": "DataLoss", "message": "gone", "hint": "look"}
+
+
+def test_positions_in_json_are_keyed_by_partition():
+    assert render.record("p", events.PartitionsFound({A: 4}))["positions"] == {"clicks[0]": 4}
+
+
+def test_a_retry_shows_where_in_the_users_code_it_failed():
+    try:
+        raise ValueError("boom")
+    except ValueError as error:
+        said = render.sentence(events.Retrying(error, 1, 0.5))
+    assert said.startswith("retry 1 in 0.5 s: boom\n")
+    assert __file__ in said
+
+
+def test_a_retry_after_a_failure_on_a_worker_shows_file_and_line_of_the_users_function():
+    worker = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/app/clicks.py", line 12, in shout
+    return text.upper()
+AttributeError: 'NoneType' object has no attribute 'upper'
+
+JVM stacktrace:
+org.apache.spark.SparkException: Job aborted"""
+    said = render.sentence(events.Retrying(RuntimeError(worker), 1, 0.5))
+    assert said.startswith("retry 1 in 0.5 s: AttributeError: 'NoneType' object has no attribute 'upper'")
+    assert '"/app/clicks.py", line 12, in shout' in said
+    assert "org.apache.spark" not in said
+
+
+def test_log_lines_start_with_time_and_pipeline(capsys):
+    with render.observing("clicks", "plain") as observe:
+        observe(events.CaughtUp(3))
+        observe(events.BatchStarted(BATCH, replay=False))
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.partition(" ")[2] == "clicks caught up after batch 3"
+
+
+def test_without_a_terminal_auto_means_plain_lines(capsys):
+    with render.observing("clicks", "auto") as observe:
+        observe(events.CaughtUp(3))
+    assert capsys.readouterr().out.endswith("clicks caught up after batch 3\n")
+
+
+def test_json_lines_are_one_object_each(capsys):
+    with render.observing("clicks", "json") as observe:
+        for event, _ in SAID:
+            observe(event)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["event"] for line in lines] == [type(event).__name__ for event, _ in SAID]
+
+
+def shown(line):
+    out = io.StringIO()
+    Console(file=out, width=200).print(line)
+    return " ".join(out.getvalue().split())
+
+
+def test_the_live_line_shows_rate_lag_batch_and_last_commit():
+    line = live._Line("clicks")
+    assert shown(line) == "clicks starting 0 rows/s lag ? batch 0 last commit never"
+    line.take(events.RunStarted("exactly-once", ("write",), {}))
+    line.take(events.BatchStarted(BATCH, replay=False))
+    line.take(events.BatchDone(BATCH, 0.5, 12345))
+    text = shown(line)
+    assert "clicks running 1,501 rows/s lag 12,345 batch 7 last commit" in text
+    assert "never" not in text
+
+
+@pytest.mark.parametrize(
+    ("event", "state"),
+    [
+        (events.CaughtUp(7), "caught up"),
+        (events.Retrying(ValueError(), 1, 1.0), "retrying"),
+        (events.RunStopped(1, 1, None), "stopped"),
+        (events.RunStopped(1, 1, ValueError()), "failed"),
+    ],
+    ids=lambda value: str(value).partition("(")[0],
+)
+def test_the_live_line_shows_the_state(event, state):
+    line = live._Line("clicks")
+    line.take(event)
+    assert f"clicks {state} " in shown(line)
+
+
+REPORT = Report("clicks", "exactly-once", "because", ("begin", "write"), "from", "to", "there", ("a int",), ("note",))
+
+
+def test_a_check_is_printed_for_people(capsys):
+    render.report(REPORT, as_json=False)
+    out = capsys.readouterr().out
+    assert out.startswith("clicks: exactly-once: because\n")
+    assert "begin → write" in out
+    assert "a int" in out
+    assert "note" in out
+
+
+def test_a_check_is_printed_for_machines(capsys):
+    render.report(REPORT, as_json=True)
+    assert json.loads(capsys.readouterr().out)["steps"] == ["begin", "write"]

@@ -1,0 +1,780 @@
+"""The loop, with a cluster and an engine of this file: no Kafka, no Spark, rows are plain lists."""
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+import pytest
+
+import headrace as hr
+from headrace import events, sinks, stores
+from headrace.errors import BadRecord, ConfigError, DataLoss, OffsetConflict, RetriableError
+from headrace.planner import Log
+from headrace.runner import Pace, Runner
+from headrace.types import Batch, Progress, Range, TopicPartition
+
+A, B, C = (TopicPartition("clicks", number) for number in range(3))
+QUICK = Pace(idle=0.001, growth=1000.0, first_retry=0.001, last_retry=0.004)
+SOON = 20.0
+
+
+@dataclass
+class Cluster:
+    """A cluster in memory. `before` is called ahead of every question, with how many were asked before it."""
+
+    ends_: dict
+    beginnings: dict = field(default_factory=dict)
+    topic_id: str = "id-1"
+    asked: int = 0
+    before: object = None
+
+    def _ask(self):
+        if self.before is not None:
+            self.before(self.asked)
+        self.asked += 1
+
+    def logs(self, topics):
+        self._ask()
+        return {
+            topic: Log(
+                self.topic_id,
+                {at: self.beginnings.get(at, 0) for at in self.ends_ if at.topic == topic},
+                {at: end for at, end in self.ends_.items() if at.topic == topic},
+            )
+            for topic in topics
+        }
+
+    def ends(self, partitions):
+        self._ask()
+        return {at: self.ends_[at] for at in partitions}
+
+
+class Engine:
+    """Rows are the (partition, offset) pairs of a batch."""
+
+    def __init__(self, dropped=0):
+        self._dropped = dropped
+
+    def rows(self, batch):
+        return [(r.at, offset) for r in batch.ranges for offset in range(r.start, r.until)]
+
+    def dropped(self):
+        return self._dropped
+
+    def translated(self, error):
+        return error
+
+
+@dataclass
+class Plain(sinks.Sink):
+    """Keeps what it is given, after whatever `before` does."""
+
+    rows: list = field(default_factory=list)
+    batches: list = field(default_factory=list)
+    before: object = None
+    opened: int = 0
+    closed: int = 0
+
+    def open(self, pipeline):
+        self.opened += 1
+        return self
+
+    def close(self):
+        self.closed += 1
+
+    def write(self, batch, rows):
+        if self.before is not None:
+            self.before(batch)
+        self.batches.append(batch)
+        self.rows += rows
+
+
+class Idempotent(Plain, sinks.IdempotentSink):
+    pass
+
+
+def failing(times, error):
+    """Raise `error` the first `times` times."""
+    left = [times]
+
+    def check(*_):
+        if left[0] > 0:
+            left[0] -= 1
+            raise error
+
+    return check
+
+
+class World:
+    """A pipeline with everything around it, run as often as a test likes."""
+
+    def __init__(self, ends, *, guarantee="at-least-once", sink=None, progress=None, limits=None, **source):
+        self.cluster = Cluster(dict(ends))
+        self.engine = Engine()
+        self.sink = sink or Plain()
+        self.shared = {}
+        if progress is not None:
+            self.restore(progress)
+        self.seen = []
+        self.react = lambda event: None
+        self.pipeline = hr.Pipeline(
+            name="clicks",
+            source=hr.Kafka("nowhere:1", topics=["clicks"], **source),
+            sink=self.sink,
+            guarantee=guarantee,
+            offsets=stores.Memory(self.shared),
+            limits=limits or hr.Limits(),
+        )
+
+    @property
+    def store(self):
+        return stores.Memory(self.shared).open("clicks")
+
+    @property
+    def progress(self):
+        return self.store.load()
+
+    def restore(self, progress):
+        """Put the store where an earlier run left it."""
+        positions = tuple(Range(at, offset, offset) for at, offset in progress.offsets.items())
+        self.store.commit(Batch(progress.last_batch, positions, progress.topic_ids))
+        if progress.pending is not None:
+            self.store.begin(progress.pending)
+        assert self.progress == progress
+
+    def observe(self, event):
+        self.seen.append(event)
+        self.react(event)
+
+    def runner(self, **how):
+        return Runner(self.pipeline, self.cluster, self.engine, observer=self.observe, **{"pace": QUICK, **how})
+
+    def run(self, until="caught-up", **how):
+        return self.runner(**how).run(until)
+
+    def all(self, kind):
+        return [event for event in self.seen if isinstance(event, kind)]
+
+
+def until_idle(world, runner):
+    """Stop the run the first time it has nothing left to do."""
+    world.react = lambda event: runner.stop("test") if isinstance(event, events.CaughtUp) else None
+
+
+def records(**ends):
+    return [(at, offset) for at, end in ((A, ends.get("a", 0)), (B, ends.get("b", 0))) for offset in range(end)]
+
+
+# the ordinary run
+
+
+@pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
+def test_everything_that_is_there_is_delivered_once_and_the_offsets_say_so(guarantee):
+    world = World({A: 25, B: 7}, guarantee=guarantee, sink=Idempotent(), limits=hr.Limits(max_records=10))
+    summary = world.run()
+    assert sorted(world.sink.rows) == records(a=25, b=7)
+    assert (summary.batches, summary.records) == (4, 32)
+    assert world.progress.offsets == {A: 25, B: 7}
+    assert world.progress.pending is None
+    assert world.progress.topic_ids == {"clicks": "id-1"}
+
+
+def test_a_second_run_finds_nothing_to_do():
+    world = World({A: 25})
+    world.run()
+    summary = world.run()
+    assert (summary.batches, summary.records) == (0, 0)
+    assert world.sink.rows == records(a=25)
+
+
+def test_a_second_run_delivers_what_was_added_since():
+    world = World({A: 25})
+    world.run()
+    world.cluster.ends_[A] = 30
+    world.run()
+    assert world.sink.rows == records(a=30)
+    assert [batch.id for batch in world.sink.batches] == [1, 2]
+
+
+def test_the_events_of_a_run_come_in_their_order():
+    world = World({A: 5})
+    world.run()
+    batch = Batch(1, (Range(A, 0, 5),), {"clicks": "id-1"})
+    assert [type(event) for event in world.seen] == [
+        events.RunStarted,
+        events.PartitionsFound,
+        events.BatchStarted,
+        events.BatchDone,
+        events.CaughtUp,
+        events.RunStopped,
+    ]
+    assert world.seen[0] == events.RunStarted("at-least-once", ("begin", "write", "commit"), {})
+    assert world.seen[1] == events.PartitionsFound({A: 0})
+    assert world.seen[2] == events.BatchStarted(batch, replay=False)
+    assert (world.seen[3].batch, world.seen[3].lag) == (batch, 0)
+    assert world.seen[5] == events.RunStopped(1, 5, None)
+
+
+def test_the_lag_after_a_batch_is_what_is_left():
+    world = World({A: 25, B: 5}, limits=hr.Limits(max_records=10))
+    world.run()
+    assert [event.lag for event in world.all(events.BatchDone)] == [20, 10, 0]
+
+
+def test_bad_records_left_out_are_reported_with_their_batch():
+    world = World({A: 5})
+    world.engine = Engine(dropped=3)
+    world.run()
+    (dropped,) = world.all(events.BadRecordsDropped)
+    assert (dropped.batch.id, dropped.count) == (1, 3)
+
+
+def test_caught_up_means_the_ends_at_the_start_though_the_log_keeps_growing():
+    world = World({A: 10}, limits=hr.Limits(max_records=4))
+
+    def grow(_):
+        world.cluster.ends_[A] += 100
+
+    world.sink.before = grow
+    summary = world.run()
+    assert 10 <= summary.records <= 12
+    assert world.sink.rows == [(A, offset) for offset in range(summary.records)]
+
+
+def test_caught_up_keeps_its_target_over_a_failure():
+    world = World({A: 10}, limits=hr.Limits(max_records=4))
+    fail = failing(1, RetriableError("later"))
+
+    def grow_and_fail(batch):
+        world.cluster.ends_[A] += 100
+        if batch.id == 2:
+            fail()
+
+    world.sink.before = grow_and_fail
+    assert 10 <= world.run().records <= 12
+
+
+def test_an_empty_topic_is_caught_up_at_once():
+    world = World({A: 0, B: 0})
+    assert world.run().batches == 0
+    assert world.progress.offsets == {A: 0, B: 0}
+
+
+def test_reaching_the_end_is_said_once_each_time():
+    world = World({A: 3})
+    runner = world.runner()
+    reached = []
+
+    def react(event):
+        if isinstance(event, events.CaughtUp):
+            reached.append(event.last_batch)
+            if len(reached) == 2:
+                runner.stop("test")
+
+    def grow(asked):
+        if asked == 30:
+            world.cluster.ends_[A] = 8
+
+    world.react, world.cluster.before = react, grow
+    runner.run()
+    assert reached == [1, 2]
+    assert world.cluster.asked > 30
+
+
+# the journal
+
+
+def pending(*ranges):
+    return Batch(5, tuple(Range(*r) for r in ranges), {"clicks": "id-1"})
+
+
+def begun(batch, **offsets):
+    return Progress({A: offsets.get("a", 0), B: offsets.get("b", 0)}, batch, {"clicks": "id-1"}, last_batch=4)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_pending_batch_is_repeated_with_its_exact_ranges_before_anything_new(guarantee):
+    left = pending((A, 10, 13), (B, 2, 3))
+    world = World({A: 50, B: 9}, guarantee=guarantee, sink=Idempotent(), progress=begun(left, a=10, b=2))
+    world.run()
+    assert world.sink.batches[0] == left
+    assert world.sink.batches[1].ranges == (Range(A, 13, 50), Range(B, 3, 9))
+    assert world.sink.batches[1].id == 6
+    started = world.all(events.BatchStarted)
+    assert [(event.batch.id, event.replay) for event in started] == [(5, True), (6, False)]
+
+
+def test_a_pending_batch_is_repeated_whole_though_the_limits_are_smaller_now():
+    left = pending((A, 0, 30))
+    world = World({A: 50, B: 0}, progress=begun(left), limits=hr.Limits(max_records=5))
+    world.run()
+    assert world.sink.batches[0] == left
+
+
+def test_a_repeated_batch_counts_as_delivered():
+    left = pending((A, 0, 30))
+    summary = World({A: 30, B: 0}, progress=begun(left)).run()
+    assert (summary.batches, summary.records) == (1, 30)
+
+
+def test_a_pending_batch_under_at_most_once_is_committed_without_writing_and_the_loss_is_said():
+    left = pending((A, 0, 30))
+    world = World({A: 31, B: 0}, guarantee="at-most-once", progress=begun(left))
+    world.run()
+    assert world.sink.rows == [(A, 30)]
+    assert world.all(events.BatchSkipped) == [events.BatchSkipped(left)]
+    assert world.progress.pending is None
+    assert world.progress.offsets[A] == 31
+
+
+def test_a_run_that_fails_while_repeating_repeats_the_same_batch_again():
+    left = pending((A, 0, 30))
+    world = World({A: 50, B: 0}, progress=begun(left), sink=Plain(before=failing(2, ValueError("no"))))
+    world.run()
+    assert world.sink.batches[0] == left
+    assert [event.batch.id for event in world.all(events.BatchStarted)] == [5, 5, 5, 6]
+
+
+def test_a_failed_write_is_repeated_with_the_same_ranges_though_the_log_grew():
+    world = World({A: 10})
+    fail = failing(1, RetriableError("later"))
+
+    def grow_and_fail(batch):
+        world.cluster.ends_[A] = 20
+        fail()
+
+    world.sink.before = grow_and_fail
+    world.run()
+    assert world.sink.batches[0].ranges == (Range(A, 0, 10),)
+    assert world.all(events.BatchStarted)[1].replay
+
+
+def test_a_pending_batch_whose_records_are_gone_is_data_loss_and_says_how_to_go_on():
+    world = World({A: 50, B: 0}, progress=begun(pending((A, 0, 30))))
+    world.cluster.beginnings = {A: 20}
+    with pytest.raises(DataLoss, match=r"batch 5 was begun.*clicks\[0\] \[0, 20\)") as lost:
+        world.run()
+    assert "at-most-once" in lost.value.hint
+    assert world.sink.rows == []
+    assert world.progress.pending is not None
+
+
+def test_a_pending_batch_of_a_topic_made_anew_is_data_loss():
+    world = World({A: 50, B: 0}, progress=begun(pending((A, 0, 30))))
+    world.cluster.topic_id = "id-2"
+    with pytest.raises(DataLoss, match="created again"):
+        world.run()
+    assert world.sink.rows == []
+
+
+def test_a_pending_batch_that_reaches_past_the_end_of_the_log_is_data_loss():
+    world = World({A: 20, B: 0}, progress=begun(pending((A, 10, 30)), a=10))
+    with pytest.raises(DataLoss):
+        world.run()
+    assert world.sink.rows == []
+
+
+# errors
+
+
+@pytest.mark.parametrize("error", [RetriableError("the store is away"), ValueError("the transform raised")])
+def test_an_error_that_may_pass_is_retried_until_it_has(error):
+    world = World({A: 10}, sink=Plain(before=failing(40, error)))
+    summary = world.run()
+    assert summary.records == 10
+    assert world.sink.rows == records(a=10)
+    assert [event.attempt for event in world.all(events.Retrying)] == list(range(1, 41))
+    assert all(event.error is error for event in world.all(events.Retrying))
+
+
+def test_the_waits_between_retries_grow_up_to_a_limit():
+    world = World({A: 10}, sink=Plain(before=failing(6, ValueError("no"))))
+    world.run(pace=Pace(idle=0.001, first_retry=0.001, last_retry=0.008))
+    assert [event.delay for event in world.all(events.Retrying)] == [0.001, 0.002, 0.004, 0.008, 0.008, 0.008]
+
+
+def test_the_waits_stay_finite_however_long_it_takes():
+    assert Pace().retry(1) == 0.5
+    assert Pace().retry(2) == 1.0
+    assert Pace().retry(10_000) == 30.0
+
+
+def test_after_progress_the_waits_begin_small_again():
+    world = World({A: 20}, limits=hr.Limits(max_records=10))
+    trouble = {1: failing(3, ValueError("first")), 2: failing(2, ValueError("second"))}
+    world.sink.before = lambda batch: trouble[batch.id]()
+    world.run()
+    assert [event.attempt for event in world.all(events.Retrying)] == [1, 2, 3, 1, 2]
+
+
+def test_a_cluster_that_does_not_answer_at_the_start_is_asked_until_it_does():
+    world = World({A: 10})
+    world.cluster.before = failing(5, RetriableError("Kafka does not answer"))
+    assert world.run().records == 10
+    assert len(world.all(events.Retrying)) == 5
+
+
+def test_a_run_says_once_that_it_started_however_often_the_cluster_did_not_answer():
+    world = World({A: 10})
+    world.cluster.before = failing(5, RetriableError("Kafka does not answer"))
+    world.run()
+    assert len(world.all(events.RunStarted)) == 1
+
+
+def test_a_cluster_that_goes_away_in_the_middle_costs_nothing():
+    world = World({A: 30}, limits=hr.Limits(max_records=10))
+    fail = failing(3, RetriableError("gone"))
+    world.cluster.before = lambda asked: fail() if asked > 1 else None
+    world.run()
+    assert world.sink.rows == records(a=30)
+    assert len(world.all(events.Retrying)) == 3
+
+
+def test_store_and_sink_are_opened_anew_after_a_failure_and_closed_every_time():
+    opened = []
+
+    class Watched(stores.Memory):
+        def open(self, pipeline):
+            opened.append("open")
+            return super().open(pipeline)
+
+        def close(self):
+            opened.append("close")
+
+    world = World({A: 10}, sink=Plain(before=failing(2, ValueError("no"))))
+    object.__setattr__(world.pipeline, "offsets", Watched(world.shared))
+    world.run()
+    assert opened == ["open", "close"] * 3
+    assert (world.sink.opened, world.sink.closed) == (3, 3)
+
+
+def test_what_was_opened_is_closed_when_the_other_cannot_be():
+    closed = []
+
+    class Watched(stores.Memory):
+        def close(self):
+            closed.append("store")
+
+    class Closed(Plain):
+        def open(self, pipeline):
+            raise ConfigError("no such directory")
+
+    world = World({A: 10}, sink=Closed())
+    object.__setattr__(world.pipeline, "offsets", Watched(world.shared))
+    with pytest.raises(ConfigError):
+        world.run()
+    assert closed == ["store"]
+
+
+@pytest.mark.parametrize(
+    "error", [ConfigError("fix it"), OffsetConflict("another"), DataLoss("gone"), BadRecord("not JSON")]
+)
+def test_an_error_that_repeating_cannot_cure_ends_the_run_at_once(error):
+    world = World({A: 10}, sink=Plain(before=failing(100, error)))
+    with pytest.raises(type(error)) as raised:
+        world.run()
+    assert raised.value is error
+    assert world.all(events.Retrying) == []
+    assert world.seen[-1] == events.RunStopped(0, 0, error)
+
+
+def test_a_driver_that_is_not_installed_ends_the_run_at_once():
+    class Uninstalled(Plain):
+        def open(self, pipeline):
+            raise ImportError("duckdb is not installed; it comes with the extra: pip install 'headrace[duckdb]'")
+
+    world = World({A: 10}, sink=Uninstalled())
+    runner = world.runner()
+    world.react = lambda event: runner.stop("would retry for ever") if isinstance(event, events.Retrying) else None
+    with pytest.raises(ImportError, match=r"headrace\[duckdb\]"):
+        runner.run("caught-up")
+
+
+@pytest.mark.parametrize("error", [RetriableError("the store is away"), ValueError("the transform raised")])
+def test_fail_fast_gives_up_at_the_first_error(error):
+    world = World({A: 10}, sink=Plain(before=failing(1, error)))
+    with pytest.raises(type(error)) as raised:
+        world.run(fail_fast=True)
+    assert raised.value is error
+    assert world.all(events.Retrying) == []
+    assert world.seen[-1].error is error
+
+
+def test_fail_fast_leaves_the_batch_in_the_journal_for_the_next_run():
+    world = World({A: 10}, sink=Plain(before=failing(1, ValueError("no"))))
+    with pytest.raises(ValueError, match="no"):
+        world.run(fail_fast=True)
+    world.run(fail_fast=True)
+    assert world.sink.rows == records(a=10)
+    assert world.all(events.BatchStarted)[1].replay
+
+
+def test_an_error_is_raised_in_our_own_terms_with_the_drivers_behind_it():
+    driver, ours = RuntimeError("py4j: 200 lines"), BadRecord("clicks[0] offset 3")
+    world = World({A: 10}, sink=Plain(before=failing(1, driver)))
+    world.engine.translated = lambda error: ours if error is driver else error
+    with pytest.raises(BadRecord) as raised:
+        world.run()
+    assert raised.value is ours
+    assert raised.value.__cause__ is driver
+
+
+def test_an_error_that_is_ours_already_keeps_the_cause_it_has():
+    cause = OSError("disk")
+
+    def fail(_):
+        raise ConfigError("cannot write") from cause
+
+    world = World({A: 10}, sink=Plain(before=fail))
+    with pytest.raises(ConfigError) as raised:
+        world.run()
+    assert raised.value.__cause__ is cause
+
+
+# at most once
+
+
+def test_a_write_that_failed_under_at_most_once_is_given_up_and_said():
+    world = World({A: 20}, guarantee="at-most-once", limits=hr.Limits(max_records=10))
+    world.sink.before = failing(1, ValueError("no"))
+    world.run()
+    assert world.sink.rows == [(A, offset) for offset in range(10, 20)]
+    (skipped,) = world.all(events.BatchSkipped)
+    assert skipped.batch.ranges == (Range(A, 0, 10),)
+
+
+def test_a_commit_that_failed_under_at_most_once_loses_nothing():
+    world = World({A: 20}, guarantee="at-most-once")
+    fail = failing(1, RetriableError("the store is away"))
+
+    class Shaky(stores.Memory):
+        def commit(self, batch):
+            if len(batch):
+                fail()
+            super().commit(batch)
+
+    object.__setattr__(world.pipeline, "offsets", Shaky(world.shared))
+    world.run()
+    assert world.sink.rows == records(a=20)
+    assert world.all(events.BatchSkipped) == []
+
+
+def test_under_at_most_once_the_offsets_move_before_the_rows():
+    world = World({A: 20}, guarantee="at-most-once")
+    during = []
+    world.sink.before = lambda batch: during.append(world.progress.offsets[A])
+    world.run()
+    assert during == [20]
+
+
+def test_under_at_least_once_the_offsets_move_after_the_rows_and_the_ranges_are_journalled_first():
+    world = World({A: 20})
+    during = []
+    world.sink.before = lambda batch: during.append((world.progress.offsets[A], world.progress.pending == batch))
+    world.run()
+    assert during == [(0, True)]
+
+
+# where to begin
+
+
+def test_the_first_position_is_written_down_before_the_first_read_so_that_a_restart_does_not_skip():
+    world = World({A: 10}, start="latest")
+    runner = world.runner()
+    until_idle(world, runner)
+    runner.run()
+    assert world.sink.rows == []
+    world.cluster.ends_[A] = 25
+    world.run()
+    assert world.sink.rows == [(A, offset) for offset in range(10, 25)]
+
+
+def test_a_run_that_dies_in_its_first_batch_does_not_choose_its_beginning_anew():
+    world = World({A: 10}, start="latest")
+    world.run()
+    world.cluster.ends_[A] = 20
+    world.sink.before = failing(1, ValueError("no"))
+    with pytest.raises(ValueError, match="no"):
+        world.run(fail_fast=True)
+    world.cluster.ends_[A] = 30
+    world.run()
+    assert world.sink.rows == [(A, offset) for offset in range(10, 30)]
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_partitions_that_appear_while_running_are_noticed_and_read_from_their_beginning(start):
+    world = World({A: 0}, start=start)
+    runner = world.runner(pace=Pace(idle=0.001, growth=0.0))
+
+    def react(event):
+        if isinstance(event, events.CaughtUp):
+            if B in world.cluster.ends_ and (B, 3) in world.sink.rows:
+                runner.stop("test")
+            world.cluster.ends_[B] = 4
+
+    world.react = react
+    runner.run()
+    assert world.sink.rows == [(B, offset) for offset in range(4)]
+    assert world.all(events.PartitionsFound)[1].positions == {B: 0}
+    assert world.progress.offsets == {A: 0, B: 4}
+
+
+def test_partitions_are_looked_for_at_their_own_pace():
+    world = World({A: 0})
+    now = [0.0]
+    runner = world.runner(pace=Pace(idle=0.001, growth=30.0), clock=lambda: now[0])
+    looks = []
+    look = world.cluster.logs
+
+    def logs(topics):
+        looks.append(now[0])
+        return look(topics)
+
+    def tick(asked):
+        now[0] += 10.0
+        if asked > 12:
+            runner.stop("test")
+
+    world.cluster.logs, world.cluster.before = logs, tick
+    runner.run()
+    assert len(looks) > 2
+    assert all(later - earlier >= 30 for earlier, later in zip(looks, looks[1:], strict=False))
+
+
+def test_records_that_aged_out_are_data_loss_with_the_exact_range_and_nothing_is_written():
+    world = World({A: 50}, progress=Progress({A: 10}, topic_ids={"clicks": "id-1"}, last_batch=3))
+    world.cluster.beginnings = {A: 25}
+    with pytest.raises(DataLoss, match=r"clicks\[0\] \[10, 25\)") as lost:
+        world.run()
+    assert lost.value.exit_code == 4
+    assert lost.value.hint
+    assert world.sink.rows == []
+    assert world.progress.offsets == {A: 10}
+
+
+def test_a_topic_made_anew_is_data_loss_though_its_log_is_longer():
+    world = World({A: 10})
+    world.run()
+    world.cluster.topic_id, world.cluster.ends_[A] = "id-2", 500
+    with pytest.raises(DataLoss, match="created again"):
+        world.run()
+    assert world.sink.rows == records(a=10)
+
+
+def test_a_topic_made_anew_while_running_is_noticed():
+    world = World({A: 10})
+    runner = world.runner(pace=Pace(idle=0.001, growth=0.0))
+
+    def react(event):
+        if isinstance(event, events.CaughtUp):
+            world.cluster.topic_id = "id-2"
+
+    world.react = react
+    with pytest.raises(DataLoss, match="created again"):
+        runner.run()
+
+
+# stopping
+
+
+def test_a_stop_lets_the_batch_in_hand_finish_and_starts_no_other():
+    world = World({A: 100}, limits=hr.Limits(max_records=10))
+    runner = world.runner()
+    world.sink.before = lambda batch: runner.stop("SIGTERM") if batch.id == 2 else None
+    summary = runner.run()
+    assert (summary.batches, summary.records) == (2, 20)
+    assert world.progress.offsets == {A: 20}
+    assert world.progress.pending is None
+    assert world.seen[-2:] == [events.Stopping("SIGTERM"), events.RunStopped(2, 20, None)]
+
+
+def test_a_stop_before_the_start_does_nothing():
+    world = World({A: 100})
+    runner = world.runner()
+    runner.stop("SIGTERM")
+    assert runner.run().batches == 0
+    assert world.cluster.asked == 0
+    assert world.progress == Progress()
+
+
+def test_a_stop_ends_the_wait_for_the_next_retry():
+    world = World({A: 10}, sink=Plain(before=failing(10**9, ValueError("no"))))
+    runner = world.runner(pace=Pace(first_retry=600.0, last_retry=600.0))
+    world.react = lambda event: threading.Timer(0.01, runner.stop, ["test"]).start() if _is_retry(event) else None
+    began = time.monotonic()
+    runner.run()
+    assert time.monotonic() - began < SOON
+    assert len(world.all(events.Retrying)) == 1
+
+
+def _is_retry(event):
+    return isinstance(event, events.Retrying)
+
+
+def test_a_stop_ends_the_wait_for_new_records():
+    world = World({A: 10})
+    runner = world.runner(pace=Pace(idle=600.0))
+    world.react = lambda event: (
+        threading.Timer(0.01, runner.stop, ["test"]).start() if isinstance(event, events.CaughtUp) else None
+    )
+    began = time.monotonic()
+    assert runner.run().records == 10
+    assert time.monotonic() - began < SOON
+
+
+def test_a_batch_that_fails_after_the_stop_is_left_for_the_next_run():
+    world = World({A: 10})
+    runner = world.runner()
+
+    def stop_and_fail(_):
+        runner.stop("SIGTERM")
+        raise ValueError("cut off")
+
+    world.sink.before = stop_and_fail
+    assert runner.run().batches == 0
+    assert world.progress.pending is not None
+    world.sink.before = None
+    world.run()
+    assert world.sink.rows == records(a=10)
+
+
+def test_the_first_reason_to_stop_is_the_one_that_is_told():
+    world = World({A: 10})
+    runner = world.runner()
+    runner.stop("SIGTERM")
+    runner.stop("SIGINT")
+    runner.run()
+    assert world.all(events.Stopping) == [events.Stopping("SIGTERM")]
+
+
+# two runs of one pipeline
+
+
+@pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
+def test_of_two_runs_at_once_the_loser_stops_with_offset_conflict(guarantee):
+    world = World({A: 100}, guarantee=guarantee, sink=Idempotent(), limits=hr.Limits(max_records=10))
+    rival = World({A: 100}, guarantee=guarantee, sink=Idempotent(), limits=hr.Limits(max_records=7))
+    object.__setattr__(rival.pipeline, "offsets", stores.Memory(world.shared))
+    world.react = lambda event: _once(rival) if isinstance(event, events.BatchDone) else None
+
+    def _once(other):
+        world.react = lambda event: None
+        other.run()
+
+    with pytest.raises(OffsetConflict) as lost:
+        world.run()
+    assert lost.value.exit_code == 3
+    assert "another run" in lost.value.hint
+    assert sorted(world.sink.rows + rival.sink.rows) == records(a=100)
+    assert world.all(events.Retrying) == []
+
+
+def test_a_rival_that_moves_on_during_the_write_wins():
+    world = World({A: 10})
+    rival = World({A: 10})
+    object.__setattr__(rival.pipeline, "offsets", stores.Memory(world.shared))
+    world.sink.before = lambda batch: rival.run()
+    with pytest.raises(OffsetConflict):
+        world.run()
+    assert world.progress.offsets == {A: 10}
+    assert rival.sink.rows == records(a=10)

@@ -1,0 +1,68 @@
+"""Tracebacks that point into the user's code."""
+
+from headrace.errors import RetriableError
+from headrace.runner import Pace
+from headrace.tracebacks import in_user_code, short
+
+WORKER = '''
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/app/clicks.py", line 12, in shout
+    return text.upper()
+           ^^^^^^^^^^
+AttributeError: 'NoneType' object has no attribute 'upper'
+
+JVM stacktrace:
+org.apache.spark.SparkException: Job aborted
+'''
+
+
+def users_function():
+    raise ValueError("boom")
+
+
+def raised(function):
+    try:
+        function()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_the_users_frame_is_shown_with_file_line_and_function():
+    text = in_user_code(raised(users_function))
+    assert __file__ in text
+    assert "in users_function" in text
+    assert 'raise ValueError("boom")' in text
+
+
+def test_frames_of_headrace_are_left_out():
+    error = raised(lambda: Pace(last_retry="x").retry(1))
+    assert "runner.py" not in in_user_code(error)
+
+
+def test_the_error_of_a_worker_is_shown_by_its_own_last_line():
+    assert short(RuntimeError(WORKER)) == "AttributeError: 'NoneType' object has no attribute 'upper'"
+
+
+def test_an_error_is_shown_by_its_first_line():
+    assert short(RetriableError("first\nsecond")) == "first"
+
+
+def test_an_error_without_words_is_shown_by_its_name():
+    assert short(KeyError()) == "KeyError"
+
+
+def test_a_dotted_error_of_a_worker_is_recognised():
+    text = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\nmy.module.Broken: no\n'
+    assert short(RuntimeError(text)) == "my.module.Broken: no"
+
+
+def test_a_worker_error_without_a_message_is_shown_by_its_name():
+    text = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    assert x\nAssertionError\n\nJVM stacktrace'
+    assert "AssertionError" in short(RuntimeError(text))
+
+
+def test_a_line_of_source_with_a_colon_is_not_taken_for_the_error():
+    text = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    else: g()\nValueError: bad\n'
+    assert short(RuntimeError(text)) == "ValueError: bad"
