@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from crash.pipelines import TARGET
+from headrace.testing.crash import require_success, run
 
 # Starts seconds sooner, and several fit into a small machine.
 _SMALL_JVM = (
@@ -180,6 +181,16 @@ def kill_at_random(case, feed, chance):
             in_recovery=run.replayed and not run.done,
             left=len(feed.acknowledged) - len(set(case.stored())),
         )
+
+
+def drained(case, spark):
+    """What is stored once everything was read, without limits; a second, quiet run must change nothing of it."""
+    unlimited = case.limited(1_000_000)
+    require_success(run(TARGET, environment=unlimited.environment, spark=spark))
+    stored = case.stored()
+    require_success(run(TARGET, environment=unlimited.environment, spark=spark))
+    assert sorted(case.stored()) == sorted(stored), "a quiet run changed what was stored"
+    return stored
 
 
 def _until(condition, seconds=15):

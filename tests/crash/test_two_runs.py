@@ -4,17 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from crash.runs import Run
-
-
-def drained(case, feed):
-    with Run(case, "--until=caught-up") as last:
-        assert last.exit_code() == 0, str(last)
-    return str(feed.compare(case.stored()))
+from crash.runs import Run, drained
 
 
 @pytest.mark.parametrize("kind", ["duckdb", "parquet"])
-def test_of_two_runs_one_goes_on_and_the_other_stops_with_exit_code_3(kind, case_on):
+def test_of_two_runs_one_goes_on_and_the_other_stops_with_exit_code_3(kind, case_on, spark):
     case, feed = case_on(kind, max_records=200)
 
     with feed.flowing(rate=300), Run(case) as first:
@@ -28,10 +22,10 @@ def test_of_two_runs_one_goes_on_and_the_other_stops_with_exit_code_3(kind, case
             assert winner.stop() == 0, str(winner)
 
     assert len(feed.acknowledged) > 0
-    assert drained(case, feed) == "0 missing, 0 duplicate"
+    assert str(feed.compare(drained(case, spark))) == "0 missing, 0 duplicate"
 
 
-def test_a_run_that_wakes_up_after_another_took_over_stops_and_changes_nothing(case_on):
+def test_a_run_that_wakes_up_after_another_took_over_stops_and_changes_nothing(case_on, spark):
     case, feed = case_on("parquet", max_records=200)
 
     with feed.flowing(rate=300), Run(case) as zombie:
@@ -48,7 +42,7 @@ def test_a_run_that_wakes_up_after_another_took_over_stops_and_changes_nothing(c
             heir.wait_for_more(batches=2)
             assert heir.stop() == 0, str(heir)
 
-    assert drained(case, feed) == "0 missing, 0 duplicate"
+    assert str(feed.compare(drained(case, spark))) == "0 missing, 0 duplicate"
 
 
 def paused_inside_a_batch(run, case):

@@ -51,6 +51,10 @@ def family(pid: int | None) -> list[Identity]:
     return found
 
 
+def everyone(server: single.Single) -> list[Identity]:
+    return [process for node in server.nodes for process in family(node.pid)]
+
+
 def gone(processes: list[Identity]) -> bool:
     return all(process.find() is None for process in processes)
 
@@ -110,6 +114,16 @@ def use_cassandra(server: dev.Cassandra, value: str | None) -> str:
         cluster.shutdown()
 
 
+def use_hbase(server: dev.HBase, value: str | None) -> str:
+    happybase = pytest.importorskip("happybase")
+    host, port = server.thrift.split(":")
+    with closing(happybase.Connection(host, int(port), timeout=60_000)) as connection:
+        if value is not None:
+            connection.create_table("t", {"f": {}})
+            connection.table("t").put(b"1", {b"f:v": value.encode()})
+        return str(connection.table("t").row(b"1")[b"f:v"].decode())
+
+
 @pytest.mark.parametrize(
     ("kind", "use"),
     [
@@ -117,6 +131,7 @@ def use_cassandra(server: dev.Cassandra, value: str | None) -> str:
         (dev.Postgres, use_postgres),
         (dev.Redis, use_redis),
         (dev.Cassandra, use_cassandra),
+        (dev.HBase, use_hbase),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -124,28 +139,31 @@ def test_a_server_that_is_killed_comes_back_with_what_it_acknowledged(
     kind: type[single.Single], use: Callable[[Any, str | None], str], tmp_path: Path
 ) -> None:
     with kind(tmp_path) as server:
-        (node,) = server.nodes
         assert use(server, "kept") == "kept"
-        before, address = family(node.pid), server.address
+        before, address = everyone(server), server.address
 
         server.kill()
         assert gone(before)
-        assert not node.answers()
+        assert not any(node.answers() for node in server.nodes)
 
         server.start()
-        assert (server.address, node.pid != before[0].pid) == (address, True)
+        assert server.address == address
         assert use(server, None) == "kept"
-        after = family(node.pid)
+        after = everyone(server)
     assert gone(after)
 
 
-@pytest.mark.parametrize("name", ["zookeeper", "postgres", "redis", "cassandra"])
+@pytest.mark.parametrize("name", ["zookeeper", "postgres", "redis", "cassandra", "hbase"])
 def test_a_server_listens_on_loopback_only(name: str, request: pytest.FixtureRequest) -> None:
     server: single.Single = request.getfixturevalue(name)
-    connections = psutil.Process(server.nodes[0].pid).net_connections()
-    open_ports = [connection.laddr for connection in connections if connection.status == psutil.CONN_LISTEN]
+    open_ports = [
+        connection.laddr
+        for node in server.nodes
+        for connection in psutil.Process(node.pid).net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    ]
     assert {address.ip.removeprefix("::ffff:") for address in open_ports} == {ports.HOST}
-    assert {address.port for address in open_ports} == set(server.nodes[0].ports.values())
+    assert {address.port for address in open_ports} == {port for node in server.nodes for port in node.ports.values()}
 
 
 @pytest.mark.parametrize(
@@ -155,6 +173,7 @@ def test_a_server_listens_on_loopback_only(name: str, request: pytest.FixtureReq
         (dev.Postgres, {"shared_buffers": "some"}, 'invalid value for parameter "shared_buffers"'),
         (dev.Redis, {"appendfsync": "sometimes"}, "argument must be one of the following"),
         (dev.Cassandra, {"commitlog_sync": "sometimes"}, "commitlog_sync"),
+        (dev.HBase, {"hbase.rootdir": "nowhere://here"}, "nowhere"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -162,10 +181,10 @@ def test_a_server_that_does_not_start_says_why(
     kind: type[single.Single], options: dict[str, str | int], said: str, tmp_path: Path
 ) -> None:
     server = kind(tmp_path, options=options)
-    with pytest.raises(ConfigError, match=f"{server.name} stopped while starting") as caught, server:
+    with pytest.raises(ConfigError, match=f"{server.name}(-thrift)? stopped while starting") as caught, server:
         pytest.fail("it started")
     assert said in caught.value.message
-    assert not server.nodes[0].alive
+    assert not any(node.alive for node in server.nodes)
 
 
 def busy(dsn: str) -> Any:
@@ -316,4 +335,4 @@ def test_jars_that_are_there_are_fetched_without_java_or_network(monkeypatch: py
     monkeypatch.setattr(java, "path", none)
     second = run.invoke(jars_app, ["fetch", "--dev"])
     assert (second.exit_code, second.stdout) == (0, first.stdout)
-    assert [line.split()[0] for line in second.stdout.splitlines()] == ["spark-kafka", "kafka", "cassandra"]
+    assert [line.split()[0] for line in second.stdout.splitlines()] == ["spark-kafka", "kafka", "cassandra", "hbase"]

@@ -24,6 +24,11 @@ SAID = [
     (events.BatchDone(BATCH, 0.5, 12345), "batch 7: 1,501 records in 0.50 s (3,002/s), lag 12,345"),
     (events.BadRecordsDropped(BATCH, 3), "batch 7: 3 bad records dropped"),
     (events.BatchSkipped(BATCH), "batch 7: given up, 1,501 records may be missing (at-most-once)"),
+    (
+        events.GapFound(Range(A, 10, 1510), "the broker has deleted these records", 1510),
+        "GAP: clicks[0] [10, 1510), 1,500 records: the broker has deleted these records; going on at 1,510",
+    ),
+    (events.MirrorFailed(OSError("away")), "the Kafka group of the mirror was not updated: away"),
     (events.CaughtUp(7), "caught up after batch 7"),
     (
         events.Retrying(RetriableError("Kafka does not answer", hint="headrace doctor"), 2, 1.0),

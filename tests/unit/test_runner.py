@@ -1,5 +1,6 @@
 """The loop, with a cluster and an engine of this file: no Kafka, no Spark, rows are plain lists."""
 
+import os
 import threading
 import time
 from dataclasses import dataclass, field
@@ -354,7 +355,7 @@ def test_a_pending_batch_whose_records_are_gone_is_data_loss_and_says_how_to_go_
     world.cluster.beginnings = {A: 20}
     with pytest.raises(DataLoss, match=r"batch 5 was begun.*clicks\[0\] \[0, 20\)") as lost:
         world.run()
-    assert "at-most-once" in lost.value.hint
+    assert "gives the batch up and records it" in lost.value.hint
     assert world.sink.rows == []
     assert world.progress.pending is not None
 
@@ -778,3 +779,47 @@ def test_a_rival_that_moves_on_during_the_write_wins():
         world.run()
     assert world.progress.offsets == {A: 10}
     assert rival.sink.rows == records(a=10)
+
+
+# going on behind a gap, when told to
+
+
+def test_told_to_go_on_a_run_passes_the_gap_and_records_it():
+    progress = Progress({A: 10}, topic_ids={"clicks": "id-1"}, last_batch=3)
+    world = World({A: 50}, progress=progress, on_data_loss="earliest")
+    world.cluster.beginnings = {A: 25}
+    world.run()
+    assert world.sink.rows == [(A, offset) for offset in range(25, 50)]
+    (gap,) = world.all(events.GapFound)
+    assert (gap.lost, gap.resumed_at) == (Range(A, 10, 25), 25)
+    (change,) = world.store.history()
+    assert (change.before, change.after) == ({A: 10}, {A: 25})
+    assert "[10, 25)" in change.note
+
+
+def test_told_to_go_on_a_run_reads_a_topic_made_anew_from_its_beginning():
+    progress = Progress({A: 10}, topic_ids={"clicks": "old"}, last_batch=3)
+    world = World({A: 5}, progress=progress, on_data_loss="earliest")
+    world.run()
+    assert world.sink.rows == records(a=5)
+    assert world.progress.topic_ids == {"clicks": "id-1"}
+    assert len(world.store.history()) == 1
+
+
+def test_told_to_go_on_a_run_gives_up_a_batch_that_can_no_longer_be_read():
+    left = pending((A, 0, 30))
+    world = World({A: 50, B: 0}, progress=begun(left), on_data_loss="earliest")
+    world.cluster.beginnings = {A: 20}
+    world.run()
+    assert world.sink.rows == [(A, offset) for offset in range(30, 50)]
+    assert world.all(events.BatchSkipped) == [events.BatchSkipped(left)]
+    assert len(world.store.history()) == 1
+
+
+def test_a_run_signs_the_store_while_it_lives_and_leaves_no_sign_behind():
+    world = World({A: 10})
+    during = []
+    world.sink.before = lambda batch: during.append(world.store.read()[0].run)
+    world.run()
+    assert during[0].pid == os.getpid()
+    assert world.store.read()[0].run is None

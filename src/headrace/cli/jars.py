@@ -37,14 +37,23 @@ def list_() -> None:
 
 @app.command()
 def fetch(
-    dev: Annotated[bool, typer.Option("--dev", help="The jars of all dev servers too.")] = False,
+    servers: Annotated[list[str] | None, typer.Argument(help="Dev servers to fetch for.", show_default=False)] = None,
+    dev: Annotated[bool, typer.Option("--dev", help="For all dev servers.")] = False,
 ) -> None:
-    """Fetch the Spark-Kafka connector, and fetch again what is damaged; everything works offline afterwards."""
-    from headrace.dev.registry import SERVERS
+    """Fetch the Spark-Kafka connector, what dev servers need, and again what is damaged. Then all works offline."""
+    from headrace.dev import registry
     from headrace.spark import jars
 
-    bundles = [bundle for server in SERVERS.values() for bundle in server.bundles if dev or bundle.directory.exists()]
-    bundles.insert(0, jars.connector_bundle())
+    named = {registry.known(name) for name in servers or ()}
+    bundles = [
+        jars.connector_bundle(),
+        *(
+            bundle
+            for name, server in registry.SERVERS.items()
+            for bundle in server.bundles
+            if dev or name in named or bundle.directory.exists()
+        ),
+    ]
     # Together: one alone leaves the network idle while it waits for a registry's answers.
     with progress() as show, ThreadPoolExecutor(max_workers=len(bundles)) as pool:
         fetches = [pool.submit(jars.fetch, bundle, show) for bundle in bundles]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
-from headrace.dev.server import Node
+from headrace.dev.node import Node
 from headrace.dev.single import Single
 from headrace.spark import jars
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from xml.sax.saxutils import escape
 
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
-from headrace.dev.server import Node
+from headrace.dev.node import Node
 from headrace.dev.single import Single
 from headrace.spark import jars
 
@@ -39,33 +39,42 @@ _LOGGING = {
     "log4j.appender.out.layout.ConversionPattern": "%d %p %c{1}: %m%n",
 }
 _CALL = struct.pack("!II", 0x80010001, 13) + b"getTableNames" + struct.pack("!IB", 1, 0)
-_REPLY = struct.pack("!II", 0x80010002, 13) + b"getTableNames"
+# With a list as its result: before the master is ready the result is an exception.
+_REPLY = struct.pack("!II", 0x80010002, 13) + b"getTableNames" + struct.pack("!IBH", 1, 15, 0)
 
 
 class Part(Node):
-    """One of the two processes; both read the same configuration."""
+    """One of the two processes."""
 
-    main: str
-    heap: str
-    arguments: tuple[str, ...] = ("start",)
+    main: ClassVar[str]
+    heap: ClassVar[str]
 
     def __init__(self, name: str, server: HBase, ports: Mapping[str, int]) -> None:
         super().__init__(name, server.directory / name, ports)
         self._server = server
 
+    def configuration(self) -> dict[str, str | int]:
+        return self._server.configuration()
+
+    def arguments(self) -> list[str]:
+        return ["start"]
+
     def prepare(self) -> None:
         site = "".join(
             f"<property><name>{escape(name)}</name><value>{escape(str(value))}</value></property>\n"
-            for name, value in self._server.configuration().items()
+            for name, value in (self.configuration() | self._server.options).items()
         )
         (self.directory / "hbase-site.xml").write_text(f"<configuration>\n{site}</configuration>\n", encoding="utf-8")
         (self.directory / "log4j.properties").write_text(jvm.properties(_LOGGING), encoding="ascii")
 
     def command(self) -> list[str]:
         flags = ["-Djava.net.preferIPv4Stack=true", *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENS)]
-        return jvm.command(
-            self.main, *self.arguments, jars=[self.directory, *self._server.jars], heap=self.heap, flags=flags
-        )
+        classpath = [self.directory, *self._server.jars]
+        return jvm.command(self.main, *self.arguments(), jars=classpath, heap=self.heap, flags=flags)
+
+    def answers(self) -> bool:
+        """The gateway lists the tables, which it asks of the master: so both are ready, or neither is."""
+        return loopback.ask(self._server.port, _CALL, answer=_REPLY)
 
 
 class Master(Part):
@@ -74,9 +83,9 @@ class Master(Part):
     main = "org.apache.hadoop.hbase.master.HMaster"
     heap = "384m"
 
-    def answers(self) -> bool:
-        """It says so: its protocol is not for a few bytes by hand, and the gateway is asked a real question."""
-        return self.alive and "Master has completed initialization" in self.process.said()
+    def configuration(self) -> dict[str, str | int]:
+        # When it is stopped its ZooKeeper goes first; by default it would ask for it for 20 seconds.
+        return super().configuration() | {"zookeeper.recovery.retry": 0}
 
 
 class Gateway(Part):
@@ -85,13 +94,8 @@ class Gateway(Part):
     main = "org.apache.hadoop.hbase.thrift.ThriftServer"
     heap = "192m"
 
-    @property
-    def arguments(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("start", "-p", str(self.ports["client"]), "-b", loopback.HOST, "--infoport", "-1")
-
-    def answers(self) -> bool:
-        """It lists the tables, which it asks of the master."""
-        return loopback.ask(self.ports["client"], _CALL, answer=_REPLY)
+    def arguments(self) -> list[str]:
+        return ["start", "-p", str(self.ports["client"]), "-b", loopback.HOST, "--infoport", "-1"]
 
 
 class HBase(Single):
@@ -112,7 +116,7 @@ class HBase(Single):
         return self.address
 
     def configuration(self) -> dict[str, str | int]:
-        ours: dict[str, str | int] = {
+        return {
             "hbase.cluster.distributed": "false",
             "hbase.rootdir": (self.directory / "data" / "hbase").as_uri(),
             "hbase.tmp.dir": str(self.directory / "tmp"),
@@ -132,4 +136,3 @@ class HBase(Single):
             "hbase.regionserver.info.port": -1,
             "hbase.regionserver.handler.count": 6,
         }
-        return ours | self.options

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
-from headrace.dev.server import Node, Server, silent
+from headrace.dev.node import Node
+from headrace.dev.server import Server, silent
 from headrace.errors import ConfigError
 from headrace.spark import jars
 
@@ -126,13 +127,7 @@ class Kafka(Server):
         fresh = [port for port in loopback.free(2 * brokers + len(ports)) if port not in ports]
         own = [*ports, *fresh[len(ports) : brokers]]
         self.brokers = [
-            Broker(
-                number,
-                self,
-                self.directory / f"broker-{number}",
-                own[number - 1],
-                fresh[brokers + number - 1],
-            )
+            Broker(number, self, self.directory / f"broker-{number}", own[number - 1], fresh[brokers + number - 1])
             for number in range(1, brokers + 1)
         ]
         super().__init__(self.brokers, progress)

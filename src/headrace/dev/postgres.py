@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import psutil
 
 from headrace.dev import ports as loopback
+from headrace.dev.node import Node
 from headrace.dev.process import Account, Process, kill_all, launched
-from headrace.dev.server import Node
 from headrace.dev.single import Single, packaged
 from headrace.errors import ConfigError
 

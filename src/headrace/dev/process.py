@@ -153,18 +153,14 @@ class Process:
 
     def tail(self, lines: int = 20) -> str:
         """The last lines this run wrote to its log, without the frames of Java's stacks, which drown the reason."""
-        said = (line for line in self.said().splitlines() if not _FRAME.match(line))
-        return "\n".join(list(said)[-lines:])
-
-    def said(self) -> str:
-        """The end of what this run wrote to its log."""
         try:
             with self.log.open("rb") as file:
                 end = file.seek(0, os.SEEK_END)
                 file.seek(max(self._log_start, end - _END, 0))
-                return file.read().decode(errors="replace")
+                text = file.read().decode(errors="replace")
         except OSError:
             return ""
+        return "\n".join([line for line in text.splitlines() if not _FRAME.match(line)][-lines:])
 
     def _gone(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headrace.dev import ports as loopback
-from headrace.dev.server import Node
+from headrace.dev.node import Node
 from headrace.dev.single import Single, packaged
 
 if TYPE_CHECKING:

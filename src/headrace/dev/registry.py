@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import paths
 from headrace.dev.cassandra import Cassandra
+from headrace.dev.hbase import HBase
 from headrace.dev.kafka import Kafka
 from headrace.dev.postgres import Postgres
 from headrace.dev.process import Identity, Process
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
     from headrace.dev.server import Progress, Server
 
-SERVERS: dict[str, type[Server]] = {server.name: server for server in (Kafka, ZooKeeper, Postgres, Redis, Cassandra)}
+SERVERS: dict[str, type[Server]] = {
+    server.name: server for server in (Kafka, ZooKeeper, Postgres, Redis, Cassandra, HBase)
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from headrace.dev import ports as loopback
-from headrace.dev.server import Node, Server, silent
+from headrace.dev.server import Server, silent
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headrace.dev.node import Node
     from headrace.dev.server import Progress
 
 

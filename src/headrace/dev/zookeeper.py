@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
-from headrace.dev.server import Node
+from headrace.dev.node import Node
 from headrace.dev.single import Single
 from headrace.errors import ConfigError
 from headrace.spark import installation

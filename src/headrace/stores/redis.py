@@ -126,7 +126,7 @@ class Redis(OffsetStore):
         if isinstance(error, redis.exceptions.MovedError):
             return ConfigError(message, hint="offsets need one server, or a cluster's proxy; not a node of a cluster")
         if isinstance(error, redis.ResponseError) and not _passing(error):
-            return ConfigError(message, hint="is it a Redis server with scripting, and the key not used for other things?")
+            return ConfigError(message, hint="is it a Redis with scripting, and its key not in use otherwise?")
         return RetriableError(message, hint="is the server up, and its address right?")
 
 

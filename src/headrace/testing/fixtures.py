@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.dev import Cassandra, Kafka, Postgres, Redis, ZooKeeper
+from headrace.dev import Cassandra, HBase, Kafka, Postgres, Redis, ZooKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -94,6 +94,13 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
 def cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
     """A real Cassandra, shared by all tests."""
     with Cassandra(tmp_path_factory.mktemp("cassandra")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBase]:
+    """A real HBase with its Thrift gateway, shared by all tests."""
+    with HBase(tmp_path_factory.mktemp("hbase")) as server:
         yield server
 
 

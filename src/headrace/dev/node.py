@@ -1,0 +1,103 @@
+"""One process of a dev server: prepared, started, asked until it answers, stopped or killed."""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from headrace.dev.process import Process
+from headrace.errors import ConfigError, RetriableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+DEADLINE = 90.0
+
+
+class Node(ABC):
+    """One process of a server, in its own directory; killed, it can be started again on the same data."""
+
+    def __init__(self, name: str, directory: Path, ports: Mapping[str, int]) -> None:
+        self.name = name
+        self.directory = directory
+        self.ports = dict(ports)
+        self.process = self.make_process(directory / f"{name}.log")
+        self.tied = True
+
+    def make_process(self, log: Path) -> Process:
+        """A process that stops at SIGTERM and runs as its owner does; for a server with other habits, another."""
+        return Process(log)
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Write what the process needs. Called before each start, also on data of an earlier life."""
+
+    @abstractmethod
+    def command(self) -> Sequence[str]:
+        """What to run."""
+
+    @abstractmethod
+    def answers(self) -> bool:
+        """Ask what only a ready server can answer; an open port is no answer. Takes a second at most."""
+
+    @property
+    def within(self) -> Path:
+        """The directory to run in: there, and not in the user's project, it may leave a dump when it crashes."""
+        return self.directory
+
+    @property
+    def log(self) -> Path:
+        return self.process.log
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.identity.pid if self.process.identity else None
+
+    @property
+    def alive(self) -> bool:
+        return self.process.alive
+
+    def launch(self) -> None:
+        """Start the process, without waiting. A node that runs already is left alone."""
+        if self.alive:
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.prepare()
+        environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+        self.process.spawn(self.command(), environment, tied=self.tied, within=self.within)
+
+    def wait(self, seconds: float = DEADLINE) -> None:
+        """Return when it answers. Raises ConfigError when it dies, RetriableError when it is too slow."""
+        wait_for([self], seconds)
+
+    def start(self, seconds: float = DEADLINE) -> None:
+        """Start the process and return when it answers."""
+        self.launch()
+        self.wait(seconds)
+
+    def stop(self) -> None:
+        self.process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL: what a crash does. `start()` brings it back on the same ports and data."""
+        self.process.kill()
+
+
+def wait_for(nodes: Sequence[Node], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    waiting = list(nodes)
+    while waiting := [node for node in waiting if not node.answers()]:
+        for node in nodes:
+            if not node.alive:
+                raise ConfigError(f"{node.name} stopped while starting; {_ending(node)}", hint=f"less {node.log}")
+        if time.monotonic() > deadline:
+            said = f"{waiting[0].name} did not answer within {seconds:.0f} s; {_ending(waiting[0])}"
+            raise RetriableError(said, hint=f"less {waiting[0].log}")
+        time.sleep(0.05)
+
+
+def _ending(node: Node) -> str:
+    return f"the end of {node.log}:\n{node.process.tail()}"

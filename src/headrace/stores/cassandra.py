@@ -1,0 +1,191 @@
+"""Offsets in Cassandra: one partition per pipeline, moved by one conditional batch."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.errors import ConfigError
+from headrace.extras import require
+from headrace.stores import cql
+from headrace.stores.base import OffsetStore
+from headrace.stores.state import Change, State
+from headrace.types import Progress, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+# What belongs to no partition is in the row with the empty topic, not in static columns: those come back with
+# every row, and a pending batch of 1,000 partitions is 40 KB.
+_TABLE = """CREATE TABLE IF NOT EXISTS {table} (
+    pipeline text, topic text, "partition" int, next_offset bigint, state text,
+    version uuid static, history list<text> static,
+    PRIMARY KEY (pipeline, topic, "partition"))"""
+_READ = 'SELECT topic, "partition", next_offset, state, version FROM {table} WHERE pipeline = ?'
+_HISTORY = "SELECT DISTINCT pipeline, history FROM {table} WHERE pipeline = ?"
+_VERSION = "UPDATE {table} SET version = ?, history = history + ? WHERE pipeline = ? IF version = ?"
+_STATE = """UPDATE {table} SET state = ? WHERE pipeline = ? AND topic = '' AND "partition" = 0"""
+_OFFSET = 'UPDATE {table} SET next_offset = ? WHERE pipeline = ? AND topic = ? AND "partition" = ?'
+_KEYSPACE = "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+
+
+class Cassandra(OffsetStore):
+    """Any number of pipelines in one table, which is created when it is not there.
+
+    `hosts` is "host:port,host" or a list. `create=True` also creates the keyspace, with one copy of everything: for
+    tests. `options` are those of the driver's Cluster (ssl_context, execution_profiles, …).
+    """
+
+    def __init__(
+        self,
+        hosts: str | Sequence[str],
+        *,
+        keyspace: str,
+        table: str = "headrace_offsets",
+        create: bool = False,
+        username: str | None = None,
+        password: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        mirror: bool | str = False,
+    ) -> None:
+        self._hosts = cql.endpoints(hosts)
+        self._keyspace = cql.name(keyspace)
+        self._name = cql.name(table)
+        self._create = create
+        self._username = username
+        self._password = password
+        self._options = dict(options or {})
+        self.mirror = mirror
+        self._rows: cql.Rows | None = None
+        self._pipeline = ""
+        self._cluster: Any = None
+        self._session: Any = None
+        self._prepared: dict[str, Any] = {}
+
+    @classmethod
+    def from_table(
+        cls,
+        hosts: str | Sequence[str],
+        *,
+        table: str,
+        topic: str,
+        partition_column: str = "partition",
+        offset_column: str = "offset",
+        keyspace: str | None = None,
+        **more: Any,
+    ) -> Self:
+        """A store that starts from the rows of `table` ("keyspace.table") while nothing is stored for the pipeline:
+        after the last offset of each partition. Later it is a store as any other, in `keyspace` or beside the rows.
+
+        That is right for rows that were written in order within a partition, or by a batch that was finished.
+        """
+        home, _, rows = table.rpartition(".")
+        if not home:
+            raise ConfigError(f"table={table!r} names no keyspace", hint=f'table="app.{table}"')
+        store = cls(hosts, keyspace=keyspace or home, **more)
+        store._rows = cql.Rows(
+            cql.name(home), cql.name(rows), topic, cql.name(partition_column), cql.name(offset_column)
+        )
+        return store
+
+    def __repr__(self) -> str:
+        hosts = ",".join(f"{host}:{port}" for host, port in self._hosts)
+        return f"stores.Cassandra({hosts!r}, keyspace={cql.plain(self._keyspace)!r})"
+
+    def open(self, pipeline: str) -> Self:
+        self._pipeline = pipeline
+        with cql.translated(self):
+            self._cluster, self._session = self._connect()
+            self._create_missing()
+            table = f"{self._keyspace}.{self._name}"
+            for statement in (_READ, _HISTORY, _VERSION, _STATE, _OFFSET):
+                self._prepared[statement] = self._session.prepare(statement.format(table=table))
+            self._prepared[_READ].fetch_size = None  # pages would be read one after the other, with changes in between
+        levels = require("cassandra", extra="cassandra").ConsistencyLevel
+        for statement in (_READ, _HISTORY):
+            self._prepared[statement].consistency_level = levels.SERIAL
+        return self
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.shutdown()
+            self._cluster = self._session = None
+
+    def read(self) -> tuple[State, Any]:
+        with self._opened() as session:
+            rows = list(session.execute(self._prepared[_READ], [self._pipeline]))
+            if not rows:
+                return self._beginning(session), None
+        (stored,) = (row.state for row in rows if row.topic == "")
+        offsets = {TopicPartition(row.topic, row.partition): row.next_offset for row in rows if row.topic}
+        state = State.from_json(stored)
+        return replace(state, progress=replace(state.progress, offsets=offsets)), rows[0].version
+
+    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+        query = require("cassandra.query", extra="cassandra")
+        levels = require("cassandra", extra="cassandra").ConsistencyLevel
+        mine = uuid.uuid4()
+        # Of a pipeline that is not stored yet, `old` may have been read off the rows of another table.
+        before = old.progress.offsets if version is not None else {}
+        rest = replace(new, progress=replace(new.progress, offsets={}))
+        with self._opened() as session:
+            batch = query.BatchStatement(query.BatchType.UNLOGGED, consistency_level=levels.QUORUM)
+            batch.serial_consistency_level = levels.SERIAL
+            batch.add(self._prepared[_VERSION], [mine, [change.to_json()] if change else [], self._pipeline, version])
+            batch.add(self._prepared[_STATE], [rest.to_json(), self._pipeline])
+            for at, offset in new.progress.offsets.items():
+                if before.get(at) != offset:
+                    batch.add(self._prepared[_OFFSET], [offset, self._pipeline, at.topic, at.partition])
+            answer = session.execute(batch).one()
+        # Refused because it is there already: the coordinator tried twice.
+        return bool(answer[0]) or getattr(answer, "version", None) == mine
+
+    def history(self) -> Sequence[Change]:
+        with self._opened() as session:
+            found = session.execute(self._prepared[_HISTORY], [self._pipeline]).one()
+        return [Change.from_json(text) for text in (found.history or [])] if found else []
+
+    def advice(self, pipeline: str) -> list[str]:
+        with cql.translated(self):
+            cluster, session = self._connect()
+            try:
+                asked = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = %s"
+                found = session.execute(asked, [cql.plain(self._keyspace)]).one()
+            finally:
+                cluster.shutdown()
+        copies = sum(int(n) for key, n in found.replication.items() if key != "class") if found else 0
+        alone = f"{self!r} keeps one copy: offsets go with its disk, and the last 10 seconds may go with its power"
+        return [f"{alone} (commitlog_sync)"] if copies == 1 else []
+
+    def _connect(self) -> tuple[Any, Any]:
+        return cql.connect(self._hosts, self._username, self._password, self._options)
+
+    def _beginning(self, session: Any) -> State:
+        if self._rows is None:
+            return State()
+        return State(Progress(self._rows.reached(session)))
+
+    def _create_missing(self) -> None:
+        keyspace, table = cql.plain(self._keyspace), cql.plain(self._name)
+        if self._create:
+            self._session.execute(_KEYSPACE.format(self._keyspace))
+        if not self._there("keyspaces", keyspace):
+            raise ConfigError(
+                f"{self!r}: there is no keyspace {keyspace}",
+                hint=f"CREATE KEYSPACE {keyspace} WITH replication = …; for a test: create=True",
+            )
+        if not self._there("tables", keyspace, table):
+            self._session.execute(_TABLE.format(table=f"{self._keyspace}.{self._name}"))
+
+    def _there(self, kind: str, keyspace: str, *table: str) -> bool:
+        asked = f"SELECT keyspace_name FROM system_schema.{kind} WHERE keyspace_name = %s"  # noqa: S608
+        return bool(list(self._session.execute(asked + " AND table_name = %s" * len(table), [keyspace, *table])))
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        if self._session is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        with cql.translated(self):
+            yield self._session

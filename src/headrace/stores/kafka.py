@@ -1,0 +1,202 @@
+"""Offsets in Kafka itself: the consumer group is the truth."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.errors import ConfigError, DataLoss
+from headrace.stores import shares
+from headrace.stores.base import OffsetStore
+from headrace.stores.group import Group
+from headrace.stores.remembered import Remembered
+from headrace.stores.state import State
+from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headrace.stores.shares import Entry
+    from headrace.stores.state import Change, Run
+    from headrace.types import Progress
+
+_REFRESH_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    entries: Mapping[TopicPartition, Entry]
+    token: object | None
+
+
+class Kafka(OffsetStore):
+    """The committed offsets of a consumer group, which is the pipeline's name unless given. Nobody ever joins it.
+
+    What a group has no field for sits in the metadata of the commits. The broker limits it for each partition
+    (`offset.metadata.max.bytes`, 4096), so each carries only its own share: the id of its topic, the last batch, and
+    its range of the pending batch; the live run signs on one of them. A thousand partitions need some 150 bytes each.
+    A position set by another tool counts, and gives up a pending batch that it contradicts.
+
+    Compare-and-set. Commits are transactions of one transactional id, derived from the group. Kafka lets only the
+    producer that initialised last commit; it first finishes or aborts what an earlier one had in hand. A swap is made
+    on a read that was taken after its own producer initialised, and compares again if there was none. Then either
+    nobody initialised since, so nobody else committed since, and what was read still holds; or somebody did, and the
+    transaction is refused: the swap says False. So a zombie is fenced for good, and two that take turns both get on.
+    Reading fences nobody; `load`, with which a run starts, does. A tool that commits without a transaction is noticed
+    by the next read; between the read and the commit of one swap (milliseconds) it is not.
+
+    Kafka has no room for the audit log: it is a file on this machine, `history/<group>@<cluster>.jsonl` in the state
+    directory, written after the commit. Nor does Kafka remember a group for ever: see `advice`. A file beside it,
+    `kafka/<group>@<cluster>.json`, remembers which partitions had offsets, so that a pipeline that ran before on this
+    machine stops with DataLoss instead of starting over. Every partition is committed anew each hour of a run.
+    """
+
+    _now: Callable[[], float] = staticmethod(time.time)
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        group: str | None = None,
+        options: Mapping[str, str] | None = None,
+        mirror: bool | str = False,
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._name = group
+        self._options = dict(options or {})
+        self.mirror = False  # it is the group
+        self._lock = threading.RLock()
+        self._group: Group | None = None
+        self._files: Remembered | None = None
+        self._unsaid: Run | None = None
+        self._refreshed = float("-inf")
+
+    def __repr__(self) -> str:
+        return f"stores.Kafka({self._bootstrap!r}" + (f", group={self._name!r})" if self._name else ")")
+
+    def open(self, pipeline: str) -> Self:
+        self._group = Group(self._bootstrap, self._options, self._name or pipeline)
+        self._files = Remembered(self._group.name, self._group.cluster_id())
+        self._unsaid, self._refreshed = None, float("-inf")
+        return self
+
+    def close(self) -> None:
+        with self._lock:
+            if self._group is not None:
+                self._group.close()
+                self._group = None
+
+    def load(self) -> Progress:
+        """Also fences all other handles: what they had in hand is over before this returns."""
+        with self._lock:
+            self._opened.claim()
+            return super().load()
+
+    def read(self) -> tuple[State, Any]:
+        with self._lock:
+            group = self._opened
+            entries = group.fetch()
+            return self._state(entries), _Version(entries, group.token)
+
+    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+        with self._lock:
+            group, files, entries = self._opened, self._remembered, version.entries
+            group.claim()
+            if version.token is not group.token:
+                entries = group.fetch()
+                if self._state(entries) != old:
+                    return False
+            everything = self._now() - self._refreshed >= _REFRESH_SECONDS
+            writes = shares.changes(entries, new, everything=everything)
+            fresh = writes.keys() - entries.keys()
+            self._refuse_unknown(fresh)
+            if writes and not group.commit(writes, first=bool(fresh)):
+                return False
+            if everything and writes:
+                self._refreshed = self._now()
+            self._unsaid = None if writes else new.run
+            files.remember(new.progress)
+            if change is not None:
+                files.append(change)
+            return True
+
+    def history(self) -> Sequence[Change]:
+        return self._remembered.history()
+
+    def advice(self, pipeline: str) -> list[str]:
+        group = Group(self._bootstrap, self._options, self._name or pipeline)
+        minutes = group.retention_minutes()
+        return [
+            f"Kafka at {self._bootstrap} forgets the offsets of a group {minutes:,} minutes ({_length(minutes)}) after"
+            " their last commit (offsets.retention.minutes): a pipeline stopped for longer cannot resume by itself,"
+            " and says so instead of starting over"
+        ]
+
+    @property
+    def _opened(self) -> Group:
+        if self._group is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        return self._group
+
+    @property
+    def _remembered(self) -> Remembered:
+        if self._files is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        return self._files
+
+    def _state(self, entries: Mapping[TopicPartition, Entry]) -> State:
+        state = shares.decode(entries)
+        if not entries:
+            state = replace(state, run=self._unsaid)  # there is no partition to sign on yet
+        missing = self._remembered.missing(set(entries))
+        return self._without_doubt(state, missing) if missing else state
+
+    def _without_doubt(self, state: State, missing: Mapping[str, frozenset[int]]) -> State:
+        """Tell partitions that Kafka forgot (DataLoss) from topics that were deleted, which take their offsets along.
+
+        A topic created again stands at 0 of the old topic, so that whoever compares topic ids sees what happened.
+        """
+        there = self._opened.topics(missing)
+        known = self._remembered.topics
+        offsets, topic_ids = dict(state.progress.offsets), dict(state.progress.topic_ids)
+        forgotten: list[TopicPartition] = []
+        for topic, partitions in missing.items():
+            if topic not in there:
+                continue
+            was = known[topic].id
+            if was is None or was == there[topic].id:
+                forgotten += [TopicPartition(topic, partition) for partition in sorted(partitions)]
+            elif not any(at.topic == topic for at in state.progress.offsets):
+                offsets |= {TopicPartition(topic, p): 0 for p in partitions & there[topic].partitions}
+                topic_ids[topic] = was
+        if forgotten:
+            raise self._forgotten(forgotten)
+        return replace(state, progress=replace(state.progress, offsets=offsets, topic_ids=topic_ids))
+
+    def _forgotten(self, partitions: Sequence[TopicPartition]) -> DataLoss:
+        named = ", ".join(str(at) for at in partitions[:5]) + (" …" if len(partitions) > 5 else "")
+        return DataLoss(
+            f"the group {self._opened.name} had offsets of {len(partitions)} partitions that Kafka at {self._bootstrap}"
+            f" no longer has ({named}): it forgets a group after offsets.retention.minutes, or somebody deleted them",
+            hint=f"rm '{self._remembered.marker}' forgets them here too; then the pipeline starts over, or first put"
+            " it where it was: headrace offsets reset, headrace offsets import",
+        )
+
+    def _refuse_unknown(self, partitions: set[TopicPartition]) -> None:
+        """Told at once, for the driver repeats a commit for an unknown topic until its time is up."""
+        there = self._opened.topics({at.topic for at in partitions})
+        unknown = [at for at in partitions if at.topic not in there or at.partition not in there[at.topic].partitions]
+        if unknown:
+            raise ConfigError(
+                f"no partition {min(unknown)} on {self._bootstrap}: Kafka keeps offsets only of what exists",
+                hint="create the topic, or leave it out",
+            )
+
+
+def _length(minutes: int) -> str:
+    days, hours = divmod(minutes / 60, 24)
+    if minutes < 120:
+        return f"{minutes * 60} seconds"
+    return f"{minutes / 60:.0f} hours" if not days or hours else f"{days:.0f} days"

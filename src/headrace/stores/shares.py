@@ -1,0 +1,145 @@
+"""A pipeline's state as the commit metadata of its partitions, each carrying only its own share. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.stores.state import Run, State
+from headrace.types import Batch, Progress, Range, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Entry(NamedTuple):
+    """What a consumer group holds of one partition: the next offset to read, and a text of the committer's own."""
+
+    offset: int
+    metadata: str
+
+
+class Begun(NamedTuple):
+    """A partition's part in the pending batch: its id, where this range ends, how many ranges the batch has."""
+
+    batch: int
+    until: int
+    ranges: int
+    topic_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one partition knows of itself. `unread`: it stands here for a begun batch alone, nothing was committed."""
+
+    offset: int
+    topic_id: str | None = None
+    begun: Begun | None = None
+    unread: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The metadata of one partition: its share, and what the whole pipeline knew when it was written."""
+
+    share: Share
+    number: int
+    last_batch: int
+    run: Run | None
+
+    def to_json(self) -> str:
+        raw: dict[str, Any] = {"headrace": self.number, "at": self.share.offset, "last": self.last_batch}
+        if self.share.topic_id is not None:
+            raw["topic"] = self.share.topic_id
+        if self.share.begun is not None:
+            raw["begun"] = self.share.begun
+        if self.share.unread:
+            raw["unread"] = 1
+        if self.run is not None:
+            raw["run"] = asdict(self.run)
+        return json.dumps(raw, separators=(",", ":"))
+
+    @classmethod
+    def of(cls, entry: Entry) -> _Text | None:
+        """None for a commit that is not ours, or that somebody moved and kept our words."""
+        if not entry.metadata.startswith('{"headrace":'):
+            return None
+        try:
+            raw = json.loads(entry.metadata)
+            begun = Begun(*raw["begun"]) if "begun" in raw else None
+            share = Share(raw["at"], raw.get("topic"), begun, "unread" in raw)
+            run = Run(**raw["run"]) if "run" in raw else None
+            text = cls(share, raw["headrace"], raw["last"], run)
+        except (ValueError, KeyError, TypeError):
+            return None
+        return text if share.offset == entry.offset else None
+
+
+def decode(group: Mapping[TopicPartition, Entry]) -> State:
+    """The state that a group's entries add up to.
+
+    An entry that is not ours is a position set by another tool, and counts. Set under a pending batch it gives that
+    batch up, as moving offsets by hand does. A topic that was deleted took its part of the pending batch with it.
+    """
+    texts = {at: _Text.of(entry) for at, entry in group.items()}
+    ours = sorted(((at, text) for at, text in texts.items() if text), key=lambda item: item[1].number)
+    newest = ours[-1][1].number if ours else 0
+    unread = {at for at, text in ours if text.share.unread}
+    progress = Progress(
+        offsets={at: entry.offset for at, entry in group.items() if at not in unread},
+        pending=_pending({at: text.share for at, text in ours}, moved=len(ours) < len(group)),
+        topic_ids={at.topic: text.share.topic_id for at, text in ours if text.share.topic_id is not None},
+        last_batch=max((text.last_batch for _, text in ours), default=0),
+    )
+    runs = (text.run for _, text in ours if text.number == newest and text.run)
+    return State(progress, next(runs, None))
+
+
+def _pending(shares: Mapping[TopicPartition, Share], *, moved: bool) -> Batch | None:
+    begun = {at: (share, share.begun) for at, share in shares.items() if share.begun}
+    if not begun:
+        return None
+    first = next(iter(begun.values()))[1]
+    if moved and len(begun) < first.ranges:
+        return None
+    ranges = tuple(Range(at, share.offset, part.until) for at, (share, part) in begun.items())
+    topic_ids = {at.topic: part.topic_id for at, (_, part) in begun.items() if part.topic_id is not None}
+    return Batch(first.batch, ranges, topic_ids)
+
+
+def changes(
+    group: Mapping[TopicPartition, Entry], new: State, *, everything: bool = False
+) -> dict[TopicPartition, Entry]:
+    """The entries to commit so that `group` adds up to `new`: those that differ, at least one, or all of them.
+
+    Last batch and live run belong to no partition. Each entry is numbered, and the newest speak for the pipeline.
+    """
+    texts = {at: _Text.of(entry) for at, entry in group.items()}
+    number = 1 + max((text.number for text in texts.values() if text), default=0)
+    wanted = _shares(new)
+    # An entry cannot be taken back in a transaction; it can say that nothing was committed.
+    wanted |= {at: Share(entry.offset, unread=True) for at, entry in group.items() if at not in wanted}
+    have = {at: text.share for at, text in texts.items() if text}
+    touched = sorted(at for at, share in wanted.items() if everything or have.get(at) != share)
+    touched = touched or sorted(wanted)[:1]
+    return {
+        at: Entry(
+            wanted[at].offset,
+            _Text(wanted[at], number, new.progress.last_batch, new.run if at == touched[0] else None).to_json(),
+        )
+        for at in touched
+    }
+
+
+def _shares(state: State) -> dict[TopicPartition, Share]:
+    progress, pending = state.progress, state.progress.pending
+    ranges = pending.ranges if pending else ()
+    begun = {
+        r.at: Begun(pending.id, r.until, len(ranges), pending.topic_ids.get(r.at.topic)) for r in ranges if pending
+    }
+    unread = {r.at: r.start for r in ranges if r.at not in progress.offsets}
+    return {
+        at: Share(offset, progress.topic_ids.get(at.topic), begun.get(at), at in unread)
+        for at, offset in {**progress.offsets, **unread}.items()
+    }
