@@ -6,6 +6,7 @@ import statistics
 import threading
 import time
 import uuid
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import headrace as hr
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 RECORDS = 100
 """Per batch, over all partitions."""
 
-FIRST = 10
-"""Batches of each run that are not counted: consumers connect and code is compiled."""
+FIRST = 20
+"""Batches of each run that are not counted: consumers connect, and Java finds out what is called often."""
 
 
 class Stopwatch:
@@ -50,7 +51,7 @@ class Stopwatch:
     def milliseconds(self) -> list[float]:
         """From one batch in hand to the next in hand: everything a batch costs is in there, whoever does it."""
         moments = self._moments[FIRST : self._wanted]
-        return [1e3 * (after - before) for before, after in zip(moments, moments[1:], strict=False)]
+        return [1e3 * (after - before) for before, after in pairwise(moments)]
 
 
 class Collect(Sink):
@@ -85,7 +86,7 @@ class SmallBatches(Benchmark):
         self._batch_done: list[float] = []
 
     def schedule(self) -> Schedule:
-        return Schedule(warm_up=1, counted=1 if self.setting.quick else 3)
+        return Schedule(1, 1) if self.setting.quick else Schedule(warm_up=2, counted=3)
 
     def contenders(self) -> Sequence[Contender]:
         return (

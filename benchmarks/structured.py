@@ -34,6 +34,8 @@ TUNED = Options(
         "kafka.receive.buffer.bytes": str(1 << 20),
         "kafka.fetch.max.wait.ms": "5",
     },
+    # Two files less for every batch.
+    session={"spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"},
 )
 
 

@@ -45,7 +45,7 @@ class Throughput(Benchmark):
     )
 
     def schedule(self) -> Schedule:
-        return Schedule(warm_up=1, counted=1 if self.setting.quick else 5)
+        return Schedule(1, 1) if self.setting.quick else Schedule(warm_up=2, counted=5)
 
     def contenders(self) -> Sequence[Contender]:
         return (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 PARTITIONS = 4
 

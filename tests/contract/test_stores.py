@@ -1,9 +1,15 @@
 """Every store, held to the contract of a store."""
 
+import uuid
+from contextlib import contextmanager
+
 import pytest
 
 from headrace import stores
-from headrace.testing.stores import OffsetStoreContract
+from headrace.errors import ConfigError, OffsetConflict
+from headrace.stores import cql
+from headrace.testing.stores import A, B, OffsetStoreContract, batch
+from headrace.types import Progress
 
 
 class TestMemory(OffsetStoreContract):
@@ -58,3 +64,79 @@ class TestCassandra(OffsetStoreContract):
 
     def new_store(self):
         return stores.Cassandra(self._hosts, keyspace="contract", create=True)
+
+
+class TestCassandraFromTable(OffsetStoreContract):
+    """Beside an empty table it is a store as any other; beside rows it starts behind them."""
+
+    @pytest.fixture(autouse=True)
+    def server(self, cassandra):
+        self._hosts = cassandra.hosts
+        self._table = f"from_table.t{uuid.uuid4().hex}"
+        with self.session() as session:
+            session.execute(
+                "CREATE KEYSPACE IF NOT EXISTS from_table"
+                " WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+            )
+            session.execute(f"""CREATE TABLE {self._table} ("partition" int, "offset" bigint, source text,
+                PRIMARY KEY ("partition", "offset")) WITH CLUSTERING ORDER BY ("offset" DESC)""")
+
+    @contextmanager
+    def session(self):
+        cluster, session = cql.connect(cql.endpoints(self._hosts), None, None, {})
+        yield session
+        cluster.shutdown()
+
+    def insert(self, *keys):
+        with self.session() as session:
+            for partition, offset in keys:
+                session.execute(
+                    f'INSERT INTO {self._table} ("partition", "offset", source) VALUES ({partition}, {offset}, \'s\')'
+                )
+
+    def new_store(self, **more):
+        return stores.Cassandra.from_table(self._hosts, **{"table": self._table, "topic": "clicks", **more})
+
+    def test_a_pipeline_without_offsets_starts_behind_the_last_row_of_each_partition(self, pipeline):
+        self.insert((0, 0), (0, 1), (0, 41), (1, 5))
+        progress = self.reloaded(pipeline)
+        assert progress == Progress({A: 42, B: 6})
+
+    def test_the_first_commit_keeps_the_partitions_it_does_not_name(self, pipeline, store):
+        self.insert((0, 41), (1, 5))
+        store.commit(batch(1, (A, 42, 50)))
+        assert self.reloaded(pipeline).offsets == {A: 50, B: 6}
+
+    def test_a_batch_that_does_not_start_behind_the_rows_is_refused(self, store):
+        self.insert((0, 41))
+        with pytest.raises(OffsetConflict):
+            store.begin(batch(1, (A, 0, 10)))
+
+    def test_offsets_that_are_stored_count_and_not_the_rows(self, pipeline, store):
+        self.insert((0, 41))
+        store.begin(batch(1, (A, 42, 50)))
+        self.insert((0, 49), (1, 7))
+        assert self.reloaded(pipeline).offsets == {A: 42}
+        assert self.reloaded(pipeline).pending == batch(1, (A, 42, 50))
+
+    def test_a_table_with_another_key_is_refused(self, pipeline):
+        with self.session() as session:
+            session.execute(f"CREATE TABLE {self._table}b (topic text, p int, o bigint, PRIMARY KEY ((topic, p), o))")
+        with pytest.raises(ConfigError, match="its key begins with p, topic, o"):
+            self.new_store(table=f"{self._table}b", partition_column="p", offset_column="o").open(pipeline).load()
+
+    def test_a_table_that_is_not_there_is_refused(self, pipeline):
+        with pytest.raises(ConfigError, match="not there"):
+            self.new_store(table="from_table.nowhere").open(pipeline).load()
+        with pytest.raises(ConfigError, match="names no keyspace"):
+            self.new_store(table="nowhere")
+
+
+class TestHBase(OffsetStoreContract):
+    @pytest.fixture(autouse=True)
+    def server(self, request):
+        pytest.importorskip("happybase")
+        self._thrift = request.getfixturevalue("hbase").thrift
+
+    def new_store(self):
+        return stores.HBase(self._thrift)

@@ -85,18 +85,18 @@ class Run:
     def seen(self, name):
         return [event for event in list(self.events) if event["event"] == name]
 
-    def wait_for(self, condition, seconds=90):
+    def wait_for(self, condition, seconds=180):
         """Wait until `condition()` holds. The run must be alive until then."""
         with self._changed:
             self._changed.wait_for(lambda: condition() or not self._listener.is_alive(), seconds)
         assert condition(), f"not within {seconds} s; {self}"
 
-    def wait_for_more(self, batches, seconds=90):
+    def wait_for_more(self, batches, seconds=180):
         """Wait until it has finished that many more batches from now."""
         wanted = len(self.done) + batches
         self.wait_for(lambda: len(self.done) >= wanted, seconds)
 
-    def exit_code(self, seconds=90):
+    def exit_code(self, seconds=180):
         """Wait until it ends by itself."""
         try:
             code = self._process.wait(seconds)

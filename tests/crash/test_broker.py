@@ -8,6 +8,8 @@ from crash.runs import Run, drained
 from headrace.dev import Kafka
 from headrace.testing.fixtures import Topic
 
+pytestmark = pytest.mark.timeout(900)  # whole processes, on a machine that may be busy
+
 
 @pytest.fixture
 def broker(tmp_path):
@@ -36,7 +38,7 @@ def test_a_run_outlives_the_death_of_its_broker(broker, case_and_feed, spark):
             run.wait_for_more(batches=3)
             broker.brokers[0].kill()
             # Most deaths are noticed at the next question for offsets; one inside a read, when the poll times out.
-            run.wait_for(lambda: says_that_the_broker_is_away(run, broker), seconds=150)
+            run.wait_for(lambda: says_that_the_broker_is_away(run, broker), seconds=240)
             broker.brokers[0].start()
             run.wait_for_more(batches=3)
 
@@ -44,7 +46,7 @@ def test_a_run_outlives_the_death_of_its_broker(broker, case_and_feed, spark):
             run.wait_for(lambda: run.open_batch)
             broker.brokers[0].kill()
             broker.brokers[0].start()
-            run.wait_for_more(batches=3, seconds=150)
+            run.wait_for_more(batches=3, seconds=240)
         assert run.stop() == 0, str(run)
 
     assert len(run.seen("RunStarted")) == 1

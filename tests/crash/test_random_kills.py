@@ -4,6 +4,8 @@ import pytest
 
 from crash.runs import drained, kill_at_random
 
+pytestmark = pytest.mark.timeout(900)  # whole processes, on a machine that may be busy
+
 
 @pytest.mark.parametrize(("kind", "kills"), [("duckdb", 4), ("parquet", 3)])
 def test_runs_killed_at_random_times_store_every_record_once(kind, kills, case_on, chance, spark):

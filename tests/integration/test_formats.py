@@ -1,6 +1,7 @@
 """Formats on real Spark: what is good, what is bad, and that no bad record passes unseen."""
 
 import datetime
+import json
 
 import pytest
 
@@ -148,14 +149,24 @@ def test_a_record_is_parsed_once_though_the_transform_filters(spark, on_error):
     assert frame._jdf.queryExecution().executedPlan().toString().count("from_json(") == 1
 
 
-ODD = ["two words", "a.b", "tick`tick", "it's", 'say "hi"', "back\\slash", "naïve", "select", "value", "decoded", "error"]
+ODD = [
+    "two words",
+    "a.b",
+    "tick`tick",
+    "it's",
+    'say "hi"',
+    "back\\slash",
+    "naïve",
+    "select",
+    "value",
+    "decoded",
+    "error",
+]
 
 
 @pytest.mark.parametrize("on_error", ["fail", "drop", "keep"])
 def test_columns_with_odd_names_come_through(spark, on_error):
     ddl = ", ".join(f"`{name.replace('`', '``')}` INT" for name in ODD)
-    import json
-
     value = json.dumps({name: number for number, name in enumerate(ODD)}).encode()
     (row,) = decoded(spark, hr.Json(ddl, on_error=on_error), [value]).rows.collect()
     assert {name: row[name] for name in ODD} == {name: number for number, name in enumerate(ODD)}
@@ -207,14 +218,9 @@ def test_a_schema_that_is_a_type_is_decoded_or_refused_but_never_left_for_the_fi
     assert "user" in frame.columns
 
 
-@pytest.mark.parametrize("ddl", ["user: STRING, n: INT", "user STRING NOT NULL, n INT COMMENT 'it''s'", "user STRING,n INT,"])
+@pytest.mark.parametrize("ddl", ["user: STRING, n: INT", "user STRING NOT NULL,\n n INT COMMENT 'a \\\\ b'"])
 def test_a_schema_may_be_written_in_every_way_that_spark_reads(spark, ddl):
-    try:
-        names = columns(spark, hr.Json(ddl))
-    except ConfigError:
-        assert ddl.endswith(",")
-        return
-    (row,) = decode(raw(spark, [b'{"user": "ann", "n": 1}']), hr.Json(ddl), names).rows.collect()
+    (row,) = decoded(spark, hr.Json(ddl), [b'{"user": "ann", "n": 1}']).rows.collect()
     assert (row["user"], row["n"]) == ("ann", 1)
 
 
@@ -262,11 +268,11 @@ def test_a_run_reports_every_record_it_drops(topic, spark, tmp_path, kind):
         made[kind](),
         hr.Json("n INT", on_error="drop"),
         offsets=None if kind == "duckdb" else stores.Memory(),
-        limits=hr.Limits(max_records=40),
+        limits=hr.Limits(max_records=70),
     ).run(until="caught-up", session=spark, observer=seen.append)
     counted = [event.count for event in seen if isinstance(event, events.BadRecordsDropped)]
     assert sum(counted) == 20
-    assert len([event for event in seen if isinstance(event, events.BatchDone)]) == 5
+    assert len([event for event in seen if isinstance(event, events.BatchDone)]) == 3
 
 
 def test_a_run_that_meets_a_bad_record_fails_names_it_and_writes_nothing_of_the_batch(topic, spark):

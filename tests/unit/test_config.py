@@ -51,7 +51,8 @@ def refused(toml, tmp_path):
 def python(tmp_path, monkeypatch):
     """Write an app.py of this test alone and give its path."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    for module in ("app", "neighbour_of_app"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
 
     def write(text):
         path = tmp_path / "app.py"
@@ -65,9 +66,7 @@ def test_a_file_becomes_the_pipeline_it_describes(toml):
     pipeline = toml(GOOD).pipeline
     assert pipeline.name == "clicks"
     assert pipeline.guaranteed is hr.Guarantee.EXACTLY_ONCE
-    assert pipeline.source == hr.Kafka(
-        "localhost:9092", topics=["clicks"], format=hr.Json("user STRING, page STRING")
-    )
+    assert pipeline.source == hr.Kafka("localhost:9092", topics=["clicks"], format=hr.Json("user STRING, page STRING"))
     assert repr(pipeline.sink) == "sinks.DuckDB('app.duckdb', table='clicks')"
     assert pipeline.limits == hr.Limits()
 
@@ -294,13 +293,13 @@ def test_several_pipelines_without_a_name_are_listed(python):
 
 def test_a_name_that_is_not_there_is_answered_with_those_that_are(python):
     path = python(APP + 'clicks = pipeline("clicks")\n')
-    with pytest.raises(ConfigError, match="no pipeline click in .*; pipelines there: clicks"):
+    with pytest.raises(ConfigError, match=r"no pipeline click in .*; pipelines there: clicks"):
         config.load(f"{path}:click")
 
 
 def test_a_name_that_is_no_pipeline_is_refused(python):
     path = python(APP)
-    with pytest.raises(ConfigError, match="no pipeline pipeline in .*; pipelines there: none"):
+    with pytest.raises(ConfigError, match=r"no pipeline pipeline in .*; pipelines there: none"):
         config.load(f"{path}:pipeline")
 
 

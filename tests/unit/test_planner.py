@@ -87,9 +87,9 @@ def test_batch_after_batch_reads_every_record_once_and_then_nothing(found, limit
         assert batch.id == progress.last_batch + 1
         read += batch.ranges
         progress = progress.advanced(batch)
-    for at in start:
+    for at, position in start.items():
         joined = sorted((r.start, r.until) for r in read if r.at == at)
-        edges = [start[at], *(until for _, until in joined)]
+        edges = [position, *(until for _, until in joined)]
         assert [begin for begin, _ in joined] == edges[:-1]
         assert edges[-1] == ends[at]
 

@@ -1,5 +1,6 @@
 """The loop, with a cluster and an engine of this file: no Kafka, no Spark, rows are plain lists."""
 
+import itertools
 import os
 import threading
 import time
@@ -639,7 +640,7 @@ def test_partitions_are_looked_for_at_their_own_pace():
     world.cluster.logs, world.cluster.before = logs, tick
     runner.run()
     assert len(looks) > 2
-    assert all(later - earlier >= 30 for earlier, later in zip(looks, looks[1:], strict=False))
+    assert all(later - earlier >= 30 for earlier, later in itertools.pairwise(looks))
 
 
 def test_records_that_aged_out_are_data_loss_with_the_exact_range_and_nothing_is_written():

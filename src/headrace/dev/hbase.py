@@ -39,7 +39,7 @@ _LOGGING = {
     "log4j.appender.out.layout.ConversionPattern": "%d %p %c{1}: %m%n",
 }
 _CALL = struct.pack("!II", 0x80010001, 13) + b"getTableNames" + struct.pack("!IB", 1, 0)
-# With a list as its result: before the master is ready the result is an exception.
+# With a list as its result, which may also be an exception.
 _REPLY = struct.pack("!II", 0x80010002, 13) + b"getTableNames" + struct.pack("!IBH", 1, 15, 0)
 
 
@@ -72,10 +72,6 @@ class Part(Node):
         classpath = [self.directory, *self._server.jars]
         return jvm.command(self.main, *self.arguments(), jars=classpath, heap=self.heap, flags=flags)
 
-    def answers(self) -> bool:
-        """The gateway lists the tables, which it asks of the master: so both are ready, or neither is."""
-        return loopback.ask(self._server.port, _CALL, answer=_REPLY)
-
 
 class Master(Part):
     """Master, region server and ZooKeeper, in one process."""
@@ -85,7 +81,11 @@ class Master(Part):
 
     def configuration(self) -> dict[str, str | int]:
         # When it is stopped its ZooKeeper goes first; by default it would ask for it for 20 seconds.
-        return super().configuration() | {"zookeeper.recovery.retry": 0}
+        return super().configuration() | {"zookeeper.recovery.retry": 1}
+
+    def answers(self) -> bool:
+        """It says so in its log. Questions would wait in its few handlers, and keep it from ever getting ready."""
+        return self.alive and self.process.said("Master has completed initialization")
 
 
 class Gateway(Part):
@@ -96,6 +96,10 @@ class Gateway(Part):
 
     def arguments(self) -> list[str]:
         return ["start", "-p", str(self.ports["client"]), "-b", loopback.HOST, "--infoport", "-1"]
+
+    def answers(self) -> bool:
+        """It lists the tables, which it asks of the master: so not before that is ready."""
+        return self._server.master.answers() and loopback.ask(self.ports["client"], _CALL, answer=_REPLY)
 
 
 class HBase(Single):
@@ -109,7 +113,8 @@ class HBase(Single):
     def make_nodes(self) -> Sequence[Node]:
         zookeeper, master, region = loopback.free(3)
         self._own = {"zookeeper": zookeeper, "master": master, "region": region}
-        return [Master("hbase", self, self._own), Gateway("hbase-thrift", self, {"client": self.port})]
+        self.master = Master("hbase", self, self._own)
+        return [self.master, Gateway("hbase-thrift", self, {"client": self.port})]
 
     @property
     def thrift(self) -> str:

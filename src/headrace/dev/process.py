@@ -153,14 +153,20 @@ class Process:
 
     def tail(self, lines: int = 20) -> str:
         """The last lines this run wrote to its log, without the frames of Java's stacks, which drown the reason."""
+        told = [line for line in self._written(_END).splitlines() if not _FRAME.match(line)]
+        return "\n".join(told[-lines:])
+
+    def said(self, words: str) -> bool:
+        """Whether this run wrote `words` to its log."""
+        return words in self._written()
+
+    def _written(self, last: int = sys.maxsize) -> str:
         try:
             with self.log.open("rb") as file:
-                end = file.seek(0, os.SEEK_END)
-                file.seek(max(self._log_start, end - _END, 0))
-                text = file.read().decode(errors="replace")
+                file.seek(max(self._log_start, file.seek(0, os.SEEK_END) - last))
+                return file.read().decode(errors="replace")
         except OSError:
             return ""
-        return "\n".join([line for line in text.splitlines() if not _FRAME.match(line)][-lines:])
 
     def _gone(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

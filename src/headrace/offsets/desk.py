@@ -151,6 +151,8 @@ class Desk:
     ) -> Path:
         """Change the offsets as the table of `moves` says; returns the undo file, written before the change."""
         self.refuse_while_running()
+        if negative := [move for move in moves if move.after < 0]:
+            raise ConfigError(f"{negative[0].at} cannot go to {negative[0].after}: offsets begin at 0")
         if not outside and (wrong := [move for move in moves if move.outside]):
             first = wrong[0]
             raise ConfigError(

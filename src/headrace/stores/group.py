@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
@@ -11,7 +10,7 @@ from headrace.stores.shares import Entry
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from confluent_kafka import KafkaError
 
@@ -31,7 +30,6 @@ _REFUSED = {
     "_SSL": "correct the ssl.* options",
     "INVALID_GROUP_ID": "choose another group",
     "OFFSET_METADATA_TOO_LARGE": "raise the broker's offset.metadata.max.bytes; 4096 is its default",
-    "UNKNOWN_TOPIC_OR_PART": "Kafka keeps offsets only of topics that exist: create the topic, or leave it out",
     "UNSUPPORTED_VERSION": "the broker must be Kafka 2.5 or later",
     "_UNSUPPORTED_FEATURE": "the broker must be Kafka 2.5 or later",
 }
@@ -49,6 +47,10 @@ class Group:
     `claim` makes this handle the only one whose transactions commit, until somebody else claims: it settles what
     others had in hand (commits it if it was decided, else aborts it) and fences them for good.
     `token` is another object after each claim and each commit, and None without a claim.
+
+    Offsets are asked of a consumer that never joins. The admin client would list a group without being told its
+    partitions, but it takes the process down when the coordinator moves while it asks (librdkafka #5040, #5397), and
+    it leaves out partitions whose first commit is not settled yet, where a consumer waits.
     """
 
     def __init__(self, bootstrap: str, options: Mapping[str, str], name: str) -> None:
@@ -59,12 +61,13 @@ class Group:
         self.token: object | None = None
         self._bootstrap = bootstrap
         self._errors = KafkaException
-        self._doubtful = False
         self._complaint: KafkaError | None = None
         shared = {key: value for key, value in options.items() if key.startswith(_SHARED_PREFIXES)}
         self._config: dict[str, Any] = {
             "client.id": "headrace",
             "reconnect.backoff.max.ms": 1000,  # 10 s by default: a broker that is back should be found
+            "retry.backoff.ms": 1,  # between two looks at an offset that is not settled yet
+            "retry.backoff.max.ms": 5,
             **shared,
             "bootstrap.servers": bootstrap,
             "logger": _quiet_logger(),
@@ -73,18 +76,26 @@ class Group:
         self._producer: Any = None
         try:
             self._admin: Any = AdminClient(self._config)
-            consumer = Consumer({**self._config, "group.id": name, "enable.auto.commit": False})
-            self._membership = consumer.consumer_group_metadata()  # of nobody: it never joins
-            consumer.close()
+            self._consumer: Any = Consumer({**self._config, "group.id": name, "enable.auto.commit": False})
         except KafkaException as error:
             raise ConfigError(f"Kafka refuses these options: {error.args[0].str()}") from error
+        self._membership = self._consumer.consumer_group_metadata()  # of nobody
 
     def close(self) -> None:
+        self.release()
+        self._consumer.close()
+
+    def release(self) -> None:
+        """Give up the claim, for one's own part."""
         self._producer = self.token = None
 
     def cluster_id(self) -> str:
-        found = self._asked(lambda: self._admin.list_topics("__consumer_offsets", timeout=_TIMEOUT))
-        return str(found.cluster_id)
+        return str(self._metadata("__consumer_offsets").cluster_id)
+
+    def partitions(self) -> list[TopicPartition]:
+        """All there are in the cluster: the group may hold any of them."""
+        topics = self._metadata().topics
+        return [TopicPartition(topic, number) for topic, found in topics.items() for number in found.partitions]
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of the topics that exist."""
@@ -105,27 +116,37 @@ class Group:
 
     def retention_minutes(self) -> int:
         """How long the broker keeps the offsets of a group without members."""
-        from confluent_kafka.admin import ConfigResource, ResourceType
+        from confluent_kafka.admin._config import ConfigResource
+        from confluent_kafka.admin._resource import ResourceType
 
-        brokers = self._asked(lambda: self._admin.list_topics("__consumer_offsets", timeout=_TIMEOUT)).brokers
-        asked = ConfigResource(ResourceType.BROKER, str(min(brokers)))
+        broker = min(self._metadata("__consumer_offsets").brokers)
+        asked = ConfigResource(ResourceType.BROKER, str(broker))
         futures = self._admin.describe_configs([asked], request_timeout=_TIMEOUT)
         return int(self._asked(futures[asked].result)["offsets.retention.minutes"].value)
 
-    def fetch(self) -> dict[TopicPartition, Entry]:
-        """All the group holds, with every transaction that was decided in it, and none that is open."""
-        if self._doubtful:
-            self.claim()
-        deadline = time.monotonic() + _UNSETTLED_SECONDS
-        while True:
-            found = self._listed(None)
-            if found is not None:
-                return found
-            if time.monotonic() > deadline:
-                self.close()  # whoever left it open is dead or slow: settle it
+    def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Entry]:
+        """What the group holds of these, with every transaction that was decided, and none that is open."""
+        from confluent_kafka import TopicPartition as Position
+
+        positions = [Position(at.topic, at.partition) for at in partitions]
+        found: dict[TopicPartition, Entry] = {}
+        for some in _parts(positions):
+            try:
+                answers = self._consumer.committed(some, timeout=_UNSETTLED_SECONDS)
+            except self._errors as error:
+                if error.args[0].name() != "_TIMED_OUT":
+                    raise self._translated(error) from error
+                # Nobody answers, which a claim tells; or a transaction was left open, which a claim ends.
+                self.release()
                 self.claim()
-                deadline = time.monotonic() + _TIMEOUT
-            time.sleep(0.002)
+                answers = self._asked(lambda: self._consumer.committed(some, timeout=_TIMEOUT))  # noqa: B023
+            for position in answers:
+                if position.error is not None:
+                    raise self._translated(self._errors(position.error))
+                if position.offset >= 0:
+                    at = TopicPartition(position.topic, position.partition)
+                    found[at] = Entry(position.offset, position.metadata or "")
+        return found
 
     def claim(self) -> None:
         """Fence all others; nothing is done if this was the last to claim, as far as it knows."""
@@ -142,76 +163,38 @@ class Group:
             producer.init_transactions(_TIMEOUT)
         except self._errors as error:
             raise self._translated(error) from error
-        self._producer, self.token, self._doubtful = producer, object(), False
+        self._producer, self.token = producer, object()
 
-    def commit(self, entries: Mapping[TopicPartition, Entry], *, first: bool) -> bool:
-        """Commit all the entries or none; False, with none committed, if somebody else claimed the group.
-
-        `first`: some of these partitions have no entry yet.
-        """
+    def commit(self, entries: Mapping[TopicPartition, Entry]) -> bool:
+        """Commit all the entries or none; False, with none committed, if somebody else claimed the group."""
         from confluent_kafka import TopicPartition as Position
 
         positions = [Position(at.topic, at.partition, entry.offset, entry.metadata) for at, entry in entries.items()]
         try:
             self._producer.begin_transaction()
-            for start in range(0, len(positions), _ONE_REQUEST):
-                some = positions[start : start + _ONE_REQUEST]
+            for some in _parts(positions):
                 self._producer.send_offsets_to_transaction(some, self._membership, _TIMEOUT)
             self._producer.commit_transaction(_TIMEOUT)
         except self._errors as error:
-            self.close()
+            self.release()  # it may be open, or decided: the next claim settles it
             if error.args[0].name() in _FENCED:
                 return False
-            self._doubtful = True  # it may be open, or decided: the next claim settles it
             raise self._translated(error) from error
         self.token = object()
-        if first:
-            self._await(positions[0])
         return True
 
-    def _await(self, position: Any) -> None:
-        """Return when a commit shows.
-
-        A broker answers for all of a group with "not settled yet" only where a partition had an entry before: one
-        that is new is left out instead, and a reader would take the group for what it was.
-        """
-        deadline = time.monotonic() + _TIMEOUT
-        while self._listed([position]) is None:
-            if time.monotonic() > deadline:
-                self.close()
-                self._doubtful = True
-                raise RetriableError(f"Kafka at {self._bootstrap} does not finish the transaction of {self.name}")
-            time.sleep(0.002)
-
-    def _listed(self, positions: list[Any] | None) -> dict[TopicPartition, Entry] | None:
-        """The group's entries; None while a transaction is open over some of them."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
-
-        asked = [ConsumerGroupTopicPartitions(self.name, positions)]
-        futures = self._admin.list_consumer_group_offsets(asked, require_stable=True, request_timeout=_TIMEOUT)
-        found: dict[TopicPartition, Entry] = {}
-        for position in self._asked(futures[self.name].result).topic_partitions:
-            if position.error is not None:
-                if position.error.name() == "UNSTABLE_OFFSET_COMMIT":
-                    return None
-                raise self._translated(self._errors(position.error))
-            if position.offset >= 0:
-                at = TopicPartition(position.topic, position.partition)
-                found[at] = Entry(position.offset, position.metadata or "")
-        return found
+    def _metadata(self, topic: str | None = None) -> Any:
+        asked = {"timeout": _TIMEOUT} if topic is None else {"topic": topic, "timeout": _TIMEOUT}
+        return self._asked(lambda: self._consumer.list_topics(**asked))
 
     def _refuse_members(self) -> None:
-        futures = self._admin.describe_consumer_groups([self.name], request_timeout=_TIMEOUT)
-        try:
-            members = futures[self.name].result().members
-        except self._errors as error:
-            if error.args[0].name() == "GROUP_ID_NOT_FOUND":
-                return
-            raise self._translated(error) from error
-        if members:
+        from confluent_kafka import ConsumerGroupState
+
+        found = self._asked(self._admin.list_consumer_groups(request_timeout=_TIMEOUT).result)
+        nobody = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+        if any(group.group_id == self.name and group.state not in nobody for group in found.valid):
             raise ConfigError(
-                f"the group {self.name} has live consumers ({members[0].client_id} on {members[0].host}), which would"
-                " commit over this pipeline's offsets",
+                f"the group {self.name} has live consumers, which would commit over this pipeline's offsets",
                 hint='choose another group: stores.Kafka(…, group="another"), or stop those consumers',
             )
 
@@ -227,9 +210,16 @@ class Group:
     def _translated(self, error: Exception) -> HeadraceError:
         reason: KafkaError = error.args[0]
         # A refused password shows as silence; the reason for it comes on another way.
-        if self._complaint is not None and self._complaint.name() in _REFUSED and reason.name() in {
-            "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN",
-        }:
+        if (
+            self._complaint is not None
+            and self._complaint.name() in _REFUSED
+            and reason.name()
+            in {
+                "_TIMED_OUT",
+                "_TRANSPORT",
+                "_ALL_BROKERS_DOWN",
+            }
+        ):
             reason = self._complaint
         if reason.name() in _REFUSED:
             return ConfigError(
@@ -240,6 +230,11 @@ class Group:
             f"Kafka at {self._bootstrap} does not answer for the group {self.name}: {reason.str()}",
             hint=f"headrace doctor --bootstrap {self._bootstrap}",
         )
+
+
+def _parts(positions: list[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(positions), _ONE_REQUEST):
+        yield positions[start : start + _ONE_REQUEST]
 
 
 def _quiet_logger() -> logging.Logger:

@@ -12,16 +12,17 @@ from headrace.stores import shares
 from headrace.stores.base import OffsetStore
 from headrace.stores.group import Group
 from headrace.stores.remembered import Remembered
-from headrace.stores.state import State
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from headrace.stores.shares import Entry
-    from headrace.stores.state import Change, Run
+    from headrace.stores.state import Change, Run, State
     from headrace.types import Progress
 
+_ATTEMPTS = 5
+_TOPIC_SECONDS = 2.0  # a broker knows a new topic a moment after it was made
 _REFRESH_SECONDS = 3600.0
 
 
@@ -70,6 +71,7 @@ class Kafka(OffsetStore):
         self._lock = threading.RLock()
         self._group: Group | None = None
         self._files: Remembered | None = None
+        self._known: frozenset[TopicPartition] = frozenset()
         self._unsaid: Run | None = None
         self._refreshed = float("-inf")
 
@@ -79,7 +81,7 @@ class Kafka(OffsetStore):
     def open(self, pipeline: str) -> Self:
         self._group = Group(self._bootstrap, self._options, self._name or pipeline)
         self._files = Remembered(self._group.name, self._group.cluster_id())
-        self._unsaid, self._refreshed = None, float("-inf")
+        self._known, self._unsaid, self._refreshed = frozenset(), None, float("-inf")
         return self
 
     def close(self) -> None:
@@ -92,47 +94,59 @@ class Kafka(OffsetStore):
         """Also fences all other handles: what they had in hand is over before this returns."""
         with self._lock:
             self._opened.claim()
+            self._known = frozenset()  # find partitions that another tool committed, too
             return super().load()
 
     def read(self) -> tuple[State, Any]:
         with self._lock:
             group = self._opened
-            entries = group.fetch()
+            entries = self._fetch()
             return self._state(entries), _Version(entries, group.token)
 
     def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
         with self._lock:
-            group, files, entries = self._opened, self._remembered, version.entries
-            group.claim()
-            if version.token is not group.token:
-                entries = group.fetch()
-                if self._state(entries) != old:
-                    return False
-            everything = self._now() - self._refreshed >= _REFRESH_SECONDS
-            writes = shares.changes(entries, new, everything=everything)
-            fresh = writes.keys() - entries.keys()
-            self._refuse_unknown(fresh)
-            if writes and not group.commit(writes, first=bool(fresh)):
-                return False
-            if everything and writes:
-                self._refreshed = self._now()
-            self._unsaid = None if writes else new.run
-            files.remember(new.progress)
-            if change is not None:
-                files.append(change)
-            return True
+            token, entries = version.token, version.entries
+            for _ in range(_ATTEMPTS):
+                self._opened.claim()
+                if token is not self._opened.token:
+                    token, entries = self._opened.token, self._fetch()
+                    if self._state(entries) != old:
+                        return False
+                if self._written(entries, new):
+                    self._remembered.remember(new.progress)
+                    if change is not None:
+                        self._remembered.append(change)
+                    return True
+            return False
+
+    def _written(self, entries: Mapping[TopicPartition, Entry], new: State) -> bool:
+        """Turn the group from `entries` into `new`; False if this handle was fenced."""
+        everything = self._now() - self._refreshed >= _REFRESH_SECONDS
+        writes = shares.changes(entries, new, everything=everything)
+        self._refuse_unknown(writes.keys() - entries.keys())
+        if writes and not self._opened.commit(writes):
+            return False
+        if writes and everything:
+            self._refreshed = self._now()
+        self._known |= writes.keys()
+        self._unsaid = None if writes else new.run
+        return True
 
     def history(self) -> Sequence[Change]:
         return self._remembered.history()
 
     def advice(self, pipeline: str) -> list[str]:
         group = Group(self._bootstrap, self._options, self._name or pipeline)
-        minutes = group.retention_minutes()
-        return [
+        try:
+            minutes = group.retention_minutes()
+        finally:
+            group.close()
+        warning = (
             f"Kafka at {self._bootstrap} forgets the offsets of a group {minutes:,} minutes ({_length(minutes)}) after"
             " their last commit (offsets.retention.minutes): a pipeline stopped for longer cannot resume by itself,"
             " and says so instead of starting over"
-        ]
+        )
+        return [warning]
 
     @property
     def _opened(self) -> Group:
@@ -145,6 +159,13 @@ class Kafka(OffsetStore):
         if self._files is None:
             raise ConfigError(f"{self!r} is used before open()")
         return self._files
+
+    def _fetch(self) -> dict[TopicPartition, Entry]:
+        entries = self._opened.fetch(self._known)
+        if not shares.complete(entries):
+            entries = self._opened.fetch(self._opened.partitions())
+            self._known = frozenset(entries)
+        return entries
 
     def _state(self, entries: Mapping[TopicPartition, Entry]) -> State:
         state = shares.decode(entries)
@@ -185,18 +206,22 @@ class Kafka(OffsetStore):
         )
 
     def _refuse_unknown(self, partitions: set[TopicPartition]) -> None:
-        """Told at once, for the driver repeats a commit for an unknown topic until its time is up."""
-        there = self._opened.topics({at.topic for at in partitions})
-        unknown = [at for at in partitions if at.topic not in there or at.partition not in there[at.topic].partitions]
-        if unknown:
+        """Told soon, for the driver repeats a commit for an unknown topic until its time is up."""
+        deadline = time.monotonic() + _TOPIC_SECONDS
+        while unknown := self._unknown(partitions):
+            if time.monotonic() < deadline:
+                time.sleep(0.05)
+                continue
             raise ConfigError(
                 f"no partition {min(unknown)} on {self._bootstrap}: Kafka keeps offsets only of what exists",
                 hint="create the topic, or leave it out",
             )
 
+    def _unknown(self, partitions: set[TopicPartition]) -> list[TopicPartition]:
+        there = self._opened.topics({at.topic for at in partitions})
+        return [at for at in partitions if at.topic not in there or at.partition not in there[at.topic].partitions]
+
 
 def _length(minutes: int) -> str:
-    days, hours = divmod(minutes / 60, 24)
-    if minutes < 120:
-        return f"{minutes * 60} seconds"
-    return f"{minutes / 60:.0f} hours" if not days or hours else f"{days:.0f} days"
+    hours = minutes / 60
+    return f"{hours / 24:.3g} days" if hours >= 48 else f"{hours:.2g} hours"

@@ -67,8 +67,8 @@ class Remembered:
         self._known = self._read()
         for topic, known in now.items():
             before = self._known.get(topic)
-            same = before is not None and before.id == known.id
-            self._known[topic] = known._replace(partitions=known.partitions | (before.partitions if same else set()))
+            kept = before.partitions if before and before.id == known.id else frozenset()
+            self._known[topic] = Known(known.id, known.partitions | kept)
         self._write()
 
     def _covers(self, topic: str, now: Known) -> bool:
@@ -98,7 +98,9 @@ class Remembered:
         return {topic: Known(known["id"], frozenset(known["partitions"])) for topic, known in raw.items()}
 
     def _write(self) -> None:
-        topics = {topic: {"id": known.id, "partitions": sorted(known.partitions)} for topic, known in self._known.items()}
+        topics = {
+            topic: {"id": known.id, "partitions": sorted(known.partitions)} for topic, known in self._known.items()
+        }
         draft = self.marker.with_suffix(f".{os.getpid()}.draft")
         with _writable(self.marker):
             with draft.open("w", encoding="utf-8") as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.stores.state import Run, State
@@ -45,11 +46,17 @@ class _Text:
 
     share: Share
     number: int
+    partitions: int
     last_batch: int
     run: Run | None
 
     def to_json(self) -> str:
-        raw: dict[str, Any] = {"headrace": self.number, "at": self.share.offset, "last": self.last_batch}
+        raw: dict[str, Any] = {
+            "headrace": self.number,
+            "of": self.partitions,
+            "at": self.share.offset,
+            "last": self.last_batch,
+        }
         if self.share.topic_id is not None:
             raw["topic"] = self.share.topic_id
         if self.share.begun is not None:
@@ -60,20 +67,21 @@ class _Text:
             raw["run"] = asdict(self.run)
         return json.dumps(raw, separators=(",", ":"))
 
-    @classmethod
-    def of(cls, entry: Entry) -> _Text | None:
-        """None for a commit that is not ours, or that somebody moved and kept our words."""
-        if not entry.metadata.startswith('{"headrace":'):
-            return None
-        try:
-            raw = json.loads(entry.metadata)
-            begun = Begun(*raw["begun"]) if "begun" in raw else None
-            share = Share(raw["at"], raw.get("topic"), begun, "unread" in raw)
-            run = Run(**raw["run"]) if "run" in raw else None
-            text = cls(share, raw["headrace"], raw["last"], run)
-        except (ValueError, KeyError, TypeError):
-            return None
-        return text if share.offset == entry.offset else None
+
+@lru_cache(maxsize=4096)  # most partitions say what they said before
+def _parsed(entry: Entry) -> _Text | None:
+    """None for a commit that is not ours, or that somebody moved and kept our words."""
+    if not entry.metadata.startswith('{"headrace":'):
+        return None
+    try:
+        raw = json.loads(entry.metadata)
+        begun = Begun(*raw["begun"]) if "begun" in raw else None
+        share = Share(raw["at"], raw.get("topic"), begun, "unread" in raw)
+        run = Run(**raw["run"]) if "run" in raw else None
+        text = _Text(share, raw["headrace"], raw["of"], raw["last"], run)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return text if share.offset == entry.offset else None
 
 
 def decode(group: Mapping[TopicPartition, Entry]) -> State:
@@ -82,7 +90,7 @@ def decode(group: Mapping[TopicPartition, Entry]) -> State:
     An entry that is not ours is a position set by another tool, and counts. Set under a pending batch it gives that
     batch up, as moving offsets by hand does. A topic that was deleted took its part of the pending batch with it.
     """
-    texts = {at: _Text.of(entry) for at, entry in group.items()}
+    texts = {at: _parsed(entry) for at, entry in group.items()}
     ours = sorted(((at, text) for at, text in texts.items() if text), key=lambda item: item[1].number)
     newest = ours[-1][1].number if ours else 0
     unread = {at for at, text in ours if text.share.unread}
@@ -94,6 +102,12 @@ def decode(group: Mapping[TopicPartition, Entry]) -> State:
     )
     runs = (text.run for _, text in ours if text.number == newest and text.run)
     return State(progress, next(runs, None))
+
+
+def complete(group: Mapping[TopicPartition, Entry]) -> bool:
+    """Whether these are all the entries of the group, as far as they know."""
+    texts = [text for text in map(_parsed, group.values()) if text]
+    return bool(texts) and max(texts, key=lambda text: text.number).partitions <= len(group)
 
 
 def _pending(shares: Mapping[TopicPartition, Share], *, moved: bool) -> Batch | None:
@@ -115,30 +129,36 @@ def changes(
 
     Last batch and live run belong to no partition. Each entry is numbered, and the newest speak for the pipeline.
     """
-    texts = {at: _Text.of(entry) for at, entry in group.items()}
+    texts = {at: _parsed(entry) for at, entry in group.items()}
     number = 1 + max((text.number for text in texts.values() if text), default=0)
     wanted = _shares(new)
     # An entry cannot be taken back in a transaction; it can say that nothing was committed.
     wanted |= {at: Share(entry.offset, unread=True) for at, entry in group.items() if at not in wanted}
     have = {at: text.share for at, text in texts.items() if text}
-    touched = sorted(at for at, share in wanted.items() if everything or have.get(at) != share)
-    touched = touched or sorted(wanted)[:1]
+    touched = {at for at, share in wanted.items() if everything or have.get(at) != share}
+    if group and touched <= wanted.keys() - group.keys():
+        touched.add(min(group))  # partitions that are new show in one that readers know
+    signed = min(touched, default=None)
     return {
         at: Entry(
             wanted[at].offset,
-            _Text(wanted[at], number, new.progress.last_batch, new.run if at == touched[0] else None).to_json(),
+            _Text(
+                wanted[at], number, len(wanted), new.progress.last_batch, new.run if at == signed else None
+            ).to_json(),
         )
-        for at in touched
+        for at in sorted(touched)
     }
 
 
 def _shares(state: State) -> dict[TopicPartition, Share]:
     progress, pending = state.progress, state.progress.pending
-    ranges = pending.ranges if pending else ()
-    begun = {
-        r.at: Begun(pending.id, r.until, len(ranges), pending.topic_ids.get(r.at.topic)) for r in ranges if pending
-    }
-    unread = {r.at: r.start for r in ranges if r.at not in progress.offsets}
+    begun: dict[TopicPartition, Begun] = {}
+    unread: dict[TopicPartition, int] = {}
+    if pending is not None:
+        for r in pending.ranges:
+            begun[r.at] = Begun(pending.id, r.until, len(pending.ranges), pending.topic_ids.get(r.at.topic))
+            if r.at not in progress.offsets:
+                unread[r.at] = r.start
     return {
         at: Share(offset, progress.topic_ids.get(at.topic), begun.get(at), at in unread)
         for at, offset in {**progress.offsets, **unread}.items()

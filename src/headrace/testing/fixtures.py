@@ -6,6 +6,7 @@ In a conftest.py: `pytest_plugins = ["headrace.testing.fixtures"]`.
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +25,19 @@ class Topic:
 
     def __init__(self, bootstrap: str, name: str, partitions: int, config: Mapping[str, str]) -> None:
         from confluent_kafka.admin import AdminClient
-        from confluent_kafka.cimpl import NewTopic
 
         self.bootstrap = bootstrap
         self.name = name
         self.partitions = partitions
         self.acknowledged: list[bytes | None] = []
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        self._admin.create_topics([NewTopic(name, partitions, 1, config=dict(config))])[name].result(30)
+        self._create(config)
+
+    def _create(self, config: Mapping[str, str]) -> None:
+        from confluent_kafka.cimpl import NewTopic
+
+        topic = NewTopic(self.name, self.partitions, 1, config=dict(config))
+        self._admin.create_topics([topic])[self.name].result(30)
 
     def produce(self, values: Iterable[Any], *, partition: int | None = None, **extra: Any) -> None:
         """Produce and wait until acknowledged. Bytes go as they are, None is a tombstone, the rest as JSON."""
@@ -52,6 +58,54 @@ class Topic:
         assert not failed, failed[:3]
         assert left == 0, f"{left} records not acknowledged"
 
+    def produce_in_transaction(self, values: Iterable[Any], *, commit: bool) -> None:
+        """Produce in one transaction, to the first partition; aborted unless `commit`."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": uuid.uuid4().hex, "log_level": 0})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(self.name, json.dumps(value).encode(), partition=0)
+        producer.flush(30)  # also what is aborted is to be in the log
+        if commit:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
+    def configure(self, config: Mapping[str, str]) -> None:
+        """Change settings of the topic."""
+        from confluent_kafka.admin import _config, _resource
+
+        make: Any = _config.ConfigEntry
+        operation = _config.AlterConfigOpType.SET
+        entries = [make(name, value, incremental_operation=operation) for name, value in config.items()]
+        resource = _config.ConfigResource(_resource.ResourceType.TOPIC, self.name, incremental_configs=entries)
+        for future in self._admin.incremental_alter_configs([resource]).values():
+            future.result(30)
+
+    def truncate(self, before: int, partition: int = 0) -> None:
+        """Delete the records below an offset, as retention would."""
+        from confluent_kafka import TopicPartition as Position
+
+        for future in self._admin.delete_records([Position(self.name, partition, before)]).values():
+            future.result(30)
+
+    def recreate(self) -> None:
+        """Delete the topic and make it anew under the same name."""
+        from confluent_kafka import KafkaException
+
+        self.delete()
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self._create({})
+                return
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
     def grow(self, partitions: int) -> None:
         from confluent_kafka.cimpl import NewPartitions
 
@@ -65,7 +119,9 @@ class Topic:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A real broker, shared by all tests."""
-    with Kafka(tmp_path_factory.mktemp("kafka"), heap="512m") as server:
+    # Retention and compaction are looked at often, so that a test can wait for them.
+    often = {"log.retention.check.interval.ms": 500, "log.cleaner.backoff.ms": 200, "log.segment.delete.delay.ms": 100}
+    with Kafka(tmp_path_factory.mktemp("kafka"), heap="512m", options=often) as server:
         yield server
 
 

@@ -1,0 +1,95 @@
+"""Offsets in HBase, through its Thrift gateway: one cell per pipeline, replaced by checkAndPut."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.extras import require
+from headrace.stores.base import DocumentStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DEFAULT_PORT = 9090
+_ANSWER_MILLISECONDS = 10_000
+_FAMILY = "offsets"
+_COLUMN = f"{_FAMILY}:document".encode()
+_REFUSALS = ("TableNotFoundException", "NoSuchColumnFamilyException", "AccessDeniedException", "NamespaceNotFound")
+
+
+class HBase(DocumentStore):
+    """Any number of pipelines in one table, which is created when it is not there. `thrift` is "host:port".
+
+    A gateway repeats a change for minutes while HBase is away. One that was given up here and is carried out there
+    later stops the run with OffsetConflict, with nothing lost: start it again.
+    """
+
+    def __init__(self, thrift: str, *, table: str = "headrace", mirror: bool | str = False) -> None:
+        host, _, port = thrift.rpartition(":") if ":" in thrift else (thrift, "", str(_DEFAULT_PORT))
+        if not host or not port.isdecimal():
+            raise ConfigError(f"{thrift!r} is not a Thrift gateway of HBase", hint='stores.HBase("localhost:9090")')
+        self._host, self._port = host, int(port)
+        self._table = table
+        self.mirror = mirror
+        self._pipeline = ""
+        self._opened = False
+        self._connection: Any = None
+
+    def __repr__(self) -> str:
+        return f"stores.HBase('{self._host}:{self._port}', table={self._table!r})"
+
+    def open(self, pipeline: str) -> Self:
+        self._pipeline = pipeline
+        self._opened = True
+        with self._connected() as connection:
+            if self._table.encode() not in connection.tables():
+                exists = require("Hbase_thrift", extra="hbase").AlreadyExists
+                with suppress(exists):  # another run was quicker
+                    connection.create_table(self._table, {_FAMILY: {"max_versions": 1}})
+        return self
+
+    def close(self) -> None:
+        self._opened = False
+        self._disconnect()
+
+    def get(self) -> tuple[str | None, Any]:
+        with self._connected() as connection:
+            found = connection.table(self._table).row(self._pipeline.encode(), columns=[_COLUMN]).get(_COLUMN)
+        return (None if found is None else found.decode()), found
+
+    def put(self, text: str, version: Any) -> bool:
+        with self._connected() as connection:
+            mutation = require("Hbase_thrift", extra="hbase").Mutation(column=_COLUMN, value=text.encode())
+            # The text that was read is the version; None asks that there be none.
+            row = self._pipeline.encode()
+            return bool(connection.client.checkAndPut(self._table.encode(), row, _COLUMN, version, mutation, {}))
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(Exception):  # a lost connection may raise anything
+                self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        if not self._opened:
+            raise ConfigError(f"{self!r} is used before open()")
+        happybase = require("happybase", extra="hbase")  # also makes the module Hbase_thrift
+        thrift = require("thriftpy2.thrift", extra="hbase")
+        try:
+            if self._connection is None:
+                self._connection = happybase.Connection(self._host, self._port, timeout=_ANSWER_MILLISECONDS)
+            yield self._connection
+        except (thrift.TException, OSError, EOFError) as error:
+            self._disconnect()  # after a timeout the next answer read would be that of this question
+            raise self._ours(error) from error
+
+    def _ours(self, error: Exception) -> HeadraceError:
+        raw = getattr(error, "message", None) or str(error)
+        text = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
+        message = f"{self!r}: {text.strip().splitlines()[0] if text.strip() else type(error).__name__}"
+        if any(refusal in text for refusal in _REFUSALS):
+            return ConfigError(message, hint=f"the table needs a column family {_FAMILY}, and the gateway rights to it")
+        return RetriableError(message, hint="are HBase and its Thrift gateway up, and the address right?")

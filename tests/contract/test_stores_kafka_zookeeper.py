@@ -1,0 +1,52 @@
+"""The stores that live in Kafka and ZooKeeper, held to the contract of a store on the real servers."""
+
+import time
+
+import pytest
+
+from headrace import stores
+from headrace.errors import RetriableError
+from headrace.testing import stores as suite
+from headrace.testing.stores import OffsetStoreContract
+from headrace.types import TopicPartition
+
+
+@pytest.fixture(scope="session")
+def contract_topics(kafka):
+    """Kafka keeps offsets only of topics that exist: those the suite speaks of."""
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    wanted = [NewTopic("clicks", 2, 1), NewTopic("a.topic.with_odd-name", 8, 1), NewTopic("wide", 1000, 1)]
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for made in admin.create_topics(wanted).values():
+        made.result(60)
+    deadline = time.monotonic() + 90
+    while True:  # a new broker's coordinators take a while, and more so on a busy machine
+        try:
+            with stores.Kafka(kafka.bootstrap).open("warm-up") as store:
+                store.load()
+            return
+        except RetriableError:
+            assert time.monotonic() < deadline
+
+
+class TestKafka(OffsetStoreContract):
+    @pytest.fixture(autouse=True)
+    def place(self, kafka, contract_topics, tmp_path, monkeypatch):
+        monkeypatch.setenv("HEADRACE_STATE", str(tmp_path))
+        # Kafka allows no space in a topic's name.
+        monkeypatch.setattr(suite, "ELSEWHERE", TopicPartition("a.topic.with_odd-name", 7))
+        self._bootstrap = kafka.bootstrap
+
+    def new_store(self):
+        return stores.Kafka(self._bootstrap)
+
+
+class TestZooKeeper(OffsetStoreContract):
+    @pytest.fixture(autouse=True)
+    def hosts(self, zookeeper):
+        self._hosts = zookeeper.hosts
+
+    def new_store(self):
+        return stores.ZooKeeper(self._hosts)

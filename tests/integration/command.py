@@ -1,0 +1,111 @@
+"""`headrace` as a user types it: in a process of its own, or in this one on the Spark session that the tests share."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from headrace.cli.main import main
+
+SOON = 120.0
+"""Seconds for anything that has to come; a busy machine starts Spark slowly."""
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def events(self):
+        """What was printed with --log-format json."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def line(self, start):
+        """The rest of the one line of stderr that begins so."""
+        (found,) = [line for line in self.err.splitlines() if line.startswith(start)]
+        return found.removeprefix(start)
+
+
+@pytest.fixture
+def here(monkeypatch, capsys):
+    """Run the command in this process; tests that get as far as Spark ask for the fixture `spark` too."""
+    # A user's file is imported under its own name, and many tests have an app.py.
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def run(*arguments):
+        monkeypatch.delitem(sys.modules, "app", raising=False)
+        monkeypatch.setattr(sys, "argv", ["headrace", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        return Done(left.value.code or 0, said.out, said.err)
+
+    return run
+
+
+class Running:
+    """A `headrace` in a process group of its own, ended with the block."""
+
+    def __init__(self, *arguments, cwd, **environment):
+        self._log = cwd / f"headrace-{time.monotonic_ns()}"
+        with self._log.with_suffix(".out").open("w") as out, self._log.with_suffix(".err").open("w") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "headrace.cli.main", *map(str, arguments)],
+                cwd=cwd,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    @property
+    def out(self):
+        return self._log.with_suffix(".out").read_text()
+
+    @property
+    def err(self):
+        return self._log.with_suffix(".err").read_text()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(SOON)
+
+    def wait_for(self, condition, seconds=SOON):
+        """Poll until `condition()`; the process may not end before."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, f"ended with {self.process.returncode}\n{self.out}\n{self.err}"
+            assert time.monotonic() < deadline, f"nothing for {seconds} s\n{self.out}\n{self.err}"
+            time.sleep(0.05)
+
+    def finish(self, seconds=SOON):
+        """Wait for the end."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"still running after {seconds} s\n{self.out}\n{self.err}")
+        return Done(code, self.out, self.err)
+
+    def nothing_is_left(self, seconds=SOON):
+        """Poll until no process of the group is there: Spark's JVM goes a moment after its driver."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                os.killpg(self.process.pid, 0)
+            except ProcessLookupError:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)

@@ -1,0 +1,279 @@
+"""`headrace offsets` on a real broker, as typed."""
+
+import json
+import os
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+import headrace as hr
+from headrace import sinks, stores
+from headrace.cli.main import app
+from headrace.errors import ConfigError, OffsetConflict
+from headrace.stores.state import Run
+from headrace.testing import compare
+from headrace.types import Batch, Range, TopicPartition
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+
+
+class Service:
+    """A pipeline with offsets in SQLite, and the command line at hand."""
+
+    def __init__(self, events, tmp_path):
+        self.events = events
+        self.place = f"sqlite:{tmp_path / 'offsets.db'}"
+        self.store = stores.SQLite(tmp_path / "offsets.db")
+        self.partitions = [TopicPartition(events.name, number) for number in range(events.partitions)]
+
+    def processed(self, *offsets):
+        ranges = tuple(Range(at, 0, offset) for at, offset in zip(self.partitions, offsets, strict=True))
+        with self.store.open("svc") as store:
+            store.commit(Batch(1, ranges, {self.events.name: "unknown yet"}))
+
+    def offsets(self):
+        with self.store.open("svc") as store:
+            progress = store.load()
+        return [progress.offsets.get(at) for at in self.partitions]
+
+    def say(self, *words):
+        arguments = ["--store", self.place, "--pipeline", "svc", "--bootstrap", self.events.bootstrap]
+        result = CliRunner().invoke(app, ["offsets", *words, *arguments], catch_exceptions=True)
+        if isinstance(result.exception, Exception) and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == 0, result.output
+        return result
+
+    def json(self, *words):
+        return json.loads(self.say(*words, "--json").stdout)
+
+
+@pytest.fixture
+def service(topic, tmp_path):
+    events = topic(partitions=2)
+    events.produce([{"id": number} for number in range(100)])
+    return Service(events, tmp_path)
+
+
+def test_a_reset_shows_the_change_and_does_nothing_until_told(service):
+    service.processed(40, 50)
+    shown = service.say("reset", "--to", "shift:-10")
+    assert "40" in shown.stdout
+    assert "30" in shown.stdout
+    assert "--execute" in shown.stderr
+    assert service.offsets() == [40, 50]
+    service.say("reset", "--to", "shift:-10", "--execute")
+    assert service.offsets() == [30, 40]
+
+
+@pytest.mark.parametrize(
+    ("words", "after"),
+    [
+        (["--to", "earliest"], [0, 0]),
+        (["--to-earliest"], [0, 0]),
+        (["--to", "latest"], [50, 50]),
+        (["--to-latest"], [50, 50]),
+        (["--to-offset", "7"], [7, 7]),
+        (["--shift-by", "-5"], [35, 45]),
+        (["--by-duration", "PT1H"], [0, 0]),
+        (["--to-datetime", "2100-01-01T00:00:00Z"], [50, 50]),
+    ],
+)
+def test_every_way_to_name_a_place_works(service, words, after):
+    service.processed(40, 50)
+    service.say("reset", *words, "--execute")
+    assert service.offsets() == after
+
+
+def test_a_time_is_found_in_the_log(service):
+    service.processed(50, 50)
+    middle = time.time()
+    while time.time() <= middle + 0.01:  # record times have milliseconds
+        pass
+    service.events.produce([{"id": number} for number in range(100, 120)])
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(middle)) + f".{int(middle % 1 * 1000) + 5:03}+00:00"
+    service.say("reset", "--to", stamp, "--execute")
+    assert service.offsets() == [50, 50]
+
+
+def test_one_partition_is_moved_alone_and_seek_sets_single_offsets(service):
+    service.processed(40, 50)
+    service.say("reset", "--to", "earliest", "--partition", f"{service.events.name}:1", "--execute")
+    assert service.offsets() == [40, 0]
+    service.say("seek", f"{service.events.name}:0=12", "--execute")
+    assert service.offsets() == [12, 0]
+
+
+def test_offsets_outside_the_log_are_marked_and_refused_unless_told(service):
+    service.processed(40, 50)
+    assert "OUTSIDE" in service.say("reset", "--to", "5000").stdout
+    with pytest.raises(ConfigError, match="outside"):
+        service.say("reset", "--to", "5000", "--execute")
+    assert service.offsets() == [40, 50]
+    service.say("reset", "--to", "5000", "--outside", "--execute")
+    assert service.offsets() == [5000, 5000]
+
+
+def test_a_running_pipeline_is_left_alone_and_named(service):
+    service.processed(40, 50)
+    with service.store.open("svc") as store:
+        store.sign(Run(os.uname().nodename, os.getpid(), started=time.time(), beat=time.time()))
+    with pytest.raises(OffsetConflict, match=f"pid {os.getpid()}"):
+        service.say("reset", "--to", "earliest", "--execute")
+    assert service.offsets() == [40, 50]
+
+
+def test_a_run_that_died_without_a_word_holds_nobody_up(service):
+    service.processed(40, 50)
+    with service.store.open("svc") as store:
+        store.sign(Run(os.uname().nodename, 2**22 - 3, started=1.0, beat=time.time()))
+    service.say("reset", "--to", "earliest", "--execute")
+    assert service.offsets() == [0, 0]
+
+
+def test_a_change_is_undone_once_and_only_while_nothing_moved_since(service):
+    service.processed(40, 50)
+    service.say("reset", "--to", "earliest", "--execute")
+    service.say("undo", "--execute")
+    assert service.offsets() == [40, 50]
+    service.say("reset", "--to", "earliest", "--execute")
+    service.say("seek", f"{service.events.name}:0=3", "--execute")
+    service.say("undo", "--execute")
+    assert service.offsets() == [0, 0]
+
+
+def test_every_change_is_in_the_history_with_who_and_from_where(service):
+    service.processed(40, 50)
+    service.say("reset", "--to", "earliest", "--execute")
+    (entry,) = service.json("history")
+    assert entry["action"] == "reset"
+    assert entry["before"] == {service.events.name: {"0": 40, "1": 50}}
+    assert entry["after"] == {service.events.name: {"0": 0, "1": 0}}
+    assert str(os.getpid()) in entry["who"]
+    assert "reset" in service.say("history").stdout
+
+
+def test_show_and_lag_tell_offsets_records_and_seconds(service):
+    service.processed(40, 50)
+    shown = service.json("show")
+    assert shown["offsets"] == {service.events.name: {"0": 40, "1": 50}}
+    assert shown["running"] is None
+    lag = service.json("lag")
+    assert lag["records"] == 10
+    assert [entry["records"] for entry in lag["partitions"]] == [10, 0]
+    assert lag["partitions"][0]["seconds"] > 0
+    assert lag["partitions"][1]["seconds"] == 0
+    assert "total" in service.say("lag").stdout
+
+
+def test_what_export_writes_import_reads(service, tmp_path):
+    service.processed(40, 50)
+    service.say("export", "--output", str(tmp_path / "o.json"))
+    service.say("reset", "--to", "earliest", "--execute")
+    service.say("import", "--from-file", str(tmp_path / "o.json"), "--execute")
+    assert service.offsets() == [40, 50]
+
+
+def test_the_offsets_of_a_kafka_group_are_taken_over(service):
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as Position
+
+    consumer = Consumer({"bootstrap.servers": service.events.bootstrap, "group.id": f"g-{service.events.name}"})
+    consumer.commit(
+        offsets=[Position(service.events.name, 0, 11), Position(service.events.name, 1, 22)], asynchronous=False
+    )
+    consumer.close()
+    service.say("import", "--kafka-group", f"g-{service.events.name}", "--execute")
+    assert service.offsets() == [11, 22]
+    with pytest.raises(ConfigError, match="no offsets"):
+        service.say("import", "--kafka-group", "nobody")
+
+
+def test_the_checkpoint_of_a_real_streaming_query_is_taken_over(service, spark, tmp_path):
+    """Read half with Structured Streaming, go on with us: every record once."""
+    frame = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", service.events.bootstrap)
+        .option("subscribe", service.events.name)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    query = (
+        frame.selectExpr("CAST(get_json_object(CAST(value AS STRING), '$.id') AS BIGINT) AS id")
+        .writeStream.format("parquet")
+        .option("path", str(tmp_path / "before"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    service.events.produce([{"id": number} for number in range(100, 160)])
+
+    service.say("import", "--spark-checkpoint", str(tmp_path / "checkpoint"), "--execute")
+    assert service.offsets() == [50, 50]
+    after = sinks.Memory()
+    carry(service, after, spark)
+    before = [row.id for row in spark.read.parquet(str(tmp_path / "before")).collect()]
+    difference = compare(range(160), before + [row["id"] for row in after.rows])
+    assert (difference.missing, difference.duplicate) == (0, 0)
+
+
+def carry(service, sink, spark, store=None):
+    return hr.Pipeline(
+        name="svc",
+        source=hr.Kafka(service.events.bootstrap, topics=[service.events.name], format=hr.Json("id BIGINT")),
+        sink=sink,
+        guarantee="at-least-once",
+        offsets=store or service.store,
+        limits=hr.Limits(max_records=30),
+    ).run(until="caught-up", session=spark)
+
+
+def test_a_service_moves_to_another_store_while_events_keep_coming(service, spark, tmp_path):
+    rows = sinks.Memory()
+    carry(service, rows, spark)
+    service.events.produce([{"id": number} for number in range(100, 150)])
+    other = stores.DuckDB(tmp_path / "offsets.duckdb")
+    words = ["--from", service.place, "--to", f"duckdb:{tmp_path / 'offsets.duckdb'}", "--pipeline", "svc"]
+    assert CliRunner().invoke(app, ["offsets", "copy", *words, "--execute"]).exit_code == 0
+    service.events.produce([{"id": number} for number in range(150, 200)])
+    carry(service, rows, spark, store=other)
+    difference = compare(range(200), [row["id"] for row in rows.rows])
+    assert (difference.missing, difference.duplicate) == (0, 0)
+    again = CliRunner().invoke(app, ["offsets", "copy", *words, "--execute"])
+    assert isinstance(again.exception, OffsetConflict)
+
+
+def test_with_the_mirror_on_kafka_tools_see_the_same_lag(service, spark, tmp_path):
+    from confluent_kafka import ConsumerGroupTopicPartitions
+    from confluent_kafka.admin import AdminClient
+
+    mirrored = stores.SQLite(tmp_path / "offsets.db", mirror=f"m-{service.events.name}")
+    carry(service, sinks.Memory(), spark, store=mirrored)
+    service.events.produce([{"id": number} for number in range(100, 130)])
+
+    admin = AdminClient({"bootstrap.servers": service.events.bootstrap})
+    group = f"m-{service.events.name}"
+    committed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
+    seen = {position.partition: position.offset for position in committed.topic_partitions}
+    lag = service.json("lag")
+    ends = {entry["partition"]: entry["end"] for entry in lag["partitions"]}
+    assert sum(ends[partition] - offset for partition, offset in seen.items()) == lag["records"] == 30
+
+
+def test_a_mirror_that_fails_never_stops_the_pipeline(service, spark, tmp_path, monkeypatch):
+    from confluent_kafka import KafkaError, KafkaException
+
+    from headrace.kafka.mirror import Mirror
+
+    def refuse(*_):
+        raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr(Mirror, "_commit", staticmethod(refuse))
+    rows = sinks.Memory()
+    carry(service, rows, spark, store=stores.SQLite(tmp_path / "offsets.db", mirror=True))
+    assert len(rows.rows) == 100

@@ -1,0 +1,127 @@
+"""A stop: the batch in hand is finished and counted; a deadline; a second signal."""
+
+import os
+import signal
+import textwrap
+import time
+
+import duckdb
+import pytest
+
+from integration.command import SOON, Running
+
+APP = """
+    import threading, time
+    from pathlib import Path
+
+    import headrace as hr
+    from headrace import sinks
+    from pyspark.sql.functions import udf
+    from pyspark.sql.types import LongType
+
+    HERE = Path(__file__).parent
+
+    @udf(LongType())
+    def slowly(number):
+        (HERE / "begun").touch()
+        time.sleep({seconds})
+        return number
+
+    class Stuck(sinks.DuckDB):
+        def write(self, batch, rows):
+            (HERE / "begun").touch()
+            threading.Event().wait()
+
+    clicks = hr.Pipeline(
+        name="clicks",
+        source=hr.Kafka("{bootstrap}", topics=["{topic}"], format=hr.Json("id BIGINT")),
+        transform=lambda rows: rows.select(slowly("id").alias("id")),
+        sink={sink}(HERE / "x.duckdb", table="t"),
+        guarantee="exactly-once",
+        limits=hr.Limits(max_records=20),
+    )
+"""
+
+
+@pytest.fixture
+def running(topic, tmp_path):
+    """Start a pipeline that takes `seconds` for a record, and wait until it has a batch in hand."""
+    where = topic(partitions=2)
+    where.produce([{"id": number} for number in range(2000)])
+    started = []
+
+    def start(*arguments, seconds, sink="sinks.DuckDB"):
+        values = {"seconds": seconds, "bootstrap": where.bootstrap, "topic": where.name, "sink": sink}
+        (tmp_path / "app.py").write_text(textwrap.dedent(APP).format(**values))
+        run = Running("run", "app.py:clicks", "--log-format", "json", *arguments, cwd=tmp_path)
+        started.append(run)
+        run.wait_for((tmp_path / "begun").exists)
+        return run
+
+    yield start
+    for run in started:
+        run.__exit__()
+
+
+def stored(tmp_path):
+    with duckdb.connect(str(tmp_path / "x.duckdb")) as connection:
+        there = connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = 't'").fetchone()
+        return sorted(number for (number,) in connection.execute("SELECT id FROM t").fetchall()) if there[0] else []
+
+
+def committed(tmp_path):
+    with duckdb.connect(str(tmp_path / "x.duckdb")) as connection:
+        return connection.execute("SELECT coalesce(sum(next_offset), 0) FROM headrace_offsets").fetchone()[0]
+
+
+@pytest.mark.parametrize(
+    ("number", "everyone"),
+    [(signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGINT, True)],
+    ids=["SIGTERM", "SIGINT", "Ctrl-C to the whole terminal group"],
+)
+def test_a_signal_lets_the_batch_in_hand_finish_and_ends_with_0(running, tmp_path, number, everyone):
+    run = running(seconds=0.02)
+    run.wait_for(lambda: '"BatchDone"' in run.out)
+    os.killpg(run.process.pid, number) if everyone else run.process.send_signal(number)
+    done = run.finish()
+    assert done.code == 0, (done.out, done.err)
+    named = [event["event"] for event in done.events]
+    assert named[-2:] == ["Stopping", "RunStopped"]
+    assert done.events[-2]["reason"] == number.name
+    assert done.events[-1]["error"] is None
+    assert "Retrying" not in named
+    assert named.count("BatchStarted") == named.count("BatchDone") == done.events[-1]["batches"]
+    found = stored(tmp_path)
+    assert 0 < len(found) == len(set(found)) == done.events[-1]["records"] < 2000
+    assert committed(tmp_path) == len(found)
+    assert done.err == ""
+    assert run.nothing_is_left()
+
+
+@pytest.mark.parametrize("sink", ["sinks.DuckDB", "Stuck"], ids=["on the workers", "in the sink"])
+def test_a_batch_that_outlasts_the_deadline_is_given_up_and_nothing_of_it_is_stored(running, tmp_path, sink):
+    run = running("--drain", "1", seconds=600, sink=sink)
+    run.process.send_signal(signal.SIGTERM)
+    done = run.finish(60)
+    assert done.code == 1
+    assert "was not finished 1 s after the stop" in done.line("error: ")
+    assert "--drain" in done.line("hint: ")
+    assert stored(tmp_path) == []
+    assert committed(tmp_path) == 0
+    assert run.nothing_is_left()
+
+
+def test_a_second_signal_leaves_at_once(running, tmp_path):
+    run = running(seconds=600)
+    _send_until_gone(run, signal.SIGINT)
+    assert run.finish().code == 130
+    assert run.nothing_is_left()
+    assert stored(tmp_path) == []
+
+
+def _send_until_gone(run, number):
+    """Two signals of one kind that arrive together are one to the kernel."""
+    deadline = time.monotonic() + SOON
+    while run.process.poll() is None and time.monotonic() < deadline:
+        run.process.send_signal(number)
+        time.sleep(0.05)
