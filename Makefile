@@ -7,7 +7,7 @@ UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo test lint unit integration crash bench clean
+.PHONY: help setup servers demo test lint unit crash bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -22,16 +22,18 @@ $(VENV)/.ready: pyproject.toml uv.lock $(if $(filter .tools/%,$(UV)),.tools/bin/
 	@$(UV) sync --frozen --all-groups --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 	@touch $@
 
-setup: $(VENV)/.ready jars ## Virtual environment, packages, jars
+setup: $(VENV)/.ready ## Virtual environment, packages, jars of the connector and the Kafka broker
+	@echo "==> jars of the connector and the Kafka broker"
+	@$(BIN)/headrace jars fetch kafka
 
-jars: $(VENV)/.ready
-	@echo "==> jars"
+servers: $(VENV)/.ready
+	@echo "==> jars of the connector and every server that the tests start"
 	@$(BIN)/headrace jars fetch --dev
 
 demo: setup ## Kafka to DuckDB, exactly once, while the pipeline is being killed
 	@$(BIN)/headrace demo
 
-test: lint setup ## Everything CI runs: lint, types, import rules, all tests
+test: lint servers ## Everything CI runs: lint, types, import rules, all tests
 	@$(BIN)/python -m pytest
 
 lint: $(VENV)/.ready ## Lint, format, strict types, import rules
@@ -40,13 +42,13 @@ lint: $(VENV)/.ready ## Lint, format, strict types, import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-unit: setup ## The quick tests alone
+unit: $(VENV)/.ready ## The quick tests alone
 	@$(BIN)/python -m pytest tests/unit
 
-crash: setup ## The long crash suite: at least 200 kills
+crash: servers ## The long crash suite: at least 200 kills
 	@$(BIN)/python -m tests.crash.long
 
-bench: setup ## Side-by-side benchmarks; writes benchmarks/results.json
+bench: servers ## Side-by-side benchmarks; writes benchmarks/results.json
 	@$(BIN)/python -m benchmarks
 
 clean: ## Remove what the targets made in this folder

@@ -7,8 +7,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from benchmarks.machine import Meter
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import ExitStack
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -16,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where a benchmark runs: one broker, one topic, one Spark session, and a directory that is deleted after."""
+    """Where a benchmark runs: one broker, one topic, one Spark session, and a directory that is deleted after.
+
+    Servers that a benchmark needs beside the broker are entered into `servers`, which stops them at the end.
+    """
 
     spark: SparkSession
     bootstrap: str
@@ -24,6 +30,7 @@ class Setting:
     records: int
     scratch: Path
     quick: bool
+    servers: ExitStack
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,7 @@ class Result:
 
     benchmark: Benchmark
     rounds: Mapping[str, Sequence[float]]
+    cpu_seconds: Mapping[str, Sequence[float]]
 
     @property
     def ours(self) -> str:
@@ -95,6 +103,10 @@ class Result:
 
     def median(self, contender: str) -> float:
         return statistics.median(self.rounds[contender])
+
+    def cpu(self, contender: str) -> float:
+        """Processor seconds of a round, of Python and the JVM together."""
+        return statistics.median(self.cpu_seconds[contender])
 
     def ratio(self, against: str) -> float:
         """Our median as a multiple of theirs."""
@@ -113,6 +125,7 @@ class Result:
             "unit": self.benchmark.unit,
             "median": {name: round(self.median(name), 2) for name in self.rounds},
             "rounds": {name: [round(value, 2) for value in values] for name, values in self.rounds.items()},
+            "cpu seconds": {name: round(self.cpu(name), 2) for name in self.rounds},
             "ratio": {f"{self.ours} / {name}": round(self.ratio(name), 3) for name in list(self.rounds)[1:]},
             "bounds": [
                 {
@@ -134,18 +147,22 @@ def measure(benchmark: Benchmark, say: Callable[[str], None]) -> Result:
     """
     contenders = benchmark.contenders()
     schedule = benchmark.schedule()
+    meter = Meter(benchmark.setting.spark)
     rounds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+    cpu: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     for number in range(schedule.warm_up + schedule.counted):
         counted = number >= schedule.warm_up
         first = number % len(contenders)
         for contender in [*contenders[first:], *contenders[:first]]:
             _collect_garbage(benchmark.setting.spark)
+            used = meter.seconds()
             value = contender.run()
             if counted:
                 rounds[contender.name].append(value)
+                cpu[contender.name].append(meter.seconds() - used)
             label = f"round {number - schedule.warm_up + 1}" if counted else "warm-up"
             say(f"{benchmark.name}: {label}: {contender.name}: {value:,.{benchmark.digits}f} {benchmark.unit}")
-    return Result(benchmark, rounds)
+    return Result(benchmark, rounds, cpu)
 
 
 def _collect_garbage(spark: SparkSession) -> None:

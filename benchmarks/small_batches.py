@@ -86,7 +86,7 @@ class SmallBatches(Benchmark):
         self._batch_done: list[float] = []
 
     def schedule(self) -> Schedule:
-        return Schedule(1, 1) if self.setting.quick else Schedule(warm_up=2, counted=3)
+        return Schedule(1, 1) if self.setting.quick else Schedule(warm_up=3, counted=3)
 
     def contenders(self) -> Sequence[Contender]:
         return (

@@ -9,12 +9,16 @@ from confluent_kafka.cimpl import NewTopic
 PARTITIONS = 4
 
 
+def create(bootstrap: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # a client without a name is gone before it answers
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+
+
 def fill(bootstrap: str, topic: str, records: int) -> None:
     """Create `topic` and put `records` into it, the same number in each partition."""
     if records % PARTITIONS:
         raise ValueError(f"{records} records do not spread evenly over {PARTITIONS} partitions")
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
+    create(bootstrap, topic, PARTITIONS)
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,

@@ -8,6 +8,8 @@ import os
 import re
 import sys
 import tomllib
+import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ from headrace.pipeline import Pipeline
 from headrace.planner import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame
 
@@ -119,6 +121,8 @@ def _transform(raw: dict[str, Any]) -> Callable[[DataFrame], DataFrame]:
 
 def _one_of(where: str, raw: Mapping[str, Any], kinds: Mapping[str, Callable[..., Any]]) -> Any:
     """`{duckdb = "file", table = "t"}` is `DuckDB("file", table="t")`; `{console = true}` is `Console()`."""
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"[{where}] is {raw!r}; a table is meant", hint=f"one of: {', '.join(sorted(kinds))}")
     named = [key for key in raw if key in kinds]
     if len(named) != 1:
         found = ", ".join(named) or ", ".join(raw) or "nothing"
@@ -135,7 +139,10 @@ def _call(where: str, kind: Callable[..., Any], first: list[Any], rest: Mapping[
     except TypeError as error:
         known = ", ".join(signature.parameters)
         raise ConfigError(f"[{where}]: {error}", hint=f"{getattr(kind, '__name__', where)} takes: {known}") from error
-    return kind(*first, **rest)
+    try:
+        return kind(*first, **rest)
+    except TypeError as error:
+        raise ConfigError(f"[{where}]: a value is of the wrong kind: {error}") from error
 
 
 def _refuse_unknown(where: str, raw: Mapping[str, Any], known: set[str]) -> None:
@@ -186,7 +193,9 @@ def _from_python(path: Path, name: str) -> Pipeline:
     except HeadraceError:
         raise
     except Exception as error:
-        raise ConfigError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+        line = f", line {lines[-1]}" if lines else ""
+        raise ConfigError(f"{path}{line}: cannot be imported: {type(error).__name__}: {error}") from error
     found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
     names = ", ".join(sorted(found)) or "none"
     if name and name not in found:

@@ -97,6 +97,7 @@ class Runner:
         self._progress = Progress()
         self._topic_ids: dict[str, str] = {}
         self._targets: Mapping[TopicPartition, int] | None = None
+        self._announced = False
         self._started = False
         now = time.time()
         self._run_sign = Run(socket.gethostname(), os.getpid(), started=now, beat=now)
@@ -148,7 +149,8 @@ class Runner:
 
     def _loop(self, store: OffsetStore, until: Literal["caught-up"] | None) -> None:
         self._progress = store.load()
-        if not self._started:
+        if not self._announced:
+            self._announced = True
             offsets = dict(self._progress.offsets)
             self._observe(events.RunStarted(self._pipeline.guaranteed, tuple(self._pipeline.steps), offsets))
         self._settle(store)
@@ -230,7 +232,9 @@ class Runner:
 
     def _lost_ranges(self, pending: Batch) -> list[Gap]:
         logs = self._topics.logs(sorted({r.at.topic for r in pending.ranges}))
-        return gaps(Progress({r.at: r.start for r in pending.ranges}, topic_ids=pending.topic_ids), logs)
+        # Both ends of each range must be there: below its start by retention, below its until if the log was cut back.
+        edges = ({r.at: r.start for r in pending.ranges}, {r.at: r.until for r in pending.ranges})
+        return [gap for edge in edges for gap in gaps(Progress(edge, topic_ids=pending.topic_ids), logs)]
 
     def _sign(self, store: OffsetStore) -> None:
         """Tell whoever looks at the store that this run is alive."""
@@ -305,5 +309,8 @@ class _Opened:
 
 
 def _repeatable(error: Exception) -> bool:
-    """Our own errors say whether to repeat; anything else came out of a transform or a driver and may pass."""
-    return isinstance(error, RetriableError) or not isinstance(error, HeadraceError)
+    """Our own errors say whether to repeat; others came out of a transform or a driver and may pass.
+
+    But for a driver that is not installed.
+    """
+    return isinstance(error, RetriableError) or not isinstance(error, HeadraceError | ImportError)

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from pathlib import Path
 
 _OURS = str(Path(__file__).parent)
 _DRIVERS = ("/site-packages/pyspark/", "/site-packages/py4j/", "/pyspark.zip/", "/py4j-")
+_WORKER = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t].*\n)+)(\S.*)")
+"""The traceback of a Python worker inside Spark's message: its frames, then the error that was raised."""
+_FRAME = re.compile(r'^[ \t]*File "([^"]+)", line \d+, in .*\n(?:[ \t]{4,}.*\n)*', re.MULTILINE)
 
 
 def in_user_code(error: BaseException) -> str:
-    """The frames of `error` without Headrace's and Spark's own; empty if nothing else is left."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(_OURS) and not any(part in frame.filename for part in _DRIVERS)
-    ]
-    return "".join(traceback.format_list(frames))
+    """The frames of `error`, on the driver and on a worker, without Headrace's and Spark's own."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    shown = "".join(traceback.format_list(frames))
+    if worker := _WORKER.search(str(error)):
+        shown += "".join(frame[0] for frame in _FRAME.finditer(worker[1]) if _is_users(frame[1]))
+    return shown
 
 
 def short(error: BaseException) -> str:
-    """The error in a line: what a worker's Python traceback ends with, or the first line of the message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not lines:
-        return type(error).__name__
-    for number, line in enumerate(lines):
-        if line.startswith("Traceback (most recent call last)"):
-            # The raised error is the first line after the frames that does not belong to one.
-            after = [text for text in lines[number + 1 :] if _is_error(text)]
-            return after[0] if after else lines[0]
-    return lines[0]
+    """The error in a line: what a worker's traceback ends with, or the first line of the message."""
+    text = str(error)
+    if worker := _WORKER.search(text):
+        return worker[2].strip()
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
 
 
-def _is_error(line: str) -> bool:
-    name, colon, _ = line.partition(":")
-    return bool(colon) and name.replace(".", "").replace("_", "").isalnum() and name[-1:].isalpha() and " " not in name
+def _is_users(filename: str) -> bool:
+    return not filename.startswith(_OURS) and not any(part in filename for part in _DRIVERS)

@@ -1,6 +1,7 @@
 """Every store, held to the contract of a store."""
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -47,6 +48,16 @@ class TestPostgres(OffsetStoreContract):
     def new_store(self):
         return stores.Postgres(self._dsn)
 
+    def test_many_runs_that_create_the_tables_at_once_all_succeed(self, pipeline):
+        import psycopg
+
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{pipeline}"')
+        fresh = self._dsn.rpartition("/")[0] + f"/{pipeline}"
+        with ThreadPoolExecutor(8) as pool:
+            for store in pool.map(lambda _: stores.Postgres(fresh).open(pipeline), range(8)):
+                store.close()
+
 
 class TestRedis(OffsetStoreContract):
     @pytest.fixture(autouse=True)
@@ -64,6 +75,17 @@ class TestCassandra(OffsetStoreContract):
 
     def new_store(self):
         return stores.Cassandra(self._hosts, keyspace="contract", create=True)
+
+    def test_many_runs_that_create_the_table_at_once_all_succeed(self, pipeline):
+        table = f"t{uuid.uuid4().hex}"
+
+        def opened(_):
+            return stores.Cassandra(self._hosts, keyspace="contract", table=table).open(pipeline)
+
+        self.new_store().open(pipeline).close()
+        with ThreadPoolExecutor(4) as pool:
+            for store in pool.map(opened, range(4)):
+                store.close()
 
 
 class TestCassandraFromTable(OffsetStoreContract):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -11,7 +12,7 @@ from headrace.formats.base import Format
 from headrace.formats.plain import Bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 # Set by Headrace on every consumer: another value would break the batch's contract.
 OWNED_OPTIONS = {
@@ -51,6 +52,8 @@ class Kafka:
                 f"topics={self.topics!r} is one string; a list of names is meant",
                 hint=f"topics=[{self.topics!r}]",
             )
+        if not isinstance(self.topics, list | tuple | set | frozenset):
+            raise ConfigError(f"topics={self.topics!r} is not a list of names", hint='topics=["clicks"]')
         if not self.topics:
             raise ConfigError("Kafka(topics=[]) names no topic", hint='topics=["clicks"]')
         for topic in self.topics:
@@ -65,6 +68,10 @@ class Kafka:
         if self.on_data_loss not in {"fail", "earliest", "latest"}:
             raise ConfigError(
                 f"on_data_loss={self.on_data_loss!r} is unknown", hint='on_data_loss="fail", "earliest" or "latest"'
+            )
+        if not isinstance(self.options, Mapping):
+            raise ConfigError(
+                "Kafka(options=…) is not a table of names and values", hint='options={"security.protocol": "SSL"}'
             )
         for name in self.options:
             if name in OWNED_OPTIONS:

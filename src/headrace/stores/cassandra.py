@@ -52,7 +52,7 @@ class Cassandra(OffsetStore):
     ) -> None:
         self._hosts = cql.endpoints(hosts)
         self._keyspace = cql.name(keyspace)
-        self._name = cql.name(table)
+        self._table = f"{self._keyspace}.{cql.name(table)}"
         self._create = create
         self._username = username
         self._password = password
@@ -98,14 +98,14 @@ class Cassandra(OffsetStore):
         self._pipeline = pipeline
         with cql.translated(self):
             self._cluster, self._session = self._connect()
-            self._create_missing()
-            table = f"{self._keyspace}.{self._name}"
-            for statement in (_READ, _HISTORY, _VERSION, _STATE, _OFFSET):
-                self._prepared[statement] = self._session.prepare(statement.format(table=table))
-            self._prepared[_READ].fetch_size = None  # pages would be read one after the other, with changes in between
-        levels = require("cassandra", extra="cassandra").ConsistencyLevel
-        for statement in (_READ, _HISTORY):
-            self._prepared[statement].consistency_level = levels.SERIAL
+            self._find_keyspace()
+            try:
+                self._prepare()
+            except require("cassandra", extra="cassandra").InvalidRequest:
+                # Asked only when it is not there, for it takes the right to create. Not by the system's tables: they
+                # show a table that another run is creating before it can be used.
+                self._session.execute(_TABLE.format(table=self._table))
+                self._prepare()
         return self
 
     def close(self) -> None:
@@ -167,21 +167,24 @@ class Cassandra(OffsetStore):
             return State()
         return State(Progress(self._rows.reached(session)))
 
-    def _create_missing(self) -> None:
-        keyspace, table = cql.plain(self._keyspace), cql.plain(self._name)
+    def _find_keyspace(self) -> None:
         if self._create:
             self._session.execute(_KEYSPACE.format(self._keyspace))
-        if not self._there("keyspaces", keyspace):
+        name = cql.plain(self._keyspace)
+        asked = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
+        if not list(self._session.execute(asked, [name])):
             raise ConfigError(
-                f"{self!r}: there is no keyspace {keyspace}",
-                hint=f"CREATE KEYSPACE {keyspace} WITH replication = …; for a test: create=True",
+                f"{self!r}: there is no keyspace {name}",
+                hint=f"CREATE KEYSPACE {name} WITH replication = …; for a test: create=True",
             )
-        if not self._there("tables", keyspace, table):
-            self._session.execute(_TABLE.format(table=f"{self._keyspace}.{self._name}"))
 
-    def _there(self, kind: str, keyspace: str, *table: str) -> bool:
-        asked = f"SELECT keyspace_name FROM system_schema.{kind} WHERE keyspace_name = %s"  # noqa: S608
-        return bool(list(self._session.execute(asked + " AND table_name = %s" * len(table), [keyspace, *table])))
+    def _prepare(self) -> None:
+        levels = require("cassandra", extra="cassandra").ConsistencyLevel
+        for statement in (_READ, _HISTORY, _VERSION, _STATE, _OFFSET):
+            self._prepared[statement] = self._session.prepare(statement.format(table=self._table))
+        for statement in (_READ, _HISTORY):
+            self._prepared[statement].consistency_level = levels.SERIAL
+        self._prepared[_READ].fetch_size = None  # pages would be read one after the other, with changes in between
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
