@@ -4,14 +4,18 @@ import random
 import pytest
 
 from crash.feed import Feed
-from crash.pipelines import Case
+from crash.pipelines import STORES, Case
 
 
 @pytest.fixture
-def case_on(kafka, topic, tmp_path):
+def case_on(kafka, topic, tmp_path, request, monkeypatch):
     """A case on a topic of its own, and the feed of that topic."""
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
 
     def make(kind, guarantee="exactly-once", **settings):
+        for name, (variable, _) in STORES.items():
+            if kind.endswith(f"offsets in {name}"):
+                monkeypatch.setenv(variable, request.getfixturevalue(name).address)
         events = topic(partitions=2)
         made = Case(
             kind=kind,

@@ -1,4 +1,4 @@
-"""The long crash suite: hundreds of kills over every guarantee and sink, and one verdict per guarantee.
+"""The long crash suite: hundreds of kills over every guarantee, sink and store, and one verdict per guarantee.
 
 python -m tests.crash.long [--kills 200] [--seed N]
 
@@ -8,12 +8,14 @@ follows a kill may itself be killed while it recovers.
 """
 
 import argparse
+import os
 import random
 import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, default_int_handler, signal
@@ -22,14 +24,15 @@ from signal import SIGKILL, SIGTERM, default_int_handler, signal
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from crash.feed import Feed
-from crash.pipelines import CASES, GUARANTEES, TARGET, Case
+from crash.pipelines import CASES, GUARANTEES, STORE_CASES, STORES, TARGET, Case
 from crash.runs import Death, drained, kill_at_random
-from headrace.dev import Kafka
+from headrace import dev
 from headrace.spark import session
 from headrace.testing import Difference
 from headrace.testing.crash import require_success, run
 from headrace.testing.fixtures import Topic
 
+EVERY = CASES + STORE_CASES
 PARTITIONS = 3
 WHOLE = 2
 """Kills of a whole process group in each case."""
@@ -86,7 +89,7 @@ def main():
     directory = Path(tempfile.mkdtemp(prefix="headrace-crash-"))
     keep = True
     try:
-        outcomes = suite(directory, -(-given.kills // len(CASES)), seed)
+        outcomes = suite(directory, max(20, -(-given.kills // len(EVERY))), seed)
         keep = any(outcome.faults for outcome in outcomes)
         return verdict(outcomes)
     except KeyboardInterrupt:
@@ -102,10 +105,17 @@ def main():
 
 def suite(directory, kills, seed):
     outcomes = []
-    with Kafka(directory / "kafka", heap="512m") as kafka:
+    with ExitStack() as servers:
+        kafka = servers.enter_context(dev.Kafka(directory / "kafka", heap="512m"))
+        os.environ["HEADRACE_STATE"] = str(directory / "state")
+        os.environ["KAFKA_BOOTSTRAP"] = kafka.bootstrap
+        for kind in (dev.Cassandra, dev.HBase, dev.Postgres, dev.Redis, dev.ZooKeeper):
+            say(f"starting {kind.name}")
+            server = servers.enter_context(kind(directory / kind.name))
+            os.environ[STORES[kind.name][0]] = server.address
         spark = session.create({"spark.driver.memory": "1g"})
         try:
-            for number, (kind, guarantee) in enumerate(CASES):
+            for number, (kind, guarantee) in enumerate(EVERY):
                 began = time.monotonic()
                 # Each case has numbers of its own: it can be repeated whatever happened in the one before.
                 chance = random.Random(f"{seed} {kind} {guarantee}")
@@ -156,7 +166,7 @@ def killed(case, feed, kills, chance, spark):
 def progress(number, outcome, seconds):
     faults = f", FAILED: {', '.join(outcome.faults)}" if outcome.faults else ""
     say(
-        f"[{number}/{len(CASES)}] {outcome.case}: {outcome.kills} kills"
+        f"[{number}/{len(EVERY)}] {outcome.case}: {outcome.kills} kills"
         f" ({len(outcome.groups)} of whole groups, {outcome.inside} inside a batch, {outcome.in_recovery} in recovery,"
         f" {len(outcome.points)} different points),"
         f" {outcome.difference}, {seconds:.0f} s{faults}"

@@ -84,11 +84,15 @@ def _sqlite(directory):
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A sink, the store beside it (None: the sink is the store), and how to read every row that is in the sink."""
+    """A sink, the store beside it (None: the sink is the store), and how to read every row that is in the sink.
+
+    `random_kills` is how often the short suite kills its whole process group under exactly-once: seconds each.
+    """
 
     sink: Callable[[Path], sinks.Sink]
     offsets: Callable[[Path], stores.OffsetStore] | None
     rows: Callable[[Path], list[tuple[int, str]]]
+    random_kills: int = 3
 
     @property
     def transactional(self):
@@ -102,11 +106,35 @@ class Kind:
 
 KINDS = {
     "duckdb": Kind(
-        sink=lambda directory: sinks.DuckDB(directory / "rows.duckdb", table="rows"), offsets=None, rows=_duckdb_rows
+        sink=lambda directory: sinks.DuckDB(directory / "rows.duckdb", table="rows"),
+        offsets=None,
+        rows=_duckdb_rows,
+        random_kills=4,
     ),
     "parquet": Kind(sink=lambda directory: sinks.Parquet(directory / "rows"), offsets=_sqlite, rows=_parquet_rows),
     "appending": Kind(sink=lambda directory: Appending(directory / "rows.txt"), offsets=_sqlite, rows=_appended_rows),
 }
+
+# Stores on servers: a pipeline that writes Parquet keeps its offsets in each. Where the server is says the
+# environment, as `headrace dev env` prints it.
+STORES = {
+    "cassandra": ("CASSANDRA_HOSTS", lambda place: stores.Cassandra(place, keyspace="crash", create=True)),
+    "hbase": ("HBASE_THRIFT", stores.HBase),
+    "kafka": ("KAFKA_BOOTSTRAP", stores.Kafka),
+    "postgres": ("POSTGRES_DSN", stores.Postgres),
+    "redis": ("REDIS_URL", stores.Redis),
+    "zookeeper": ("ZOOKEEPER_HOSTS", stores.ZooKeeper),
+}
+
+
+def _on(variable, make):
+    return replace(KINDS["parquet"], offsets=lambda directory: make(os.environ[variable]))
+
+
+ON_SERVERS = {f"parquet, offsets in {name}": _on(*store) for name, store in STORES.items()}
+ON_SERVERS["parquet, offsets in duckdb"] = replace(
+    KINDS["parquet"], offsets=lambda directory: stores.DuckDB(directory / "offsets.duckdb")
+)
 
 BROKEN = {
     "a sink that claims to be idempotent": replace(
@@ -126,6 +154,9 @@ CASES = [
     for guarantee in GUARANTEES
     if kind.repeatable or guarantee != "exactly-once"
 ]
+STORE_CASES = [(name, "exactly-once") for name in ON_SERVERS]
+
+EXACTLY_ONCE = [name for name, guarantee in CASES if guarantee == "exactly-once"]
 
 
 def record(number):
@@ -148,8 +179,13 @@ class Case:
         return f"{self.kind}, {self.guarantee}"
 
     @property
+    def name(self):
+        """A name of its own: many cases may share a store."""
+        return f"on-{self.topic}"
+
+    @property
     def parts(self):
-        return (KINDS | BROKEN)[self.kind]
+        return (KINDS | ON_SERVERS | BROKEN)[self.kind]
 
     @property
     def environment(self):
@@ -170,7 +206,7 @@ class Case:
     def pipeline(self):
         directory = Path(self.directory)
         return hr.Pipeline(
-            name="crash",
+            name=self.name,
             source=hr.Kafka(self.bootstrap, topics=[self.topic], format=hr.Json("id BIGINT, value STRING")),
             sink=self.parts.sink(directory),
             guarantee=self.guarantee,
@@ -184,7 +220,7 @@ class Case:
 
     def progress(self):
         """What the store knows."""
-        with self.pipeline().store.open("crash") as store:
+        with self.pipeline().store.open(self.name) as store:
             return store.load()
 
 

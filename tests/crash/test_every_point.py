@@ -1,13 +1,13 @@
-"""For every guarantee and sink: die at every point, start again, count."""
+"""For every guarantee and sink, and for every store: die at every point, start again, count."""
 
 import pytest
 
-from crash.pipelines import CASES, TARGET
+from crash.pipelines import CASES, STORE_CASES, TARGET
 from crash.runs import drained
 from headrace.testing import kill_at_every_point
 
 
-@pytest.mark.parametrize(("kind", "guarantee"), CASES)
+@pytest.mark.parametrize(("kind", "guarantee"), CASES + STORE_CASES)
 def test_a_run_killed_at_every_point_keeps_its_guarantee(kind, guarantee, case_on, spark):
     case, feed = case_on(kind, guarantee)
 

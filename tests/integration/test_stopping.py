@@ -102,7 +102,7 @@ def test_a_signal_lets_the_batch_in_hand_finish_and_ends_with_0(running, tmp_pat
 def test_a_batch_that_outlasts_the_deadline_is_given_up_and_nothing_of_it_is_stored(running, tmp_path, sink):
     run = running("--drain", "1", seconds=600, sink=sink)
     run.process.send_signal(signal.SIGTERM)
-    done = run.finish(60)
+    done = run.finish(30)
     assert done.code == 1
     assert "was not finished 1 s after the stop" in done.line("error: ")
     assert "--drain" in done.line("hint: ")
