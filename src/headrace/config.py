@@ -187,7 +187,10 @@ def _from_python(path: Path, name: str) -> Pipeline:
     module = importlib.util.module_from_spec(spec)
     # Executors unpickle the user's functions by module name, and the file may import its neighbours.
     sys.modules[path.stem] = module
-    sys.path.insert(0, str(path.parent.absolute()))
+    directory = str(path.parent.absolute())
+    sys.path.insert(0, directory)
+    # Python workers are started later, by Spark, and find the file the same way.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH")]))
     try:
         spec.loader.exec_module(module)
     except HeadraceError:

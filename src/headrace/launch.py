@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from headrace.runner import Summary
 
 DRAIN_SECONDS = 60.0
+GRACE_SECONDS = 5.0
+"""What a batch gets after its Spark jobs were cancelled at the deadline."""
 FORCED = 130
 """Exit code after a second Ctrl-C, as shells expect it."""
 
@@ -58,10 +60,7 @@ def launch(
         signals.direct_to(runner.stop, spark.sparkContext.cancelAllJobs)
         summary = runner.run(until)
     if signals.overdue:
-        raise HeadraceError(
-            f"the batch in hand was not finished {drain:.0f} s after the stop; it is repeated at the next start",
-            hint="--drain SECONDS gives it more time",
-        )
+        raise HeadraceError(_overdue(drain), hint="--drain SECONDS gives it more time")
     return summary
 
 
@@ -111,6 +110,10 @@ def _session(
     return spark
 
 
+def _overdue(drain: float) -> str:
+    return f"the batch in hand was not finished {drain:.0f} s after the stop; it is repeated at the next start"
+
+
 class _Signals:
     """First SIGTERM or Ctrl-C: finish the batch in hand, within the deadline. Second: leave at once."""
 
@@ -146,6 +149,10 @@ class _Signals:
             if not self._finished.wait(self._drain):
                 self.overdue = True
                 cut_off()
+                if not self._finished.wait(GRACE_SECONDS):
+                    # Not in Spark, so nothing can be cancelled; what is half done is repeated at the next start.
+                    os.write(2, f"error: {_overdue(self._drain)}\n".encode())
+                    os._exit(HeadraceError.exit_code)
 
         # In a thread of its own: the handler runs inside whatever lock the main thread holds at that moment.
         threading.Thread(target=wind_down, name="headrace-stop", daemon=True).start()

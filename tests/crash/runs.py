@@ -113,7 +113,7 @@ class Run:
     def pause(self):
         """SIGSTOP driver and JVM; return when both stand still."""
         os.killpg(self._process.pid, signal.SIGSTOP)
-        _until(lambda: all(member.status() == psutil.STATUS_STOPPED for member in self._members()))
+        until(lambda: all(member.status() == psutil.STATUS_STOPPED for member in self._members()))
 
     def resume(self):
         os.killpg(self._process.pid, signal.SIGCONT)
@@ -123,7 +123,7 @@ class Run:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        _until(lambda: not self._members())
+        until(lambda: not self._members())
         self._listener.join(10)
         self._process.stdout.close()
 
@@ -193,7 +193,8 @@ def drained(case, spark):
     return stored
 
 
-def _until(condition, seconds=15):
+def until(condition, seconds=15):
+    """Poll until `condition()` holds: for what no log tells."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"

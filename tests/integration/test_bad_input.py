@@ -68,7 +68,7 @@ MISTAKES = {
     "an unknown guarantee": ({"guarantee": "exactly once"}, "guarantee='exactly once' is unknown", "one of: "),
     "a sink that cannot give it": ({"sink": "sinks.Console()"}, "Console cannot give exactly-once", "sinks.DuckDB"),
     "a second store": ({"more": "offsets=stores.Memory(),"}, "keeps the offsets beside the rows", "leave offsets="),
-    "one string for topics": ({"format": "hr.Text(), topics='x'"}, "keyword argument repeated", None),
+    "a file that is no Python": ({"format": "hr.Text(), topics='x'"}, "keyword argument repeated", None),
     "a limit of nothing": ({"more": "limits=hr.Limits(max_records=0),"}, "at least 1", "Limits(max_records="),
     "an owned option": (
         {"format": "hr.Text(), options={'group.id': 'x'}"},

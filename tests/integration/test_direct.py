@@ -60,7 +60,7 @@ def odd_records(topic):
 
 
 def test_the_direct_and_the_public_read_give_equal_rows(topic, reader):
-    where = topic(partitions=3)
+    where = topic(partitions=3, config={"retention.ms": "-1"})  # the records are of 2023
     odd_records(where)
     whole = of(where, (0, 0, 30), (1, 0, 30), (2, 0, 30))
     found = rows(reader.rows(whole))

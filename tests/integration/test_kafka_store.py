@@ -5,7 +5,7 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicCollection
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -78,6 +78,15 @@ def real_id(bootstrap, topic):
 
 
 def partitions(topic, count=2):
+    """The partitions of a topic that was just made; a busy broker knows it a moment later."""
+
+    def known():
+        try:
+            return real_id(topic.bootstrap, topic.name)
+        except KafkaException:
+            return None
+
+    eventually(known)
     return [TopicPartition(topic.name, number) for number in range(count)]
 
 
@@ -270,7 +279,7 @@ def test_a_topic_that_is_not_there_is_told_at_once(new):
     store, began = new(), time.monotonic()
     with pytest.raises(ConfigError, match="no-such-topic"):
         store.commit(batch(1, (TopicPartition("no-such-topic", 0), 0, 1)))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 8
 
 
 def test_a_broker_that_is_not_there_is_told_within_seconds(name):
@@ -402,6 +411,8 @@ def test_what_the_broker_forgets_is_told_and_what_a_run_keeps_alive_is_not_forgo
         for store in (left, kept, half):
             store.commit(batch(1, (a, 0, 10), (b, 0, 20), topic_id=topic_id))
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
+        for name in ("left", "kept", "half"):
+            eventually(lambda name=name: len(listed(admin, name)) == 2)
         beats, deadline = 0.0, time.monotonic() + 180
         while listed(admin, "left") or len(listed(admin, "half")) == 2:
             assert time.monotonic() < deadline

@@ -140,10 +140,10 @@ def main() -> None:
         sys.exit(error.exit_code)
     except Exception as error:
         from headrace.doctor import explain
-        from headrace.tracebacks import in_user_code
+        from headrace.tracebacks import in_user_code, short
 
         typer.echo(in_user_code(error), err=True, nl=False)
-        _show(f"{type(error).__name__}: {error}", explain(str(error)))
+        _show(f"{type(error).__name__}: {short(error)}", explain(str(error)))
         sys.exit(1)
 
 

@@ -39,30 +39,37 @@ class DuckDB(stores.DuckDB, TransactionalSink):
         """1. read the rows; in one transaction 2. compare-and-set the offsets and 3. insert the rows."""
         arrow = without_metadata(rows).toArrow()
         reach("duckdb: rows read")
-        with self.transaction() as connection:
-            state = sql.read(connection, self._pipeline)
-            sql.write(connection, self._pipeline, state, state.committed(batch))
-            reach("duckdb: offsets moved")
-            connection.register("headrace_rows", arrow)
-            try:
+        self._connected().register("headrace_rows", arrow)
+        try:
+            with self.transaction() as connection:
+                state = sql.read(connection, self._pipeline)
+                sql.write(connection, self._pipeline, state, state.committed(batch))
+                reach("duckdb: offsets moved")
                 self._insert(connection, arrow.schema)
-            finally:
-                connection.unregister("headrace_rows")
-            reach("duckdb: rows inserted")
+                reach("duckdb: rows inserted")
+        finally:
+            self._connected().unregister("headrace_rows")
         reach("duckdb: committed")
 
     def _insert(self, connection: Any, schema: Any) -> None:
         duckdb = require("duckdb", extra="duckdb")
         target = ".".join(_quoted(part) for part in self._table.split("."))
-        connection.execute(f"CREATE TABLE IF NOT EXISTS {target} AS FROM headrace_rows LIMIT 0")
+        there: list[Any] = []
         try:
-            connection.execute(f"INSERT INTO {target} BY NAME FROM headrace_rows")
-        except (duckdb.BinderException, duckdb.ConversionException, duckdb.ConstraintException) as error:
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {target} AS FROM headrace_rows LIMIT 0")
+            # Asked now: after a refused row the transaction answers nothing any more.
             there = connection.execute(f"DESCRIBE {target}").fetchall()
+            connection.execute(f"INSERT INTO {target} BY NAME FROM headrace_rows")
+        except (
+            duckdb.BinderException,
+            duckdb.CatalogException,
+            duckdb.ConstraintException,
+            duckdb.ConversionException,
+        ) as error:
             raise ConfigError(
                 f"the rows do not fit {self._table} in {self._path}: {error};"
                 f" rows: {', '.join(f'{f.name} {f.type}' for f in schema)};"
-                f" table: {', '.join(f'{name} {kind}' for name, kind, *_ in there)}",
+                f" table: {', '.join(f'{name} {kind}' for name, kind, *_ in there) or 'none'}",
                 hint="change the transform, or name another table",
             ) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -85,14 +86,19 @@ class Parquet(IdempotentSink):
         try:
             yield
         except PermissionError as error:
-            raise ConfigError(
-                f"{self._path} cannot be written: {error.strerror}", hint="choose another path"
-            ) from error
+            raise self._read_only(error) from error
         except OSError as error:
+            if error.errno == errno.EROFS:
+                raise ConfigError(
+                    f"{self._path} cannot be written: {error.strerror}", hint="choose another path"
+                ) from error
             message = f"{self._path}: {error.strerror or error}"
             if isinstance(error, FileExistsError | NotADirectoryError):
                 raise ConfigError(f"{message}: a directory is meant", hint="choose another path") from error
             raise RetriableError(message, hint=f"df -h {self._path}") from error
+
+    def _read_only(self, error: OSError) -> ConfigError:
+        return ConfigError(f"{self._path} cannot be written: {error.strerror}", hint="choose another path")
 
 
 class _Desk:

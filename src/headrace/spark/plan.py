@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
@@ -30,15 +31,47 @@ _STATEFUL = {
 
 def preview(spark: SparkSession, fmt: Format, transform: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """The transform's result on no rows. ConfigError for what cannot work on the direct engine."""
-    empty = spark.createDataFrame([], RAW_SCHEMA)
-    result = apply(transform, decode(empty, fmt, columns(spark, fmt)).rows)
-    if stateful := _stateful_operation(result):
+    names = columns(spark, fmt)
+    try:
+        empty = decode(spark.createDataFrame([], RAW_SCHEMA), fmt, names).rows
+    except AnalysisException as error:
         raise ConfigError(
-            f"the transform uses {stateful}, which needs memory across batches;"
-            " the direct engine starts every batch fresh and would silently give wrong results",
-            hint="leave the step out, or do it where the rows are read",
-        )
+            f"{type(fmt).__name__}: the schema cannot be used: {fmt.schema()!r}: {_reason(error)}",
+            hint='a Spark DDL string is meant: "user STRING, amount DECIMAL(10,2), at TIMESTAMP"',
+        ) from error
+    with _watermarks_refused(type(empty)):
+        result = apply(transform, empty)
+    refuse_state(result)
     return result
+
+
+def refuse_state(rows: DataFrame) -> None:
+    """Raise ConfigError if the plan of `rows` needs memory across batches."""
+    if stateful := _stateful_operation(rows):
+        raise _needs_memory(stateful)
+
+
+def _needs_memory(operation: str) -> ConfigError:
+    return ConfigError(
+        f"the transform uses {operation}, which needs memory across batches;"
+        " the direct engine starts every batch fresh and would silently give wrong results",
+        hint="leave the step out, or do it where the rows are read",
+    )
+
+
+@contextmanager
+def _watermarks_refused(frames: type[DataFrame]) -> Iterator[None]:
+    """Spark drops a watermark on a batch frame without a trace in the plan, so the call itself is watched."""
+    original = frames.withWatermark
+
+    def refuse(*_: Any) -> DataFrame:
+        raise _needs_memory("withWatermark")
+
+    setattr(frames, original.__name__, refuse)
+    try:
+        yield
+    finally:
+        setattr(frames, original.__name__, original)
 
 
 def apply(transform: Callable[[DataFrame], DataFrame], rows: DataFrame) -> DataFrame:

@@ -59,7 +59,12 @@ def columns(spark: SparkSession, fmt: Format) -> list[str]:
             f"{type(fmt).__name__}: the schema does not parse: {fmt.schema()!r}: {_first_line(error)}",
             hint='a Spark DDL string is meant: "user STRING, amount DECIMAL(10,2), at TIMESTAMP"',
         ) from error
-    names: list[str] = parsed.fieldNames() if isinstance(parsed, StructType) else []
+    if not isinstance(parsed, StructType):
+        raise ConfigError(
+            f"{type(fmt).__name__}: {fmt.schema()!r} is a type; columns are meant",
+            hint='"user STRING, amount DECIMAL(10,2), at TIMESTAMP"',
+        )
+    names: list[str] = parsed.fieldNames()
     reserved = {METADATA, "bad"} if fmt.on_error == "keep" else {METADATA}
     lowered = [name.lower() for name in names]
     if clash := sorted(name for name in names if name.lower() in reserved):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -36,6 +37,8 @@ def defaults() -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",
+        # Needs pandas, which is not ours to ask for; without it every function would warn.
+        "spark.sql.execution.pythonUDF.arrow.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.ui.enabled": "false",
@@ -87,12 +90,14 @@ def create(options: Mapping[str, str], progress: Callable[[str], None] = lambda 
     builder = SparkSession.builder
     builder._options = {}  # the class keeps options of earlier sessions in this process
     merged = {**defaults(), **options}
-    logging = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}"
+    log_config = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}"
     java_options = merged.get("spark.driver.extraJavaOptions", "")
     if "log4j" not in java_options:
-        merged["spark.driver.extraJavaOptions"] = f"{logging} {java_options}".strip()
+        merged["spark.driver.extraJavaOptions"] = f"{log_config} {java_options}".strip()
     for name, value in merged.items():
         builder = builder.config(name, str(value))
+    # pyspark writes the JVM's stack trace of every refused query to stderr, before the error is told.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         with _quiet_start():
             return configure(builder).getOrCreate()

@@ -68,10 +68,14 @@ class DuckDB(OffsetStore):
         with self.transaction() as connection:
             return sql.history(connection, self._pipeline)
 
-    @contextmanager
-    def transaction(self) -> Iterator[Any]:
+    def _connected(self) -> Any:
         if self._connection is None:
             raise ConfigError(f"{self!r} is used before open()")
+        return self._connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        self._connected()
         with self._translated():
             self._connection.begin()
             try:
@@ -95,6 +99,8 @@ class DuckDB(OffsetStore):
                 f"another process has {self._path} open: {reason}",
                 hint="stop the other run, or close the program that reads the file",
             )
+        if "s a directory" in reason:
+            return ConfigError(f"{self._path} is a directory; a file is meant", hint="choose another path")
         if "ermission" in reason or "ead-only" in reason:
             return ConfigError(f"{self._path} cannot be written: {reason}", hint="choose another path")
         if "not a valid DuckDB" in reason:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 _TIMEOUT = 10.0
+_PATIENCE = 2.5 * _TIMEOUT  # with a transaction of several requests
 _UNSETTLED_SECONDS = 2.0  # a living run settles within milliseconds
 _ONE_REQUEST = 2000  # partitions; some 500 KB where a broker takes 1 MB
 # The settings that a Java client and librdkafka share by name and meaning; the rest concern reading alone.
@@ -65,6 +68,7 @@ class Group:
         shared = {key: value for key, value in options.items() if key.startswith(_SHARED_PREFIXES)}
         self._config: dict[str, Any] = {
             "client.id": "headrace",
+            "socket.timeout.ms": int(_TIMEOUT * 1000),
             "reconnect.backoff.max.ms": 1000,  # 10 s by default: a broker that is back should be found
             "retry.backoff.ms": 1,  # between two looks at an offset that is not settled yet
             "retry.backoff.max.ms": 5,
@@ -152,36 +156,70 @@ class Group:
         """Fence all others; nothing is done if this was the last to claim, as far as it knows."""
         if self._producer is not None:
             return
-        from confluent_kafka import Producer
-
         self._refuse_members()
-        try:
-            producer = Producer({**self._config, "transactional.id": f"headrace-offsets-{self.name}"})
-            for _ in range(2):
-                # Asked twice, it knows the brokers by their ids; else the next call often waits 500 ms for them.
-                producer.list_topics("__consumer_offsets", timeout=_TIMEOUT)
-            producer.init_transactions(_TIMEOUT)
-        except self._errors as error:
-            raise self._translated(error) from error
-        self._producer, self.token = producer, object()
+        self._producer = self._bounded(self._initialised)
+        self.token = object()
 
     def commit(self, entries: Mapping[TopicPartition, Entry]) -> bool:
         """Commit all the entries or none; False, with none committed, if somebody else claimed the group."""
         from confluent_kafka import TopicPartition as Position
 
+        producer = self._producer
         positions = [Position(at.topic, at.partition, entry.offset, entry.metadata) for at, entry in entries.items()]
-        try:
-            self._producer.begin_transaction()
+
+        def transaction() -> bool:
+            producer.begin_transaction()
             for some in _parts(positions):
-                self._producer.send_offsets_to_transaction(some, self._membership, _TIMEOUT)
-            self._producer.commit_transaction(_TIMEOUT)
-        except self._errors as error:
-            self.release()  # it may be open, or decided: the next claim settles it
-            if error.args[0].name() in _FENCED:
+                producer.send_offsets_to_transaction(some, self._membership, _TIMEOUT)
+            producer.commit_transaction(_TIMEOUT)
+            return True
+
+        self.release()  # until it is known to have gone well; the next claim settles what is open or decided
+        try:
+            self._bounded(transaction)
+        except RetriableError as error:
+            if isinstance(error.__cause__, self._errors) and error.__cause__.args[0].name() in _FENCED:
                 return False
-            raise self._translated(error) from error
-        self.token = object()
+            raise
+        self._producer, self.token = producer, object()
         return True
+
+    def _initialised(self) -> Any:
+        from confluent_kafka import Producer
+
+        producer = Producer({**self._config, "transactional.id": f"headrace-offsets-{self.name}"})
+        for _ in range(2):
+            # Asked twice, it knows the brokers by their ids; else the next call often waits 500 ms for them.
+            producer.list_topics("__consumer_offsets", timeout=_TIMEOUT)
+        producer.init_transactions(_TIMEOUT)
+        return producer
+
+    def _bounded(self, step: Callable[[], Any]) -> Any:
+        """Do a step of a transaction in a thread: when a broker dies under it, librdkafka may never return.
+
+        A thread that is left behind does no harm: whatever it still does is settled by the next claim.
+        """
+        outcome: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
+
+        def run() -> None:
+            try:
+                outcome.put((step(), None))
+            except Exception as error:
+                outcome.put((None, error))
+
+        threading.Thread(target=run, name="headrace-transaction", daemon=True).start()
+        try:
+            result, error = outcome.get(timeout=_PATIENCE)
+        except Empty:
+            raise RetriableError(
+                f"Kafka at {self._bootstrap} does not answer for the group {self.name}",
+                hint=f"headrace doctor --bootstrap {self._bootstrap}",
+            ) from None
+        if isinstance(error, self._errors):
+            raise self._translated(error) from error
+        if error is not None:
+            raise error
+        return result
 
     def _metadata(self, topic: str | None = None) -> Any:
         asked = {"timeout": _TIMEOUT} if topic is None else {"topic": topic, "timeout": _TIMEOUT}

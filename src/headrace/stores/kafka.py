@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.types import Progress
 
 _ATTEMPTS = 5
-_TOPIC_SECONDS = 2.0  # a broker knows a new topic a moment after it was made
+_TOPIC_SECONDS = 3.0  # a broker knows a new topic a moment after it was made
 _REFRESH_SECONDS = 3600.0
 
 
@@ -37,8 +37,8 @@ class Kafka(OffsetStore):
 
     What a group has no field for sits in the metadata of the commits. The broker limits it for each partition
     (`offset.metadata.max.bytes`, 4096), so each carries only its own share: the id of its topic, the last batch, and
-    its range of the pending batch; the live run signs on one of them. A thousand partitions need some 150 bytes each.
-    A position set by another tool counts, and gives up a pending batch that it contradicts.
+    its range of the pending batch; the live run signs on one of them. That is some 100 to 200 bytes each, however
+    many there are. A position set by another tool counts, and gives up a pending batch that it contradicts.
 
     Compare-and-set. Commits are transactions of one transactional id, derived from the group. Kafka lets only the
     producer that initialised last commit; it first finishes or aborts what an earlier one had in hand. A swap is made

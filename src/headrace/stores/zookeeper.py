@@ -78,7 +78,9 @@ class ZooKeeper(OffsetStore):
                 connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": 1.0},
                 logger=_quiet_logger(),
             )
-            self._client.start(_TIMEOUT)
+            self._client.start_async().wait(_TIMEOUT)
+            if not self._client.connected:
+                raise self._client.handler.timeout_exception("no connection")
             if self._client.exists_async("/").get(timeout=_TIMEOUT) is None:
                 raise ConfigError(
                     f"there is no node {self._client.chroot} in ZooKeeper at {self._hosts}",

@@ -1,0 +1,73 @@
+"""A state spread over the metadata of commits is the same state when it is read back."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.stores import shares
+from headrace.stores.shares import Entry
+from headrace.stores.state import Run, State
+from headrace.types import Batch, Progress, Range, TopicPartition
+
+PARTITIONS = [TopicPartition(topic, number) for topic in ("clicks", "views") for number in range(3)]
+A, B = PARTITIONS[:2]
+
+offsets = st.dictionaries(st.sampled_from(PARTITIONS), st.integers(0, 2**62), max_size=6)
+runs = st.none() | st.builds(Run, st.text(max_size=5), st.integers(1, 9), st.just(1.0), st.floats(0, 9))
+
+
+@st.composite
+def states(draw):
+    stored = draw(offsets)
+    pending = None
+    if draw(st.booleans()):
+        taken = draw(st.sets(st.sampled_from(PARTITIONS), min_size=1))
+        starts = {at: stored.get(at, draw(st.integers(0, 99))) for at in taken}
+        ranges = tuple(Range(at, start, start + draw(st.integers(0, 9))) for at, start in starts.items())
+        pending = Batch(draw(st.integers(1, 99)), ranges, {at.topic: f"new id of {at.topic}" for at in taken})
+    topic_ids = {at.topic: f"id of {at.topic}" for at in stored}
+    state = State(Progress(stored, pending, topic_ids, draw(st.integers(0, 99))), draw(runs))
+    return state if stored or pending else State()  # without a partition there is nothing to write on
+
+
+@settings(max_examples=300)
+@given(st.lists(states(), min_size=1, max_size=5), st.booleans())
+def test_whatever_follows_whatever_is_read_back_as_it_was_written(sequence, everything):
+    group: dict[TopicPartition, Entry] = {}
+    last = 0
+    for state in sequence:
+        last = max(last, state.progress.last_batch)  # never goes back
+        wanted = replace(state, progress=replace(state.progress, last_batch=last))
+        group |= shares.changes(group, wanted, everything=everything)
+        if group:
+            assert shares.decode(group) == wanted
+            assert shares.complete(group)
+
+
+def test_partitions_that_another_handle_added_show_in_those_that_are_known():
+    group = shares.changes({}, State(Progress({A: 1})))
+    added = {**group, **shares.changes(group, State(Progress({A: 1, B: 1})))}
+    assert not shares.complete({A: added[A]})
+    assert shares.complete(added)
+
+
+def test_a_commit_that_touches_nothing_else_is_written_on_one_partition():
+    state = State(Progress(dict.fromkeys(PARTITIONS, 5)))
+    group = shares.changes({}, state)
+    signed = replace(state, run=Run("host", 1, 1.0, 2.0))
+    assert len(shares.changes(group, signed)) == 1
+    assert len(shares.changes(group, signed, everything=True)) == len(PARTITIONS)
+
+
+def test_metadata_that_is_not_ours_leaves_the_position():
+    for text in ("", "a note", '{"headrace":', '{"headrace":1}', '{"headrace":1,"of":1,"at":3,"last":1}'):
+        assert shares.decode({A: Entry(7, text)}) == State(Progress({A: 7}))
+
+
+def test_a_topic_that_was_deleted_takes_its_part_of_the_pending_batch_along():
+    other = TopicPartition("views", 0)
+    pending = Batch(2, (Range(A, 1, 5), Range(other, 1, 5)))
+    group = shares.changes({}, State(Progress({A: 1, other: 1}, pending)))
+    del group[other]
+    assert shares.decode(group).progress.pending == Batch(2, (Range(A, 1, 5),))

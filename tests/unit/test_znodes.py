@@ -1,0 +1,44 @@
+"""Numbers read one by one while others write, put together to what was there at one moment."""
+
+from headrace.stores import znodes
+from headrace.stores.state import Run, State
+from headrace.stores.znodes import Number
+from headrace.types import Batch, Progress, Range, TopicPartition
+
+A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+
+
+def test_what_is_written_is_read_back():
+    numbers = {A: Number(10, 3), B: Number(7, 0)}
+    progress = Progress({A: 10, B: 7}, Batch(2, (Range(A, 10, 20),), {"clicks": "id"}), {"clicks": "id"}, 1)
+    state = State(progress, Run("host", 1, 1.0, 2.0))
+    text = znodes.encode(state, numbers)
+    assert znodes.expected(text) == numbers
+    assert znodes.decode(text, numbers) == state
+
+
+def test_nothing_written_yet_is_an_empty_state():
+    assert znodes.expected(b"") == {}
+    assert znodes.decode(b"", {}) == State()
+
+
+def test_a_number_found_before_a_swap_that_the_text_tells_of_is_as_the_swap_left_it():
+    left, found, now = {A: Number(20, 4)}, {A: Number(10, 3)}, {A: Number(20, 4)}
+    assert znodes.unclear(left, found) == {A}
+    assert znodes.settled(left, found, now) == left
+
+
+def test_a_number_that_a_swap_after_the_text_moved_on_is_as_the_text_says():
+    assert znodes.settled({A: Number(20, 4)}, {A: Number(10, 3)}, {A: Number(30, 5)}) == {A: Number(20, 4)}
+
+
+def test_a_number_ahead_of_the_text_was_set_by_a_tool():
+    left, found = {A: Number(20, 4)}, {A: Number(3, 5), B: Number(1, 0)}
+    assert znodes.unclear(left, found) == set()
+    assert znodes.settled(left, found, {}) == found
+
+
+def test_a_node_made_anew_by_hand_counts_and_one_deleted_is_gone():
+    left, found = {A: Number(20, 4), B: Number(20, 4)}, {A: Number(3, 0)}
+    assert znodes.unclear(left, found) == {A, B}
+    assert znodes.settled(left, found, {A: Number(3, 0), B: None}) == {A: Number(3, 0)}
