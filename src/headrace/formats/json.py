@@ -48,5 +48,5 @@ class Json(Format):
             f" WHEN NOT ({_OBJECT}) THEN 'not a JSON object'"
             f" WHEN decoded IS NULL OR decoded.{_CORRUPT} IS NOT NULL"
             " THEN 'not JSON, or a field does not fit its type'"
-            f" WHEN {_MORE} THEN 'something follows the JSON object' END"
+            f" WHEN {_MORE} THEN 'not one JSON object: something follows it' END"
         )
