@@ -3,9 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
-# Tools of our own never write into the user's session state.
-export PYTHONDONTWRITEBYTECODE := 1
-
 .DEFAULT_GOAL := help
 .PHONY: help setup servers demo test lint unit crash bench clean
 
@@ -19,7 +16,7 @@ help: ## Show this list
 
 $(VENV)/.ready: pyproject.toml uv.lock $(if $(filter .tools/%,$(UV)),.tools/bin/uv)
 	@echo "==> packages of the lock file into $(VENV)"
-	@$(UV) sync --frozen --all-groups --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
+	@$(UV) sync --frozen --all-groups --compile-bytecode --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 	@touch $@
 
 setup: $(VENV)/.ready ## Virtual environment, packages, jars of the connector and the Kafka broker

@@ -18,6 +18,7 @@ from rich.console import Console
 from benchmarks import machine, report, topic
 from benchmarks.frame import Benchmark, Result, Setting, measure
 from benchmarks.small_batches import SmallBatches
+from benchmarks.store_commits import StoreCommits
 from benchmarks.throughput import Throughput
 from headrace import dev
 from headrace.spark import session
@@ -25,7 +26,7 @@ from headrace.spark import session
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-BENCHMARKS: Sequence[type[Benchmark]] = (Throughput, SmallBatches)
+BENCHMARKS: Sequence[type[Benchmark]] = (Throughput, SmallBatches, StoreCommits)
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "benchmarks.md"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 DRAIN_SECONDS = 60.0
 GRACE_SECONDS = 5.0
 """What a batch gets after its Spark jobs were cancelled at the deadline."""
+MORE_TIME = "--drain SECONDS gives it more time"
 FORCED = 130
 """Exit code after a second Ctrl-C, as shells expect it."""
 
@@ -60,7 +61,7 @@ def launch(
         signals.direct_to(runner.stop, spark.sparkContext.cancelAllJobs)
         summary = runner.run(until)
     if signals.overdue:
-        raise HeadraceError(_overdue(drain), hint="--drain SECONDS gives it more time")
+        raise HeadraceError(_overdue(drain), hint=MORE_TIME)
     return summary
 
 
@@ -151,7 +152,7 @@ class _Signals:
                 cut_off()
                 if not self._finished.wait(GRACE_SECONDS):
                     # Not in Spark, so nothing can be cancelled; what is half done is repeated at the next start.
-                    os.write(2, f"error: {_overdue(self._drain)}\n".encode())
+                    os.write(2, f"error: {_overdue(self._drain)}\nhint: {MORE_TIME}\n".encode())
                     os._exit(HeadraceError.exit_code)
 
         # In a thread of its own: the handler runs inside whatever lock the main thread holds at that moment.

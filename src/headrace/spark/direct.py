@@ -84,8 +84,7 @@ class _Internals:
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
         self._spark = spark
-        self._context = spark.sparkContext
-        self._jvm = cast("Any", self._context._jvm)
+        self._jvm = cast("Any", spark.sparkContext._jvm)
         self._package = self._jvm.org.apache.spark.sql.kafka010
         loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
         try:
@@ -104,12 +103,17 @@ class _Internals:
         row = loader.loadClass("org.apache.spark.sql.catalyst.InternalRow")
         self._row_tag = self._jvm.scala.reflect.ClassTag.apply(row)
         self._anywhere = self._jvm.scala.Option.apply(None)
+        # Every dot on the way to a class is a round trip to the JVM, and a small batch has time for few.
+        self._to_seq = self._jvm.PythonUtils.toSeq
+        self._source_rdd = self._package.KafkaSourceRDD
+        self._offset_range = self._package.KafkaOffsetRange
+        self._topic_partition = self._jvm.org.apache.kafka.common.TopicPartition
+        self._java_context = spark.sparkContext._jsc.sc()
         self._partitions: dict[TopicPartition, Any] = {}
 
     def rows(self, ranges: Sequence[Range]) -> DataFrame:
-        offsets = self._jvm.PythonUtils.toSeq([self._range(r) for r in ranges])
-        context = self._context._jsc.sc()
-        rdd = self._package.KafkaSourceRDD(context, self._params, offsets, _POLL_TIMEOUT_MS, True)
+        offsets = self._to_seq([self._range(r) for r in ranges])
+        rdd = self._source_rdd(self._java_context, self._params, offsets, _POLL_TIMEOUT_MS, True)
         session = self._spark._jsparkSession
         frame = session.internalCreateDataFrame(rdd.map(self._to_row, self._row_tag), self._schema, False)
         return DataFrame(frame, self._spark)
@@ -117,8 +121,8 @@ class _Internals:
     def _range(self, wanted: Range) -> Any:
         at = wanted.at
         if at not in self._partitions:
-            self._partitions[at] = self._jvm.org.apache.kafka.common.TopicPartition(at.topic, at.partition)
-        return self._package.KafkaOffsetRange(self._partitions[at], wanted.start, wanted.until, self._anywhere)
+            self._partitions[at] = self._topic_partition(at.topic, at.partition)
+        return self._offset_range(self._partitions[at], wanted.start, wanted.until, self._anywhere)
 
 
 def _fits(version: str) -> bool:

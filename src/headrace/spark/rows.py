@@ -80,11 +80,12 @@ def decode(raw: DataFrame, fmt: Format, names: list[str]) -> Decoded:
     The observed metric is also a wall: Spark pushes no filter of the transform through it, which would parse
     every record a second time, and prunes nothing behind it, which would let a bad record pass unseen.
     """
-    fields = [f"decoded.{quoted(name)}" for name in names]
-    parsed = raw.selectExpr("*", f"{fmt.decoded()} AS decoded")
     error = fmt.error()
     if error is None:
-        return Decoded(parsed.selectExpr(*fields, _ORIGIN))
+        whole = [f"({fmt.decoded()}).{quoted(name)} AS {quoted(name)}" for name in names]
+        return Decoded(raw.selectExpr(*whole, _ORIGIN))
+    fields = [f"decoded.{quoted(name)}" for name in names]
+    parsed = raw.selectExpr("*", f"{fmt.decoded()} AS decoded")
     judged = parsed.selectExpr("*", f"{error} AS error")
     count_bad = sql.count_if(sql.col("error").isNotNull()).alias("bad")
     match fmt.on_error:

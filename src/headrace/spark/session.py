@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -26,6 +25,14 @@ _NOISE = (
     "To adjust logging level use",
     "Setting Spark log level to",
 )
+
+
+# Records fetched for a range that is then read again (a repeated batch) stay in Spark's pool until they are evicted,
+# some 12 MB a partition each time; its five minutes would let a sink that is down for long fill the heap.
+_POOL = {
+    "spark.kafka.consumer.fetchedData.cache.timeout": "20s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
+}
 
 
 def defaults() -> dict[str, str]:
@@ -76,12 +83,16 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     present = [jar for jar in str(options.get("spark.jars", "")).split(",") if jar]
     names = {Path(jar).name for jar in present}
     ours = [str(jar) for jar in jars.connector() if jar.name not in names]
+    for name, value in _POOL.items():
+        if name not in options:
+            builder = builder.config(name, value)
     return builder.config("spark.jars", ",".join(present + ours))
 
 
 def create(options: Mapping[str, str], progress: Callable[[str], None] = lambda line: None) -> SparkSession:
     """A session with `options` over our defaults, or the one that is already active."""
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     if active := SparkSession.getActiveSession():
@@ -97,7 +108,8 @@ def create(options: Mapping[str, str], progress: Callable[[str], None] = lambda 
     for name, value in merged.items():
         builder = builder.config(name, str(value))
     # pyspark writes the JVM's stack trace of every refused query to stderr, before the error is told.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
     try:
         with _quiet_start():
             return configure(builder).getOrCreate()
