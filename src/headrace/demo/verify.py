@@ -67,7 +67,7 @@ def _latency(connection: Any, table: str, marks: Sequence[Mark]) -> tuple[float,
     """Seconds from produced to stored. A row counts as stored at the first mark that lies above its offset."""
     if not marks:
         return float("nan"), float("nan")
-    connection.execute('CREATE TEMP TABLE marks ("partition" INTEGER, until BIGINT, at TIMESTAMPTZ)')
+    connection.execute('CREATE TEMP TABLE marks ("partition" INTEGER, until BIGINT, stored TIMESTAMPTZ)')
     for first in range(0, len(marks), 500):
         some = marks[first : first + 500]
         rows = ", ".join(["(?, ?, ?)"] * len(some))
@@ -75,9 +75,9 @@ def _latency(connection: Any, table: str, marks: Sequence[Mark]) -> tuple[float,
     p50, p99 = _one(
         connection,
         f"""
-        SELECT quantile_cont(epoch(m.at) - epoch(t.at), 0.5), quantile_cont(epoch(m.at) - epoch(t.at), 0.99)
+        SELECT quantile_cont(epoch(m.stored) - epoch(t."at"), 0.5), quantile_cont(epoch(m.stored) - epoch(t."at"), 0.99)
         FROM "{table}" t ASOF JOIN
-            (SELECT "partition", until, min(at) AS at FROM marks GROUP BY ALL) m
+            (SELECT "partition", until, min(stored) AS stored FROM marks GROUP BY ALL) m
             ON t."partition" = m."partition" AND t."offset" < m.until
         """,  # noqa: S608 - as above
         [],

@@ -135,22 +135,52 @@ class Group:
         positions = [Position(at.topic, at.partition) for at in partitions]
         found: dict[TopicPartition, Entry] = {}
         for some in _parts(positions):
-            try:
-                answers = self._consumer.committed(some, timeout=_UNSETTLED_SECONDS)
-            except self._errors as error:
-                if error.args[0].name() != "_TIMED_OUT":
-                    raise self._translated(error) from error
-                # Nobody answers, which a claim tells; or a transaction was left open, which a claim ends.
-                self.release()
-                self.claim()
-                answers = self._asked(lambda: self._consumer.committed(some, timeout=_TIMEOUT))  # noqa: B023
-            for position in answers:
+            for position in self._settled(some):
                 if position.error is not None:
                     raise self._translated(self._errors(position.error))
                 if position.offset >= 0:
                     at = TopicPartition(position.topic, position.partition)
                     found[at] = Entry(position.offset, position.metadata or "")
         return found
+
+    def _settled(self, positions: list[Any]) -> list[Any]:
+        """The driver waits while a transaction is open over an offset, and says then that its time is up."""
+        settle: tuple[Callable[[], None], ...] = (self.reclaim, self._complete_lost)
+        for attempt in settle:
+            try:
+                return list(self._consumer.committed(positions, timeout=_UNSETTLED_SECONDS))
+            except self._errors as error:
+                if error.args[0].name() != "_TIMED_OUT":
+                    raise self._translated(error) from error
+            attempt()
+        return list(self._asked(lambda: self._consumer.committed(positions, timeout=_TIMEOUT)))
+
+    def reclaim(self) -> None:
+        """A transaction was left open, which a claim ends; or nobody answers, which a claim tells."""
+        self.release()
+        self.claim()
+
+    def _complete_lost(self) -> None:
+        """Finish a transaction whose end a broker forgot to write down with the offsets.
+
+        A broker that dies right after it decided a transaction may, when it comes back, call it complete and leave
+        its offsets open for ever (seen on Kafka 4.3 with one broker). The end of any later transaction of the same
+        producer in the same partition of `__consumer_offsets` ends them too: so commit one for a group that is kept
+        there and that nobody reads.
+        """
+        from confluent_kafka import Consumer
+        from confluent_kafka import TopicPartition as Position
+
+        topics = self._metadata().topics
+        count = len(topics["__consumer_offsets"].partitions)
+        here = _java_hash(self.name) % count
+        names = (f"{self.name}-settled-{number}" for number in range(100 * count))
+        neighbour = next(name for name in names if _java_hash(name) % count == here)
+        consumer = Consumer({**self._config, "group.id": neighbour, "enable.auto.commit": False})
+        membership = consumer.consumer_group_metadata()
+        consumer.close()
+        topic = next(name for name in sorted(topics) if not name.startswith("__"))
+        self._transaction([Position(topic, 0, 0)], membership)
 
     def claim(self) -> None:
         """Fence all others; nothing is done if this was the last to claim, as far as it knows."""
@@ -164,25 +194,27 @@ class Group:
         """Commit all the entries or none; False, with none committed, if somebody else claimed the group."""
         from confluent_kafka import TopicPartition as Position
 
-        producer = self._producer
         positions = [Position(at.topic, at.partition, entry.offset, entry.metadata) for at, entry in entries.items()]
-
-        def transaction() -> bool:
-            producer.begin_transaction()
-            for some in _parts(positions):
-                producer.send_offsets_to_transaction(some, self._membership, _TIMEOUT)
-            producer.commit_transaction(_TIMEOUT)
-            return True
-
-        self.release()  # until it is known to have gone well; the next claim settles what is open or decided
         try:
-            self._bounded(transaction)
+            self._transaction(positions, self._membership)
         except RetriableError as error:
             if isinstance(error.__cause__, self._errors) and error.__cause__.args[0].name() in _FENCED:
                 return False
             raise
-        self._producer, self.token = producer, object()
         return True
+
+    def _transaction(self, positions: list[Any], membership: Any) -> None:
+        producer = self._producer
+
+        def steps() -> None:
+            producer.begin_transaction()
+            for some in _parts(positions):
+                producer.send_offsets_to_transaction(some, membership, _TIMEOUT)
+            producer.commit_transaction(_TIMEOUT)
+
+        self.release()  # until it is known to have gone well; the next claim settles what is open or decided
+        self._bounded(steps)
+        self._producer, self.token = producer, object()
 
     def _initialised(self) -> Any:
         from confluent_kafka import Producer
@@ -273,6 +305,14 @@ class Group:
 def _parts(positions: list[Any]) -> Iterator[list[Any]]:
     for start in range(0, len(positions), _ONE_REQUEST):
         yield positions[start : start + _ONE_REQUEST]
+
+
+def _java_hash(text: str) -> int:
+    """How a broker chooses the partition of `__consumer_offsets` that keeps a group."""
+    value = 0
+    for unit in memoryview(text.encode("utf-16-le")).cast("H"):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return abs(value - 2**32 if value >= 2**31 else value) % 2**31
 
 
 def _quiet_logger() -> logging.Logger:

@@ -1,0 +1,71 @@
+"""The demo's judge: every anomaly is planted by hand and must be found."""
+
+from array import array
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+import pytest
+
+from headrace.demo.producer import click
+from headrace.demo.verify import verify
+
+SENT = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """Judge a table of clicks, as (id, changes) rows, against a ledger of ids."""
+
+    def judge(rows, ledger):
+        path = tmp_path / "clicks.duckdb"
+        with duckdb.connect(str(path)) as connection:
+            connection.execute(
+                'CREATE TABLE clicks (id BIGINT, "user" VARCHAR, page VARCHAR, "at" TIMESTAMPTZ,'
+                ' "partition" INTEGER, "offset" BIGINT)'
+            )
+            for offset, (number, changes) in enumerate(rows):
+                row = {**click(number), **changes}
+                connection.execute(
+                    "INSERT INTO clicks VALUES (?, ?, ?, ?, 0, ?)", [row["id"], row["user"], row["page"], SENT, offset]
+                )
+        (tmp_path / "ids").write_bytes(array("q", ledger).tobytes())
+        # The first two rows were stored after a second, the rest after three.
+        marks = [(0, 2, SENT + timedelta(seconds=1)), (0, 100, SENT + timedelta(seconds=3))]
+        return verify(path, "clicks", tmp_path / "ids", marks)
+
+    return judge
+
+
+def plain(*numbers):
+    return [(number, {}) for number in numbers]
+
+
+def test_a_table_that_holds_every_click_once_is_good(judged):
+    verdict = judged(plain(*range(10)), range(10))
+    assert verdict.good
+    assert (verdict.produced, verdict.stored) == (10, 10)
+    assert (verdict.p50, verdict.p99) == (3.0, 3.0)
+
+
+def test_a_missing_click_is_found(judged):
+    verdict = judged(plain(*range(9)), range(10))
+    assert (verdict.good, verdict.missing) == (False, 1)
+
+
+def test_a_duplicate_at_the_tail_is_found(judged):
+    verdict = judged(plain(*range(10), 9), range(10))
+    assert (verdict.good, verdict.duplicate) == (False, 1)
+
+
+def test_a_click_that_was_never_sent_is_found(judged):
+    verdict = judged(plain(*range(11)), range(10))
+    assert (verdict.good, verdict.phantom) == (False, 1)
+
+
+def test_a_damaged_click_is_found(judged):
+    verdict = judged([*plain(*range(9)), (9, {"page": "/elsewhere"})], range(10))
+    assert (verdict.good, verdict.damaged) == (False, 1)
+
+
+def test_nothing_at_all_is_not_good(judged):
+    assert not judged([], []).good
