@@ -161,8 +161,8 @@ def test_a_record_that_does_not_parse_ends_the_run_with_its_place_and_bytes(spar
 def test_a_broker_that_does_not_answer_is_asked_again_and_again_and_fail_fast_gives_up(spark, app, here, tmp_path):  # noqa: F811
     (port,) = ports.free(1)
     broken = app(bootstrap=f"127.0.0.1:{port}")
+    gave_up = here("run", broken, "--fail-fast")
     with Running("run", broken, cwd=tmp_path) as run:
-        gave_up = here("run", broken, "--fail-fast")
         run.wait_for(lambda: "retry 2 in " in run.out)
         run.process.send_signal(signal.SIGTERM)
         done = run.finish()
