@@ -28,7 +28,9 @@ def cells(result: Result, name: str, yes: str, no: str) -> list[str]:
         return [name, *numbers, cpu, "", ""]
     bound, ratio = result.bound(name), result.ratio(name)
     verdict = f"{bound}: {yes if bound.holds(ratio) else no}" if bound else ""
-    return [name, *numbers, cpu, f"{ratio:.2f}x", verdict]
+    # Where nothing is bound, the contenders are not rivals and a ratio would say nothing.
+    shown = f"{ratio:.2f}x" if result.benchmark.bounds else ""
+    return [name, *numbers, cpu, shown, verdict]
 
 
 def table(result: Result) -> Table:
