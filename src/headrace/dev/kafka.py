@@ -38,6 +38,11 @@ _LOGGING = (
 )
 
 
+def new_id(of: uuid.UUID) -> str:
+    """A cluster's id, as Kafka writes them but without a dash: in front, its tools would take it for an option."""
+    return base64.urlsafe_b64encode(of.bytes).decode().rstrip("=").replace("-", "A")
+
+
 class Broker(Node):
     """One node of the cluster; the first ones are also its controllers."""
 
@@ -161,7 +166,7 @@ class Kafka(Server):
             for line in meta.read_text(encoding="ascii").splitlines():
                 if line.startswith("cluster.id="):
                     return line.partition("=")[2].replace("\\", "")
-        return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        return new_id(uuid.uuid4())
 
     def properties(self, broker: Broker) -> dict[str, str | int]:
         copies = min(3, len(self.brokers))
