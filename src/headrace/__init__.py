@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.delivery import Guarantee
+from headrace.expectations import expect
 from headrace.formats.json import Json
 from headrace.formats.plain import Bytes, Text
 from headrace.kafka.source import Kafka
+from headrace.letters import DeadLetters
 from headrace.pipeline import Pipeline
 from headrace.planner import Limits
 from headrace.version import __version__
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bytes",
+    "DeadLetters",
     "Guarantee",
     "Json",
     "Kafka",
@@ -25,6 +28,7 @@ __all__ = [
     "Text",
     "__version__",
     "configure",
+    "expect",
 ]
 
 

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from headrace.sinks.base import IdempotentSink, TransactionalSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from pyspark.sql import DataFrame
 
     from headrace.sinks.base import Sink
     from headrace.stores.base import OffsetStore
@@ -38,6 +37,14 @@ class Step(StrEnum):
     COMMIT = "commit"
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of the bad records of a batch that was written."""
+
+    dropped: int = 0
+    quarantined: int = 0
+
+
 def protocol(guarantee: Guarantee, sink: Sink) -> tuple[Step, ...]:
     """The steps that give `guarantee` with `sink`, or UnsupportedGuarantee."""
     if isinstance(sink, TransactionalSink):
@@ -51,14 +58,12 @@ def protocol(guarantee: Guarantee, sink: Sink) -> tuple[Step, ...]:
             return (Step.BEGIN, Step.WRITE, Step.COMMIT)
     raise UnsupportedGuarantee(
         f"{type(sink).__name__} cannot give {guarantee}: a repeated batch would be stored twice",
-        hint="use guarantee='at-least-once', or a transactional or idempotent sink: sinks.DuckDB, sinks.Parquet",
+        hint="use guarantee='at-least-once', or a transactional or idempotent sink: sinks.Postgres, sinks.Parquet",
     )
 
 
-def deliver(
-    steps: tuple[Step, ...], batch: Batch, rows: Callable[[], DataFrame], sink: Sink, store: OffsetStore
-) -> Iterator[Step]:
-    """Carry out `steps` one by one, yielding each before it is taken.
+def deliver(steps: tuple[Step, ...], batch: Batch, write: Callable[[], None], store: OffsetStore) -> Iterator[Step]:
+    """Carry out `steps` one by one, yielding each before it is taken. `write` writes the rows of `batch`.
 
     The caller drives: to stop iterating is to crash there. An error ends the delivery; the caller loads the
     store again before it does anything else.
@@ -69,16 +74,19 @@ def deliver(
             case Step.BEGIN:
                 store.begin(batch)
             case Step.WRITE:
-                sink.write(batch, rows())
+                write()
             case Step.COMMIT:
                 store.commit(batch)
 
 
-def resume(guarantee: Guarantee) -> tuple[Step, ...]:
+def resume(guarantee: Guarantee, sink: Sink) -> tuple[Step, ...]:
     """The steps for a batch found pending at start: it was journalled, and may or may not be written.
 
-    A run that promises at-most-once may not write it again: it commits and the loss is recorded.
+    A run that promises at-most-once may not write it again: it commits and the loss is recorded. In a transactional
+    sink, which journals nothing, it was begun with another one: this one does not have it.
     """
+    if isinstance(sink, TransactionalSink):
+        return (Step.WRITE,)
     if guarantee is Guarantee.AT_MOST_ONCE:
         return (Step.COMMIT,)
     return (Step.WRITE, Step.COMMIT)

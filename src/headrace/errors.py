@@ -6,7 +6,8 @@ HeadraceError
 ├── RetriableError         wait and repeat; the runner does
 ├── OffsetConflict         another run moved the offsets; this one stops
 ├── DataLoss               the wanted offsets are gone; stops unless told what to do
-└── BadRecord              a record does not parse; quarantine it
+├── BadRecord              a record cannot be stored; quarantine it
+└── BatchRefused           a batch is not as expected; look at its rows before it is published
 
 A driver's own exceptions never leave an adapter: they are translated at its border with `from`.
 """
@@ -52,4 +53,8 @@ class DataLoss(HeadraceError):
 
 
 class BadRecord(HeadraceError):
-    """Raised when a record cannot be decoded and the format's policy is to fail."""
+    """Raised when a record cannot be decoded, or stored, and nothing says where to put it aside."""
+
+
+class BatchRefused(HeadraceError):
+    """Raised when the rows of a batch do not meet what `hr.expect` asks of them; nothing of it is published."""

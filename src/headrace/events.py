@@ -48,6 +48,14 @@ class BadRecordsDropped:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsQuarantined:
+    """Records of this batch went to the dead letters."""
+
+    batch: Batch
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchSkipped:
     """At-most-once met a batch that may or may not have been written: it is not written again."""
 
@@ -104,6 +112,7 @@ Event: TypeAlias = (
     | BatchStarted
     | BatchDone
     | BadRecordsDropped
+    | RecordsQuarantined
     | BatchSkipped
     | GapFound
     | MirrorFailed

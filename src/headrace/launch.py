@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from headrace import events
 from headrace.delivery import Guarantee
 from headrace.errors import ConfigError, HeadraceError
+from headrace.expectations import Gate
 from headrace.runner import Runner
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ def launch(
     with _Signals(drain) as signals:
         spark = _session(pipeline, session, options, progress)
         signals.listen()  # again: Spark's own handler would cancel the running jobs on the first Ctrl-C
-        check_transform(pipeline, spark)
+        result = check_transform(pipeline, spark)
         runner = Runner(
             pipeline,
             Cluster(pipeline.source.bootstrap, pipeline.source.options),
-            DirectEngine(spark, pipeline),
+            DirectEngine(spark, pipeline, result.schema if result is not None else None),
             observer=_observers(pipeline, observer or events.ignore),
             fail_fast=fail_fast,
         )
@@ -70,14 +71,18 @@ def check_transform(pipeline: Pipeline, spark: SparkSession) -> DataFrame | None
 
     None if the function raised something of its own: it may depend on what is there later, so a batch will tell.
     """
+    from headrace.spark import gate
     from headrace.spark.plan import preview
 
     try:
-        return preview(spark, pipeline.source.format, pipeline.transform)
+        result = preview(spark, pipeline.source.format, pipeline.transform)
     except HeadraceError:
         raise
     except Exception:
         return None
+    if isinstance(pipeline.transform, Gate):
+        gate.analyse(result, pipeline.transform.conditions)
+    return result
 
 
 def _observers(pipeline: Pipeline, observer: events.Observer) -> events.Observer:

@@ -10,9 +10,10 @@ from headrace import delivery
 from headrace.delivery import Guarantee
 from headrace.errors import ConfigError
 from headrace.kafka.source import Kafka
+from headrace.letters import DeadLetters
 from headrace.paths import state_directory
 from headrace.planner import Limits
-from headrace.sinks.base import Sink, TransactionalSink
+from headrace.sinks.base import QuarantiningSink, Sink, TransactionalSink
 from headrace.stores.base import OffsetStore
 from headrace.stores.sqlite import SQLite
 
@@ -38,7 +39,8 @@ class Pipeline:
 
     `transform` takes a DataFrame of one batch (the decoded columns and the struct `_kafka`) and returns one.
     `offsets` is where offsets are kept: by default the sink itself where it is transactional, else a SQLite
-    file in the state directory.
+    file in the state directory. `dead_letters` is where records go that cannot be stored: a table of the sink by its
+    name, or `hr.DeadLetters(…)`; without it such a record stops the pipeline.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Pipeline:
     transform: Callable[[Any], Any] = _unchanged
     offsets: OffsetStore | None = None
     limits: Limits = field(default_factory=Limits)
+    dead_letters: DeadLetters | str | None = None
     engine: Literal["direct"] = "direct"
 
     def __post_init__(self) -> None:
@@ -76,6 +79,12 @@ class Pipeline:
                 hint="leave offsets= out",
             )
         delivery.protocol(self.guaranteed, self.sink)
+        self._check_dead_letters()
+
+    @property
+    def quarantine(self) -> DeadLetters | None:
+        """Where records go that cannot be stored."""
+        return DeadLetters(table=self.dead_letters) if isinstance(self.dead_letters, str) else self.dead_letters
 
     @property
     def guaranteed(self) -> Guarantee:
@@ -112,6 +121,29 @@ class Pipeline:
         from headrace.launch import launch
 
         return launch(self, until=until, session=session, options=spark or {}, observer=observer, fail_fast=fail_fast)
+
+    def _check_dead_letters(self) -> None:
+        if self.dead_letters is None:
+            return
+        if not isinstance(self.dead_letters, str):
+            _expect(self.name, "dead_letters", self.dead_letters, DeadLetters, 'dead_letters="clicks_dead"')
+        wanted = self.quarantine
+        if wanted and wanted.table and not isinstance(self.sink, QuarantiningSink):
+            raise ConfigError(
+                f"{self.name}: {type(self.sink).__name__} has no tables of its own for dead letters",
+                hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
+            )
+        if wanted and wanted.topic in self.source.topics:
+            raise ConfigError(
+                f"{self.name}: the dead letters would be read again: {wanted.topic} is a topic of the source",
+                hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
+            )
+        if self.source.format.on_error != "fail":
+            raise ConfigError(
+                f'{self.name}: bad records can go to the dead letters or be treated by on_error="'
+                f'{self.source.format.on_error}", not both',
+                hint="leave on_error out",
+            )
 
 
 def _expect(pipeline: str, argument: str, value: object, kind: type, example: str) -> None:

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from headrace import events
 from headrace.crashpoints import reach
-from headrace.delivery import Step, deliver, resume
+from headrace.delivery import Step, Written, deliver, resume
 from headrace.errors import DataLoss, HeadraceError, RetriableError
 from headrace.planner import Gap, Log, beyond, caught_up, first_positions, gaps, lag, plan
+from headrace.sinks.base import IdempotentSink
 from headrace.stores.state import Change, Run
 from headrace.types import Batch, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from pyspark.sql import DataFrame
 
     from headrace.pipeline import Pipeline
     from headrace.resource import Resource
@@ -40,11 +39,11 @@ class Topics(Protocol):
 class Engine(Protocol):
     """What the loop asks of Spark."""
 
-    def rows(self, batch: Batch) -> DataFrame:
-        """The transformed rows of a batch, lazily."""
+    def prepare(self) -> None:
+        """Tell the sink, which is open, what rows will come."""
 
-    def dropped(self) -> int:
-        """Bad records left out of the last batch."""
+    def write(self, batch: Batch) -> Written:
+        """Read, transform and write the rows of a batch."""
 
     def translated(self, error: Exception) -> Exception:
         """A driver's error in our own terms, where it has one."""
@@ -148,6 +147,7 @@ class Runner:
                 self._stop.wait(delay)
 
     def _loop(self, store: OffsetStore, until: Literal["caught-up"] | None) -> None:
+        self._engine.prepare()
         self._progress = store.load()
         if not self._announced:
             self._announced = True
@@ -164,7 +164,7 @@ class Runner:
             if self._targets is not None and caught_up(self._progress, self._targets):
                 self._observe(events.CaughtUp(self._progress.last_batch))
                 return
-            batch = plan(self._progress, ends, self._pipeline.limits, self._topic_ids)
+            batch = plan(self._numbered(), ends, self._pipeline.limits, self._topic_ids)
             if batch is not None:
                 self._deliver(batch, self._pipeline.steps, store, ends, replay=False)
             elif not idle:
@@ -177,6 +177,12 @@ class Runner:
                 looked = self._clock()
             else:
                 ends = self._topics.ends(ends)
+
+    def _numbered(self) -> Progress:
+        """The progress, with the last batch's id from whichever of store and sink has seen the higher one."""
+        sink = self._pipeline.sink
+        newest = sink.last_batch() if isinstance(sink, IdempotentSink) else 0
+        return replace(self._progress, last_batch=max(self._progress.last_batch, newest))
 
     def _look(self, store: OffsetStore) -> dict[TopicPartition, int]:
         """Ask for topics and partitions, meet gaps, fix the position of partitions not seen before."""
@@ -217,7 +223,7 @@ class Runner:
         pending = self._progress.pending
         if pending is None:
             return
-        steps = resume(self._pipeline.guaranteed)
+        steps = resume(self._pipeline.guaranteed, self._pipeline.sink)
         if Step.WRITE in steps and (lost := self._lost_ranges(pending)):
             if self._pipeline.source.on_data_loss == "fail":
                 raise DataLoss(
@@ -263,9 +269,10 @@ class Runner:
         self._observe(events.BatchStarted(batch, replay))
         began = self._clock()
         taken: list[Step] = []
+        written: list[Written] = []
         again = "replay: " if replay else ""
         try:
-            for step in deliver(steps, batch, lambda: self._engine.rows(batch), self._pipeline.sink, store):
+            for step in deliver(steps, batch, lambda: written.append(self._engine.write(batch)), store):
                 taken.append(step)
                 reach(f"{again}before {step}")
             reach(f"{again}delivered")
@@ -280,8 +287,11 @@ class Runner:
             return
         self._batches += 1
         self._records += len(batch)
-        if count := self._engine.dropped():
-            self._observe(events.BadRecordsDropped(batch, count))
+        for outcome in written:
+            if outcome.dropped:
+                self._observe(events.BadRecordsDropped(batch, outcome.dropped))
+            if outcome.quarantined:
+                self._observe(events.RecordsQuarantined(batch, outcome.quarantined))
         self._observe(events.BatchDone(batch, self._clock() - began, lag(self._progress, ends)))
 
 

@@ -152,16 +152,24 @@ def test_a_transform_that_raises_is_retried_and_its_rows_come_when_it_has_passed
 def test_the_frame_has_the_decoded_columns_and_the_origin(spark, topic):
     where = topic(partitions=2)
     where.produce([{"user": "ann"}, {"user": "bob"}], key=b"k", headers=[("h", b"v")])
-    engine = DirectEngine(spark, pipeline(where, lambda rows: rows, sinks.Memory()))
+    frames = []
+
+    class Look(sinks.Sink):
+        def write(self, batch, rows):
+            frames.append((rows.columns, rows.collect()))
+
+    engine = DirectEngine(spark, pipeline(where, lambda rows: rows, Look()))
     batch = Batch(1, tuple(Range(TopicPartition(where.name, number), 0, 1) for number in range(2)))
-    frame = engine.rows(batch)
-    assert frame.columns == ["user", "page", "at", "window", "_kafka"]
-    origins = {row["user"]: row["_kafka"].asDict(recursive=True) for row in frame.collect()}
+    engine.write(batch)
+    ((columns, rows),) = frames
+    assert columns == ["user", "page", "at", "window", "_kafka"]
+    origins = {row["user"]: row["_kafka"].asDict(recursive=True) for row in rows}
     assert origins["bob"]["topic"] == where.name
     assert (origins["ann"]["partition"], origins["bob"]["partition"]) == (0, 1)
     assert (origins["ann"]["offset"], bytes(origins["ann"]["key"])) == (0, b"k")
     assert [(h["key"], bytes(h["value"])) for h in origins["ann"]["headers"]] == [("h", b"v")]
     assert origins["ann"]["timestamp"] is not None
+    assert origins["ann"]["tombstone"] is False
 
 
 def test_a_spark_that_has_gone_is_said_so(spark, topic, monkeypatch):

@@ -259,7 +259,7 @@ def test_a_guarantee_the_sink_cannot_give_keeps_its_kind_and_hint(refused):
     text = GOOD.replace('duckdb = "app.duckdb"\ntable = "clicks"', "console = true")
     error = refused(text, UnsupportedGuarantee)
     assert "Console cannot give exactly-once" in error.message
-    assert "sinks.DuckDB" in error.hint
+    assert "sinks.Postgres" in error.hint
 
 
 # Python files

@@ -150,7 +150,7 @@ class Model:
             if run.written + 1 < len(batch):
                 done = replace(run, written=run.written + 1)
         try:
-            assert list(deliver((step,), batch, lambda: rows, sink, store)) == [step]
+            assert list(deliver((step,), batch, lambda: sink.write(batch, rows), store)) == [step]
         except OffsetConflict:
             return world.progress, world.rows, None
         return store.load(), sink.rows, done
@@ -158,7 +158,7 @@ class Model:
     def begin_batch(self, world, store, sink):
         progress = store.load()
         if progress.pending is not None:
-            return progress, world.rows, Run(resume(self.guarantee), progress.pending)
+            return progress, world.rows, Run(resume(self.guarantee, sink), progress.pending)
         batch = plan(progress, ENDS[world.grown], Limits(), {})
         return None if batch is None else (progress, world.rows, Run(protocol(self.guarantee, sink), batch))
 

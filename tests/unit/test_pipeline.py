@@ -44,7 +44,7 @@ def test_an_unknown_guarantee_is_refused_with_the_known_ones(guarantee):
 def test_a_plain_sink_under_exactly_once_is_refused_and_the_sinks_that_would_do_are_named():
     error = refused(UnsupportedGuarantee, guarantee="exactly-once")
     assert "Plain cannot give exactly-once" in error.message
-    assert "sinks.DuckDB" in error.hint
+    assert "sinks.Postgres" in error.hint
     assert "sinks.Parquet" in error.hint
     assert "at-least-once" in error.hint
 

@@ -23,6 +23,7 @@ SAID = [
     (events.BatchStarted(BATCH, replay=False), None),
     (events.BatchDone(BATCH, 0.5, 12345), "batch 7: 1,501 records in 0.50 s (3,002/s), lag 12,345"),
     (events.BadRecordsDropped(BATCH, 3), "batch 7: 3 bad records dropped"),
+    (events.RecordsQuarantined(BATCH, 1200), "batch 7: 1,200 records to the dead letters"),
     (events.BatchSkipped(BATCH), "batch 7: given up, 1,501 records may be missing (at-most-once)"),
     (
         events.GapFound(Range(A, 10, 1510), "the broker has deleted these records", 1510),

@@ -10,6 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace import events, sinks, stores
+from headrace.delivery import Written
 from headrace.errors import BadRecord, ConfigError, DataLoss, OffsetConflict, RetriableError
 from headrace.planner import Log
 from headrace.runner import Pace, Runner
@@ -54,14 +55,16 @@ class Cluster:
 class Engine:
     """Rows are the (partition, offset) pairs of a batch."""
 
-    def __init__(self, dropped=0):
+    def __init__(self, sink, dropped=0):
+        self._sink = sink
         self._dropped = dropped
 
-    def rows(self, batch):
-        return [(r.at, offset) for r in batch.ranges for offset in range(r.start, r.until)]
+    def prepare(self):
+        """No schema is known."""
 
-    def dropped(self):
-        return self._dropped
+    def write(self, batch):
+        self._sink.write(batch, [(r.at, offset) for r in batch.ranges for offset in range(r.start, r.until)])
+        return Written(dropped=self._dropped)
 
     def translated(self, error):
         return error
@@ -112,8 +115,8 @@ class World:
 
     def __init__(self, ends, *, guarantee="at-least-once", sink=None, progress=None, limits=None, **source):
         self.cluster = Cluster(dict(ends))
-        self.engine = Engine()
         self.sink = sink or Plain()
+        self.engine = Engine(self.sink)
         self.shared = {}
         if progress is not None:
             self.restore(progress)
@@ -225,7 +228,7 @@ def test_the_lag_after_a_batch_is_what_is_left():
 
 def test_bad_records_left_out_are_reported_with_their_batch():
     world = World({A: 5})
-    world.engine = Engine(dropped=3)
+    world.engine = Engine(world.sink, dropped=3)
     world.run()
     (dropped,) = world.all(events.BadRecordsDropped)
     assert (dropped.batch.id, dropped.count) == (1, 3)

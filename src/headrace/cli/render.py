@@ -57,6 +57,8 @@ def sentence(event: Event) -> str | None:
             return f"batch {batch.id}: {len(batch):,} records in {seconds:.2f} s ({rate:,.0f}/s), lag {lag:,}"
         case events.BadRecordsDropped(batch, count):
             return f"batch {batch.id}: {count:,} bad records dropped"
+        case events.RecordsQuarantined(batch, count):
+            return f"batch {batch.id}: {count:,} records to the dead letters"
         case events.BatchSkipped(batch):
             return f"batch {batch.id}: given up, {len(batch):,} records may be missing (at-most-once)"
         case events.GapFound(lost, reason, resumed_at):

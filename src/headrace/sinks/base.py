@@ -9,8 +9,12 @@ from headrace.resource import Resource
 from headrace.stores.base import OffsetStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Sequence
 
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.letters import Letter, Origin, Quarantine
     from headrace.types import Batch
 
 METADATA = "_kafka"
@@ -18,7 +22,21 @@ METADATA = "_kafka"
 
 
 class Sink(Resource, ABC):
-    """Where rows go. A plain sink may be at-least-once or at-most-once."""
+    """Where rows go. A plain sink may be at-least-once or at-most-once.
+
+    A run calls, in this order: `open` once; `prepare` with the schema of the rows; then `write` per batch.
+    """
+
+    def prepare(self, schema: StructType) -> None:
+        """Make ready for rows of `schema`, before anything is read: create what is missing, if told so.
+
+        ConfigError, showing both schemas, when they do not fit what is there. `schema` may hold METADATA. Not called
+        when a transform does not say its columns ahead: `write` must do without.
+        """
+
+    def how(self, rows: DataFrame) -> str | None:
+        """In a few words, how `rows` would be written, where there is more than one way. Changes nothing."""
+        return None
 
     @abstractmethod
     def write(self, batch: Batch, rows: DataFrame) -> None:
@@ -33,6 +51,13 @@ class Sink(Resource, ABC):
 class IdempotentSink(Sink):
     """A sink for which the same batch twice leaves the same result as once."""
 
+    def last_batch(self) -> int:
+        """The id of the newest batch it remembers, where that is how a repeat is recognised.
+
+        New batches are numbered above it, whatever the offset store says: ids never go back.
+        """
+        return 0
+
 
 class TransactionalSink(Sink, OffsetStore):
     """A sink that keeps the offsets beside the rows: `write` moves both in one transaction.
@@ -40,6 +65,23 @@ class TransactionalSink(Sink, OffsetStore):
     `write` compare-and-sets like `commit` does and raises OffsetConflict, with nothing written, when the
     offsets are not at the start of the batch. A run never calls `begin`: the transaction is the journal.
     """
+
+
+class QuarantiningSink(Sink):
+    """A sink with tables of its own for dead letters, which are stored with the rows or not at all."""
+
+    @abstractmethod
+    def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
+        """Like `write`, but a row that cannot be stored goes to the quarantine; what that holds in the end is stored
+        in its table, in the same transaction as the rows."""
+
+    @abstractmethod
+    def letters(self, table: str) -> Sequence[Letter]:
+        """The dead letters in `table`, by origin. Needs `open`."""
+
+    @abstractmethod
+    def drop_letters(self, table: str, origins: Sequence[Origin]) -> None:
+        """Forget these."""
 
 
 def without_metadata(rows: DataFrame) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
@@ -12,19 +13,23 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
 from headrace.errors import BadRecord, ConfigError
+from headrace.letters import Letter, Origin
 from headrace.sinks.base import METADATA
 from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from headrace.formats.base import Format
+    from headrace.letters import Refusal
 
 RAW_SCHEMA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
     " timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-_ORIGIN = f"struct(topic, partition, offset, timestamp, key, headers) AS {METADATA}"
+_ORIGIN = f"struct(topic, partition, offset, timestamp, key, headers, value IS NULL AS tombstone) AS {METADATA}"
 _MARK = "headrace.BadRecord:"
 _RAISE = (
     f"raise_error(concat('{_MARK}', to_json(named_struct('topic', topic, 'partition', partition,"
@@ -102,6 +107,69 @@ def decode(raw: DataFrame, fmt: Format, names: list[str]) -> Decoded:
             return Decoded(walled.selectExpr(*fields, _ORIGIN), seen)
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A frame whose bad records can be asked for apart from the good ones, so it is held while both are read."""
+
+    frame: DataFrame
+    names: list[str]
+
+    @property
+    def good(self) -> DataFrame:
+        return self.frame.where("error IS NULL").selectExpr(*[f"decoded.{quoted(n)}" for n in self.names], METADATA)
+
+    def letters(self, most: int) -> list[Letter]:
+        """The bad records, or, if they are more than `most`, one more than that."""
+        bad = self.frame.where("error IS NOT NULL")
+        ((count,),) = self.frame.selectExpr("count_if(error IS NOT NULL)").collect()
+        if not count:
+            return []
+        columns = (f"{METADATA}.{name}" for name in ("topic", "partition", "offset", "timestamp", "key", "headers"))
+        found = bad.selectExpr(*columns, "value", "error").limit(min(count, most + 1)).collect()
+        return [letter(row, row["error"], "decoding") for row in found]
+
+
+def judged(raw: DataFrame, fmt: Format, names: list[str]) -> Judged:
+    """Decode `raw` by `fmt`, with the bytes of bad records kept."""
+    parsed = raw.selectExpr("*", f"{fmt.decoded()} AS decoded")
+    checked = parsed.selectExpr("*", f"{fmt.error() or 'CAST(NULL AS STRING)'} AS error")
+    return Judged(checked.selectExpr("decoded", _ORIGIN, "if(error IS NULL, NULL, value) AS value", "error"), names)
+
+
+def originals(raw: DataFrame, refused: Sequence[Refusal]) -> list[Letter]:
+    """The records in `raw` that rows were made of which a sink refused."""
+    by_origin = {refusal.origin: refusal for refusal in refused}
+    places: dict[tuple[str, int], list[int]] = {}
+    for topic, partition, offset in by_origin:
+        places.setdefault((topic, partition), []).append(offset)
+    wanted = sql.lit(False)
+    for (topic, partition), offsets in places.items():
+        here = (sql.col("topic") == topic) & (sql.col("partition") == partition)
+        wanted = wanted | (here & sql.col("offset").isin(offsets))
+    letters = []
+    for row in raw.where(wanted).collect():
+        refusal = by_origin[Origin(row["topic"], row["partition"], row["offset"])]
+        letters.append(letter(row, refusal.error, refusal.place))
+    return letters
+
+
+def letter(row: Row, error: str, place: str) -> Letter:
+    return Letter(
+        Origin(row["topic"], row["partition"], row["offset"]),
+        # Spark gives the local time of this process, without saying so.
+        row["timestamp"].astimezone(UTC) if row["timestamp"] else None,
+        _bytes(row["key"]),
+        _bytes(row["value"]),
+        tuple((header["key"], _bytes(header["value"])) for header in row["headers"] or ()),
+        error,
+        place,
+    )
+
+
+def _bytes(value: bytearray | bytes | None) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
 def bad_record(error: BaseException) -> BadRecord | None:
     """The BadRecord inside a Spark error, if that is what it was."""
     text = str(error)
@@ -115,7 +183,7 @@ def bad_record(error: BaseException) -> BadRecord | None:
     shown = repr(value[:200]) + (f" and {len(value) - 200} bytes more" if len(value) > 200 else "")
     return BadRecord(
         f"{record['topic']}[{record['partition']}] offset {record['offset']}: {record['error']}: {shown}",
-        hint='on_error="drop" leaves such records out, on_error="keep" passes them on in the column bad',
+        hint='dead_letters= puts such records aside; on_error="drop" leaves them out, on_error="keep" passes them on',
     )
 
 

@@ -1,0 +1,140 @@
+"""Dead letters: records that cannot be stored, kept whole with the reason, in the same delivery unit as the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.errors import BadRecord, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from headrace.types import Batch
+
+MOST = 100_000
+"""The most dead letters of one batch, whatever the limit says: they pass through the driver's memory."""
+
+
+class Origin(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}] offset {self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A record as Kafka had it, why it could not be stored, and where that was found out."""
+
+    origin: Origin
+    timestamp: datetime | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    error: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A row that a sink would not take, by the record it came from."""
+
+    origin: Origin
+    error: str
+    place: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLetters:
+    """Where records go that do not parse, or that the sink refuses: `table`, one of the sink's own, written in the
+    same transaction as the rows, or `topic`, on the source's cluster.
+
+    More than `limit` of them in one batch (a number, or a share such as 0.01) stop the pipeline with BadRecord:
+    then not the records are wrong but something else is.
+    """
+
+    table: str | None = None
+    topic: str | None = None
+    limit: int | float = 1_000
+
+    def __post_init__(self) -> None:
+        if (self.table is None) == (self.topic is None):
+            raise ConfigError(
+                "dead letters go to a table of the sink or to a topic: one of both",
+                hint='hr.DeadLetters(table="clicks_dead"), or hr.DeadLetters(topic="clicks-dead")',
+            )
+        name = self.table if self.topic is None else self.topic
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"dead letters: {name!r} is not a name", hint='hr.DeadLetters(table="clicks_dead")')
+        share = isinstance(self.limit, float) and 0 < self.limit <= 1
+        count = isinstance(self.limit, int) and not isinstance(self.limit, bool) and 0 <= self.limit <= MOST
+        if not (share or count):
+            raise ConfigError(
+                f"dead letters: limit={self.limit!r} is neither a number of records up to {MOST:,} nor a share of 1",
+                hint="limit=1_000, or limit=0.01",
+            )
+
+    def most(self, batch: Batch) -> int:
+        """How many `batch` may have."""
+        return min(MOST, int(self.limit * len(batch))) if isinstance(self.limit, float) else self.limit
+
+
+class Quarantine:
+    """The dead letters of one batch, from the first bad record until the batch is written.
+
+    A sink adds the rows it refuses and then asks for what it must store itself: nothing where a topic takes them.
+    """
+
+    def __init__(
+        self,
+        letters: Sequence[Letter],
+        *,
+        most: int,
+        originals: Callable[[Sequence[Refusal]], Sequence[Letter]],
+        table: str | None = None,
+        send: Callable[[Sequence[Letter]], None] | None = None,
+    ) -> None:
+        self.table = table
+        self.most = most
+        self._letters = {letter.origin: letter for letter in letters}
+        self._originals = originals
+        self._send = send
+        self._check()
+
+    def __len__(self) -> int:
+        return len(self._letters)
+
+    def refuse(self, refused: Sequence[Refusal]) -> None:
+        """Set the records of `refused` aside too; BadRecord if those are too many."""
+        new = {refusal.origin: refusal for refusal in refused if refusal.origin not in self._letters}
+        if not new:
+            return
+        if len(self._letters) + len(new) > self.most:
+            raise too_many(self.most, str(next(iter(new.values()))))
+        for letter in self._originals(list(new.values())):
+            self._letters[letter.origin] = letter
+
+    def settled(self) -> Sequence[Letter]:
+        """No more will come: those that go to a topic are there on return, the others are for the sink's table."""
+        letters = list(self._letters.values())
+        if self._send is not None:
+            if letters:
+                self._send(letters)
+            return []
+        return letters
+
+    def _check(self) -> None:
+        if len(self._letters) > self.most:
+            first = next(iter(self._letters.values()))
+            raise too_many(self.most, f"{first.origin}: {first.error}")
+
+
+def too_many(most: int, first: str) -> BadRecord:
+    return BadRecord(
+        f"more than {most:,} records of one batch are bad, which is the limit for dead letters; the first: {first}",
+        hint="look at the records; hr.DeadLetters(…, limit=…) sets the limit",
+    )

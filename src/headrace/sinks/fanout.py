@@ -1,0 +1,110 @@
+"""Several sinks in one batch: the source is read once, and each sink knows what it already has."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from headrace.crashpoints import reach
+from headrace.errors import ConfigError, OffsetConflict
+from headrace.sinks.base import IdempotentSink, Sink, TransactionalSink
+from headrace.stores.state import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.types import Batch
+
+
+class Fanout(Sink):
+    """Writes every batch to each of `sinks`, in their order.
+
+    A batch that is repeated because one of them failed leaves the others as they are: an idempotent sink recognises
+    it, a transactional one has its own offsets to tell. With only such sinks a fan-out is idempotent itself.
+    """
+
+    def __new__(cls, sinks: Sequence[Sink]) -> Self:
+        given = sinks if isinstance(sinks, list | tuple) else ()
+        exact = all(isinstance(sink, IdempotentSink | TransactionalSink) for sink in given)
+        made: Self = object.__new__(IdempotentFanout if exact and cls is Fanout else cls)  # type: ignore[assignment]
+        return made
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        if not isinstance(sinks, list | tuple) or not sinks or not all(isinstance(sink, Sink) for sink in sinks):
+            raise ConfigError(f"Fanout({sinks!r}): a list of sinks is meant", hint="sinks.Fanout([one, other])")
+        if any(isinstance(sink, Fanout) for sink in sinks):
+            raise ConfigError("a Fanout inside a Fanout is one level too many", hint="one list of all sinks")
+        # Each keeps its books under a name of its own: two tables of one database must not share their offsets.
+        self._sinks = {_mark(sink): sink for sink in sinks}
+        if len(self._sinks) < len(sinks):
+            raise ConfigError("Fanout: two of the sinks are the same", hint="leave one of them out")
+
+    def __repr__(self) -> str:
+        return f"sinks.Fanout([{', '.join(repr(sink) for sink in self._sinks.values())}])"
+
+    def open(self, pipeline: str) -> Self:
+        try:
+            for mark, sink in self._sinks.items():
+                sink.open(f"{pipeline}.{mark}")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        with ExitStack() as closing:
+            for sink in self._sinks.values():
+                closing.callback(sink.close)
+
+    def prepare(self, schema: StructType) -> None:
+        for sink in self._sinks.values():
+            sink.prepare(schema)
+
+    def how(self, rows: DataFrame) -> str | None:
+        ways = [f"{type(sink).__name__}: {way}" for sink in self._sinks.values() if (way := sink.how(rows))]
+        return "; ".join(ways) or None
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        for number, sink in enumerate(self._sinks.values(), start=1):
+            if not (isinstance(sink, TransactionalSink) and _has(sink, batch)):
+                sink.write(batch, rows)
+            reach(f"fanout: sink {number} written")
+
+
+class IdempotentFanout(Fanout, IdempotentSink):
+    """A fan-out of sinks none of which stores a repeated batch twice."""
+
+    def last_batch(self) -> int:
+        return max(
+            sink.last_batch() if isinstance(sink, IdempotentSink) else sink.load().last_batch
+            for sink in self._sinks.values()
+            if isinstance(sink, IdempotentSink | TransactionalSink)
+        )
+
+
+def _has(sink: TransactionalSink, batch: Batch) -> bool:
+    """Whether `batch` is in `sink` already. If not, its offsets stand where the batch starts."""
+    progress = sink.load()
+    if progress.last_batch >= batch.id:
+        if all(progress.offsets.get(r.at) == r.until for r in batch.ranges):
+            return True
+        raise OffsetConflict(
+            f"batch {batch.id} was refused: {sink!r} already has batch {progress.last_batch}",
+            hint="another run of this pipeline is active; let one of them finish, or stop it",
+        )
+    if moved := progress.behind(batch):
+        # The pipeline's own offsets are the truth here: they were moved, on purpose, and the sink follows.
+        before = {r.at: progress.offsets[r.at] for r in moved}
+        after = {r.at: r.start for r in moved}
+        change = Change(time.time(), "fanout", "follow", before, after, "the offsets of the pipeline were moved")
+        sink.move(progress, after, change, batch.topic_ids)
+    return False
+
+
+def _mark(sink: Sink) -> str:
+    return hashlib.sha256(repr(sink).encode()).hexdigest()[:8]
