@@ -17,16 +17,17 @@ from rich.console import Console
 
 from benchmarks import machine, report, topic
 from benchmarks.frame import Benchmark, Result, Setting, measure
+from benchmarks.postgres import DRIVER, IntoPostgres
 from benchmarks.small_batches import SmallBatches
 from benchmarks.store_commits import StoreCommits
 from benchmarks.throughput import Throughput
 from headrace import dev
-from headrace.spark import session
+from headrace.spark import jars, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-BENCHMARKS: Sequence[type[Benchmark]] = (Throughput, SmallBatches, StoreCommits)
+BENCHMARKS: Sequence[type[Benchmark]] = (Throughput, SmallBatches, IntoPostgres, StoreCommits)
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
@@ -95,7 +96,8 @@ def _setting(records: int, quick: bool, say: Callable[[str], None]) -> Iterator[
             say(f"filling the topic with {records:,} records")
             topic.fill(kafka.bootstrap, TOPIC, records)
             say("starting Spark")
-            spark = session.create(SESSION, say)
+            driver = jars.fetch(DRIVER, say)
+            spark = session.create({**SESSION, "spark.jars": ",".join(map(str, driver))}, say)
             try:
                 yield Setting(spark, kafka.bootstrap, TOPIC, records, directory, quick, servers)
             finally:

@@ -39,10 +39,10 @@ TUNED = Options(
 )
 
 
-def records(setting: Setting, options: Options, **more: str) -> DataFrame:
+def records(setting: Setting, options: Options, topic: str | None = None, **more: str) -> DataFrame:
     """The topic as a stream, from its beginning."""
     reader = setting.spark.readStream.format("kafka").options(**options.source, **more)
-    reader = reader.option("kafka.bootstrap.servers", setting.bootstrap).option("subscribe", setting.topic)
+    reader = reader.option("kafka.bootstrap.servers", setting.bootstrap).option("subscribe", topic or setting.topic)
     return reader.option("startingOffsets", "earliest").load().select(*COLUMNS)
 
 

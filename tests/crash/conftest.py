@@ -4,7 +4,7 @@ import random
 import pytest
 
 from crash.feed import Feed
-from crash.pipelines import STORES, Case
+from crash.pipelines import ALL, SERVERS, Case
 
 
 @pytest.fixture
@@ -13,9 +13,8 @@ def case_on(kafka, topic, tmp_path, request, monkeypatch):
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
 
     def make(kind, guarantee="exactly-once", **settings):
-        for name, (variable, _) in STORES.items():
-            if kind.endswith(f"offsets in {name}"):
-                monkeypatch.setenv(variable, request.getfixturevalue(name).address)
+        for name in ALL[kind].servers:
+            monkeypatch.setenv(SERVERS[name], request.getfixturevalue(name).address)
         events = topic(partitions=2)
         made = Case(
             kind=kind,

@@ -24,7 +24,7 @@ from signal import SIGKILL, SIGTERM, default_int_handler, signal
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from crash.feed import Feed
-from crash.pipelines import CASES, GUARANTEES, STORE_CASES, STORES, TARGET, Case
+from crash.pipelines import CASES, GUARANTEES, SERVERS, STORE_CASES, TARGET, Case
 from crash.runs import Death, drained, kill_at_random
 from headrace import dev
 from headrace.spark import session
@@ -112,7 +112,7 @@ def suite(directory, kills, seed):
         for kind in (dev.Cassandra, dev.HBase, dev.Postgres, dev.Redis, dev.ZooKeeper):
             say(f"starting {kind.name}")
             server = servers.enter_context(kind(directory / kind.name))
-            os.environ[STORES[kind.name][0]] = server.address
+            os.environ[SERVERS[kind.name]] = server.address
         spark = session.create({"spark.driver.memory": "1g"})
         try:
             for number, (kind, guarantee) in enumerate(EVERY):

@@ -15,6 +15,15 @@ import headrace as hr
 from headrace import sinks, stores
 
 TARGET = f"{Path(__file__)}:crash"
+# Where a server is says the environment, as `headrace dev env` prints it.
+SERVERS = {
+    "cassandra": "CASSANDRA_HOSTS",
+    "hbase": "HBASE_THRIFT",
+    "kafka": "KAFKA_BOOTSTRAP",
+    "postgres": "POSTGRES_DSN",
+    "redis": "REDIS_URL",
+    "zookeeper": "ZOOKEEPER_HOSTS",
+}
 GUARANTEES = ("exactly-once", "at-least-once", "at-most-once")
 
 
@@ -78,6 +87,22 @@ def _appended_rows(directory):
     return [(int(number), value) for number, value in (line.split() for line in lines)]
 
 
+def _address(server):
+    return os.environ[SERVERS[server]]
+
+
+def _table(directory):
+    return "t_" + hashlib.sha256(str(directory).encode()).hexdigest()[:16]
+
+
+def _postgres_rows(directory):
+    import psycopg
+
+    with psycopg.connect(_address("postgres")) as connection:
+        ((there,),) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [_table(directory)]).fetchall()
+        return connection.execute(f"SELECT id, value FROM {_table(directory)}").fetchall() if there else []
+
+
 def _sqlite(directory):
     return stores.SQLite(directory / "offsets.db")
 
@@ -87,12 +112,16 @@ class Kind:
     """A sink, the store beside it (None: the sink is the store), and how to read every row that is in the sink.
 
     `random_kills` is how often the short suite kills its whole process group under exactly-once: seconds each.
+    `plain` sinks store a repeated batch twice. `servers` must be up, each with its address in the environment under
+    the name in SERVERS.
     """
 
     sink: Callable[[Path], sinks.Sink]
     offsets: Callable[[Path], stores.OffsetStore] | None
     rows: Callable[[Path], list[tuple[int, str]]]
     random_kills: int = 3
+    servers: tuple[str, ...] = ()
+    plain: bool = False
 
     @property
     def transactional(self):
@@ -101,7 +130,7 @@ class Kind:
     @property
     def repeatable(self):
         """Whether a batch written twice is there once."""
-        return isinstance(self.sink(Path("unused")), sinks.TransactionalSink | sinks.IdempotentSink)
+        return not self.plain
 
 
 KINDS = {
@@ -112,26 +141,40 @@ KINDS = {
         random_kills=4,
     ),
     "parquet": Kind(sink=lambda directory: sinks.Parquet(directory / "rows"), offsets=_sqlite, rows=_parquet_rows),
-    "appending": Kind(sink=lambda directory: Appending(directory / "rows.txt"), offsets=_sqlite, rows=_appended_rows),
+    "postgres": Kind(
+        sink=lambda directory: sinks.Postgres(_address("postgres"), _table(directory), create=True),
+        offsets=None,
+        rows=_postgres_rows,
+        servers=("postgres",),
+    ),
+    "postgres by batch": Kind(
+        sink=lambda directory: sinks.Postgres(_address("postgres"), _table(directory), create=True, visible="batch"),
+        offsets=None,
+        rows=_postgres_rows,
+        random_kills=1,
+        servers=("postgres",),
+    ),
+    "appending": Kind(
+        sink=lambda directory: Appending(directory / "rows.txt"), offsets=_sqlite, rows=_appended_rows, plain=True
+    ),
 }
 
-# Stores on servers: a pipeline that writes Parquet keeps its offsets in each. Where the server is says the
-# environment, as `headrace dev env` prints it.
+# Stores on servers: a pipeline that writes Parquet keeps its offsets in each.
 STORES = {
-    "cassandra": ("CASSANDRA_HOSTS", lambda place: stores.Cassandra(place, keyspace="crash", create=True)),
-    "hbase": ("HBASE_THRIFT", stores.HBase),
-    "kafka": ("KAFKA_BOOTSTRAP", stores.Kafka),
-    "postgres": ("POSTGRES_DSN", stores.Postgres),
-    "redis": ("REDIS_URL", stores.Redis),
-    "zookeeper": ("ZOOKEEPER_HOSTS", stores.ZooKeeper),
+    "cassandra": lambda place: stores.Cassandra(place, keyspace="crash", create=True),
+    "hbase": stores.HBase,
+    "kafka": stores.Kafka,
+    "postgres": stores.Postgres,
+    "redis": stores.Redis,
+    "zookeeper": stores.ZooKeeper,
 }
 
 
-def _on(variable, make):
-    return replace(KINDS["parquet"], offsets=lambda directory: make(os.environ[variable]))
+def _on(name, make):
+    return replace(KINDS["parquet"], offsets=lambda directory: make(_address(name)), servers=(name,))
 
 
-ON_SERVERS = {f"parquet, offsets in {name}": _on(*store) for name, store in STORES.items()}
+ON_SERVERS = {f"parquet, offsets in {name}": _on(name, make) for name, make in STORES.items()}
 ON_SERVERS["parquet, offsets in duckdb"] = replace(
     KINDS["parquet"], offsets=lambda directory: stores.DuckDB(directory / "offsets.duckdb")
 )
@@ -147,6 +190,8 @@ BROKEN = {
         KINDS["parquet"], offsets=lambda directory: MovesEarly(directory / "offsets.db")
     ),
 }
+
+ALL = KINDS | ON_SERVERS | BROKEN
 
 CASES = [
     (name, guarantee)
@@ -185,7 +230,7 @@ class Case:
 
     @property
     def parts(self):
-        return (KINDS | ON_SERVERS | BROKEN)[self.kind]
+        return ALL[self.kind]
 
     @property
     def environment(self):

@@ -27,8 +27,9 @@ _DEFAULTS = {
     "application_name": "headrace",
 }
 # In each transaction and never in the session, so that it also works behind a pooler. A server or role that does
-# without durability for speed is not followed in that.
-_BEGIN = """BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = '10s';
+# without durability for speed is not followed in that; a client whose machine died does not keep its locks for hours.
+BEGIN = """BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = '10s';
+    SET LOCAL tcp_keepalives_idle = 10; SET LOCAL tcp_keepalives_interval = 5; SET LOCAL tcp_keepalives_count = 3;
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"""
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _TABLES_THERE = """SELECT 1 WHERE to_regclass('headrace_offsets') IS NOT NULL
@@ -83,7 +84,7 @@ class Postgres(OffsetStore):
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
         with self._translated():
-            self._connection = self._connect()
+            self._connection = connect(self._dsn)
             if not self._connection.execute(_TABLES_THERE).fetchall():
                 self._create()
         return self
@@ -110,7 +111,7 @@ class Postgres(OffsetStore):
             return sql.history(connection, self._pipeline)
 
     def advice(self, pipeline: str) -> list[str]:
-        with self._translated(), self._connect() as connection:
+        with self._translated(), connect(self._dsn) as connection:
             ((fsync,),) = connection.execute("SELECT current_setting('fsync')").fetchall()
         lost = f"{self!r} runs with fsync = off: a crash of its machine may lose or corrupt the offsets"
         return [lost] if fsync == "off" else []
@@ -119,7 +120,7 @@ class Postgres(OffsetStore):
     def transaction(self) -> Iterator[Connection]:
         """A transaction that no other writer of this pipeline can enter: the pipeline's row is locked."""
         try:
-            with self._begun(_BEGIN) as connection:
+            with self._begun(BEGIN) as connection:
                 connection.execute(_NEW_PIPELINE, [self._pipeline])
                 connection.execute(_LOCK, [self._pipeline])
                 yield connection
@@ -150,23 +151,8 @@ class Postgres(OffsetStore):
             if not self._connection.closed:
                 raise
             # The server was restarted since the last call; nothing of this one has happened yet.
-            self._connection = self._connect()
+            self._connection = connect(self._dsn)
             self._connection.execute(begin)
-
-    def _connect(self) -> Any:
-        psycopg = require("psycopg", extra="postgres")
-        try:
-            given = psycopg.conninfo.conninfo_to_dict(self._dsn)
-        except psycopg.ProgrammingError:
-            given = {"host": "@"}
-        if "@" in (given.get("host") or ""):
-            # Not a word of the driver's: it quotes pieces of the DSN, and one of them may be the password.
-            raise ConfigError(
-                f"{masked(self._dsn)!r} is not a DSN that libpq can read",
-                hint="write the special characters of a password as %40 for @, %2F for /, %3A for :",
-            )
-        # Statements are not prepared: many poolers would send them to a server that does not know them.
-        return psycopg.connect(**{**_DEFAULTS, **given}, autocommit=True, prepare_threshold=None)
 
     def _create(self) -> None:
         with self._connection.transaction():
@@ -181,16 +167,35 @@ class Postgres(OffsetStore):
         try:
             yield
         except psycopg.Error as error:
-            raise self._ours(error) from error
+            raise translated(error, repr(self)) from error
 
-    def _ours(self, error: Any) -> HeadraceError:
-        reason = " ".join(str(error).split())
-        message = f"{self!r}: {reason}"
-        state = error.sqlstate
-        if state == "42501":  # no right to it
-            return ConfigError(message, hint=_GRANT)
-        if state is not None and state[:2] in {"28", "3D", "3F", "42"}:  # user, database, schema; a table or column
-            return ConfigError(message, hint="were tables dropped or changed? Start again: what is missing is created")
-        if state is None and any(words in reason for words in _REFUSALS):
-            return ConfigError(message, hint="check user, password and database: psql 'DSN' -c 'SELECT 1'")
-        return RetriableError(message, hint="is the server up, and its address right?")
+
+def connect(dsn: str) -> Any:
+    """A connection of psycopg with our defaults; what `dsn` says wins over them."""
+    psycopg = require("psycopg", extra="postgres")
+    try:
+        given = psycopg.conninfo.conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        given = {"host": "@"}
+    if "@" in (given.get("host") or ""):
+        # Not a word of the driver's: it quotes pieces of the DSN, and one of them may be the password.
+        raise ConfigError(
+            f"{masked(dsn)!r} is not a DSN that libpq can read",
+            hint="write the special characters of a password as %40 for @, %2F for /, %3A for :",
+        )
+    # Statements are not prepared: many poolers would send them to a server that does not know them.
+    return psycopg.connect(**{**_DEFAULTS, **given}, autocommit=True, prepare_threshold=None)
+
+
+def translated(error: Any, who: str) -> HeadraceError:
+    """An error of psycopg in our terms."""
+    reason = " ".join(str(error).split())
+    message = f"{who}: {reason}"
+    state = error.sqlstate
+    if state == "42501":  # no right to it
+        return ConfigError(message, hint=_GRANT)
+    if state is not None and state[:2] in {"28", "3D", "3F", "42"}:  # user, database, schema; a table or column
+        return ConfigError(message, hint="were tables dropped or changed? Start again: what is missing is created")
+    if state is None and any(words in reason for words in _REFUSALS):
+        return ConfigError(message, hint="check user, password and database: psql 'DSN' -c 'SELECT 1'")
+    return RetriableError(message, hint="is the server up, and its address right?")

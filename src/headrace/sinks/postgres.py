@@ -1,0 +1,385 @@
+"""A table in PostgreSQL, with the offsets beside it in the same transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+from headrace import stores
+from headrace.crashpoints import reach
+from headrace.errors import ConfigError, RetriableError
+from headrace.extras import require
+from headrace.letters import Refusal
+from headrace.masking import masked
+from headrace.sinks import narrow
+from headrace.sinks.base import METADATA, TransactionalSink
+from headrace.sinks.tables import DELETED, OFFSET, ORIGIN, LetterTables, Shape, listed, quoted
+from headrace.stores import sql
+from headrace.stores.state import refuse_conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField, StructType
+
+    from headrace.letters import Quarantine
+    from headrace.sinks.postgres_tasks import Report
+    from headrace.types import Batch
+
+Visible = Literal["partition", "batch"]
+_ATTEMPT = "headrace_attempt"
+_EXTRA = {ORIGIN: "text", OFFSET: "bigint", DELETED: "boolean"}
+_COLUMNS = """SELECT a.attname, coalesce(b.typname, t.typname), format_type(a.atttypid, a.atttypmod),
+    a.attnotnull, a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '' FROM pg_attribute a
+    JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0)
+    WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+_CHECKS = """SELECT pg_get_constraintdef(oid), array(SELECT attname FROM pg_attribute
+    WHERE attrelid = conrelid AND attnum = ANY (conkey)) FROM pg_constraint
+    WHERE conrelid = to_regclass(%s) AND contype = 'c'"""
+_UNIQUE = """SELECT array(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = i.indrelid
+    AND a.attnum = ANY (i.indkey)) FROM pg_index i WHERE i.indrelid = to_regclass(%s) AND i.indisunique
+    AND i.indpred IS NULL AND i.indexprs IS NULL"""
+_STAGING = """SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n
+    ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND c.relname LIKE %s AND c.relname <> %s"""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table as it is."""
+
+    name: str
+    kind: str
+    shown: str
+    required: bool
+    filled: bool
+
+
+class Postgres(stores.Postgres, LetterTables, TransactionalSink):
+    """Rows into `table`, from the executors by COPY: appended, or put in place of the row with the same `key`.
+
+    With `visible="partition"`, where the plan moves no row between tasks, each task writes its rows and moves the
+    offset of its partition in one transaction. Otherwise, and always with `visible="batch"`, the tasks fill a staging
+    table and one transaction publishes the batch.
+
+    `create` makes the table if it is not there, `evolve` adds columns that it lacks. In the modes "upsert" and
+    "delete-aware" a record without a value deletes the row with its key; in the latter so does a row whose column
+    `deleted` is true.
+    """
+
+    _letters_types: ClassVar[dict[str, str]] = {"bytes": "BYTEA", "time": "TIMESTAMPTZ"}
+
+    def __init__(
+        self,
+        dsn: str,
+        table: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        mode: str = "append",
+        deleted: str = "deleted",
+        create: bool = False,
+        evolve: bool = False,
+        visible: Visible = "partition",
+        mirror: bool | str = False,
+    ) -> None:
+        super().__init__(dsn, mirror=mirror)
+        self._shape = Shape.of(table, key, mode, deleted)
+        if visible not in get_args(Visible):
+            raise ConfigError(f"visible={visible!r} is unknown", hint='visible="partition", or visible="batch"')
+        self._create_table = create
+        self._evolve = evolve
+        self._visible = visible
+        self._target: _Target | None = None
+        self._stage: str | None = None
+
+    def __repr__(self) -> str:
+        return f"sinks.Postgres({masked(self._dsn)!r}, {self._shape.table!r})"
+
+    def close(self) -> None:
+        if self._stage is not None and self._connection is not None:
+            with suppress(require("psycopg", extra="postgres").Error):
+                self._connection.execute(f"DROP TABLE IF EXISTS {self._stage}")
+        self._stage = self._target = None
+        super().close()
+
+    def prepare(self, schema: StructType) -> None:
+        """Compare the table with the rows to come, create or evolve it if told, clear what dead runs left."""
+        wanted = _Target(self._shape, schema)
+        with self._translated():
+            there = self._columns()
+            if not there and self._create_table:
+                self._connection.execute(wanted.create())
+                there = self._columns()
+            lacking = wanted.lacking(there)
+            if there and lacking and self._evolve:
+                self._connection.execute(wanted.evolve(lacking))
+                there = self._columns()
+            wanted.check(there, str(self), evolve=self._evolve)
+            if self._shape.keyed:
+                wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
+            self._clear_staging(keep="")
+        self._target = wanted
+
+    def how(self, rows: DataFrame) -> str:
+        if self._visible == "partition" and narrow.keeps_partitions(rows):
+            return "each task copies its partition's rows and moves its offset in one transaction"
+        reason = "as asked" if self._visible == "batch" else "the plan moves rows between tasks"
+        return f"tasks copy into a staging table, one transaction publishes the batch ({reason})"
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        target = self._prepared(rows)
+        refuse_conflict(self.load(), batch)
+        if self._visible == "partition" and narrow.one_task_per_range(rows, len(batch.ranges)):
+            self._write_partitions(batch, rows, target)
+        else:
+            self._write_batch(batch, rows, target, None)
+
+    def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
+        refuse_conflict(self.load(), batch)
+        self._write_batch(batch, rows, self._prepared(rows), quarantine)
+
+    def _prepared(self, rows: DataFrame) -> _Target:
+        if self._target is None or self._target.schema != rows.schema:
+            self.prepare(rows.schema)
+        assert self._target is not None
+        return self._target
+
+    def _write_partitions(self, batch: Batch, rows: DataFrame, target: _Target) -> None:
+        """1. lock out other runs; 2. per task, in its own transaction, rows and offset; 3. note the batch."""
+        from headrace.sinks import postgres_tasks as tasks
+
+        work = tasks.ByPartition(self._dsn, self._pipeline, batch.ranges, **target.by_partition())
+        with self.transaction() as connection:
+            state = sql.read(connection, self._pipeline)
+            after = state.committed(batch)
+            reach("postgres: locked")
+            tasks.run(target.lines(batch, rows), work)
+            reach("postgres: partitions written")
+            sql.write(connection, self._pipeline, state, after)
+        reach("postgres: committed")
+
+    def _write_batch(self, batch: Batch, rows: DataFrame, target: _Target, quarantine: Quarantine | None) -> None:
+        """1. fill the staging table; in one transaction 2. publish it, 3. store dead letters, 4. move the offsets."""
+        from headrace.sinks import postgres_tasks as tasks
+
+        stage = self._staging(target)
+        most = quarantine.most if quarantine else None
+        work = tasks.ByAttempt(self._dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", most)
+        reports = tasks.run(target.lines(batch, rows, origins=quarantine is not None), work)
+        reach("postgres: staged")
+        letters = []
+        if quarantine is not None:
+            place = f"table {self._shape.table}"
+            quarantine.refuse([Refusal(origin, why, place) for r in reports for origin, why in r.refused])
+            letters = list(quarantine.settled())
+        with self.transaction() as connection:
+            state = sql.read(connection, self._pipeline)
+            after = state.committed(batch)
+            self._publish(connection.driver, stage, target, reports)
+            if quarantine is not None and quarantine.table is not None:
+                self._store_letters(connection, quarantine.table, letters)
+            reach("postgres: published")
+            sql.write(connection, self._pipeline, state, after)
+        reach("postgres: committed")
+        self._empty(stage)
+
+    def _publish(self, driver: Any, stage: str, target: _Target, reports: Sequence[Report]) -> None:
+        """Only what the attempts left that Spark counts: one that was reported failed may have committed as well."""
+        from headrace.sinks.postgres_tasks import bad_row
+
+        psycopg = require("psycopg", extra="postgres")
+        attempts = ", ".join(str(report.attempt) for report in reports if report.rows)
+        if not attempts:
+            return
+        ours = f"(SELECT {listed(target.staged)} FROM {stage} WHERE {_ATTEMPT} IN ({attempts}))"
+        ((there,),) = driver.execute(f"SELECT count(*) FROM {ours} AS s").fetchall()
+        if there != sum(report.rows for report in reports):
+            # The table is unlogged: a server that crashed has emptied it.
+            raise RetriableError(f"{self!r}: the staging table has lost rows; was the server restarted?")
+        try:
+            for statement in self._shape.merge(ours, target.columns):
+                driver.execute(statement)
+        except psycopg.errors.UniqueViolation as error:
+            raise ConfigError(
+                f"{self!r}: a row is there already: {error.diag.message_detail or error}",
+                hint='mode="upsert" with key=… puts a row in place of the one before it',
+            ) from error
+        except psycopg.errors.CardinalityViolation as error:
+            raise ConfigError(
+                f"{self!r}: two rows of one batch have the same key and nothing says which is newer",
+                hint=f"keep {METADATA} in the transform, or one row per key",
+            ) from error
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            raise bad_row(error) from error
+
+    def _staging(self, target: _Target) -> str:
+        if self._stage is None:
+            schema, dot, _ = self._shape.name.rpartition(".")
+            name = f"{schema}{dot}{quoted(self._stage_prefix() + uuid.uuid4().hex[:8])}"
+            with self._translated():
+                self._connection.execute(target.staging(name, self._columns(), self._checks()))
+            self._stage = name
+        return self._stage
+
+    def _empty(self, stage: str) -> None:
+        """Rows of attempts that did not count may still be on their way: then a new table is taken next time."""
+        psycopg = require("psycopg", extra="postgres")
+        try:
+            self._connection.execute(f"BEGIN; SET LOCAL lock_timeout = '1s'; TRUNCATE {stage}; COMMIT")
+        except psycopg.Error:
+            self._stage = None
+            with suppress(psycopg.Error):
+                self._connection.execute("ROLLBACK")
+
+    def _clear_staging(self, keep: str) -> None:
+        """Drop what other runs of this pipeline left. One that still lives finds out, and is refused anyway."""
+        psycopg = require("psycopg", extra="postgres")
+        like = self._stage_prefix().replace("_", r"\_") + "%"
+        for (name,) in self._ask(_STAGING, like, keep):
+            try:
+                self._connection.execute(f"BEGIN; SET LOCAL lock_timeout = '1s'; DROP TABLE IF EXISTS {name}; COMMIT")
+            except psycopg.errors.LockNotAvailable:
+                self._connection.execute("ROLLBACK")
+
+    def _stage_prefix(self) -> str:
+        mark = hashlib.sha256(f"{self._pipeline} {self._shape.table}".encode()).hexdigest()[:10]
+        return f"headrace_staging_{mark}_"
+
+    def _columns(self) -> list[Column]:
+        return [Column(*found) for found in self._ask(_COLUMNS, self._shape.name)]
+
+    def _checks(self) -> list[tuple[str, list[str]]]:
+        return [(text, list(names)) for text, names in self._ask(_CHECKS, self._shape.name)]
+
+    def _ask(self, query: str, *parameters: Any) -> list[Any]:
+        if self._connection is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        found: list[Any] = self._connection.execute(query, parameters).fetchall()
+        return found
+
+
+class _Target:
+    """The table as rows of one schema need it."""
+
+    def __init__(self, shape: Shape, schema: StructType) -> None:
+        self.shape = shape
+        self.schema = schema
+        self.columns = shape.columns(schema.names)
+        self.staged = shape.staged(schema.names)
+        self.fields: dict[str, StructField] = {name: schema[name] for name in self.columns}
+
+    def create(self) -> str:
+        from headrace.sinks.postgres_types import column_type
+
+        columns = [f"{quoted(name)} {column_type(field)}" for name, field in self.fields.items()]
+        columns += [f"{name} {_EXTRA[name]}" for name in self.shape.guards]
+        if self.shape.keyed:
+            columns.append(f"PRIMARY KEY ({listed(self.shape.key)})")
+        return f"CREATE TABLE IF NOT EXISTS {self.shape.name} ({', '.join(columns)})"
+
+    def lacking(self, there: Sequence[Column]) -> list[str]:
+        names = {column.name for column in there}
+        return [name for name in (*self.columns, *self.shape.guards) if name not in names]
+
+    def evolve(self, lacking: Sequence[str]) -> str:
+        from headrace.sinks.postgres_types import column_type
+
+        kinds = {name: column_type(field) for name, field in self.fields.items()} | _EXTRA
+        return f"ALTER TABLE {self.shape.name} " + ", ".join(
+            f"ADD COLUMN IF NOT EXISTS {quoted(name)} {kinds[name]}" for name in lacking
+        )
+
+    def check(self, there: Sequence[Column], sink: str, *, evolve: bool) -> None:
+        """ConfigError if the rows cannot go into the table as it is."""
+        from headrace.sinks.postgres_types import column_type, fits
+
+        if not there:
+            raise ConfigError(f"{sink}: there is no such table", hint="create=True makes it; or: " + self.create())
+        by_name = {column.name: column for column in there}
+        lacking = self.lacking(there)
+        wrong = [n for n, f in self.fields.items() if n in by_name and not fits(f, by_name[n].kind)]
+        required = [c.name for c in there if c.required and not c.filled and c.name not in self.columns]
+        if not lacking and not wrong and not required:
+            return
+        said = [f"the table has no column {name}" for name in lacking]
+        said += [f"{name} is {self.fields[name].dataType.simpleString()}, not {by_name[name].shown}" for name in wrong]
+        said += [f"the rows have no column {name}, which the table requires" for name in required]
+        rows = ", ".join(f"{name} {field.dataType.simpleString()}" for name, field in self.fields.items())
+        table = ", ".join(f"{column.name} {column.shown}" for column in there)
+        hint = "change the transform or the table"
+        if lacking and not evolve and not wrong and not required:
+            kinds = {name: column_type(field) for name, field in self.fields.items()} | _EXTRA
+            adds = ", ".join(f"ADD COLUMN {quoted(name)} {kinds[name]}" for name in lacking)
+            hint = f"evolve=True adds them; or: ALTER TABLE {self.shape.name} {adds}"
+        raise ConfigError(
+            f"the rows do not fit {sink}: {'; '.join(said)}; rows: {rows}; table: {table}",
+            hint=hint,
+        )
+
+    def check_key(self, unique: Sequence[set[str]]) -> None:
+        if set(self.shape.key) not in unique:
+            raise ConfigError(
+                f"{self.shape.table} has no unique index on its key ({', '.join(self.shape.key)})",
+                hint=f"CREATE UNIQUE INDEX ON {self.shape.name} ({listed(self.shape.key)})",
+            )
+
+    def lines(self, batch: Batch, rows: DataFrame, *, origins: bool = False) -> DataFrame:
+        """The rows as lines for COPY, with each one's origin if asked for."""
+        from pyspark.sql import functions
+
+        from headrace.sinks.postgres_tasks import LINE
+        from headrace.sinks.postgres_types import line
+
+        utc = rows.sparkSession.conf.get("spark.sql.session.timeZone") in ("UTC", "Etc/UTC", "Z")
+        stored = self.shape.frame(batch, rows)
+        if not origins:
+            columns = [stored[quoted_for_spark(name)] for name in stored.columns]
+            return stored.select(line(columns, stored.schema.fields, utc=utc).alias(LINE))
+        place = [functions.lit(None).cast(kind) for kind in ("string", "int", "bigint")]
+        if METADATA in rows.columns:
+            place = [functions.col(f"{METADATA}.{name}") for name in ("topic", "partition", "offset")]
+        both = self.shape.frame(batch, rows, *(p.alias(f"headrace_{n}") for n, p in enumerate(place)))
+        columns = [both[quoted_for_spark(name)] for name in stored.columns]
+        text = line(columns, stored.schema.fields, utc=utc).alias(LINE)
+        return both.select(text, *(f"headrace_{number}" for number in range(len(place))))
+
+    def by_partition(self) -> dict[str, Any]:
+        """How a task writes straight into the table."""
+        if not self.shape.keyed:
+            return {"copy": f"COPY {self.shape.name} ({listed(self.columns)}) FROM STDIN"}
+        mark = hashlib.sha256(f"{self.shape.name} {self.staged}".encode()).hexdigest()[:10]
+        table = f"headrace_rows_{mark}"
+        extra = ", ".join(f"NULL::{_EXTRA[name]} AS {name}" for name in (ORIGIN, OFFSET, DELETED))
+        empty = f"SELECT {listed(self.columns)}, {extra} FROM {self.shape.name} LIMIT 0"
+        return {
+            # Once per session, not per batch: every one leaves dead rows in the catalogue.
+            "before": (
+                "SET LOCAL client_min_messages = warning",
+                f"CREATE TEMP TABLE IF NOT EXISTS {table} ON COMMIT DELETE ROWS AS {empty}",
+            ),
+            "copy": f"COPY {table} ({listed(self.staged)}) FROM STDIN",
+            "after": tuple(self.shape.merge(table, self.columns)),
+        }
+
+    def staging(self, name: str, there: Sequence[Column], checks: Sequence[tuple[str, list[str]]]) -> str:
+        """SQL for a table that refuses what the target would refuse, so that it is found row by row."""
+        extra = "".join(f", NULL::{_EXTRA[n]} AS {n}" for n in self.staged if n in _EXTRA)
+        empty = f"SELECT {listed(self.columns)}{extra} FROM {self.shape.name} LIMIT 0"
+        statements = [
+            f"CREATE UNLOGGED TABLE {name} WITH (autovacuum_enabled = false) AS {empty}",
+            f"ALTER TABLE {name} ADD COLUMN {_ATTEMPT} bigint NOT NULL",
+            f"ALTER TABLE {name} ALTER COLUMN {_ATTEMPT} SET DEFAULT current_setting('headrace.attempt')::bigint",
+        ]
+        # A record that deletes has nothing but its key.
+        strict = set(self.shape.key) if self.shape.keyed else set(self.columns)
+        required = (column.name for column in there if column.required and column.name in strict)
+        statements += [f"ALTER TABLE {name} ALTER COLUMN {quoted(column)} SET NOT NULL" for column in required]
+        statements += [f"ALTER TABLE {name} ADD {text}" for text, names in checks if set(names) <= strict]
+        return "; ".join(statements)
+
+
+def quoted_for_spark(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

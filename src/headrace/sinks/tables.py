@@ -1,0 +1,241 @@
+"""What sinks in SQL databases have in common: names, upserts guarded by the source offset, tables of dead letters."""
+
+from __future__ import annotations
+
+import base64
+import json
+from abc import abstractmethod
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+from headrace.errors import ConfigError
+from headrace.letters import Letter, Origin
+from headrace.sinks.base import METADATA, QuarantiningSink
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import Column, DataFrame
+
+    from headrace.stores.sql import Connection
+    from headrace.types import Batch
+
+Mode = Literal["append", "upsert", "delete-aware"]
+
+ORIGIN, OFFSET, DELETED = "headrace_origin", "headrace_offset", "headrace_deleted"
+"""Columns of an upserted table: the partition a row came from, of the topic by its id, and the offset. The third is
+only on the way there."""
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def listed(names: Sequence[str]) -> str:
+    return ", ".join(quoted(name) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How rows meet what is in a table: appended, or put in place of the row with the same key."""
+
+    table: str
+    mode: Mode = "append"
+    key: tuple[str, ...] = ()
+    deleted: str = "deleted"
+
+    @classmethod
+    def of(cls, table: str, key: str | Sequence[str] | None, mode: str, deleted: str) -> Shape:
+        """Checked, or ConfigError."""
+        if not isinstance(table, str) or not all(table.split(".")):
+            raise ConfigError(f"table={table!r} is not a table's name", hint='table="clicks"')
+        keys = (key,) if isinstance(key, str) else tuple(key or ())
+        if mode not in get_args(Mode):
+            raise ConfigError(f"mode={mode!r} is unknown", hint=f"one of: {', '.join(get_args(Mode))}")
+        if mode == "append" and keys:
+            raise ConfigError("rows that are appended need no key", hint='mode="upsert"')
+        if mode != "append" and (not keys or not all(isinstance(name, str) and name for name in keys)):
+            raise ConfigError(f"mode={mode!r} needs the columns of the key", hint='key="user"')
+        return cls(table, mode, keys, deleted)  # type: ignore[arg-type]
+
+    @property
+    def keyed(self) -> bool:
+        return self.mode != "append"
+
+    @property
+    def name(self) -> str:
+        """Quoted, with its schema if it has one."""
+        return ".".join(quoted(part) for part in self.table.split("."))
+
+    @property
+    def guards(self) -> tuple[str, ...]:
+        """Columns of the table beside those of the rows."""
+        return (ORIGIN, OFFSET) if self.keyed else ()
+
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """Those of the rows that are stored. ConfigError if one of the key is not among them."""
+        kept = [
+            name for name in names if name != METADATA and not (self.mode == "delete-aware" and name == self.deleted)
+        ]
+        if missing := [name for name in self.key if name not in kept]:
+            raise ConfigError(f"the rows have no column {missing[0]}, which is in the key", hint=f"rows: {kept}")
+        if self.mode == "delete-aware" and self.deleted not in names and METADATA not in names:
+            raise ConfigError(
+                f"no column {self.deleted} says which rows delete, and the transform dropped {METADATA}",
+                hint=f'keep {METADATA}, or name the boolean column: deleted="…"',
+            )
+        return kept
+
+    def staged(self, names: Sequence[str]) -> list[str]:
+        """The columns of a table from which `merge` takes rows."""
+        return [*self.columns(names), *((ORIGIN, OFFSET, DELETED) if self.keyed else ())]
+
+    def merge(self, source: str, columns: Sequence[str]) -> list[str]:
+        """SQL that brings the rows of `source`, a table or a query in parentheses, into the table.
+
+        Of several rows with one key the newest counts. An older one than what is there, by the offset in the same
+        partition, changes nothing: neither a replay nor a run that was overtaken puts it back.
+        """
+        if not self.keyed:
+            return [f"INSERT INTO {self.name} ({listed(columns)}) SELECT {listed(columns)} FROM {source} AS s"]
+        key = listed(self.key)
+        ranked = f"SELECT s.*, row_number() OVER (PARTITION BY {key} ORDER BY {OFFSET} DESC) AS headrace_rank"
+        newest = f"(SELECT * FROM ({ranked} FROM {source} AS s) AS r WHERE headrace_rank = 1)"
+        same = " AND ".join(f"t.{quoted(name)} = n.{quoted(name)}" for name in self.key)
+        gone = f"SELECT 1 FROM {newest} AS n WHERE n.{DELETED} AND {same} AND {_newer('n', 't')}"
+        stored = [*columns, *self.guards]
+        # Ordered, so that two transactions that meet in several keys do not wait for each other.
+        there = f"SELECT {listed(stored)} FROM {newest} AS n WHERE NOT n.{DELETED} ORDER BY {key}"
+        changes = ", ".join(f"{quoted(n)} = excluded.{quoted(n)}" for n in stored if n not in self.key)
+        update = f"ON CONFLICT ({key}) DO UPDATE SET {changes} WHERE {_newer('excluded', 't')}"
+        return [
+            f"DELETE FROM {self.name} AS t WHERE EXISTS ({gone})",
+            f"INSERT INTO {self.name} AS t ({listed(stored)}) {there} {update}",
+        ]
+
+    def frame(self, batch: Batch, rows: DataFrame, *more: Column) -> DataFrame:
+        """The columns that go into `staged`, of `rows`, and more."""
+        from pyspark.sql import functions as sql
+
+        columns = self.columns(rows.columns)
+        if not self.keyed:
+            return rows.select(*[_column(name) for name in columns], *more)
+        origin = sql.lit(None).cast("string")
+        offset = sql.lit(None).cast("bigint")
+        tombstone = sql.lit(False)
+        key: dict[str, Column] = {}
+        if METADATA in rows.columns:
+            ids = sql.lit("")
+            for topic, number in batch.topic_ids.items():
+                ids = sql.when(sql.col(f"{METADATA}.topic") == topic, number).otherwise(ids)
+            origin = sql.concat(ids, sql.lit(":"), sql.col(f"{METADATA}.partition"))
+            offset = sql.col(f"{METADATA}.offset")
+            if "tombstone" in rows.schema[METADATA].dataType.fieldNames():  # type: ignore[attr-defined]
+                tombstone = sql.coalesce(sql.col(f"{METADATA}.tombstone"), sql.lit(False))
+                key = {name: sql.when(tombstone, self._from_key(rows, name)) for name in self.key}
+        deleted = tombstone
+        if self.mode == "delete-aware" and self.deleted in rows.columns:
+            deleted = tombstone | sql.coalesce(_column(self.deleted).cast("boolean"), sql.lit(False))
+        # What a transform made of the key columns of a tombstone wins over the record's key.
+        stored = [
+            sql.coalesce(_column(name), key[name]).alias(name) if name in key else _column(name) for name in columns
+        ]
+        return rows.select(*stored, origin.alias(ORIGIN), offset.alias(OFFSET), deleted.alias(DELETED), *more)
+
+    def _from_key(self, rows: DataFrame, name: str) -> Column:
+        """A column of the key from the record's own key: its text, or a field of its JSON where the key has several."""
+        from pyspark.sql import functions as sql
+
+        kind = rows.schema[name].dataType
+        text = sql.col(f"{METADATA}.key").cast("string")
+        found = text if len(self.key) == 1 else sql.get_json_object(text, f"$.{name}")
+        return found.try_cast(kind)
+
+
+def _newer(new: str, old: str) -> str:
+    return (
+        f"({new}.{OFFSET} IS NULL OR {old}.{OFFSET} IS NULL OR {old}.{ORIGIN} IS DISTINCT FROM {new}.{ORIGIN}"
+        f" OR {old}.{OFFSET} <= {new}.{OFFSET})"
+    )
+
+
+def _column(name: str) -> Column:
+    from pyspark.sql import functions as sql
+
+    return sql.col("`" + name.replace("`", "``") + "`")
+
+
+class LetterTables(QuarantiningSink):
+    """Dead letters in a table beside the rows: the rest of a sink that is a store in SQL as well."""
+
+    _pipeline: str
+    _letters_types: ClassVar[dict[str, str]] = {"bytes": "BLOB", "time": "TEXT"}
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """As that of the store."""
+
+    def letters(self, table: str) -> Sequence[Letter]:
+        with self.transaction() as connection:
+            self._create_letters(connection, table)
+            found = connection.execute(
+                'SELECT topic, "partition", "offset", "timestamp", "key", value, headers, error, place'
+                f' FROM {_name(table)} WHERE pipeline = ? ORDER BY topic, "partition", "offset"',
+                [self._pipeline],
+            ).fetchall()
+        return [_letter(row) for row in found]
+
+    def drop_letters(self, table: str, origins: Sequence[Origin]) -> None:
+        with self.transaction() as connection:
+            for origin in origins:
+                connection.execute(
+                    f'DELETE FROM {_name(table)} WHERE pipeline = ? AND topic = ? AND "partition" = ? AND "offset" = ?',
+                    [self._pipeline, *origin],
+                )
+
+    def _store_letters(self, connection: Connection, table: str, letters: Sequence[Letter]) -> None:
+        """Inside the transaction of the rows. A record that fails once more replaces itself."""
+        self._create_letters(connection, table)
+        for letter in letters:
+            at = letter.timestamp.isoformat() if letter.timestamp else None
+            values = [letter.key, letter.value, _headers(letter), letter.error, letter.place]
+            connection.execute(
+                f'INSERT INTO {_name(table)} (pipeline, topic, "partition", "offset", "timestamp", "key", value,'
+                " headers, error, place) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                ' ON CONFLICT (pipeline, topic, "partition", "offset") DO UPDATE SET'
+                ' "timestamp" = excluded."timestamp", "key" = excluded."key", value = excluded.value,'
+                " headers = excluded.headers, error = excluded.error, place = excluded.place",
+                [self._pipeline, *letter.origin, at, *values],
+            )
+
+    def _create_letters(self, connection: Connection, table: str) -> None:
+        raw, time = self._letters_types["bytes"], self._letters_types["time"]
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {_name(table)} (pipeline TEXT NOT NULL, topic TEXT NOT NULL,"
+            f' "partition" INTEGER NOT NULL, "offset" BIGINT NOT NULL, "timestamp" {time}, "key" {raw}, value {raw},'
+            " headers TEXT NOT NULL, error TEXT NOT NULL, place TEXT NOT NULL,"
+            ' PRIMARY KEY (pipeline, topic, "partition", "offset"))'
+        )
+
+
+def _name(table: str) -> str:
+    return ".".join(quoted(part) for part in table.split("."))
+
+
+def _headers(letter: Letter) -> str:
+    return json.dumps([[n, None if v is None else base64.b64encode(v).decode()] for n, v in letter.headers])
+
+
+def _letter(row: Sequence[Any]) -> Letter:
+    topic, partition, offset, at, key, value, headers, error, place = row
+    return Letter(
+        Origin(topic, partition, offset),
+        datetime.fromisoformat(at) if isinstance(at, str) else at,
+        None if key is None else bytes(key),
+        None if value is None else bytes(value),
+        tuple((name, None if text is None else base64.b64decode(text)) for name, text in json.loads(headers)),
+        error,
+        place,
+    )
