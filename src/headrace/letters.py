@@ -105,7 +105,8 @@ class Quarantine:
         self._send = send
         self._check()
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
         return len(self._letters)
 
     def refuse(self, refused: Sequence[Refusal]) -> None:

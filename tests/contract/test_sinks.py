@@ -1,6 +1,8 @@
 """Every sink, held to the contract of its type."""
 
+import sqlite3
 import uuid
+from contextlib import closing
 
 import duckdb
 import psycopg
@@ -32,6 +34,19 @@ class TestDuckDB(TransactionalSinkContract):
 
     def stored(self):
         with duckdb.connect(str(self._path)) as connection:
+            return connection.execute("SELECT id, text FROM rows").fetchall()
+
+
+class TestSQLite(TransactionalSinkContract):
+    @pytest.fixture(autouse=True)
+    def path(self, tmp_path):
+        self._path = tmp_path / "rows.db"
+
+    def new_sink(self):
+        return sinks.SQLite(self._path, table="rows")
+
+    def stored(self):
+        with closing(sqlite3.connect(self._path)) as connection:
             return connection.execute("SELECT id, text FROM rows").fetchall()
 
 

@@ -7,6 +7,7 @@ from headrace.sinks.fanout import Fanout
 from headrace.sinks.memory import Memory
 from headrace.sinks.parquet import Parquet
 from headrace.sinks.postgres import Postgres
+from headrace.sinks.sqlite import SQLite
 
 __all__ = [
     "Console",
@@ -17,6 +18,7 @@ __all__ = [
     "Parquet",
     "Postgres",
     "QuarantiningSink",
+    "SQLite",
     "Sink",
     "TransactionalSink",
 ]

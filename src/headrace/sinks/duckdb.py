@@ -2,77 +2,107 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace import stores
-from headrace.crashpoints import reach
-from headrace.errors import ConfigError
+from headrace.errors import BadRecord, ConfigError
 from headrace.extras import require
-from headrace.sinks.base import TransactionalSink, without_metadata
-from headrace.stores import sql
+from headrace.sinks.embedded import ROWS, EmbeddedTable
+from headrace.sinks.tables import DELETED, OFFSET, ORIGIN, Column, Shape
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
-    from headrace.types import Batch
+_COLUMNS = """SELECT column_name, data_type, NOT is_nullable AND column_default IS NULL FROM duckdb_columns()
+    WHERE table_name = ? AND schema_name = coalesce(?, current_schema()) AND database_name = current_database()
+    ORDER BY column_index"""
 
 
-class DuckDB(stores.DuckDB, TransactionalSink):
-    """Appends to `table` in the file at `path`, creating both when they are not there.
+class DuckDB(stores.DuckDB, EmbeddedTable):
+    """Rows into `table` of the file at `path`, both created when they are not there: appended, or put in place of the
+    row with the same `key`. See `sinks.Postgres` for the modes.
 
     Rows pass through the driver as Arrow. DuckDB lets one process at a time into a file that is written, so
     the table is read by others when the pipeline is not running.
     """
 
-    def __init__(self, path: str | Path, *, table: str, mirror: bool | str = False) -> None:
-        if not isinstance(table, str) or not all(table.split(".")):
-            raise ConfigError(f"table={table!r} is not a table's name", hint='table="clicks"')
-        super().__init__(path, mirror=mirror)
-        self._table = table
+    _word = "duckdb"
+    _extra: ClassVar[Mapping[str, str]] = {ORIGIN: "VARCHAR", OFFSET: "BIGINT", DELETED: "BOOLEAN"}
+
+    def __init__(
+        self,
+        path: str | Path,
+        table: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        mode: str = "append",
+        deleted: str = "deleted",
+        create: bool = True,
+        evolve: bool = False,
+        mirror: bool | str = False,
+    ) -> None:
+        stores.DuckDB.__init__(self, path, mirror=mirror)
+        EmbeddedTable.__init__(self, Shape.of(table, key, mode, deleted), create=create, evolve=evolve)
 
     def __repr__(self) -> str:
-        return f"sinks.DuckDB({str(self._path)!r}, table={self._table!r})"
+        return f"sinks.DuckDB({str(self._path)!r}, table={self._shape.table!r})"
 
-    def write(self, batch: Batch, rows: DataFrame) -> None:
-        """1. read the rows; in one transaction 2. compare-and-set the offsets and 3. insert the rows."""
-        arrow = without_metadata(rows).toArrow()
-        reach("duckdb: rows read")
-        self._connected().register("headrace_rows", arrow)
-        try:
-            with self.transaction() as connection:
-                state = sql.read(connection, self._pipeline)
-                sql.write(connection, self._pipeline, state, state.committed(batch))
-                reach("duckdb: offsets moved")
-                self._insert(connection, arrow.schema)
-                reach("duckdb: rows inserted")
-        finally:
-            self._connected().unregister("headrace_rows")
-        reach("duckdb: committed")
+    def _types(self, schema: StructType) -> dict[str, str]:
+        from pyspark.sql.pandas.types import to_arrow_schema
 
-    def _insert(self, connection: Any, schema: Any) -> None:
+        empty = to_arrow_schema(schema, timezone="UTC").empty_table()
+        with self._loaded(self._connection, empty):
+            return {name: kind for name, kind, *_ in self._connection.execute(f"DESCRIBE {ROWS}").fetchall()}
+
+    def _there(self, connection: Any) -> list[Column]:
+        schema, _, table = self._shape.table.rpartition(".")
+        found = connection.execute(_COLUMNS, [table, schema or None]).fetchall()
+        return [Column(name, kind, kind, required) for name, kind, required in found]
+
+    def _takes(self, kind: str, column: Column) -> bool:
+        return _nested(kind) == _nested(column.kind)
+
+    def _arrow(self, rows: DataFrame) -> Any:
+        return rows.toArrow()
+
+    @contextmanager
+    def _loaded(self, connection: Any, rows: Any) -> Iterator[None]:
+        connection.register(ROWS, rows)
+        yield
+        connection.unregister(ROWS)  # after an error the rollback takes it away
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
         duckdb = require("duckdb", extra="duckdb")
-        target = ".".join(_quoted(part) for part in self._table.split("."))
-        there: list[Any] = []
         try:
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {target} AS FROM headrace_rows LIMIT 0")
-            # Asked now: after a refused row the transaction answers nothing any more.
-            there = connection.execute(f"DESCRIBE {target}").fetchall()
-            connection.execute(f"INSERT INTO {target} BY NAME FROM headrace_rows")
-        except (
-            duckdb.BinderException,
-            duckdb.CatalogException,
-            duckdb.ConstraintException,
-            duckdb.ConversionException,
-        ) as error:
+            yield
+        except (duckdb.BinderException, duckdb.CatalogException) as error:
+            key = self._shape.keyed and "conflict target" in str(error)
             raise ConfigError(
-                f"the rows do not fit {self._table} in {self._path}: {error};"
-                f" rows: {', '.join(f'{f.name} {f.type}' for f in schema)};"
-                f" table: {', '.join(f'{name} {kind}' for name, kind, *_ in there) or 'none'}",
-                hint="change the transform, or name another table",
+                f"the rows do not fit {self!r}: {error}",
+                hint=f"the table needs a primary key: {', '.join(self._shape.key)}" if key else "change the transform",
             ) from error
+        except duckdb.ConstraintException as error:
+            if "uplicate key" in str(error):
+                raise ConfigError(
+                    f"{self!r}: a row is there already: {error}", hint='mode="upsert" with key=… puts it in place of it'
+                ) from error
+            raise _bad(repr(self), error) from error
+        except (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException) as error:
+            raise _bad(repr(self), error) from error
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def _nested(kind: str) -> bool:
+    return kind.endswith(("]", ")")) and not kind.startswith(("DECIMAL", "ENUM"))
+
+
+def _bad(sink: str, error: Exception) -> BadRecord:
+    return BadRecord(
+        f"{sink} refuses a row: {error}",
+        hint='dead_letters="…" puts such records aside; or correct them in the transform',
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from headrace import stores
@@ -16,7 +15,19 @@ from headrace.letters import Refusal
 from headrace.masking import masked
 from headrace.sinks import narrow
 from headrace.sinks.base import METADATA, TransactionalSink
-from headrace.sinks.tables import DELETED, OFFSET, ORIGIN, LetterTables, Shape, listed, quoted
+from headrace.sinks.tables import (
+    DELETED,
+    OFFSET,
+    ORIGIN,
+    Column,
+    Fit,
+    LetterTables,
+    Shape,
+    column_of,
+    listed,
+    quoted,
+    times_in_utc,
+)
 from headrace.stores import sql
 from headrace.stores.state import refuse_conflict
 
@@ -34,28 +45,17 @@ Visible = Literal["partition", "batch"]
 _ATTEMPT = "headrace_attempt"
 _EXTRA = {ORIGIN: "text", OFFSET: "bigint", DELETED: "boolean"}
 _COLUMNS = """SELECT a.attname, coalesce(b.typname, t.typname), format_type(a.atttypid, a.atttypmod),
-    a.attnotnull, a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '' FROM pg_attribute a
+    a.attnotnull AND NOT (a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '') FROM pg_attribute a
     JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0)
     WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
-_CHECKS = """SELECT pg_get_constraintdef(oid), array(SELECT attname FROM pg_attribute
+_CHECKS = """SELECT format('CONSTRAINT %%I ', conname) || pg_get_constraintdef(oid), array(SELECT attname FROM pg_attribute
     WHERE attrelid = conrelid AND attnum = ANY (conkey)) FROM pg_constraint
     WHERE conrelid = to_regclass(%s) AND contype = 'c'"""
 _UNIQUE = """SELECT array(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = i.indrelid
     AND a.attnum = ANY (i.indkey)) FROM pg_index i WHERE i.indrelid = to_regclass(%s) AND i.indisunique
     AND i.indpred IS NULL AND i.indexprs IS NULL"""
 _STAGING = """SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n
-    ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND c.relname LIKE %s AND c.relname <> %s"""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of the table as it is."""
-
-    name: str
-    kind: str
-    shown: str
-    required: bool
-    filled: bool
+    ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND c.relname LIKE %s"""
 
 
 class Postgres(stores.Postgres, LetterTables, TransactionalSink):
@@ -108,19 +108,20 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
     def prepare(self, schema: StructType) -> None:
         """Compare the table with the rows to come, create or evolve it if told, clear what dead runs left."""
         wanted = _Target(self._shape, schema)
+        fit = wanted.fit(repr(self))
         with self._translated():
             there = self._columns()
             if not there and self._create_table:
-                self._connection.execute(wanted.create())
+                self._connection.execute(fit.create())
                 there = self._columns()
-            lacking = wanted.lacking(there)
-            if there and lacking and self._evolve:
-                self._connection.execute(wanted.evolve(lacking))
+            if there and self._evolve:
+                for statement in fit.evolve(there):
+                    self._connection.execute(statement)
                 there = self._columns()
-            wanted.check(there, str(self), evolve=self._evolve)
+            fit.check(there, wanted.takes)
             if self._shape.keyed:
                 wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
-            self._clear_staging(keep="")
+            self._clear_staging()
         self._target = wanted
 
     def how(self, rows: DataFrame) -> str:
@@ -166,7 +167,7 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
         from headrace.sinks import postgres_tasks as tasks
 
         stage = self._staging(target)
-        most = quarantine.most if quarantine else None
+        most = None if quarantine is None else quarantine.most
         work = tasks.ByAttempt(self._dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", most)
         reports = tasks.run(target.lines(batch, rows, origins=quarantine is not None), work)
         reach("postgres: staged")
@@ -234,11 +235,11 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             with suppress(psycopg.Error):
                 self._connection.execute("ROLLBACK")
 
-    def _clear_staging(self, keep: str) -> None:
+    def _clear_staging(self) -> None:
         """Drop what other runs of this pipeline left. One that still lives finds out, and is refused anyway."""
         psycopg = require("psycopg", extra="postgres")
         like = self._stage_prefix().replace("_", r"\_") + "%"
-        for (name,) in self._ask(_STAGING, like, keep):
+        for (name,) in self._ask(_STAGING, like):
             try:
                 self._connection.execute(f"BEGIN; SET LOCAL lock_timeout = '1s'; DROP TABLE IF EXISTS {name}; COMMIT")
             except psycopg.errors.LockNotAvailable:
@@ -271,53 +272,15 @@ class _Target:
         self.staged = shape.staged(schema.names)
         self.fields: dict[str, StructField] = {name: schema[name] for name in self.columns}
 
-    def create(self) -> str:
+    def fit(self, sink: str) -> Fit:
         from headrace.sinks.postgres_types import column_type
 
-        columns = [f"{quoted(name)} {column_type(field)}" for name, field in self.fields.items()]
-        columns += [f"{name} {_EXTRA[name]}" for name in self.shape.guards]
-        if self.shape.keyed:
-            columns.append(f"PRIMARY KEY ({listed(self.shape.key)})")
-        return f"CREATE TABLE IF NOT EXISTS {self.shape.name} ({', '.join(columns)})"
+        return Fit(self.shape, sink, {name: column_type(field) for name, field in self.fields.items()}, _EXTRA)
 
-    def lacking(self, there: Sequence[Column]) -> list[str]:
-        names = {column.name for column in there}
-        return [name for name in (*self.columns, *self.shape.guards) if name not in names]
+    def takes(self, name: str, column: Column) -> bool:
+        from headrace.sinks.postgres_types import fits
 
-    def evolve(self, lacking: Sequence[str]) -> str:
-        from headrace.sinks.postgres_types import column_type
-
-        kinds = {name: column_type(field) for name, field in self.fields.items()} | _EXTRA
-        return f"ALTER TABLE {self.shape.name} " + ", ".join(
-            f"ADD COLUMN IF NOT EXISTS {quoted(name)} {kinds[name]}" for name in lacking
-        )
-
-    def check(self, there: Sequence[Column], sink: str, *, evolve: bool) -> None:
-        """ConfigError if the rows cannot go into the table as it is."""
-        from headrace.sinks.postgres_types import column_type, fits
-
-        if not there:
-            raise ConfigError(f"{sink}: there is no such table", hint="create=True makes it; or: " + self.create())
-        by_name = {column.name: column for column in there}
-        lacking = self.lacking(there)
-        wrong = [n for n, f in self.fields.items() if n in by_name and not fits(f, by_name[n].kind)]
-        required = [c.name for c in there if c.required and not c.filled and c.name not in self.columns]
-        if not lacking and not wrong and not required:
-            return
-        said = [f"the table has no column {name}" for name in lacking]
-        said += [f"{name} is {self.fields[name].dataType.simpleString()}, not {by_name[name].shown}" for name in wrong]
-        said += [f"the rows have no column {name}, which the table requires" for name in required]
-        rows = ", ".join(f"{name} {field.dataType.simpleString()}" for name, field in self.fields.items())
-        table = ", ".join(f"{column.name} {column.shown}" for column in there)
-        hint = "change the transform or the table"
-        if lacking and not evolve and not wrong and not required:
-            kinds = {name: column_type(field) for name, field in self.fields.items()} | _EXTRA
-            adds = ", ".join(f"ADD COLUMN {quoted(name)} {kinds[name]}" for name in lacking)
-            hint = f"evolve=True adds them; or: ALTER TABLE {self.shape.name} {adds}"
-        raise ConfigError(
-            f"the rows do not fit {sink}: {'; '.join(said)}; rows: {rows}; table: {table}",
-            hint=hint,
-        )
+        return fits(self.fields[name], column.kind)
 
     def check_key(self, unique: Sequence[set[str]]) -> None:
         if set(self.shape.key) not in unique:
@@ -333,16 +296,16 @@ class _Target:
         from headrace.sinks.postgres_tasks import LINE
         from headrace.sinks.postgres_types import line
 
-        utc = rows.sparkSession.conf.get("spark.sql.session.timeZone") in ("UTC", "Etc/UTC", "Z")
+        utc = times_in_utc(rows)
         stored = self.shape.frame(batch, rows)
         if not origins:
-            columns = [stored[quoted_for_spark(name)] for name in stored.columns]
+            columns = [column_of(name) for name in stored.columns]
             return stored.select(line(columns, stored.schema.fields, utc=utc).alias(LINE))
         place = [functions.lit(None).cast(kind) for kind in ("string", "int", "bigint")]
         if METADATA in rows.columns:
             place = [functions.col(f"{METADATA}.{name}") for name in ("topic", "partition", "offset")]
         both = self.shape.frame(batch, rows, *(p.alias(f"headrace_{n}") for n, p in enumerate(place)))
-        columns = [both[quoted_for_spark(name)] for name in stored.columns]
+        columns = [column_of(name) for name in stored.columns]
         text = line(columns, stored.schema.fields, utc=utc).alias(LINE)
         return both.select(text, *(f"headrace_{number}" for number in range(len(place))))
 
@@ -379,7 +342,3 @@ class _Target:
         statements += [f"ALTER TABLE {name} ALTER COLUMN {quoted(column)} SET NOT NULL" for column in required]
         statements += [f"ALTER TABLE {name} ADD {text}" for text, names in checks if set(names) <= strict]
         return "; ".join(statements)
-
-
-def quoted_for_spark(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.types import Range
 
 LINE = "line"
+_OURS = re.compile(r'relation "headrace_(?:staging|rows)_\w+"')
 _SAVEPOINT = "headrace_lines"
 # One per Python worker, and Spark has one of those per task that runs: that is the bound.
 _connections: dict[str, Any] = {}
@@ -239,7 +241,7 @@ def bad_row(error: Any) -> BadRecord:
 def _reason(error: Any) -> str:
     where = getattr(error.diag, "context", None) or ""
     column = where.partition("column ")[2].partition(":")[0] if "column " in where else ""
-    detail = error.diag.message_primary or str(error)
+    detail = _OURS.sub("the table", error.diag.message_primary or str(error))
     return f"{detail} (column {column})" if column else detail
 
 

@@ -8,6 +8,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql import types
 
 from headrace.errors import ConfigError
+from headrace.sinks.tables import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,11 +79,8 @@ def _text(column: Column, field: StructField, *, utc: bool) -> Column:
             return _escaped(column)
         case types.BinaryType():
             return sql.concat(sql.lit("\\\\x"), sql.hex(column))
-        case types.TimestampType() if utc:
-            return sql.concat(column.cast("string"), sql.lit("Z"))
         case types.TimestampType():
-            # A local time alone is ambiguous once a year.
-            return sql.date_format(column, "yyyy-MM-dd HH:mm:ss.SSSSSSxxx")
+            return time_text(column, utc=utc)
         case types.DayTimeIntervalType():
             start = sql.lit("1970-01-01 00:00:00").cast("timestamp")
             micros = sql.unix_micros(start + column) - sql.unix_micros(start)

@@ -14,10 +14,11 @@ from headrace.letters import Letter, Origin
 from headrace.sinks.base import METADATA, QuarantiningSink
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame
 
     from headrace.stores.sql import Connection
     from headrace.types import Batch
@@ -115,17 +116,17 @@ class Shape:
             f"INSERT INTO {self.name} AS t ({listed(stored)}) {there} {update}",
         ]
 
-    def frame(self, batch: Batch, rows: DataFrame, *more: Column) -> DataFrame:
+    def frame(self, batch: Batch, rows: DataFrame, *more: Expression) -> DataFrame:
         """The columns that go into `staged`, of `rows`, and more."""
         from pyspark.sql import functions as sql
 
         columns = self.columns(rows.columns)
         if not self.keyed:
-            return rows.select(*[_column(name) for name in columns], *more)
+            return rows.select(*[column_of(name) for name in columns], *more)
         origin = sql.lit(None).cast("string")
         offset = sql.lit(None).cast("bigint")
         tombstone = sql.lit(False)
-        key: dict[str, Column] = {}
+        key: dict[str, Expression] = {}
         if METADATA in rows.columns:
             ids = sql.lit("")
             for topic, number in batch.topic_ids.items():
@@ -137,14 +138,14 @@ class Shape:
                 key = {name: sql.when(tombstone, self._from_key(rows, name)) for name in self.key}
         deleted = tombstone
         if self.mode == "delete-aware" and self.deleted in rows.columns:
-            deleted = tombstone | sql.coalesce(_column(self.deleted).cast("boolean"), sql.lit(False))
+            deleted = tombstone | sql.coalesce(column_of(self.deleted).cast("boolean"), sql.lit(False))
         # What a transform made of the key columns of a tombstone wins over the record's key.
         stored = [
-            sql.coalesce(_column(name), key[name]).alias(name) if name in key else _column(name) for name in columns
+            sql.coalesce(column_of(name), key[name]).alias(name) if name in key else column_of(name) for name in columns
         ]
         return rows.select(*stored, origin.alias(ORIGIN), offset.alias(OFFSET), deleted.alias(DELETED), *more)
 
-    def _from_key(self, rows: DataFrame, name: str) -> Column:
+    def _from_key(self, rows: DataFrame, name: str) -> Expression:
         """A column of the key from the record's own key: its text, or a field of its JSON where the key has several."""
         from pyspark.sql import functions as sql
 
@@ -161,10 +162,83 @@ def _newer(new: str, old: str) -> str:
     )
 
 
-def _column(name: str) -> Column:
+def times_in_utc(rows: DataFrame) -> bool:
+    """Whether Spark writes times as text in UTC."""
+    return rows.sparkSession.conf.get("spark.sql.session.timeZone") in ("UTC", "Etc/UTC", "Z")
+
+
+def time_text(column: Expression, *, utc: bool) -> Expression:
+    """A TIMESTAMP as text that says its zone; a local time alone is ambiguous once a year."""
+    from pyspark.sql import functions as sql
+
+    if utc:
+        return sql.concat(column.cast("string"), sql.lit("Z"))
+    return sql.date_format(column, "yyyy-MM-dd HH:mm:ss.SSSSSSxxx")
+
+
+def column_of(name: str) -> Expression:
     from pyspark.sql import functions as sql
 
     return sql.col("`" + name.replace("`", "``") + "`")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table that is there: `required` ones have neither a default nor room for NULL."""
+
+    name: str
+    kind: str
+    shown: str
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A table, and the columns that rows bring to it, each with the type it would be created with."""
+
+    shape: Shape
+    sink: str
+    types: Mapping[str, str]
+    extra: Mapping[str, str]
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        return {**self.types, **{name: self.extra[name] for name in self.shape.guards}}
+
+    def create(self) -> str:
+        columns = [f"{quoted(name)} {kind}" for name, kind in self.wanted.items()]
+        if self.shape.keyed:
+            columns.append(f"PRIMARY KEY ({listed(self.shape.key)})")
+        return f"CREATE TABLE IF NOT EXISTS {self.shape.name} ({', '.join(columns)})"
+
+    def evolve(self, there: Sequence[Column]) -> list[str]:
+        return [f"ALTER TABLE {self.shape.name} ADD COLUMN {quoted(n)} {self.wanted[n]}" for n in self.lacking(there)]
+
+    def lacking(self, there: Sequence[Column]) -> list[str]:
+        names = {column.name for column in there}
+        return [name for name in self.wanted if name not in names]
+
+    def check(self, there: Sequence[Column], fits: Callable[[str, Column], bool]) -> None:
+        """ConfigError, with both sides, if the rows cannot go into the table as it is."""
+        if not there:
+            raise ConfigError(f"{self.sink}: there is no such table", hint="create=True makes it; or: " + self.create())
+        unfit = [column for column in there if column.name in self.types and not fits(column.name, column)]
+        required = [column for column in there if column.required and column.name not in self.wanted]
+        lacking = self.lacking(there)
+        if not (unfit or required or lacking):
+            return
+        said = [f"the table has no column {name}" for name in lacking]
+        said += [f"{column.name} is {self.types[column.name]}, not {column.shown}" for column in unfit]
+        said += [f"the rows have no column {column.name}, which the table requires" for column in required]
+        rows = ", ".join(f"{name} {kind}" for name, kind in self.types.items())
+        table = ", ".join(f"{column.name} {column.shown}" for column in there)
+        only_lacking = not (unfit or required)
+        raise ConfigError(
+            f"the rows do not fit {self.sink}: {'; '.join(said)}; rows: {rows}; table: {table}",
+            hint="evolve=True adds them; or: " + "; ".join(self.evolve(there))
+            if only_lacking
+            else "change the transform, or the table",
+        )
 
 
 class LetterTables(QuarantiningSink):

@@ -72,7 +72,7 @@ class DirectEngine:
             else:
                 quarantine.settled()
                 self._sink.write(batch, rows)
-            return Written(quarantined=len(quarantine))
+            return Written(quarantined=quarantine.count)
 
     def translated(self, error: Exception) -> Exception:
         if found := bad_record(error):

@@ -13,6 +13,7 @@ from headrace.stores.base import OffsetStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from headrace.stores.state import Change, State
 
@@ -58,12 +59,16 @@ class SQLite(OffsetStore):
             return sql.read(connection, self._pipeline), None
 
     def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
-        with self._transaction("BEGIN IMMEDIATE") as connection:
+        with self.transaction() as connection:
             return sql.swap(connection, self._pipeline, old, new, change)
 
     def history(self) -> Sequence[Change]:
         with self._transaction("BEGIN") as connection:
             return sql.history(connection, self._pipeline)
+
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A transaction that no other writer of the file can enter."""
+        return self._transaction("BEGIN IMMEDIATE")
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:

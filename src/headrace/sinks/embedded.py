@@ -1,0 +1,169 @@
+"""A table in a database file of this machine: rows pass through the driver, offsets lie beside them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.crashpoints import reach
+from headrace.errors import BadRecord
+from headrace.letters import Origin, Refusal
+from headrace.sinks.base import METADATA, TransactionalSink
+from headrace.sinks.tables import Fit, LetterTables, Shape
+from headrace.stores import sql
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.letters import Quarantine
+    from headrace.sinks.tables import Column
+    from headrace.types import Batch
+
+ROWS = "headrace_rows"
+"""The relation a batch's rows are read from inside the transaction."""
+_PLACE = ("headrace_topic", "headrace_partition", "headrace_row_offset")
+
+
+class EmbeddedTable(LetterTables, TransactionalSink):
+    """What a database adds: its types, its errors, and how rows get into the relation ROWS."""
+
+    _word: ClassVar[str]
+    """The name of the database at crash points."""
+    _extra: ClassVar[Mapping[str, str]]
+
+    def __init__(self, shape: Shape, *, create: bool, evolve: bool) -> None:
+        self._shape = shape
+        self._create_table = create
+        self._evolve = evolve
+        self._prepared: StructType | None = None
+
+    @abstractmethod
+    def _types(self, schema: StructType) -> dict[str, str]:
+        """The type of each column in a table that is made for `schema`."""
+
+    @abstractmethod
+    def _there(self, connection: Any) -> list[Column]:
+        """The columns of the table, none if it is not there."""
+
+    @abstractmethod
+    def _takes(self, kind: str, column: Column) -> bool:
+        """Whether values of the type `kind` may go into `column`."""
+
+    @abstractmethod
+    def _arrow(self, rows: DataFrame) -> Any:
+        """The rows as an Arrow table of values that the database takes."""
+
+    @abstractmethod
+    def _loaded(self, connection: Any, rows: Any) -> AbstractContextManager[None]:
+        """Within it, `rows` are in the relation ROWS."""
+
+    @abstractmethod
+    def _refusing(self) -> AbstractContextManager[None]:
+        """Within it, values that the database refuses are a BadRecord, columns that it refuses a ConfigError."""
+
+    def prepare(self, schema: StructType) -> None:
+        with self.transaction() as connection, self._refusing():
+            self._make_fit(connection, schema)
+        self._prepared = schema
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        arrow = self._arrow(self._shape.frame(batch, rows))
+        reach(f"{self._word}: rows read")
+        self._store(batch, arrow, rows.schema, None)
+
+    def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
+        from pyspark.sql import functions
+
+        place = [functions.lit(None).cast(kind) for kind in ("string", "int", "bigint")]
+        if METADATA in rows.columns:
+            place = [functions.col(f"{METADATA}.{name}") for name in ("topic", "partition", "offset")]
+        arrow = self._arrow(self._shape.frame(batch, rows, *(p.alias(n) for n, p in zip(_PLACE, place, strict=True))))
+        reach(f"{self._word}: rows read")
+        try:
+            self._store(batch, arrow.drop_columns(list(_PLACE)), rows.schema, quarantine)
+        except BadRecord:
+            good = self._sifted(arrow, rows.schema, quarantine)
+            self._store(batch, good.drop_columns(list(_PLACE)), rows.schema, quarantine)
+
+    def _store(self, batch: Batch, arrow: Any, schema: StructType, quarantine: Quarantine | None) -> None:
+        """In one transaction 1. move the offsets, 2. store the rows and 3. the dead letters."""
+        with self.transaction() as connection:
+            state = sql.read(connection, self._pipeline)
+            sql.write(connection, self._pipeline, state, state.committed(batch))
+            reach(f"{self._word}: offsets moved")
+            with self._refusing():
+                self._merge(connection, arrow, schema)
+            if quarantine is not None and (letters := quarantine.settled()) and quarantine.table:
+                self._store_letters(connection, quarantine.table, letters)
+            reach(f"{self._word}: rows inserted")
+        reach(f"{self._word}: committed")
+        self._prepared = schema
+
+    def _merge(self, connection: Any, arrow: Any, schema: StructType) -> None:
+        if self._prepared != schema:
+            self._make_fit(connection, schema)
+        with self._loaded(connection, arrow):
+            for statement in self._shape.merge(ROWS, self._shape.columns(schema.names)):
+                connection.execute(statement)
+
+    def _make_fit(self, connection: Any, schema: StructType) -> None:
+        stored = self._shape.columns(schema.names)
+        kinds = {name: kind for name, kind in self._types(schema).items() if name in stored}
+        fit = Fit(self._shape, repr(self), kinds, self._extra)
+        there = self._there(connection)
+        if not there and self._create_table:
+            connection.execute(fit.create())
+            there = self._there(connection)
+        if there and self._evolve:
+            for statement in fit.evolve(there):
+                connection.execute(statement)
+            there = self._there(connection)
+        fit.check(there, lambda name, column: self._takes(kinds[name], column))
+
+    def _sifted(self, arrow: Any, schema: StructType, quarantine: Quarantine) -> Any:
+        """The rows that the table takes; the others are in the quarantine then."""
+
+        def attempt(first: int, count: int) -> str | None:
+            try:
+                with self.transaction() as connection, self._refusing():
+                    self._merge(connection, arrow.slice(first, count).drop_columns(list(_PLACE)), schema)
+                    raise _Enough
+            except _Enough:
+                return None
+            except BadRecord as error:
+                return error.message
+
+        refused = dict(sift(len(arrow), attempt, quarantine.most))
+        places = [arrow.column(name) for name in _PLACE]
+        refusals = []
+        for row, why in refused.items():
+            topic, partition, offset = (column[row].as_py() for column in places)
+            if topic is None:
+                raise BadRecord(f"{self!r} refuses a row: {why}", hint=f"keep {METADATA} in the transform")
+            refusals.append(Refusal(Origin(topic, partition, offset), why, f"table {self._shape.table}"))
+        quarantine.refuse(refusals)
+        return arrow.take([row for row in range(len(arrow)) if row not in refused])
+
+
+class _Enough(Exception):
+    """Ends a transaction that was only tried."""
+
+
+def sift(rows: int, attempt: Callable[[int, int], str | None], most: int) -> Iterator[tuple[int, str]]:
+    """Which of `rows` are refused, and why, found by halving; a little more than `most` of them at the most."""
+    found = 0
+    todo: list[tuple[int, int]] = [(0, rows)] if rows else []
+    while todo and found <= most:
+        first, count = todo.pop()
+        if (why := attempt(first, count)) is None:
+            continue
+        if count == 1:
+            found += 1
+            yield first, why
+        else:
+            half = count // 2
+            todo += [(first + half, count - half), (first, half)]
