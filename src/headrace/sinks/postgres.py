@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from headrace import stores
 from headrace.crashpoints import reach
-from headrace.errors import ConfigError, RetriableError
+from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.extras import require
 from headrace.letters import Refusal
 from headrace.masking import masked
@@ -44,12 +45,15 @@ if TYPE_CHECKING:
 Visible = Literal["partition", "batch"]
 _ATTEMPT = "headrace_attempt"
 _EXTRA = {ORIGIN: "text", OFFSET: "bigint", DELETED: "boolean"}
+_CLAIMS = "CREATE TABLE IF NOT EXISTS headrace_claims (pipeline TEXT PRIMARY KEY, claim TEXT NOT NULL)"
+_CLAIM = """INSERT INTO headrace_claims (pipeline, claim) VALUES (?, ?)
+    ON CONFLICT (pipeline) DO UPDATE SET claim = excluded.claim"""
 _COLUMNS = """SELECT a.attname, coalesce(b.typname, t.typname), format_type(a.atttypid, a.atttypmod),
     a.attnotnull AND NOT (a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '') FROM pg_attribute a
     JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0)
     WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
-_CHECKS = """SELECT format('CONSTRAINT %%I ', conname) || pg_get_constraintdef(oid), array(SELECT attname FROM pg_attribute
-    WHERE attrelid = conrelid AND attnum = ANY (conkey)) FROM pg_constraint
+_CHECKS = """SELECT format('CONSTRAINT %%I ', conname) || pg_get_constraintdef(oid),
+    array(SELECT attname FROM pg_attribute WHERE attrelid = conrelid AND attnum = ANY (conkey)) FROM pg_constraint
     WHERE conrelid = to_regclass(%s) AND contype = 'c'"""
 _UNIQUE = """SELECT array(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = i.indrelid
     AND a.attnum = ANY (i.indkey)) FROM pg_index i WHERE i.indrelid = to_regclass(%s) AND i.indisunique
@@ -94,9 +98,16 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
         self._visible = visible
         self._target: _Target | None = None
         self._stage: str | None = None
+        self._claim = ""
+        self._claims = False
 
     def __repr__(self) -> str:
         return f"sinks.Postgres({masked(self._dsn)!r}, {self._shape.table!r})"
+
+    def open(self, pipeline: str) -> Self:
+        super().open(pipeline)
+        self._claim, self._claims = uuid.uuid4().hex, False
+        return self
 
     def close(self) -> None:
         if self._stage is not None and self._connection is not None:
@@ -110,6 +121,7 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
         wanted = _Target(self._shape, schema)
         fit = wanted.fit(repr(self))
         with self._translated():
+            self._connection.execute(_CLAIMS)
             there = self._columns()
             if not there and self._create_table:
                 self._connection.execute(fit.create())
@@ -122,7 +134,7 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             if self._shape.keyed:
                 wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
             self._clear_staging()
-        self._target = wanted
+        self._target, self._stage = wanted, None
 
     def how(self, rows: DataFrame) -> str:
         if self._visible == "partition" and narrow.keeps_partitions(rows):
@@ -149,18 +161,35 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
         return self._target
 
     def _write_partitions(self, batch: Batch, rows: DataFrame, target: _Target) -> None:
-        """1. lock out other runs; 2. per task, in its own transaction, rows and offset; 3. note the batch."""
+        """1. claim the pipeline; 2. per task, in its own transaction, rows and offset; 3. note the batch."""
         from headrace.sinks import postgres_tasks as tasks
 
-        work = tasks.ByPartition(self._dsn, self._pipeline, batch.ranges, **target.by_partition())
+        work = tasks.ByPartition(self._dsn, self._pipeline, self._claim, batch.ranges, **target.by_partition())
+        with self.transaction() as connection:
+            sql.read(connection, self._pipeline).committed(batch)  # or OffsetConflict
+            self._take_over(connection)
+        reach("postgres: claimed")
+        tasks.run(target.lines(batch, rows), work)
+        reach("postgres: partitions written")
         with self.transaction() as connection:
             state = sql.read(connection, self._pipeline)
-            after = state.committed(batch)
-            reach("postgres: locked")
-            tasks.run(target.lines(batch, rows), work)
-            reach("postgres: partitions written")
-            sql.write(connection, self._pipeline, state, after)
+            if self._claimed(connection):
+                sql.write(connection, self._pipeline, state, replace(state, progress=state.progress.advanced(batch)))
         reach("postgres: committed")
+
+    def _take_over(self, connection: Any) -> None:
+        """From here on no task of an earlier run commits. A run that has been taken over from stops."""
+        if self._claims and not self._claimed(connection):
+            raise OffsetConflict(
+                f"another run of {self._pipeline} has taken over", hint="let one of them finish, or stop it"
+            )
+        if not self._claims:
+            connection.execute(_CLAIM, [self._pipeline, self._claim])
+            self._claims = True
+
+    def _claimed(self, connection: Any) -> bool:
+        found = connection.execute("SELECT claim FROM headrace_claims WHERE pipeline = ?", [self._pipeline]).fetchall()
+        return bool(found == [(self._claim,)])
 
     def _write_batch(self, batch: Batch, rows: DataFrame, target: _Target, quarantine: Quarantine | None) -> None:
         """1. fill the staging table; in one transaction 2. publish it, 3. store dead letters, 4. move the offsets."""

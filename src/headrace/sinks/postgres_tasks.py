@@ -6,15 +6,16 @@ reason, and the other tasks finish.
 
 from __future__ import annotations
 
+import atexit
 import json
 import random
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace import errors
-from headrace.errors import BadRecord, HeadraceError, OffsetConflict
+from headrace.errors import BadRecord, HeadraceError, OffsetConflict, RetriableError
 from headrace.extras import require
 from headrace.letters import Origin, too_many
 from headrace.sinks.arrow import map_in_arrow
@@ -32,6 +33,12 @@ _OURS = re.compile(r'relation "headrace_(?:staging|rows)_\w+"')
 _SAVEPOINT = "headrace_lines"
 # One per Python worker, and Spark has one of those per task that runs: that is the bound.
 _connections: dict[str, Any] = {}
+
+
+@atexit.register
+def _close() -> None:
+    for connection in _connections.values():
+        connection.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +79,17 @@ def run(lines: DataFrame, task: Callable[[Iterator[Any]], Report]) -> list[Repor
 class ByPartition:
     """COPY the rows of one range, and move its offset, in one transaction.
 
-    A repeated or speculative attempt waits for the one before it, finds the offset moved, and writes nothing.
+    Nothing is locked before the end, so that a task that froze is in nobody's way. Of several attempts the first to
+    move the offset wins; the others roll back what they wrote. A task of a run that was taken over from is refused.
     """
 
     dsn: str
     pipeline: str
+    claim: str
     ranges: tuple[Range, ...]
     copy: str
-    before: Sequence[str] = field(default=())
-    after: Sequence[str] = field(default=())
+    before: Sequence[str] = ()
+    after: Sequence[str] = ()
 
     def __call__(self, batches: Iterator[Any]) -> Report:
         from pyspark import TaskContext
@@ -89,44 +98,56 @@ class ByPartition:
         wanted = self.ranges[context.partitionId() if context else 0]
         try:
             with _transaction(self.dsn) as connection:
-                if not self._at_start(connection, wanted):
-                    return Report()
+                self._look(connection, wanted)
                 for statement in self.before:
                     connection.execute(statement)
                 rows = _copy(connection, self.copy, batches)
                 for statement in self.after:
                     connection.execute(statement)
-                connection.execute(
-                    "UPDATE headrace_offsets SET next_offset = %s"
-                    ' WHERE pipeline = %s AND topic = %s AND "partition" = %s',
-                    [wanted.until, self.pipeline, wanted.at.topic, wanted.at.partition],
-                )
+                self._move(connection, wanted)
             return Report(rows)
+        except _AlreadyThere:
+            return Report()
         except HeadraceError as error:
             return _failed(error)
         finally:
             for _ in batches:  # a task that leaves its input unread would cost the worker
                 pass
 
-    def _at_start(self, connection: Any, wanted: Range) -> bool:
-        """Lock the offset. False if these rows are there already."""
-        row = [self.pipeline, wanted.at.topic, wanted.at.partition]
-        connection.execute(
-            'INSERT INTO headrace_offsets (pipeline, topic, "partition", next_offset) VALUES (%s, %s, %s, %s)'
-            " ON CONFLICT DO NOTHING",
-            [*row, wanted.start],
+    def _move(self, connection: Any, wanted: Range) -> None:
+        claims = "SELECT claim FROM headrace_claims WHERE pipeline = %s FOR SHARE"
+        if connection.execute(claims, [self.pipeline]).fetchall() != [(self.claim,)]:
+            raise OffsetConflict(
+                f"another run of {self.pipeline} has taken over", hint="let one of them finish, or stop it"
+            )
+        place = [self.pipeline, wanted.at.topic, wanted.at.partition]
+        moved = connection.execute(
+            'INSERT INTO headrace_offsets AS o (pipeline, topic, "partition", next_offset) VALUES (%s, %s, %s, %s)'
+            ' ON CONFLICT (pipeline, topic, "partition") DO UPDATE SET next_offset = excluded.next_offset'
+            " WHERE o.next_offset = %s",
+            [*place, wanted.until, wanted.start],
         )
-        ((stands,),) = connection.execute(
-            "SELECT next_offset FROM headrace_offsets WHERE pipeline = %s AND topic = %s"
-            ' AND "partition" = %s FOR UPDATE',
-            row,
+        if not moved.rowcount:
+            self._look(connection, wanted)
+
+    def _look(self, connection: Any, wanted: Range) -> None:
+        """Raise if the offset is not where the range starts."""
+        found = connection.execute(
+            'SELECT next_offset FROM headrace_offsets WHERE pipeline = %s AND topic = %s AND "partition" = %s',
+            [self.pipeline, wanted.at.topic, wanted.at.partition],
         ).fetchall()
-        if stands not in (wanted.start, wanted.until):
+        stands = found[0][0] if found else wanted.start
+        if stands == wanted.until:
+            raise _AlreadyThere
+        if stands != wanted.start:
             raise OffsetConflict(
                 f"{wanted} was refused: its offset stands at {stands}",
                 hint="another run of this pipeline is active; let one of them finish, or stop it",
             )
-        return bool(stands == wanted.start)
+
+
+class _AlreadyThere(Exception):
+    """Another attempt of this task has committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +213,13 @@ def _transaction(dsn: str) -> Iterator[Any]:
         except BaseException:
             connection.close()  # which rolls back
             raise
-        _connections[dsn] = connection
+        if _connections.setdefault(dsn, connection) is not connection:
+            connection.close()
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         raise bad_row(error) from error
+    except psycopg.errors.UndefinedTable as error:
+        # A run that started meanwhile has cleared the staging tables; the compare-and-set says which of both goes on.
+        raise RetriableError(f"the database: {error}") from error
     except psycopg.Error as error:
         raise postgres.translated(error, "the database") from error
 

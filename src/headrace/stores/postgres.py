@@ -27,9 +27,11 @@ _DEFAULTS = {
     "application_name": "headrace",
 }
 # In each transaction and never in the session, so that it also works behind a pooler. A server or role that does
-# without durability for speed is not followed in that; a client whose machine died does not keep its locks for hours.
+# without durability for speed is not followed in that; a client that froze, or whose machine died, does not keep its
+# locks for hours.
 BEGIN = """BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = '10s';
     SET LOCAL tcp_keepalives_idle = 10; SET LOCAL tcp_keepalives_interval = 5; SET LOCAL tcp_keepalives_count = 3;
+    SET LOCAL idle_in_transaction_session_timeout = '60s';
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"""
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _TABLES_THERE = """SELECT 1 WHERE to_regclass('headrace_offsets') IS NOT NULL
