@@ -7,7 +7,10 @@ writes is kept apart from other cases by the directory it is given.
 import hashlib
 import json
 import os
+import sqlite3
+from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -103,6 +106,22 @@ def _postgres_rows(directory):
         return connection.execute(f"SELECT id, value FROM {_table(directory)}").fetchall() if there else []
 
 
+def _sqlite_rows(directory):
+    file = directory / "rows.db"
+    if not file.exists():
+        return []
+    with closing(sqlite3.connect(file)) as connection:
+        there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'rows'").fetchall()
+        return connection.execute("SELECT id, value FROM rows").fetchall() if there else []
+
+
+def _fanout_rows(directory):
+    """A row that one of the three lacks is missing; one that is in any of them twice is a duplicate."""
+    found = [Counter(rows(directory)) for rows in (_postgres_rows, _parquet_rows, _sqlite_rows)]
+    everywhere = set.intersection(*(set(counts) for counts in found))
+    return [row for row in everywhere for _ in range(max(counts[row] for counts in found))]
+
+
 def _sqlite(directory):
     return stores.SQLite(directory / "offsets.db")
 
@@ -151,6 +170,25 @@ KINDS = {
         sink=lambda directory: sinks.Postgres(_address("postgres"), _table(directory), create=True, visible="batch"),
         offsets=None,
         rows=_postgres_rows,
+        random_kills=1,
+        servers=("postgres",),
+    ),
+    "sqlite": Kind(
+        sink=lambda directory: sinks.SQLite(directory / "rows.db", table="rows"),
+        offsets=None,
+        rows=_sqlite_rows,
+        random_kills=1,
+    ),
+    "fanout": Kind(
+        sink=lambda directory: sinks.Fanout(
+            [
+                sinks.Postgres(_address("postgres"), _table(directory), create=True),
+                sinks.Parquet(directory / "rows"),
+                sinks.SQLite(directory / "rows.db", table="rows"),
+            ]
+        ),
+        offsets=_sqlite,
+        rows=_fanout_rows,
         random_kills=1,
         servers=("postgres",),
     ),

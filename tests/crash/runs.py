@@ -105,18 +105,27 @@ class Run:
         self.kill()
         return code
 
+    @property
+    def pid(self):
+        return self._process.pid
+
     def stop(self):
         """SIGTERM, as an operator would."""
         self._process.terminate()
         return self.exit_code()
 
     def pause(self):
-        """SIGSTOP driver and JVM; return when both stand still."""
-        os.killpg(self._process.pid, signal.SIGSTOP)
+        """SIGSTOP driver, JVM and Python workers, which are a group of their own; return when all stand still."""
+        self._signal(signal.SIGSTOP)
         until(lambda: all(member.status() == psutil.STATUS_STOPPED for member in self._members()))
 
     def resume(self):
-        os.killpg(self._process.pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number):
+        for member in self._members():
+            with suppress(psutil.NoSuchProcess):
+                member.send_signal(number)
 
     def kill(self):
         """SIGKILL the whole process group, without grace; return when nothing of it is left."""
