@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from headrace.delivery import Guarantee
 from headrace.errors import HeadraceError
+from headrace.expectations import Gate
 from headrace.launch import check_transform
 from headrace.sinks.base import IdempotentSink, TransactionalSink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
 
     from headrace.pipeline import Pipeline
 
@@ -33,12 +36,12 @@ def check(pipeline: Pipeline, options: Mapping[str, str]) -> Report:
     """Raises ConfigError for a schema or transform that cannot work; everything else was checked at build."""
     from headrace.spark import session
 
-    result = check_transform(pipeline, session.create(options))
+    result = check_transform(pipeline, session.create({**pipeline.sink.spark_options, **options}))
     source = pipeline.source
     return Report(
         pipeline=pipeline.name,
         guarantee=pipeline.guaranteed,
-        reason=_reason(pipeline),
+        reason=_reason(pipeline, result),
         steps=tuple(pipeline.steps),
         source=f"{', '.join(source.topics)} on {source.bootstrap}, from {source.start}, {type(source.format).__name__}",
         sink=repr(pipeline.sink),
@@ -58,7 +61,15 @@ def _advice(pipeline: Pipeline) -> list[str]:
         return [f"the store could not be asked: {error.message}"]
 
 
-def _reason(pipeline: Pipeline) -> str:
+def _reason(pipeline: Pipeline, rows: DataFrame | None) -> str:
+    way = None
+    if rows is not None:
+        held = pipeline.quarantine is not None or isinstance(pipeline.transform, Gate)
+        way = pipeline.sink.how(rows.repartition(2) if held else rows)
+    return _why(pipeline) + (f": {way}" if way else "")
+
+
+def _why(pipeline: Pipeline) -> str:
     if isinstance(pipeline.sink, TransactionalSink):
         if pipeline.guaranteed is Guarantee.EXACTLY_ONCE:
             return "rows and offsets move in one transaction of the sink"

@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.adapters import sink_kinds, store_kinds
 from headrace.errors import ConfigError, HeadraceError
+from headrace.expectations import expect
 from headrace.formats.json import Json
 from headrace.formats.plain import Bytes, Text
 from headrace.kafka.source import Kafka
+from headrace.letters import DeadLetters
 from headrace.pipeline import Pipeline
 from headrace.planner import Limits
+from headrace.sinks.fanout import Fanout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headrace.formats.base import Format
+    from headrace.sinks.base import Sink
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -70,24 +74,41 @@ def from_toml(path: Path) -> Loaded:
 
 
 def _pipeline(raw: dict[str, Any]) -> Loaded:
-    known = {"name", "guarantee", "engine", "source", "transform", "sink", "offsets", "limits", "spark"}
+    known = {
+        "name",
+        "guarantee",
+        "engine",
+        "source",
+        "transform",
+        "expect",
+        "sink",
+        "sinks",
+        "offsets",
+        "limits",
+        "dead_letters",
+        "spark",
+    }
     _refuse_unknown("the file", raw, known)
-    for needed in ("name", "guarantee", "source", "sink"):
+    for needed in ("name", "guarantee", "source", "sinks" if "sinks" in raw else "sink"):
         if needed not in raw:
             raise ConfigError(f"{needed} is missing", hint=f"known here: {', '.join(sorted(known))}")
-    for table in ("source", "transform", "sink", "offsets", "limits", "spark"):
+    for table in ("source", "transform", "expect", "sink", "offsets", "limits", "spark"):
         if not isinstance(raw.get(table, {}), dict):
             raise ConfigError(f"[{table}] is a table", hint=f"[{table}]")
     arguments: dict[str, Any] = {
         "name": raw["name"],
         "guarantee": raw["guarantee"],
         "source": _source(dict(raw["source"])),
-        "sink": _one_of("sink", raw["sink"], sink_kinds()),
+        "sink": _sink(raw),
     }
     if "engine" in raw:
         arguments["engine"] = raw["engine"]
     if "transform" in raw:
         arguments["transform"] = _transform(raw["transform"])
+    if "expect" in raw:
+        arguments["transform"] = expect(raw["expect"], arguments.get("transform"))
+    if "dead_letters" in raw:
+        arguments["dead_letters"] = _dead_letters(raw["dead_letters"])
     if "offsets" in raw:
         arguments["offsets"] = _one_of("offsets", raw["offsets"], store_kinds())
     if "limits" in raw:
@@ -104,6 +125,21 @@ def _source(raw: dict[str, Any]) -> Kafka:
         raw["format"] = _one_of("source.format", table, formats)
     source: Kafka = _one_of("source", raw, {"kafka": Kafka})
     return source
+
+
+def _sink(raw: Mapping[str, Any]) -> Sink:
+    """One `[sink]`, or several `[[sinks]]` that every batch goes to."""
+    if "sinks" not in raw:
+        sink: Sink = _one_of("sink", raw["sink"], sink_kinds())
+        return sink
+    if "sink" in raw or not isinstance(raw["sinks"], list):
+        raise ConfigError("one [sink], or several [[sinks]]")
+    return Fanout([_one_of(f"sinks {number}", one, sink_kinds()) for number, one in enumerate(raw["sinks"], start=1)])
+
+
+def _dead_letters(raw: Any) -> Any:
+    """`dead_letters = "table"`, or a table with `table` or `topic`, and `limit`."""
+    return _call("dead_letters", DeadLetters, [], raw) if isinstance(raw, Mapping) else raw
 
 
 def _transform(raw: dict[str, Any]) -> Callable[[DataFrame], DataFrame]:

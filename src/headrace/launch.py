@@ -110,7 +110,9 @@ def _session(
     from headrace.spark import session
 
     once = pipeline.guaranteed is Guarantee.AT_MOST_ONCE
-    spark = given or session.create({**options, **(session.at_most_once() if once else {})}, progress)
+    spark = given or session.create(
+        {**pipeline.sink.spark_options, **options, **(session.at_most_once() if once else {})}, progress
+    )
     if once:
         session.refuse_task_retries(spark)
     return spark

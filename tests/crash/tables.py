@@ -1,6 +1,12 @@
 """Tables that the crash suites write to, as plain data: how a sink is made, and how every row in it is read."""
 
+from contextlib import suppress
+
+from headrace.errors import HeadraceError
 from headrace.sinks.delta import Delta
+from headrace.sinks.iceberg import Iceberg
+from headrace.sinks.jdbc import Jdbc
+from headrace.sinks.jdbc_java import Database
 
 
 def delta(directory):
@@ -18,5 +24,53 @@ def delta_rows(directory):
     return [(row["id"], row["value"]) for row in table.to_pyarrow_table().to_pylist()]
 
 
+def _catalog(directory):
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{directory / 'catalog.db'}",
+        "warehouse": (directory / "warehouse").as_uri(),
+    }
+
+
+def iceberg(directory):
+    return Iceberg("crash.rows", properties=_catalog(directory))
+
+
+def iceberg_rows(directory):
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchTableError
+
+    try:
+        table = load_catalog("default", **_catalog(directory)).load_table("crash.rows")
+    except NoSuchTableError:
+        return []
+    return [(row["id"], row["value"]) for row in table.scan().to_arrow().to_pylist()]
+
+
+def _derby(directory):
+    """Derby ships with Spark and lives in its JVM: a run that is killed with its JVM kills the database, too."""
+    return f"jdbc:derby:{directory / 'derby'}"
+
+
+def jdbc(directory):
+    return Jdbc(f"{_derby(directory)};create=true", table="rows", create=True)
+
+
+def jdbc_rows(directory):
+    if not (directory / "derby").exists():
+        return []
+    with Database(f"{_derby(directory)};create=true").connected() as connection:
+        there = connection.can_read('"rows"')
+        rows = connection.query('SELECT "id", CAST("value" AS VARCHAR(20)) FROM "rows"') if there else []
+    # One JVM at a time may have the database. It says that it went down by an error.
+    with suppress(HeadraceError), Database(f"{_derby(directory)};shutdown=true").connected():
+        pass
+    return rows
+
+
 # name: (sink, rows). The offsets of each are in a store beside it.
-TABLES = {"delta": (delta, delta_rows)}
+TABLES = {"delta": (delta, delta_rows), "iceberg": (iceberg, iceberg_rows)}
+
+# The same, for suites that give every run a JVM of its own. In a shared one the transaction of a killed run would stay
+# open, with its locks: its connection lives in the JVM, and only that would end it.
+TABLES_WITH_OWN_JVM = {"jdbc": (jdbc, jdbc_rows)}

@@ -39,7 +39,7 @@ def test_rows_that_do_not_fit_the_table_are_refused_with_both_sides_and_nothing_
     with duckdb.connect(str(path)) as connection:
         connection.execute(f"CREATE TABLE t ({there})")
     with sinks.DuckDB(path, table="t").open("clicks") as sink:
-        with pytest.raises(ConfigError, match="the rows do not fit sinks.DuckDB") as refused:
+        with pytest.raises(ConfigError, match=r"the rows do not fit sinks\.DuckDB") as refused:
             sink.write(batch(1, 0, 2), frame(spark, numbered(0, 2)))
         assert "text VARCHAR" in refused.value.message
         assert "id BIGINT" in refused.value.message

@@ -222,9 +222,9 @@ def test_a_table_without_a_name_is_refused(table):
         sinks.DuckDB("x.duckdb", table=table)
 
 
-def test_parquet_in_an_object_store_is_refused_since_it_has_no_atomic_rename():
+def test_parquet_published_by_rename_in_an_object_store_is_refused_since_it_has_no_atomic_one():
     with pytest.raises(ConfigError, match="atomic rename"):
-        sinks.Parquet("s3://bucket/clicks")
+        sinks.Parquet("s3://bucket/clicks", visible="rename")
 
 
 @pytest.mark.parametrize("limit", [0, -1, "20"])

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import dev, jars, offsets, offsets_move  # noqa: F401 - offsets_move adds its verbs to offsets.app
+from headrace.cli import dead_letters, dev, jars, offsets, offsets_move  # noqa: F401 - offsets_move adds its verbs to offsets.app
 from headrace.cli.doctor import doctor
+from headrace.cli.lake import compact, files
 from headrace.errors import ConfigError, HeadraceError
 from headrace.version import __version__
 
@@ -26,8 +27,11 @@ app = typer.Typer(
 )
 app.add_typer(dev.app, name="dev", help="Real servers on this machine, for development and tests.")
 app.add_typer(offsets.app, name="offsets", help="Offsets and lag: show, move, export, import, copy, undo.")
+app.add_typer(dead_letters.app, name="dead-letters", help="Records that could not be stored: list, replay, drop.")
 app.add_typer(jars.app, name="jars", help="Spark's Kafka connector: list, fetch, path.")
 app.command()(doctor)
+app.command()(files)
+app.command()(compact)
 
 Target = Annotated[
     str, typer.Argument(metavar="FILE[:NAME]", help="app.py:clicks, or app.py if it holds one pipeline, or clicks.toml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Place
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
@@ -13,7 +13,10 @@ from headrace.kafka.cluster import librdkafka_options
 from headrace.letters import Letter, Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    Header = tuple[str, str | bytes | None]
+    Record = tuple[str, bytes | None, bytes | None, list[Header]]
 
 OURS = "headrace."
 """What the names of our headers begin with; the others are the record's own."""
@@ -22,15 +25,39 @@ _SECONDS = 30.0
 
 class LetterTopic:
     """On the cluster of the source. A letter is there at least once: a crash before the offsets moved sends it again,
-    with the same origin in its headers."""
+    with the same origin in its headers.
 
-    def __init__(self, bootstrap: str, options: Mapping[str, str], topic: str) -> None:
+    A topic forgets nothing by itself; what was dealt with lies before the offsets of the group `reader`.
+    """
+
+    def __init__(
+        self, bootstrap: str, options: Mapping[str, str], topic: str, reader: str = "headrace-letters"
+    ) -> None:
         self._bootstrap = bootstrap
         self._options = librdkafka_options(bootstrap, options)
+        self._reader = reader
         self.topic = topic
+
+    def __repr__(self) -> str:
+        return f"topic {self.topic} on {self._bootstrap}"
 
     def send(self, letters: Sequence[Letter]) -> None:
         """On return every one of `letters` is acknowledged by all in-sync replicas."""
+        self.produce((self.topic, letter.key, letter.value, [*letter.headers, *_about(letter)]) for letter in letters)
+
+    def send_back(self, letters: Sequence[Letter], to: str | None = None) -> None:
+        """The records as they were, into the topics they came from, or into `to`."""
+        self.produce(
+            (
+                to or letter.origin.topic,
+                letter.key,
+                letter.value,
+                [*letter.headers, (f"{OURS}replay", f"{letter.origin}".encode())],
+            )
+            for letter in letters
+        )
+
+    def produce(self, records: Iterable[Record]) -> None:
         producer = Producer({**self._options, "enable.idempotence": True, "message.timeout.ms": int(_SECONDS * 1000)})
         failures: list[KafkaError] = []
 
@@ -38,81 +65,113 @@ class LetterTopic:
             if error is not None:
                 failures.append(error)
 
-        for letter in letters:
-            self._produce(producer, letter, heard)
+        for topic, key, value, headers in records:
+            try:
+                _enqueue(producer, topic, key, value, headers, heard)
+            except KafkaException as error:
+                raise self._ours(error.args[0]) from error
         if producer.flush(_SECONDS) or failures:
             raise self._ours(failures[0] if failures else KafkaError(KafkaError._TIMED_OUT))
 
-    def _produce(self, producer: Producer, letter: Letter, heard: Any) -> None:
-        headers: list[tuple[str, str | bytes | None]] = [*letter.headers, *_about(letter)]
-        while True:
+    def read(self) -> list[Letter]:
+        """The letters that are not dealt with yet, oldest first in each partition."""
+        with _closing(self._consumer()) as consumer:
             try:
-                producer.produce(self.topic, letter.value, letter.key, headers=headers, on_delivery=heard)
-            except BufferError:
-                producer.poll(0.1)
-            else:
-                producer.poll(0)
-                return
+                return [letter for place, end in self._left(consumer) for letter in self._until(consumer, place, end)]
+            except KafkaException as error:
+                raise self._ours(error.args[0]) from error
 
-    def read(self) -> Iterator[tuple[Letter, Origin]]:
-        """Every letter there is now, oldest first, with where it lies itself."""
-        consumer = Consumer({**self._options, "group.id": "headrace-dead-letters", "enable.auto.commit": False})
-        try:
-            found = consumer.list_topics(self.topic, timeout=_SECONDS).topics[self.topic]
-            if found.error is not None:
-                raise self._ours(found.error)
-            for partition in found.partitions:
-                place = Place(self.topic, partition)
-                first, end = consumer.get_watermark_offsets(place, timeout=_SECONDS)
-                consumer.assign([Place(self.topic, partition, first)])
-                yield from self._until(consumer, place, end)
-        except KafkaException as error:
-            raise self._ours(error.args[0]) from error
-        finally:
-            consumer.close()
+    def settle(self) -> None:
+        """Everything that is there now is dealt with."""
+        with _closing(self._consumer()) as consumer:
+            try:
+                ends = [Place(self.topic, place.partition, end) for place, end in self._left(consumer)]
+                if ends:
+                    consumer.commit(offsets=ends, asynchronous=False)
+            except KafkaException as error:
+                raise self._ours(error.args[0]) from error
 
-    def _until(self, consumer: Consumer, place: Place, end: int) -> Iterator[tuple[Letter, Origin]]:
-        while True:
-            # The position, not the last record seen: the last offsets may hold no record.
-            (at,) = consumer.position([place])
-            if at.offset >= end or (at.offset < 0 and end == 0):
-                return
+    def _consumer(self) -> Consumer:
+        ours = {"group.id": self._reader, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        return Consumer({**self._options, **ours})
+
+    def _left(self, consumer: Consumer) -> list[tuple[Place, int]]:
+        """Where to begin in each partition that has something, and its end."""
+        found = consumer.list_topics(self.topic, timeout=_SECONDS).topics[self.topic]
+        if found.error is not None:
+            raise self._ours(found.error)
+        places = consumer.committed([Place(self.topic, number) for number in found.partitions], timeout=_SECONDS)
+        left = []
+        for place in places:
+            first, end = consumer.get_watermark_offsets(place, timeout=_SECONDS)
+            start = first if place.offset == OFFSET_INVALID else max(first, place.offset)
+            if start < end:
+                left.append((Place(self.topic, place.partition, start), end))
+        return left
+
+    def _until(self, consumer: Consumer, place: Place, end: int) -> Iterator[Letter]:
+        consumer.assign([place])
+        at = place.offset
+        while at < end:
             message = consumer.poll(1.0)
             if message is None:
-                if consumer.get_watermark_offsets(place, timeout=_SECONDS)[0] >= end:
-                    return
+                # The last offsets may hold no record: the position passes them, and no message tells.
+                (position,) = consumer.position([place])
+                at = max(at, position.offset)
                 continue
             if (error := message.error()) is not None:
                 raise self._ours(error)
-            if (message.offset() or 0) >= end:
-                return
-            if (letter := _letter(message)) is not None:
-                yield letter, Origin(self.topic, message.partition() or 0, message.offset() or 0)
+            at = (message.offset() or 0) + 1
+            if at <= end and (letter := _letter(message)) is not None:
+                yield letter
 
     def _ours(self, error: KafkaError) -> HeadraceError:
         if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-            return ConfigError(
-                f"the topic for dead letters, {self.topic}, is not on {self._bootstrap}", hint="create it first"
-            )
+            return ConfigError(f"there is no {self!r}", hint="create it first")
         if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
-            return ConfigError(f"no right to the topic for dead letters, {self.topic}", hint="grant it to this user")
+            return ConfigError(f"no right to the {self!r}", hint="grant it to this user")
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return ConfigError(
-                f"a dead letter is larger than {self.topic} allows: {error.str()}",
+                f"a record is larger than the {self!r} allows: {error.str()}",
                 hint="raise max.message.bytes of the topic, and message.max.bytes in the source's options",
             )
         return RetriableError(
-            f"dead letters in {self.topic}: {error.str()}", hint=f"headrace doctor --bootstrap {self._bootstrap}"
+            f"dead letters, {self!r}: {error.str()}", hint=f"headrace doctor --bootstrap {self._bootstrap}"
         )
 
 
-def _about(letter: Letter) -> list[tuple[str, bytes]]:
-    at = "" if letter.timestamp is None else letter.timestamp.isoformat()
+class _closing:  # noqa: N801
+    """contextlib's, which a Consumer's type does not satisfy."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def __enter__(self) -> Consumer:
+        return self._consumer
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+
+def _enqueue(
+    producer: Producer, topic: str, key: bytes | None, value: bytes | None, headers: list[Header], heard: Any
+) -> None:
+    while True:
+        try:
+            producer.produce(topic, value, key, headers=headers, on_delivery=heard)
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            producer.poll(0)
+            return
+
+
+def _about(letter: Letter) -> list[Header]:
     about = {
         "topic": letter.origin.topic,
         "partition": str(letter.origin.partition),
         "offset": str(letter.origin.offset),
-        "timestamp": at,
+        "timestamp": "" if letter.timestamp is None else letter.timestamp.isoformat(),
         "error": letter.error,
         "place": letter.place,
     }
@@ -122,18 +181,16 @@ def _about(letter: Letter) -> list[tuple[str, bytes]]:
 def _letter(message: Message) -> Letter | None:
     """None for a record that is none of ours."""
     given: Any = message.headers() or []
-    headers: list[tuple[str, bytes | None]] = [(name, _raw(value)) for name, value in given]
-    about = {name.removeprefix(OURS): (value or b"").decode() for name, value in headers if name.startswith(OURS)}
+    about = {name.removeprefix(OURS): (value or b"").decode() for name, value in given if name.startswith(OURS)}
     if not {"topic", "partition", "offset", "error"} <= set(about):
         return None
-    kind, _ = message.timestamp()
     at = about.get("timestamp")
     return Letter(
         Origin(about["topic"], int(about["partition"]), int(about["offset"])),
-        datetime.fromisoformat(at) if at and kind != TIMESTAMP_NOT_AVAILABLE else None,
+        datetime.fromisoformat(at) if at else None,
         _raw(message.key()),
         _raw(message.value()),
-        tuple((name, value) for name, value in headers if not name.startswith(OURS)),
+        tuple((name, value) for name, value in given if not name.startswith(OURS)),
         about["error"],
         about.get("place", ""),
     )

@@ -4,6 +4,7 @@ from headrace.sinks.base import IdempotentSink, QuarantiningSink, Sink, Transact
 from headrace.sinks.console import Console
 from headrace.sinks.duckdb import DuckDB
 from headrace.sinks.fanout import Fanout
+from headrace.sinks.hive import Hive
 from headrace.sinks.memory import Memory
 from headrace.sinks.parquet import Parquet
 from headrace.sinks.postgres import Postgres
@@ -13,6 +14,7 @@ __all__ = [
     "Console",
     "DuckDB",
     "Fanout",
+    "Hive",
     "IdempotentSink",
     "Memory",
     "Parquet",

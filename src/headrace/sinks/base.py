@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headrace.resource import Resource
 from headrace.stores.base import OffsetStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -24,8 +25,12 @@ METADATA = "_kafka"
 class Sink(Resource, ABC):
     """Where rows go. A plain sink may be at-least-once or at-most-once.
 
+    `spark_options` are settings that its session needs, where Headrace makes it; what a user gives wins over them.
+
     A run calls, in this order: `open` once; `prepare` with the schema of the rows; then `write` per batch.
     """
+
+    spark_options: Mapping[str, str] = MappingProxyType({})
 
     def prepare(self, schema: StructType) -> None:
         """Make ready for rows of `schema`, before anything is read: create what is missing, if told so.

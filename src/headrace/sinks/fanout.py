@@ -39,6 +39,7 @@ class Fanout(Sink):
             raise ConfigError(f"Fanout({sinks!r}): a list of sinks is meant", hint="sinks.Fanout([one, other])")
         if any(isinstance(sink, Fanout) for sink in sinks):
             raise ConfigError("a Fanout inside a Fanout is one level too many", hint="one list of all sinks")
+        self.spark_options = {name: value for sink in sinks for name, value in sink.spark_options.items()}
         # Each keeps its books under a name of its own: two tables of one database must not share their offsets.
         self._sinks = {_mark(sink): sink for sink in sinks}
         if len(self._sinks) < len(sinks):

@@ -1,141 +1,136 @@
-"""Parquet files on a local disk: one directory per batch, published by a single rename."""
+"""Parquet files, on a local disk or in an object store."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
-import os
-import shutil
-import uuid
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from headrace.crashpoints import reach
 from headrace.errors import ConfigError, RetriableError
-from headrace.sinks.base import IdempotentSink, without_metadata
+from headrace.lake import columns, directories, manifests
+from headrace.lake.directories import Directories
+from headrace.lake.manifests import Manifests
+from headrace.lake.place import Place
+from headrace.sinks.base import METADATA, IdempotentSink, without_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from headrace.types import Batch
 
-_ASIDE = "_headrace"
-
 
 class Parquet(IdempotentSink):
-    """Each batch is a directory `headrace_batch=<ranges>` under `path`.
+    """Each batch is a set of files that appear together.
 
-    The name is derived from the ranges, so a repeated batch meets what it published before and leaves it. A
-    reader of the folder (Spark, DuckDB, Arrow) sees a batch whole or not at all, and `headrace_batch` as a
-    column that tells which rows came together.
+    On a local path a batch is a directory `headrace_batch=<ranges>`, published by one rename: whoever reads the folder
+    (Spark, DuckDB, Arrow) sees it whole or not at all. Elsewhere, and with `visible="manifest"`, a batch counts once
+    its manifest is written, and `files()` lists what counts. Either name is derived from the ranges, so a repeated
+    batch meets what it published before and leaves it.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        if "://" in str(path) and not str(path).startswith("file://"):
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        partition_by: str | Sequence[str] | None = None,
+        visible: str | None = None,
+    ) -> None:
+        self._place = Place(path)
+        self._partition_by = columns.listed(partition_by)
+        if visible not in (None, "rename", "manifest"):
+            raise ConfigError(f"visible={visible!r} is unknown", hint='visible="rename" or visible="manifest"')
+        if visible == "rename" and self._place.local is None:
             raise ConfigError(
-                f"Parquet({str(path)!r}): a local path is meant; publishing there needs an atomic rename",
-                hint='sinks.Parquet("out/clicks")',
+                f"Parquet({self._place}): an atomic rename is meant, and only a local path is known to have one",
+                hint='visible="manifest"',
             )
-        self._path = Path(str(path).removeprefix("file://")).absolute()
+        self._by_manifest = visible == "manifest" or self._place.local is None
+        self._asked = visible is not None
         self._pipeline = ""
-        self._desk: _Desk | None = None
+        self._layout: Directories | Manifests | None = None
+        self._checked = False
 
     def __repr__(self) -> str:
-        return f"sinks.Parquet({str(self._path)!r})"
+        given = [repr(str(self._place))]
+        if self._partition_by:
+            given.append(f"partition_by={list(self._partition_by)!r}")
+        if self._asked:
+            given.append(f"visible={'manifest' if self._by_manifest else 'rename'!r}")
+        return f"sinks.Parquet({', '.join(given)})"
 
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
-        with self._translated():
-            desks = self._path / _ASIDE / pipeline
-            desks.mkdir(parents=True, exist_ok=True)
-            self._desk = _Desk(desks)
+        self._checked = False
+        if self._place.local is not None:
+            with self._translated():
+                self._refuse_the_other_layout(self._place.local)
+                if not self._by_manifest:
+                    self._layout = Directories(self._place.local, pipeline, self._partition_by)
+                else:
+                    (self._place.local / manifests.PLACE).mkdir(parents=True, exist_ok=True)
         return self
 
+    def prepare(self, schema: StructType) -> None:
+        from pyspark.sql.types import StructType
+
+        kept = StructType([field for field in schema.fields if field.name != METADATA])
+        columns.check(kept, self._partition_by, str(self._place))
+        self._checked = True
+
+    def how(self, rows: DataFrame) -> str:
+        return f"each batch is published by one {'manifest' if self._by_manifest else 'rename'}"
+
     def close(self) -> None:
-        if self._desk is not None:
-            self._desk.clear()
-            self._desk = None
+        if self._layout is not None:
+            self._layout.close()
+        self._layout = None
+        self._pipeline = ""
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        """1. write the files aside; 2. make them durable; 3. publish them by renaming their directory."""
-        if self._desk is None:
+        if not self._pipeline:
             raise ConfigError(f"{self!r} is used before open()")
-        published = self._path / f"headrace_batch={self._pipeline}-{batch.fingerprint}"
-        if published.exists():
-            return
-        aside = self._desk.path / uuid.uuid4().hex
+        if not self._checked:
+            self.prepare(rows.schema)
         with self._translated():
-            without_metadata(rows).write.parquet(aside.as_uri())
-            reach("parquet: written aside")
-            for file in aside.iterdir():
-                _sync(file)
-            _sync(aside)
-            try:
-                aside.rename(published)
-            except OSError:
-                if not published.exists():
-                    raise  # otherwise another attempt at the same batch was first, with the same rows
-            reach("parquet: renamed")
-            _sync(self._path)
+            if self._layout is None:
+                # Not in open(): it takes the session's own credentials, and the rows bring the session.
+                objects = self._place.objects(rows.sparkSession)
+                self._layout = Manifests(objects, self._pipeline, self._partition_by)
+            self._layout.write(batch, without_metadata(rows))
+
+    def files(self, spark: SparkSession | None = None) -> list[str]:
+        """Every file that counts, for `spark.read.parquet(*files)` or DuckDB's `read_parquet(files)`.
+
+        A path that is not local is asked through `spark`, by default the active session.
+        """
+        with self._translated():
+            if self._place.layout(spark) == "manifest":
+                return manifests.files(self._place.objects(spark))
+            return [str(file) for file in directories.files(self._place.here)]
+
+    def _refuse_the_other_layout(self, root: Path) -> None:
+        there = self._place.layout() if root.is_dir() else None
+        wanted = "manifest" if self._by_manifest else "rename"
+        if there not in (None, wanted):
+            raise ConfigError(
+                f'{root} holds batches made visible by {there}, and visible="{wanted}" is meant',
+                hint=f'visible="{there}", or another path',
+            )
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except PermissionError as error:
-            raise self._read_only(error) from error
         except OSError as error:
-            if error.errno == errno.EROFS:
-                raise ConfigError(
-                    f"{self._path} cannot be written: {error.strerror}", hint="choose another path"
-                ) from error
-            message = f"{self._path}: {error.strerror or error}"
+            message = f"{self._place}: {error.strerror or error}"
             if isinstance(error, FileExistsError | NotADirectoryError):
                 raise ConfigError(f"{message}: a directory is meant", hint="choose another path") from error
-            raise RetriableError(message, hint=f"df -h {self._path}") from error
-
-    def _read_only(self, error: OSError) -> ConfigError:
-        return ConfigError(f"{self._path} cannot be written: {error.strerror}", hint="choose another path")
-
-
-class _Desk:
-    """A directory of this run alone, known to be in use by a lock that dies with the process."""
-
-    def __init__(self, desks: Path) -> None:
-        self.path = desks / uuid.uuid4().hex
-        self.path.mkdir()
-        self._lock = _locked(self.path)
-        for other in desks.iterdir():
-            if other != self.path and (lock := _locked(other)) is not None:
-                shutil.rmtree(other, ignore_errors=True)  # its run is dead
-                os.close(lock)
-
-    def clear(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-
-def _locked(directory: Path) -> int | None:
-    try:
-        handle = os.open(directory, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    return handle
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+            if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+                raise ConfigError(
+                    f"{self._place} cannot be written: {error.strerror}", hint="choose another path"
+                ) from error
+            raise RetriableError(message, hint=f"df -h {self._place}") from error

@@ -171,10 +171,18 @@ def topic(kafka: Kafka) -> Callable[..., Topic]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """One Spark session, shared by all tests."""
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One Spark session, shared by all tests, with a metastore that lives as long as it does."""
     from headrace.spark import session
 
-    made = session.create({"spark.driver.memory": "1g"})
+    made = session.create(
+        {
+            "spark.driver.memory": "1g",
+            "spark.sql.catalogImplementation": "hive",
+            "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:memory:headrace;create=true",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.driver.extraJavaOptions": "-Dderby.stream.error.file=/dev/null",
+        }
+    )
     yield made
     made.stop()

@@ -1,0 +1,130 @@
+"""`headrace dead-letters`: records that could not be stored."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.offsets_arguments import Execute, Json, print_json, table
+
+if TYPE_CHECKING:
+    from headrace.letterbox import LetterBox
+    from headrace.letters import Letter
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+File = Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A pipeline: app.py:clicks or clicks.toml.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="TOPIC:PARTITION:OFFSET", help="Which ones, as `list` says.")]
+All = Annotated[bool, typer.Option("--all", help="All of them.")]
+
+
+@app.command("list")
+def list_(
+    file: File,
+    limit: Annotated[int, typer.Option(help="No more than so many.", min=1)] = 50,
+    as_json: Json = False,
+) -> None:
+    """What is there: each record by its place in Kafka, and why it is here."""
+    box = _box(file)
+    letters = box.letters()
+    if as_json:
+        print_json([_complete(letter) for letter in letters[:limit]])
+        return
+    from headrace.letterbox import name
+
+    shown = [
+        [name(letter), f"{letter.timestamp:%Y-%m-%d %H:%M:%S}" if letter.timestamp else "", letter.place, letter.error]
+        for letter in letters[:limit]
+    ]
+    if shown:
+        table(["record", "time (UTC)", "found at", "error"], shown)
+    more = f", {len(letters) - limit:,} of them not shown (--limit)" if len(letters) > limit else ""
+    typer.echo(f"{len(letters):,} dead letters in {box}{more}")
+
+
+@app.command()
+def show(file: File, ids: Ids = None, everything: All = False, as_json: Json = False) -> None:
+    """The whole record: key, value and headers as they came, and the error."""
+    letters = _box(file).chosen(ids or [], everything=everything)
+    if as_json:
+        print_json([_complete(letter) for letter in letters])
+        return
+    for letter in letters:
+        typer.echo(f"{letter.origin}, {letter.timestamp.isoformat() if letter.timestamp else 'no time'}")
+        typer.echo(f"  error:  {letter.error} ({letter.place})")
+        typer.echo(f"  key:    {_readable(letter.key)}")
+        for header, value in letter.headers:
+            typer.echo(f"  header: {header} = {_readable(value)}")
+        typer.echo(f"  value:  {_readable(letter.value)}")
+
+
+@app.command()
+def replay(
+    file: File,
+    ids: Ids = None,
+    everything: All = False,
+    to: Annotated[str | None, typer.Option(help="Another topic than the one they came from.")] = None,
+    execute: Execute = False,
+) -> None:
+    """Send records back to Kafka as they were, then drop their letters. They are read again as new records."""
+    box = _box(file)
+    letters = box.chosen(ids or [], everything=everything)
+    _preview(letters, f"sent to {to or 'the topics they came from'}", execute=execute)
+    if execute:
+        box.send_back(letters, to)
+        box.drop(letters)
+        typer.echo(f"{len(letters):,} records sent back, their letters dropped")
+
+
+@app.command()
+def drop(file: File, ids: Ids = None, everything: All = False, execute: Execute = False) -> None:
+    """Forget dead letters for good."""
+    box = _box(file)
+    letters = box.chosen(ids or [], everything=everything)
+    _preview(letters, "dropped", execute=execute)
+    if execute:
+        box.drop(letters)
+        typer.echo(f"{len(letters):,} dead letters dropped")
+
+
+def _box(file: str) -> LetterBox:
+    from headrace.config import load
+    from headrace.letterbox import LetterBox
+
+    return LetterBox(load(file).pipeline)
+
+
+def _preview(letters: Any, what: str, *, execute: bool) -> None:
+    from headrace.letterbox import name
+
+    if execute:
+        return
+    table(["record", "error"], [[name(letter), letter.error] for letter in letters[:50]])
+    typer.echo(f"{len(letters):,} records would be {what}; --execute does it")
+
+
+def _readable(value: bytes | None) -> str:
+    if value is None:
+        return "(none)"
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return f"0x{value.hex()}"
+    return text if text.isprintable() else repr(text)
+
+
+def _complete(letter: Letter) -> dict[str, Any]:
+    def encoded(value: bytes | None) -> str | None:
+        return None if value is None else base64.b64encode(value).decode()
+
+    return {
+        **letter.origin._asdict(),
+        "timestamp": letter.timestamp.isoformat() if letter.timestamp else None,
+        "error": letter.error,
+        "place": letter.place,
+        "key": encoded(letter.key),
+        "value": encoded(letter.value),
+        "headers": [[header, encoded(value)] for header, value in letter.headers],
+    }

@@ -1,0 +1,91 @@
+"""A directory per batch on a local disk, published by a single rename."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.crashpoints import reach
+from headrace.lake import names
+from headrace.lake.columns import BATCH
+from headrace.lake.locks import ASIDE, SWAPPING, Desk, unswapped
+from headrace.lake.objects import sync
+from headrace.lake.writing import write_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from headrace.types import Batch
+
+MERGED = "~merged"
+
+
+class Directories:
+    """The default layout: whoever reads the folder sees whole batches, without asking us."""
+
+    def __init__(self, root: Path, pipeline: str, partition_by: Sequence[str]) -> None:
+        self._root = root
+        self._pipeline = pipeline
+        self._partition_by = partition_by
+        self._desk = Desk(self._desks)
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        """1. write the files aside; 2. make them durable; 3. publish them by renaming their directory."""
+        name = f"{self._pipeline}-{batch.fingerprint}"
+        published = self._root / f"{BATCH}={name}"
+        with unswapped(self._root):
+            # Asked under the lock: a compaction moves a batch from one answer to the other.
+            if published.exists() or names.contains(self._root / ASIDE / MERGED, name):
+                return
+            if not self._desk.in_place:
+                self._desk.clear()
+                self._desk = Desk(self._desks)
+            aside = self._desk.path / uuid.uuid4().hex
+            write_files(rows, f"file://{aside}", self._partition_by)
+            reach("parquet: written aside")
+            sync_tree(aside)
+            try:
+                aside.rename(published)
+            except OSError:
+                if not published.exists():
+                    raise  # otherwise another attempt at the same batch was first, with the same rows
+            reach("parquet: renamed")
+            sync(self._root)
+
+    def close(self) -> None:
+        self._desk.clear()
+
+    @property
+    def _desks(self) -> Path:
+        return self._root / ASIDE / self._pipeline
+
+
+def files(root: Path) -> list[Path]:
+    """Every file that counts, as of one moment between two compactions."""
+    # Made by whoever writes or compacts: a reader may not be allowed to, and need not.
+    with unswapped(root) if (root / ASIDE / SWAPPING).exists() else nullcontext():
+        return sorted(visible(root))
+
+
+def visible(root: Path) -> Iterator[Path]:
+    """The data files of the published batches."""
+    for batch in root.glob(f"{BATCH}=*"):
+        for directory, _, found in os.walk(batch):
+            yield from (Path(directory, name) for name in found if is_data(name))
+
+
+def is_data(name: str) -> bool:
+    """Whether readers take a file for one with rows."""
+    return name.endswith(".parquet") and not name.startswith(("_", "."))
+
+
+def sync_tree(directory: Path) -> None:
+    for place, _, found in os.walk(directory, topdown=False):
+        for name in found:
+            sync(Path(place, name))
+        sync(Path(place))

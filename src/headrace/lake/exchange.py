@@ -1,0 +1,41 @@
+"""Two directories change places in one step: Linux' renameat2."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+from headrace.errors import ConfigError
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_UNABLE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Swap what two paths stand for. OSError if it cannot be."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if call(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(one))
+
+
+def require_exchange(directory: Path) -> None:
+    """ConfigError unless directories inside `directory` can change places: tried, not guessed."""
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".headrace-") as place:
+        pair = [Path(place, name) for name in ("one", "other")]
+        for each in pair:
+            each.mkdir()
+        try:
+            exchange(*pair)
+        except OSError as error:
+            if error.errno not in _UNABLE:
+                raise
+            raise ConfigError(
+                f"the file system of {directory} cannot exchange two directories in one step: {error.strerror}",
+                hint='sinks.Parquet(…, visible="manifest") needs no such step; ext4, xfs, btrfs and tmpfs have it',
+            ) from error

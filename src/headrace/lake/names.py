@@ -1,0 +1,47 @@
+"""Names of batches that were merged, in one sorted file: looked up without reading it, however long it grows."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+_WIDTH = 33
+
+
+def contains(file: Path, name: str) -> bool:
+    """Whether `name` was written down; not so in a file that is not there."""
+    wanted = _line(name)
+    try:
+        with file.open("rb") as lines:
+            count = lines.seek(0, 2) // _WIDTH
+
+            def at(number: int) -> bytes:
+                lines.seek(number * _WIDTH)
+                return lines.read(_WIDTH)
+
+            place = bisect_left(range(count), wanted, key=at)
+            return place < count and at(place) == wanted
+    except FileNotFoundError:
+        return False
+
+
+def write(file: Path, before: Path, names: Iterable[str]) -> None:
+    """Make `file` of what is in `before`, if it is there, and `names`."""
+    added = sorted({_line(name) for name in names})
+    with file.open("wb") as out:
+        if before.exists():
+            with before.open("rb") as known:
+                out.writelines(heapq.merge(known, added))
+        else:
+            out.writelines(added)
+
+
+def _line(name: str) -> bytes:
+    """A line of one width for every name, so that the n-th line is found without looking at others."""
+    return hashlib.sha256(name.encode()).hexdigest()[: _WIDTH - 1].encode() + b"\n"

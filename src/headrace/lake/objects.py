@@ -1,0 +1,231 @@
+"""A place for files in which no more is taken for granted than that one file appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.errors import ConfigError, RetriableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+# Where closing a new file makes it visible at once and whole, and where a rename is a copy.
+_PUT_IS_ATOMIC = frozenset({"s3", "s3a", "s3n", "gs", "oss", "obs", "cosn"})
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One file: its name below the root, its bytes, and when it was last written (seconds)."""
+
+    name: str
+    size: int
+    modified: float
+
+
+class Objects(Protocol):
+    """Names are relative to the root and use slashes."""
+
+    def uri(self, name: str = "") -> str:
+        """What Spark and other readers call it."""
+
+    def below(self, under: str) -> list[Found]:
+        """Every file below, at any depth; none if there is nothing."""
+
+    def exists(self, name: str) -> bool: ...
+
+    def read(self, names: Sequence[str]) -> list[bytes | None]:
+        """What is in each; None for one that is not there."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Make a file appear, whole and durable."""
+
+    def remove(self, names: Iterable[str]) -> None: ...
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Return when files that Spark wrote would outlive a power cut."""
+
+
+class Local:
+    """A directory of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def uri(self, name: str = "") -> str:
+        return str(self.root / name)
+
+    def below(self, under: str) -> list[Found]:
+        found = []
+        for directory, _, files in os.walk(self.root / under):
+            for file in files:
+                path = Path(directory, file)
+                try:
+                    stat = path.stat()
+                except FileNotFoundError:
+                    continue  # removed a moment ago
+                found.append(Found(path.relative_to(self.root).as_posix(), stat.st_size, stat.st_mtime))
+        return found
+
+    def exists(self, name: str) -> bool:
+        return (self.root / name).exists()
+
+    def read(self, names: Sequence[str]) -> list[bytes | None]:
+        def one(name: str) -> bytes | None:
+            try:
+                return (self.root / name).read_bytes()
+            except FileNotFoundError:
+                return None
+
+        return [one(name) for name in names]
+
+    def put(self, name: str, data: bytes) -> None:
+        target = self.root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = target.with_name(f".{uuid.uuid4().hex}")
+        try:
+            aside.write_bytes(data)
+            sync(aside)
+            aside.rename(target)
+        finally:
+            aside.unlink(missing_ok=True)
+        sync(target.parent)
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            path = self.root / name
+            path.unlink(missing_ok=True)
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's, beside each file it writes
+            for parent in path.relative_to(self.root).parents[:-2]:
+                try:
+                    (self.root / parent).rmdir()
+                except OSError:
+                    break  # not empty
+
+    def settle(self, names: Iterable[str]) -> None:
+        files = [self.root / name for name in names]
+        for file in files:
+            sync(file)
+        for directory in {parent for file in files for parent in file.parents if parent.is_relative_to(self.root)}:
+            sync(directory)
+
+
+class Hadoop:
+    """Any file system that Spark can write to, through Spark: with its credentials and its settings."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        jvm: Any = spark._jvm
+        java_context: Any = spark.sparkContext._jsc
+        self._root = root.rstrip("/")
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._io = jvm.org.apache.commons.io.IOUtils
+        self._atomic_put = self._root.partition(":")[0].lower() in _PUT_IS_ATOMIC
+        with _translated(root):
+            self._system = self._path(self._root).getFileSystem(java_context.hadoopConfiguration())
+            self._prefix = str(self._system.makeQualified(self._path(self._root)).toString()) + "/"
+
+    def uri(self, name: str = "") -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def below(self, under: str) -> list[Found]:
+        found = []
+        with suppress(FileNotFoundError), _translated(self.uri(under)):
+            entries = self._system.listFiles(self._path(self.uri(under)), True)
+            while entries.hasNext():
+                entry = entries.next()
+                name = str(entry.getPath().toString()).removeprefix(self._prefix)
+                found.append(Found(name, int(entry.getLen()), entry.getModificationTime() / 1000))
+        return found
+
+    def exists(self, name: str) -> bool:
+        with _translated(self.uri(name)):
+            return bool(self._system.exists(self._path(self.uri(name))))
+
+    def read(self, names: Sequence[str]) -> list[bytes | None]:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(self._read, names))
+
+    def _read(self, name: str) -> bytes | None:
+        with suppress(FileNotFoundError), _translated(self.uri(name)):
+            stream = self._system.open(self._path(self.uri(name)))
+            try:
+                return bytes(self._io.toByteArray(stream))
+            finally:
+                stream.close()
+        return None
+
+    def put(self, name: str, data: bytes) -> None:
+        target = self._path(self.uri(name))
+        with _translated(self.uri(name)):
+            if self._atomic_put:
+                self._write(target, data)
+                return
+            aside = self._path(target.getParent(), f".{uuid.uuid4().hex}")
+            self._write(aside, data)
+            if not self._system.rename(aside, target):
+                self._system.delete(aside, False)
+                if not self._system.exists(target):
+                    raise RetriableError(f"{self.uri(name)} could not be written")
+
+    def _write(self, target: Any, data: bytes) -> None:
+        stream = self._system.create(target, True)
+        stream.write(bytearray(data))
+        # Only after all of it was taken: closing is what makes an object appear.
+        stream.close()
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            path = self._path(self.uri(name))
+            with _translated(self.uri(name)):
+                self._system.delete(path, False)
+            if not self._atomic_put:  # an object store has no directories
+                with suppress(Exception):  # not empty
+                    self._system.delete(path.getParent(), False)
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Such a file system answers for what it has taken."""
+
+
+@contextmanager
+def _translated(place: str) -> Iterator[None]:
+    """Java's exceptions in our terms; FileNotFoundError for whoever can live with it."""
+    try:
+        yield
+    except Exception as error:
+        java: Any = getattr(error, "java_exception", None)
+        if java is None:
+            raise
+        kind, said = str(java.getClass().getSimpleName()), str(java.getMessage()).partition("\n")[0]
+        if kind == "FileNotFoundException":
+            raise FileNotFoundError(said) from error
+        if kind == "UnsupportedFileSystemException" or "ClassNotFoundException" in said:
+            raise ConfigError(
+                f"{place}: Spark has no file system for it: {said}",
+                hint="--spark spark.jars.packages=org.apache.hadoop:hadoop-aws:… brings s3a://",
+            ) from error
+        if kind in ("AccessControlException", "AccessDeniedException"):
+            raise ConfigError(f"{place}: {said}", hint="look at the credentials in the session's options") from error
+        raise RetriableError(f"{place}: {kind}: {said}") from error
+
+
+def at(spark: SparkSession, root: str) -> Objects:
+    """The files below a path as Spark writes it: `file:/…` is here."""
+    if root.startswith("file:"):
+        return Local(Path("/" + root.removeprefix("file:").lstrip("/")))
+    return Hadoop(spark, root)
+
+
+def sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

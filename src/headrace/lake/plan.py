@@ -1,0 +1,96 @@
+"""Which small files become one. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Schema = TypeVar("Schema")
+
+_LARGE_ENOUGH = 0.75
+"""Of the target: a file of that size is left alone, so that a second compaction finds nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A file that counts. `owner` is its batch or manifest, `partition` its directories (`day=…/kind=…`)."""
+
+    path: str
+    size: int
+    owner: str
+    partition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Files that become one, of rows with equal partition values."""
+
+    partition: str
+    files: tuple[Small, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def merges(
+    files: Iterable[Small],
+    target: int,
+    schema_of: Callable[[Small], Schema | None],
+    together: Callable[[Schema, Schema], Schema | None],
+) -> list[Merge]:
+    """What to merge so that files come near `target` bytes.
+
+    `schema_of` is None for a file to be left alone, `together` is None for two that do not fit into one.
+    """
+    by_partition: dict[str, list[Small]] = {}
+    for file in sorted(files, key=lambda file: file.path):
+        if file.size < target * _LARGE_ENOUGH:
+            by_partition.setdefault(file.partition, []).append(file)
+    planned = []
+    for partition, small in sorted(by_partition.items()):
+        if len(small) > 1:
+            planned += _binned(partition, small, target, schema_of, together)
+    return planned
+
+
+def _binned(
+    partition: str,
+    small: list[Small],
+    target: int,
+    schema_of: Callable[[Small], Schema | None],
+    together: Callable[[Schema, Schema], Schema | None],
+) -> list[Merge]:
+    full: list[list[Small]] = []
+    bins: list[_Bin[Schema]] = []
+    for file in small:
+        schema = schema_of(file)
+        if schema is None:
+            continue
+        for held in bins:
+            if (common := together(held.schema, schema)) is not None:
+                held.add(file, common)
+                if held.size >= target:
+                    full.append(held.files)
+                    bins.remove(held)
+                break
+        else:
+            bins.append(_Bin(schema, [file], file.size))
+    return [Merge(partition, tuple(files)) for files in (*full, *(held.files for held in bins)) if len(files) > 1]
+
+
+@dataclass(eq=False, slots=True)
+class _Bin(Generic[Schema]):
+    """Files that fit together and are not yet enough."""
+
+    schema: Schema
+    files: list[Small]
+    size: int
+
+    def add(self, file: Small, schema: Schema) -> None:
+        self.files.append(file)
+        self.size += file.size
+        self.schema = schema

@@ -1,0 +1,532 @@
+"""`headrace compact` and `headrace files`: fewer files, the same rows, at every moment and after every kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from headrace import sinks
+from headrace.cli import lake as verbs
+from headrace.errors import ConfigError, RetriableError
+from headrace.lake import compact_directories, exchange, names
+from headrace.lake.compaction import compact
+from headrace.lake.manifest import DataFile, Manifest, sort
+from headrace.lake.place import Place
+from headrace.lake.plan import Small, merges
+from headrace.testing.sinks import batch, frame, numbered
+
+LAYOUTS = ["rename", "manifest"]
+DAY = 86_400.0
+
+
+def filled(spark, path, batches=6, **options):
+    """A dataset of small batches, three rows each."""
+    with sinks.Parquet(path, **options).open("clicks") as sink:
+        for number in range(batches):
+            rows = frame(spark, numbered(number * 3, number * 3 + 3)).selectExpr("id", "text", "id % 2 AS kind")
+            sink.write(batch(number, number * 3, number * 3 + 3), rows.coalesce(1))
+    return path
+
+
+def rows_of(files):
+    """(id, text) of files that were listed before; none may be gone."""
+    found = []
+    for file in files:
+        told = pq.read_table(file, columns=["id", "text"], partitioning=None).to_pylist()
+        found += [(row["id"], row["text"]) for row in told]
+    return sorted(found)
+
+
+def stored(path):
+    return rows_of(sinks.Parquet(path).files())
+
+
+def compacted(path, older_than=DAY, target=1_000_000, **more):
+    return compact(Place(path), target=target, older_than=older_than, execute=True, **more)
+
+
+# the plan
+
+
+def small(name, size, partition=""):
+    return Small(name, size, "owner", partition)
+
+
+def planned(files, target=100, schemas=None):
+    schemas = schemas or {}
+    found = merges(
+        files, target, lambda file: schemas.get(file.path, "same"), lambda one, other: one if one == other else None
+    )
+    return [(merge.partition, [file.path for file in merge.files]) for merge in found]
+
+
+def test_small_files_go_together_until_the_target_is_reached():
+    files = [small(name, 40) for name in "abcdefg"]
+    assert planned(files) == [("", ["a", "b", "c"]), ("", ["d", "e", "f"])]
+
+
+def test_only_files_of_equal_partition_values_go_together():
+    files = [small("a", 1, "day=1"), small("b", 1, "day=2"), small("c", 1, "day=1")]
+    assert planned(files) == [("day=1", ["a", "c"])]
+
+
+def test_files_that_are_large_enough_and_files_alone_are_left():
+    assert planned([small("a", 80), small("b", 99), small("c", 10)]) == []
+
+
+def test_files_whose_columns_do_not_fit_are_merged_apart_and_unreadable_ones_left():
+    files = [small(name, 1) for name in "abcde"]
+    assert planned(files, schemas={"b": "other", "d": "other", "e": None}) == [("", ["a", "c"]), ("", ["b", "d"])]
+
+
+# which manifests count
+
+
+def manifest(name, at, replaces=()):
+    return Manifest(name, 1, (DataFile(name, 1),), replaces=frozenset(replaces), published=at)
+
+
+def test_a_merge_hides_what_it_replaces_even_what_is_published_late():
+    found = sort([manifest("m", 2, {"a", "b"}), manifest("a", 1), manifest("c", 1), manifest("b", 9)])
+    assert {m.name for m in found.visible} == {"c", "m"}
+
+
+def test_of_two_merges_of_the_same_batch_the_first_counts_whatever_comes_later():
+    first, second = manifest("m2", 2, {"a", "b"}), manifest("m1", 3, {"b", "c"})
+    found = sort([manifest("a", 1), manifest("b", 1), manifest("c", 1), second, first])
+    assert {m.name for m in found.visible} == {"m2", "c"}
+    assert found.rejected == (second,)
+
+
+def test_a_merge_of_merges_replaces_all_of_them():
+    found = sort([manifest("m", 2, {"a"}), manifest("n", 3, {"m", "a", "b"}), manifest("a", 1), manifest("b", 1)])
+    assert [m.name for m in found.visible] == ["n"]
+    assert found.rejected == ()
+
+
+# names
+
+
+def test_a_name_is_found_among_very_many_and_others_are_not(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert not names.contains(first, "clicks-0")
+    names.write(first, tmp_path / "none", [f"clicks-{number}" for number in range(0, 1000, 2)])
+    names.write(second, first, ["clicks-1", "clicks-3"])
+    assert [number for number in range(1000) if names.contains(second, f"clicks-{number}")] == sorted(
+        {*range(0, 1000, 2), 1, 3}
+    )
+
+
+# merging
+
+
+@pytest.mark.parametrize("visible", LAYOUTS)
+def test_rows_stay_and_files_become_few(spark, tmp_path, visible):
+    path = filled(spark, tmp_path / "out", visible=visible)
+    before = len(sinks.Parquet(path).files())
+    plan = compacted(path)
+    assert (plan.layout, plan.files) == (visible, before)
+    assert len(sinks.Parquet(path).files()) == 1 < before
+    assert stored(path) == numbered(0, 18)
+    assert compacted(path).merges == ()
+
+
+@pytest.mark.parametrize("visible", LAYOUTS)
+def test_partitions_stay_apart_and_spark_and_duckdb_read_them_as_columns(spark, tmp_path, visible):
+    path = filled(spark, tmp_path / "out", partition_by="kind", visible=visible)
+    compacted(path)
+    files = sinks.Parquet(path).files()
+    assert sorted(Path(file).parent.name for file in files) == ["kind=0", "kind=1"]
+    base = path / "data" if visible == "manifest" else path
+    again = spark.read.option("basePath", str(base)).parquet(*files)
+    assert Counter((r["id"], r["kind"]) for r in again.collect()) == Counter((n, n % 2) for n in range(18))
+    found = duckdb.execute("SELECT id, kind FROM read_parquet($1, hive_partitioning=true)", [files]).fetchall()
+    assert sorted(found) == [(n, n % 2) for n in range(18)]
+    assert stored(path) == numbered(0, 18)
+
+
+@pytest.mark.parametrize("visible", LAYOUTS)
+def test_batches_before_and_after_a_compaction_live_together_and_are_compacted_again(spark, tmp_path, visible):
+    path = tmp_path / "out"
+    for number in range(4):
+        with sinks.Parquet(path, visible=visible).open("clicks") as sink:
+            sink.write(batch(number, number, number + 1), frame(spark, numbered(number, number + 1)))
+        compacted(path)
+    assert len(sinks.Parquet(path).files()) == 1
+    assert stored(path) == numbered(0, 4)
+
+
+@pytest.mark.parametrize("visible", LAYOUTS)
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_replayed_batch_is_recognised_after_it_was_merged_and_all_traces_are_swept(spark, tmp_path, visible, times):
+    path = filled(spark, tmp_path / "out", visible=visible)
+    for _ in range(times):
+        compacted(path, older_than=-60)
+    filled(spark, path, visible=visible)
+    assert stored(path) == numbered(0, 18)
+    assert len(sinks.Parquet(path).files()) == 1
+
+
+@pytest.mark.parametrize("visible", LAYOUTS)
+def test_a_run_that_is_open_goes_on_across_a_compaction_and_repeats_nothing(spark, tmp_path, visible):
+    with sinks.Parquet(tmp_path / "out", visible=visible).open("clicks") as sink:
+        for number in range(3):
+            sink.write(batch(number, number, number + 1), frame(spark, numbered(number, number + 1)))
+        compacted(tmp_path / "out", older_than=-60)
+        for number in range(2, 5):
+            sink.write(batch(number, number, number + 1), frame(spark, numbered(number, number + 1)))
+    assert stored(tmp_path / "out") == numbered(0, 5)
+    assert list((tmp_path / "out" / "_headrace").glob("clicks/*")) == []
+
+
+def test_a_zombie_that_publishes_a_merged_batch_late_changes_nothing(spark, tmp_path):
+    path = filled(spark, tmp_path / "out", visible="manifest")
+    places = path / "_headrace" / "manifests"
+    late = {file.name: file.read_bytes() for file in places.iterdir()}
+    data = {file: file.read_bytes() for file in path.glob("data/*/*.parquet")}
+    compacted(path)
+    compacted(path, older_than=-60)
+    assert [file.name[:7] for file in places.iterdir()] == ["merged-"]
+    for file, content in data.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    for name, content in late.items():
+        (places / name).write_bytes(content)
+    assert stored(path) == numbered(0, 18)
+
+
+def test_columns_that_came_later_are_null_in_rows_from_before(spark, tmp_path):
+    with sinks.Parquet(tmp_path / "out").open("clicks") as sink:
+        sink.write(batch(1, 0, 1), spark.sql("SELECT 1L AS id, 'a' AS text"))
+        sink.write(batch(2, 1, 2), spark.sql("SELECT 'b' AS text, 2.5D AS more, 2L AS id"))
+    compacted(tmp_path / "out")
+    assert len(sinks.Parquet(tmp_path / "out").files()) == 1
+    found = spark.read.parquet(str(tmp_path / "out")).select("id", "text", "more").collect()
+    assert sorted(map(tuple, found)) == [(1, "a", None), (2, "b", 2.5)]
+
+
+def test_rows_whose_types_conflict_are_left_alone(spark, tmp_path):
+    with sinks.Parquet(tmp_path / "out").open("clicks") as sink:
+        sink.write(batch(1, 0, 1), spark.sql("SELECT 1L AS id"))
+        sink.write(batch(2, 1, 2), spark.sql("SELECT 'x' AS id"))
+        before = sink.files()
+        assert compacted(tmp_path / "out").merges == ()
+        assert sink.files() == before
+
+
+def test_every_type_is_after_a_merge_what_it_was(spark, tmp_path):
+    one = spark.sql(
+        "SELECT TRUE AS a, 1Y AS b, 2S AS c, 3 AS d, 4L AS e, 1.5F AS f, 2.5D AS g, 12.34BD AS h,"
+        " CAST(1 AS DECIMAL(38, 10)) AS i, 'text' AS j, X'00FF' AS k, DATE '2026-11-01' AS l,"
+        " TIMESTAMP '2026-11-01 12:00:00.123456Z' AS m, TIMESTAMP_NTZ '2026-11-01 12:00:00.5' AS n,"
+        " ARRAY(1, NULL) AS o, MAP('a', 1L) AS p, STRUCT(1 AS x, ARRAY('y') AS y) AS q, CAST(NULL AS STRING) AS r"
+    )
+    with sinks.Parquet(tmp_path / "out").open("clicks") as sink:
+        for number in range(2):
+            sink.write(batch(number, number, number + 1), one)
+        before = spark.read.parquet(*sink.files())
+        schema, rows = before.schema, before.collect()
+        compacted(tmp_path / "out")
+        (file,) = sink.files()
+    assert spark.read.parquet(file).schema == schema
+    assert spark.read.parquet(file).collect() == rows
+    assert rows[0]["h"] == Decimal("12.34")
+
+
+def test_old_timestamps_stay_moments(spark, tmp_path):
+    path = tmp_path / "out"
+    for number in range(2):  # as earlier versions wrote them
+        place = str(path / f"headrace_batch=clicks-{number}")
+        spark.sql("SELECT TIMESTAMP '2026-11-01 12:00:00.123456Z' AS moment").write.parquet(place)
+    before = spark.read.parquet(str(path)).select("moment").collect()
+    assert len(compacted(path).merges) == 1
+    again = spark.read.parquet(str(path)).select("moment")
+    assert again.dtypes == [("moment", "timestamp")]
+    assert again.collect() == before
+
+
+def test_what_arrow_would_change_is_left_alone(spark, tmp_path):
+    with sinks.Parquet(tmp_path / "out").open("clicks") as sink:
+        for number in range(2):
+            rows = spark.sql("""SELECT PARSE_JSON('{"a": 1}') AS v, 1 AS variant""")
+            sink.write(batch(number, number, number + 1), rows)
+        assert compacted(tmp_path / "out").merges == ()
+        assert dict(spark.read.parquet(*sink.files()).dtypes)["v"] == "variant"
+
+
+def test_foreign_files_modes_and_links_in_the_folder_stay(spark, tmp_path):
+    path = filled(spark, tmp_path / "out")
+    (path / "README").write_text("ours")
+    (path / "newest").symlink_to("README")
+    path.chmod(0o750)
+    compacted(path)
+    assert (path / "README").read_text() == "ours"
+    assert (path / "newest").is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o750
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_symbolic_link_to_the_dataset_is_followed(spark, tmp_path):
+    path = filled(spark, tmp_path / "out")
+    (tmp_path / "link").symlink_to("out")
+    compacted(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert stored(path) == numbered(0, 18)
+
+
+def test_merged_on_another_file_system_by_spark(spark, tmp_path):
+    name = f"lake{uuid.uuid4().hex[:8]}"
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    conf.set(f"fs.viewfs.mounttable.{name}.link./lake", tmp_path.as_uri())
+    place = f"viewfs://{name}/lake/rows"
+    filled(spark, place, partition_by="kind")
+    plan = compacted(place, spark=spark)
+    assert [merge.partition for merge in plan.merges] == ["kind=0", "kind=1"]
+    assert not plan.stale
+    swept = compacted(place, spark=spark, older_than=-60)
+    assert swept.merges == ()
+    assert len(swept.stale) == plan.files
+    files = sinks.Parquet(place).files()
+    assert len(files) == 2
+    again = spark.read.option("basePath", f"{place}/data").parquet(*files).collect()
+    assert Counter((r["id"], r["text"], r["kind"]) for r in again) == Counter((n, f"row {n}", n % 2) for n in range(18))
+
+
+# what no longer counts
+
+
+def test_files_of_dead_runs_are_removed_when_they_are_old_and_not_before(spark, tmp_path):
+    path = filled(spark, tmp_path / "out", visible="manifest", batches=1)
+    dead = path / "data" / "headrace_batch=clicks-dead-1" / "_temporary" / "part-0.parquet"
+    dead.parent.mkdir(parents=True)
+    dead.write_bytes(b"half")
+    assert compacted(path).stale == ()
+    assert dead.exists()
+    os.utime(dead, (1, 1))
+    assert compacted(path).stale == (str(dead.relative_to(path)),)
+    assert not dead.exists()
+    assert stored(path) == numbered(0, 3)
+
+
+def test_what_a_merge_replaced_is_kept_for_readers_that_listed_it_before(spark, tmp_path):
+    path = filled(spark, tmp_path / "out", visible="manifest")
+    listed = sinks.Parquet(path).files()
+    compacted(path)
+    assert rows_of(listed) == numbered(0, 18)
+    compacted(path, older_than=-60)
+    assert not any(Path(file).exists() for file in listed)
+    assert stored(path) == numbered(0, 18)
+
+
+# beside live pipelines and readers
+
+
+@pytest.mark.parametrize("visible", LAYOUTS)
+def test_a_reader_sees_every_row_once_while_batches_come_and_compactions_run(spark, tmp_path, visible):
+    path, done, seen, failed = tmp_path / "out", threading.Event(), [], []
+    published = threading.Semaphore(0)
+
+    def read():
+        while not done.is_set():
+            try:
+                seen.append(stored(path))
+            except FileNotFoundError:
+                continue  # exchanged between listing and reading: an error and never other rows; the reader repeats
+
+    def merge():
+        while not done.is_set():
+            published.acquire(timeout=1)
+            try:
+                compacted(path, older_than=-60 if visible == "rename" else DAY)
+            except ConfigError as error:
+                failed.append(error)
+
+    with sinks.Parquet(path, visible=visible).open("clicks") as sink:
+        sink.write(batch(0, 0, 1), frame(spark, numbered(0, 1)))
+        threads = [threading.Thread(target=read), threading.Thread(target=merge)]
+        for thread in threads:
+            thread.start()
+        try:
+            for number in range(1, 15):
+                sink.write(batch(number, number, number + 1), frame(spark, numbered(number, number + 1)))
+                published.release()
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join(60)
+    assert not failed
+    # Whole batches, in the order they were published.
+    assert all(rows == numbered(0, len(rows)) for rows in seen), [rows for rows in seen if len(rows) != rows[-1][0] + 1]
+    assert len({len(rows) for rows in seen}) > 3, "the reader was too slow to see anything"
+    assert stored(path) == numbered(0, 15)
+    assert len(sinks.Parquet(path).files()) < 15
+
+
+def test_two_compactions_do_not_run_at_once(spark, tmp_path):
+    path = filled(spark, tmp_path / "out")
+    with compact_directories.compacting(path), pytest.raises(ConfigError, match="compacted already"):
+        compacted(path)
+    assert stored(path) == numbered(0, 18)
+
+
+def test_a_file_system_that_cannot_exchange_is_named(spark, tmp_path, monkeypatch):
+    path = filled(spark, tmp_path / "out")
+
+    def refuse(*_):
+        raise OSError(exchange.errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(exchange, "exchange", refuse)
+    with pytest.raises(ConfigError, match="cannot exchange two directories") as refused:
+        compacted(path)
+    assert "manifest" in refused.value.hint
+    assert stored(path) == numbered(0, 18)
+
+
+def test_a_batch_removed_by_hand_during_a_merge_does_not_come_back(spark, tmp_path, monkeypatch):
+    import shutil
+
+    path = filled(spark, tmp_path / "out")
+    merge = compact_directories._merge
+
+    def and_remove(*arguments):
+        merge(*arguments)
+        shutil.rmtree(next(path.glob("headrace_batch=*")))
+
+    monkeypatch.setattr(compact_directories, "_merge", and_remove)
+    with pytest.raises(Exception, match="was removed while it was merged"):
+        compacted(path)
+    assert len(stored(path)) == 15
+
+
+# kills
+
+_DYING = """
+import os, signal, sys
+from headrace import crashpoints
+from headrace.lake.compaction import compact
+from headrace.lake.place import Place
+
+def hook(point):
+    if point == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    print(point, flush=True)
+
+crashpoints.install(hook)
+compact(Place(sys.argv[1]), target=1_000_000, older_than=float(sys.argv[3]), execute=True)
+"""
+
+
+def dying(path, point, older_than=-60):
+    command = [sys.executable, "-c", _DYING, str(path), point, str(older_than)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("visible", LAYOUTS)
+def test_a_compaction_killed_at_every_point_leaves_the_same_rows(spark, tmp_path, visible):
+    survived = dying(filled(spark, tmp_path / "whole", visible=visible), "none")
+    assert survived.returncode == 0, survived.stderr
+    points = survived.stdout.splitlines()
+    assert len(points) >= 4
+    path, rows = tmp_path / "out", 0
+    for point in points:
+        # More batches before each death, so that each has something to merge.
+        with sinks.Parquet(path, visible=visible).open("clicks") as sink:
+            for _ in range(2):
+                sink.write(batch(rows, rows, rows + 1), frame(spark, numbered(rows, rows + 1)))
+                rows += 1
+        died = dying(path, point)
+        assert died.returncode == -signal.SIGKILL, (point, died.stdout, died.stderr)
+        assert stored(path) == numbered(0, rows), point
+    for number in range(rows):  # every batch once more, as after a crash
+        with sinks.Parquet(path, visible=visible).open("clicks") as sink:
+            sink.write(batch(number, number, number + 1), frame(spark, numbered(number, number + 1)))
+    assert stored(path) == numbered(0, rows)
+    assert dying(path, "none").returncode == 0
+    assert stored(path) == numbered(0, rows)
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
+
+
+# the verbs
+
+
+@pytest.fixture
+def command():
+    app = typer.Typer()
+    app.command()(verbs.files)
+    app.command()(verbs.compact)
+    return lambda *arguments: CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+
+
+@pytest.mark.parametrize("visible", LAYOUTS)
+def test_the_verbs_show_do_and_list(spark, tmp_path, visible, command):
+    path = filled(spark, tmp_path / "out", visible=visible)
+    before = sinks.Parquet(path).files()
+    shown = command("compact", path)
+    assert "6 files to merge, into 1" in shown.output
+    assert "add --execute" in shown.output
+    assert sinks.Parquet(path).files() == before
+    done = command("compact", path, "--execute", "--target-size", "1MB", "--json")
+    assert json.loads(done.stdout)["executed"]
+    listed = command("files", path).stdout.splitlines()
+    assert listed == sinks.Parquet(path).files() == json.loads(command("files", path, "--json").stdout)
+    assert rows_of(listed) == numbered(0, 18)
+    assert command("compact", path).output.strip() == "nothing to merge, nothing to remove"
+
+
+def test_a_disk_that_fills_up_during_a_compaction_changes_nothing(spark, tmp_path, monkeypatch):
+    path = filled(spark, tmp_path / "out")
+
+    def full(*_):
+        raise OSError(28, "No space left on device", "part-00001.parquet")
+
+    monkeypatch.setattr(compact_directories, "merge", full)
+    with pytest.raises(RetriableError, match="No space left") as failed:
+        compacted(path)
+    assert failed.value.hint == f"df -h {path}"
+    monkeypatch.undo()
+    assert stored(path) == numbered(0, 18)
+    assert len(compacted(path).merges) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("128MB", 128_000_000), ("1.5 GiB", 1_610_612_736), ("500", 500), ("7kb", 7000), ("12B", 12)]
+)
+def test_sizes_are_read_as_people_write_them(text, size):
+    assert verbs.size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "0", "-1MB", "1XB", "ten"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ConfigError, match="is not a size"):
+        verbs.size(text)
+
+
+def test_wrong_durations_and_empty_places_are_refused(tmp_path, command):
+    with pytest.raises(ConfigError, match="not a duration"):
+        command("compact", tmp_path, "--older-than", "soon")
+    with pytest.raises(ConfigError, match="nothing to compact"):
+        command("compact", tmp_path)
+    assert command("files", tmp_path / "nowhere").stdout == ""
+
+
+def test_many_files_are_merged_in_the_order_of_their_names(tmp_path):
+    for number in range(50):
+        place = tmp_path / "out" / f"headrace_batch=clicks-{number:03}"
+        place.mkdir(parents=True)
+        pq.write_table(pa.table({"id": [number], "text": [f"row {number}"]}), place / "part.parquet")
+    compacted(tmp_path / "out")
+    (file,) = sinks.Parquet(tmp_path / "out").files()
+    assert pq.read_table(file, partitioning=None)["id"].to_pylist() == list(range(50))
