@@ -30,6 +30,11 @@ class Feed:
         self._produce(count)
         self._settle()
 
+    def send_as_it_is(self, value):
+        """A record that is not in the ledger."""
+        self._producer.produce(self._topic, value, partition=0)
+        assert self._producer.flush(30) == 0
+
     @contextmanager
     def flowing(self, rate):
         """Produce `rate` records a second, in a thread, until the block ends; then wait until they are settled."""

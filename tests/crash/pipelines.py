@@ -142,6 +142,7 @@ class Kind:
     random_kills: int = 3
     servers: tuple[str, ...] = ()
     plain: bool = False
+    dead_letters: hr.DeadLetters | None = None
 
     @property
     def transactional(self):
@@ -218,6 +219,11 @@ ON_SERVERS["parquet, offsets in duckdb"] = replace(
     KINDS["parquet"], offsets=lambda directory: stores.DuckDB(directory / "offsets.duckdb")
 )
 
+WITH_LETTERS = {
+    f"{name} with dead letters": replace(KINDS[name], dead_letters=hr.DeadLetters(table="dead_letters"))
+    for name in ("postgres", "sqlite", "duckdb")
+}
+
 BROKEN = {
     "a sink that claims to be idempotent": replace(
         KINDS["appending"], sink=lambda directory: ClaimsToBeIdempotent(directory / "rows.txt")
@@ -234,7 +240,7 @@ BROKEN = {
 KINDS |= {
     name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=0) for name, (sink, rows) in lake.KINDS.items()
 }
-ALL = KINDS | ON_SERVERS | BROKEN
+ALL = KINDS | ON_SERVERS | WITH_LETTERS | BROKEN
 
 # The weaker guarantees are the runner's doing, whatever the sink: one of each type of sink is enough for them.
 CASES = [
@@ -302,6 +308,7 @@ class Case:
             guarantee=self.guarantee,
             offsets=self.parts.offsets(directory) if self.parts.offsets else None,
             limits=hr.Limits(max_records=self.max_records),
+            dead_letters=self.parts.dead_letters,
         )
 
     def stored(self):

@@ -45,7 +45,7 @@ class Cluster:
             else IsolationLevel.READ_COMMITTED
         )
         self._errors = KafkaException
-        self._config: dict[str, Any] = {**librdkafka_options(bootstrap, options), "logger": _quiet_logger()}
+        self._config: dict[str, Any] = {**librdkafka_options(bootstrap, options), "logger": quiet_logger()}
         try:
             self._admin: AdminClient = AdminClient(self._config)
         except KafkaException as error:
@@ -165,7 +165,7 @@ def unreachable(bootstrap: str, error: Exception) -> RetriableError:
     )
 
 
-def _quiet_logger() -> logging.Logger:
+def quiet_logger() -> logging.Logger:
     """librdkafka writes each failed connection to stderr; the runner says it once, in its own words."""
     logger = logging.getLogger("headrace.librdkafka")
     logger.addHandler(logging.NullHandler())

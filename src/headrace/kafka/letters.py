@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.kafka.cluster import librdkafka_options
+from headrace.kafka.cluster import librdkafka_options, quiet_logger
 from headrace.letters import Letter, Origin
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 OURS = "headrace."
 """What the names of our headers begin with; the others are the record's own."""
 _SECONDS = 30.0
+_NOT_YET = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+)
 
 
 class LetterTopic:
@@ -58,7 +64,8 @@ class LetterTopic:
         )
 
     def produce(self, records: Iterable[Record]) -> None:
-        producer = Producer({**self._options, "enable.idempotence": True, "message.timeout.ms": int(_SECONDS * 1000)})
+        durable = {"enable.idempotence": True, "message.timeout.ms": int(_SECONDS * 1000)}
+        producer = Producer({**self._options, **durable, "logger": quiet_logger()})
         failures: list[KafkaError] = []
 
         def heard(error: KafkaError | None, _: Message) -> None:
@@ -93,14 +100,14 @@ class LetterTopic:
 
     def _consumer(self) -> Consumer:
         ours = {"group.id": self._reader, "enable.auto.commit": False, "isolation.level": "read_committed"}
-        return Consumer({**self._options, **ours})
+        return Consumer({**self._options, **ours, "logger": quiet_logger()})
 
     def _left(self, consumer: Consumer) -> list[tuple[Place, int]]:
         """Where to begin in each partition that has something, and its end."""
         found = consumer.list_topics(self.topic, timeout=_SECONDS).topics[self.topic]
         if found.error is not None:
             raise self._ours(found.error)
-        places = consumer.committed([Place(self.topic, number) for number in found.partitions], timeout=_SECONDS)
+        places = _committed(consumer, [Place(self.topic, number) for number in found.partitions])
         left = []
         for place in places:
             first, end = consumer.get_watermark_offsets(place, timeout=_SECONDS)
@@ -151,6 +158,18 @@ class _closing:  # noqa: N801
 
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
+
+
+def _committed(consumer: Consumer, places: list[Place]) -> list[Place]:
+    """As the consumer's, but a group that has just found its coordinator is asked again."""
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        try:
+            return consumer.committed(places, timeout=_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                raise
+            consumer.poll(0.1)
 
 
 def _enqueue(

@@ -1,0 +1,28 @@
+"""Records that cannot be stored are dead letters exactly once, as the others are rows exactly once."""
+
+import pytest
+
+from crash.pipelines import TARGET, WITH_LETTERS
+from crash.runs import drained
+from headrace.letterbox import LetterBox
+from headrace.testing import kill_at_every_point
+
+
+@pytest.mark.parametrize("kind", WITH_LETTERS)
+def test_a_run_killed_at_every_point_has_every_row_and_every_letter_once(kind, case_on, spark):
+    case, feed = case_on(kind)
+    bad = []
+
+    def both():
+        feed.send(20)
+        mark = f"broken {len(bad)}".encode()
+        feed.send_as_it_is(mark)
+        bad.append(mark)
+        feed.send(10)
+
+    crashes = kill_at_every_point(TARGET, feed=both, environment=case.environment, spark=spark)
+    stored = drained(case, spark)
+
+    assert len(crashes) >= 5
+    assert str(feed.compare(stored)) == "0 missing, 0 duplicate", crashes
+    assert sorted(letter.value for letter in LetterBox(case.pipeline()).letters()) == sorted(bad), crashes

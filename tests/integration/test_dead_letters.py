@@ -1,0 +1,272 @@
+"""Records that cannot be stored, from the topic to the dead letters and back, through whole runs."""
+
+import json
+import sqlite3
+import uuid
+from contextlib import closing
+
+import psycopg
+import pytest
+
+import headrace as hr
+from headrace import events, sinks, stores
+from headrace.errors import BadRecord, ConfigError
+from headrace.kafka.cluster import Cluster
+from headrace.kafka.letters import LetterTopic
+from headrace.letterbox import LetterBox
+from headrace.letters import Origin
+from headrace.types import TopicPartition
+from integration.command import here  # noqa: F401 - a fixture
+
+GOOD = [json.dumps({"id": n, "text": f"t{n}"}).encode() for n in range(10)]
+BAD = [b"{broken", b"", b'{"id": "many"}', b"\xff\xfe"]
+
+
+@pytest.fixture
+def mixed(topic):
+    """Ten good records and four bad ones between them, with keys and headers."""
+    where = topic(partitions=1)
+    for at, value in enumerate([*GOOD[:5], *BAD, *GOOD[5:]]):
+        where.produce([value], key=f"k{at}".encode(), headers=[("trace", bytes([at]))])
+    return where
+
+
+@pytest.fixture(params=["postgres", "sqlite", "duckdb"])
+def sink(request, tmp_path):
+    if request.param == "postgres":
+        table = f"t_{uuid.uuid4().hex[:12]}"
+        return sinks.Postgres(request.getfixturevalue("postgres").address, table, create=True)
+    kind = {"sqlite": sinks.SQLite, "duckdb": sinks.DuckDB}[request.param]
+    return kind(tmp_path / "rows.db", "rows")
+
+
+def pipeline(where, sink, **more):
+    return hr.Pipeline(
+        **{
+            "name": f"p-{uuid.uuid4().hex[:8]}",
+            "source": hr.Kafka(where.bootstrap, topics=[where.name], format=hr.Json("id BIGINT, text STRING")),
+            "sink": sink,
+            "guarantee": "exactly-once",
+            **more,
+        }
+    )
+
+
+def test_bad_records_go_to_a_table_of_the_sink_whole_and_the_good_ones_are_stored(mixed, sink, spark):
+    seen = []
+    made = pipeline(mixed, sink, dead_letters=f"dead_{uuid.uuid4().hex[:8]}")
+    made.run(until="caught-up", session=spark, observer=seen.append, fail_fast=True)
+
+    letters = LetterBox(made).letters()
+    assert [letter.value for letter in letters] == BAD
+    assert [letter.origin for letter in letters] == [Origin(mixed.name, 0, 5 + n) for n in range(4)]
+    assert [letter.key for letter in letters] == [b"k5", b"k6", b"k7", b"k8"]
+    assert [letter.headers for letter in letters] == [(("trace", bytes([5 + n])),) for n in range(4)]
+    assert all(letter.error and letter.place == "decoding" and letter.timestamp for letter in letters)
+    assert [e.count for e in seen if isinstance(e, events.RecordsQuarantined)] == [4]
+    with sink.open(made.name) as opened, opened.transaction() as connection:
+        table = opened._shape.name
+        assert sorted(connection.execute(f"SELECT id FROM {table}").fetchall()) == [(n,) for n in range(10)]
+
+
+def test_text_that_the_database_refuses_goes_to_the_dead_letters_with_the_original_bytes(topic, postgres, spark):
+    """PostgreSQL has no NUL in text, and no surrogate or NUL in jsonb: nothing to be retried for ever."""
+    where = topic(partitions=2)
+    values = [b'{"id": 1, "text": "fine"}', b'{"id": 2, "text": "nul \\u0000 here"}', b'{"id": 3, "text": "fine too"}']
+    where.produce(values)
+    table = f"t_{uuid.uuid4().hex[:12]}"
+    made = pipeline(where, sinks.Postgres(postgres.address, table, create=True), dead_letters=f"{table}_dead")
+    made.run(until="caught-up", session=spark, fail_fast=True)
+    (letter,) = LetterBox(made).letters()
+    assert letter.value == values[1]
+    assert "0x00" in letter.error
+    assert letter.place == f"table {table}"
+    with psycopg.connect(postgres.address) as connection:
+        assert sorted(connection.execute(f"SELECT id FROM {table}").fetchall()) == [(1,), (3,)]
+
+
+def test_a_value_that_the_database_refuses_stops_a_run_without_dead_letters_and_says_why(topic, postgres, spark):
+    where = topic(partitions=1)
+    where.produce([b'{"id": 1, "text": "nul \\u0000 here"}'])
+    table = f"t_{uuid.uuid4().hex[:12]}"
+    made = pipeline(where, sinks.Postgres(postgres.address, table, create=True))
+    with pytest.raises(BadRecord, match="refuses a row") as stopped:
+        made.run(until="caught-up", session=spark)  # not fail_fast: a retry loop would show as a hang
+    assert "dead_letters" in stopped.value.hint
+
+
+def test_dead_letters_of_any_sink_go_to_a_topic(mixed, tmp_path, spark, topic):
+    dead = topic(partitions=2)
+    made = pipeline(
+        mixed,
+        sinks.Parquet(tmp_path / "rows"),
+        offsets=stores.SQLite(tmp_path / "o.db"),
+        dead_letters=hr.DeadLetters(topic=dead.name),
+    )
+    made.run(until="caught-up", session=spark, fail_fast=True)
+    letters = sorted(LetterBox(made).letters(), key=lambda letter: letter.origin)
+    assert [letter.value for letter in letters] == BAD
+    assert [letter.headers for letter in letters] == [(("trace", bytes([5 + n])),) for n in range(4)]
+    assert spark.read.parquet(str(tmp_path / "rows")).count() == 10
+
+
+def test_records_that_are_none_of_ours_in_the_topic_are_passed_over(mixed, topic):
+    dead = topic(partitions=1)
+    dead.produce([b"somebody else's"])
+    box = LetterTopic(dead.bootstrap, {}, dead.name, "reader")
+    assert box.read() == []
+
+
+@pytest.mark.parametrize(("limit", "stops"), [(4, False), (3, True), (0.5, False), (0.1, True), (0, True)])
+def test_more_bad_records_than_the_limit_stop_the_pipeline_with_nothing_stored(mixed, tmp_path, spark, limit, stops):
+    made = pipeline(
+        mixed, sinks.SQLite(tmp_path / "rows.db", "rows"), dead_letters=hr.DeadLetters(table="dead", limit=limit)
+    )
+    if not stops:
+        made.run(until="caught-up", session=spark)
+        assert len(LetterBox(made).letters()) == 4
+        return
+    with pytest.raises(BadRecord, match="limit for dead letters") as stopped:
+        made.run(until="caught-up", session=spark)
+    assert f"{mixed.name}[0] offset 5" in stopped.value.message
+    assert LetterBox(made).letters() == []
+    with closing(sqlite3.connect(tmp_path / "rows.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM rows").fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"dead_letters": "t"}, "no tables of its own"),
+        ({"dead_letters": hr.DeadLetters(topic="clicks")}, "would be read again"),
+        ({"dead_letters": 7}, "dead_letters=7"),
+    ],
+)
+def test_dead_letters_that_cannot_work_are_refused_when_the_pipeline_is_built(how, said, tmp_path):
+    with pytest.raises(ConfigError, match=said):
+        hr.Pipeline(
+            name="p",
+            source=hr.Kafka("x:1", topics=["clicks"]),
+            sink=sinks.Parquet(tmp_path / "rows"),
+            guarantee="exactly-once",
+            **how,
+        )
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"table": "a", "topic": "b"}, {"table": ""}, {"table": "t", "limit": -1}, {"table": "t", "limit": 2.0}]
+)
+def test_dead_letters_that_make_no_sense_are_refused(how):
+    with pytest.raises(ConfigError):
+        hr.DeadLetters(**how)
+
+
+def test_a_format_that_drops_or_keeps_bad_records_leaves_none_for_the_dead_letters(tmp_path):
+    source = hr.Kafka("x:1", topics=["t"], format=hr.Json("id INT", on_error="drop"))
+    with pytest.raises(ConfigError, match="not both"):
+        hr.Pipeline(
+            name="p",
+            source=source,
+            sink=sinks.SQLite(tmp_path / "r.db", "r"),
+            guarantee="exactly-once",
+            dead_letters="d",
+        )
+
+
+# The command line
+
+
+def end(where):
+    at = TopicPartition(where.name, 0)
+    return Cluster(where.bootstrap, {}).ends([at])[at]
+
+
+TOML = """
+name = "{name}"
+guarantee = "exactly-once"
+dead_letters = {dead}
+[source]
+kafka = "{bootstrap}"
+topics = ["{topic}"]
+format = {{ json = "id BIGINT, text STRING" }}
+[sink]
+sqlite = "{file}"
+table = "rows"
+"""
+
+
+@pytest.fixture
+def filed(mixed, tmp_path, spark):
+    def make(dead='"dead"'):
+        file = tmp_path / "app.toml"
+        place = {"bootstrap": mixed.bootstrap, "topic": mixed.name, "file": tmp_path / "rows.db"}
+        file.write_text(TOML.format(name=f"p-{uuid.uuid4().hex[:8]}", dead=dead, **place))
+        from headrace.config import load
+
+        load(str(file)).pipeline.run(until="caught-up", session=spark, fail_fast=True)
+        return str(file)
+
+    return make
+
+
+def test_list_and_show_say_what_is_there(filed, mixed, here):  # noqa: F811
+    file = filed()
+    listed = here("dead-letters", "list", file)
+    assert listed.code == 0, listed
+    assert f"{mixed.name}:0:5" in listed.out
+    assert "4 dead letters in table dead" in listed.out
+    shown = here("dead-letters", "show", file, f"{mixed.name}:0:5", f"{mixed.name}:0:8")
+    assert "{broken" in shown.out
+    assert "0xfffe" in shown.out
+    machine = json.loads(here("dead-letters", "list", file, "--json", "--limit", "2").out)
+    assert [entry["offset"] for entry in machine] == [5, 6]
+
+
+def test_replay_sends_the_record_back_as_it_was_and_drops_its_letter(filed, mixed, spark, here):  # noqa: F811
+    file = filed()
+    one = f"{mixed.name}:0:5"
+    looked = here("dead-letters", "replay", file, one)
+    assert "1 records would be sent" in looked.out
+    assert end(mixed) == 14
+    done = here("dead-letters", "replay", file, one, "--execute")
+    assert done.code == 0, done
+    assert end(mixed) == 15
+    assert "3 dead letters" in here("dead-letters", "list", file).out
+    # It is as bad as before, so the next run finds it again, as a record of its own.
+    from headrace.config import load
+
+    load(file).pipeline.run(until="caught-up", session=spark, fail_fast=True)
+    assert f"{mixed.name}:0:14" in here("dead-letters", "list", file).out
+
+
+def test_drop_forgets_the_chosen_ones(filed, mixed, here):  # noqa: F811
+    file = filed()
+    here("dead-letters", "drop", file, f"{mixed.name}:0:5", "--execute")
+    assert "3 dead letters" in here("dead-letters", "list", file).out
+    here("dead-letters", "drop", file, "--all", "--execute")
+    assert "0 dead letters" in here("dead-letters", "list", file).out
+
+
+def test_a_topic_lets_go_of_all_or_none(filed, mixed, topic, here):  # noqa: F811
+    dead = topic(partitions=1)
+    file = filed(f'{{ topic = "{dead.name}", limit = 0.9 }}')
+    assert f"4 dead letters in topic {dead.name}" in here("dead-letters", "list", file).out
+    refused = here("dead-letters", "drop", file, f"{mixed.name}:0:5", "--execute")
+    assert (refused.code, "all letters or of none" in refused.err) == (2, True)
+    here("dead-letters", "drop", file, "--all", "--execute")
+    assert "0 dead letters" in here("dead-letters", "list", file).out
+
+
+@pytest.mark.parametrize("which", [[], ["nonsense"], ["t:0:999"], ["t:0:5", "--all"]])
+def test_a_letter_that_is_not_there_is_said(filed, which, here):  # noqa: F811
+    answered = here("dead-letters", "show", filed(), *which)
+    assert answered.code == 2
+    assert "hint:" in answered.err
+
+
+def test_a_pipeline_without_dead_letters_says_so(tmp_path, here):  # noqa: F811
+    file = tmp_path / "app.toml"
+    text = TOML.format(name="p", dead='"d"', bootstrap="x:1", topic="t", file=tmp_path / "r.db")
+    file.write_text(text.replace('dead_letters = "d"\n', ""))
+    answered = here("dead-letters", "list", str(file))
+    assert (answered.code, "has no dead letters" in answered.err) == (2, True)
