@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -15,8 +16,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import headrace as hr
-from crash import lake
 from headrace import sinks, stores
+
+sys.path.append(str(Path(__file__).parents[1]))  # a run loads this file alone
+from crash import lake, tables
 
 TARGET = f"{Path(__file__)}:crash"
 # Where a server is says the environment, as `headrace dev env` prints it.
@@ -240,7 +243,15 @@ BROKEN = {
 KINDS |= {
     name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=0) for name, (sink, rows) in lake.KINDS.items()
 }
-ALL = KINDS | ON_SERVERS | WITH_LETTERS | BROKEN
+KINDS |= {
+    name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=1) for name, (sink, rows) in tables.TABLES.items()
+}
+# Only as whole processes: a run killed in a JVM that lives on leaves its transaction open there.
+OWN_JVM = {
+    name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=2)
+    for name, (sink, rows) in tables.TABLES_WITH_OWN_JVM.items()
+}
+ALL = OWN_JVM | KINDS | ON_SERVERS | WITH_LETTERS | BROKEN
 
 # The weaker guarantees are the runner's doing, whatever the sink: one of each type of sink is enough for them.
 CASES = [
@@ -252,7 +263,8 @@ CASES = [
 STORE_CASES = [(name, "exactly-once") for name in ON_SERVERS]
 
 # Those that are also killed as whole processes, at random.
-EXACTLY_ONCE = [name for name, guarantee in CASES if guarantee == "exactly-once" and KINDS[name].random_kills]
+AT_RANDOM = [name for name, guarantee in CASES if guarantee == "exactly-once" and KINDS[name].random_kills]
+AT_RANDOM += OWN_JVM
 
 
 def record(number):

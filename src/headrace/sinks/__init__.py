@@ -2,9 +2,12 @@
 
 from headrace.sinks.base import IdempotentSink, QuarantiningSink, Sink, TransactionalSink
 from headrace.sinks.console import Console
+from headrace.sinks.delta import Delta
 from headrace.sinks.duckdb import DuckDB
 from headrace.sinks.fanout import Fanout
 from headrace.sinks.hive import Hive
+from headrace.sinks.iceberg import Iceberg
+from headrace.sinks.jdbc import Jdbc
 from headrace.sinks.memory import Memory
 from headrace.sinks.parquet import Parquet
 from headrace.sinks.postgres import Postgres
@@ -12,10 +15,13 @@ from headrace.sinks.sqlite import SQLite
 
 __all__ = [
     "Console",
+    "Delta",
     "DuckDB",
     "Fanout",
     "Hive",
+    "Iceberg",
     "IdempotentSink",
+    "Jdbc",
     "Memory",
     "Parquet",
     "Postgres",
