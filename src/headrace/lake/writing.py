@@ -1,4 +1,4 @@
-"""Rows into Parquet files, by Spark's own writer."""
+"""Rows into Parquet files, by Spark's own writer on the executors."""
 
 from __future__ import annotations
 
@@ -6,36 +6,49 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
+# How a reader that is not Spark expects Parquet: the calendar that everybody else uses, and no INT96, which has no
+# statistics and is taken for a time without a zone.
+_SETTINGS = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.parquet.fieldId.write.enabled": "false",
+}
+_OPTIONS = {
+    # What is published says that the job succeeded; a marker in the folder would be one more file to a reader.
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # Long texts are bounded by their beginnings, the upper one rounded up. Otherwise Parquet leaves the statistics of
+    # the longest out, and deltalake's Arrow dataset takes bounds that only some files have for ones that exclude the
+    # others.
+    "parquet.statistics.truncate.length": "64",
+}
 
-def write_files(rows: DataFrame, place: str, partition_by: Sequence[str]) -> int:
+
+def write_files(rows: DataFrame, place: str, partition_by: Sequence[str] = ()) -> int:
     """Write `rows` below `place`, which must not exist; the number of rows."""
     from pyspark.sql import Observation, functions
 
     counted = Observation()
-    writer = rows.observe(counted, functions.count(functions.lit(1)).alias("rows")).write
-    # What is published says that the job succeeded; a marker in the folder would be one more file to a reader.
-    writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+    writer = rows.observe(counted, functions.count(functions.lit(1)).alias("rows")).write.options(**_OPTIONS)
     if partition_by:
         writer = writer.partitionBy(*partition_by)
-    # INT96 is Spark's default, has no statistics, and other readers take it for a time without a zone.
-    with setting(rows.sparkSession, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
+    with settings(rows.sparkSession, _SETTINGS):
         writer.parquet(place)
     return int(counted.get.get("rows", 0))
 
 
 @contextmanager
-def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
-    """An option of the session, for a moment."""
-    before = spark.conf.get(key, None)
-    spark.conf.set(key, value)
+def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Options of the session, for a moment."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
     try:
+        for name, value in wanted.items():
+            spark.conf.set(name, value)
         yield
     finally:
-        if before is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, before)
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, RetriableError
 from headrace.extras import require
+from headrace.lake.writing import write_files
 from headrace.sinks.base import METADATA, IdempotentSink, without_metadata
 from headrace.sinks.delta_files import described, folded
 from headrace.sinks.delta_table import Place, partition_columns, spark_schema
 from headrace.sinks.numbered import Newest
 from headrace.sinks.table_columns import misfit
-from headrace.sinks.table_files import sync_tree, write_parquet
+from headrace.sinks.table_files import sync_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -111,7 +112,7 @@ class Delta(IdempotentSink):
         folder = f"{self._folder}/{batch.id}-{batch.fingerprint}-{uuid.uuid4().hex[:12]}"
         by = partition_columns(table)
         spread, names = folded(rows, by)
-        counted = write_parquet(spread, self._place.in_spark(folder), names)
+        counted = write_files(spread, self._place.in_spark(folder), names)
         reach("delta: files written")
         with self._translated():
             files = self._described(folder, spark_schema(table), by)

@@ -13,7 +13,7 @@ from headrace.lake import columns
 from headrace.lake.columns import BATCH
 from headrace.lake.hive import fits, partition_sql, partitions, quoted
 from headrace.lake.objects import at
-from headrace.lake.writing import setting, write_files
+from headrace.lake.writing import settings, write_files
 from headrace.sinks.base import METADATA, IdempotentSink, without_metadata
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Hive(IdempotentSink):
         added = " ".join(partition_sql(directory, name, f"{self._place}/{attempt}") for directory in found)
         try:
             # Spark sends 100 at a time, each its own transaction; a batch must be one.
-            with setting(spark, "spark.sql.addPartitionInBatch.size", str(len(found))):
+            with settings(spark, {"spark.sql.addPartitionInBatch.size": str(len(found))}):
                 spark.sql(f"ALTER TABLE {quoted(self._table)} ADD {added}")
         except Exception:
             # Without IF NOT EXISTS a rival that was first shows. Or it was this call, and only its reply was lost:

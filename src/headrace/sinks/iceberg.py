@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, RetriableError
 from headrace.extras import require
+from headrace.lake.writing import write_files
 from headrace.masking import masked
 from headrace.sinks.base import METADATA, IdempotentSink, without_metadata
 from headrace.sinks.numbered import Newest
 from headrace.sinks.table_columns import misfit, missing_columns, plain, refuse_types
-from headrace.sinks.table_files import Folder, write_parquet
+from headrace.sinks.table_files import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -93,7 +94,7 @@ class Iceberg(IdempotentSink):
             return
         ours = f"{table.location().rstrip('/')}/data/headrace/{self._pipeline}"
         folder = f"{batch.id}-{batch.fingerprint}-{uuid.uuid4().hex[:12]}"
-        counted = write_parquet(rows, f"{ours}/{folder}")
+        counted = write_files(rows, f"{ours}/{folder}")
         reach("iceberg: files written")
         with self._translated():
             files = self._counted(table, batch, f"{ours}/{folder}", counted)

@@ -1,52 +1,13 @@
-"""Parquet files for tables that others read, written by the executors."""
+"""Folders that executors write to, as the driver sees them."""
 
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-# How a reader that is not Spark expects Parquet: no INT96, and the calendar that everybody else uses.
-_SETTINGS = {
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    "spark.sql.parquet.writeLegacyFormat": "false",
-    "spark.sql.parquet.fieldId.write.enabled": "false",
-}
-# Long texts are bounded by their beginnings, the upper one rounded up. Otherwise Parquet leaves the statistics of the
-# longest out, and deltalake's Arrow dataset takes bounds that only some files have for ones that exclude the others.
-_BOUNDED = ("parquet.statistics.truncate.length", "64")
 _ABOVE = 4
 """Folders above one of a batch that a first batch may have made."""
-
-
-def write_parquet(rows: DataFrame, uri: str, partition_by: Sequence[str] = ()) -> int:
-    """Let the executors write the rows into a new folder; how many they were."""
-    from pyspark.sql import Observation, functions
-
-    counted = Observation()
-    observed = rows.observe(counted, functions.count(functions.lit(1)).alias("rows"))
-    with _set(rows.sparkSession):
-        observed.write.option(*_BOUNDED).partitionBy(*partition_by).parquet(uri)
-    return int(counted.get["rows"])
-
-
-@contextmanager
-def _set(spark: SparkSession) -> Iterator[None]:
-    before = {name: spark.conf.get(name, None) for name in _SETTINGS}
-    try:
-        for name, value in _SETTINGS.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
 
 
 class Folder:
