@@ -65,7 +65,7 @@ def _reason(pipeline: Pipeline, rows: DataFrame | None) -> str:
     way = None
     if rows is not None:
         held = pipeline.quarantine is not None or isinstance(pipeline.transform, Gate)
-        way = pipeline.sink.how(rows.repartition(2) if held else rows)
+        way = pipeline.sink.how(rows, held=held)
     return _why(pipeline) + (f": {way}" if way else "")
 
 

@@ -39,8 +39,11 @@ class Sink(Resource, ABC):
         when a transform does not say its columns ahead: `write` must do without.
         """
 
-    def how(self, rows: DataFrame) -> str | None:
-        """In a few words, how `rows` would be written, where there is more than one way. Changes nothing."""
+    def how(self, rows: DataFrame, *, held: bool) -> str | None:
+        """In a few words, how `rows` would be written, where there is more than one way. Changes nothing.
+
+        `held`: the batch is looked at before it is written, so Spark holds it and it can only be written whole.
+        """
         return None
 
     @abstractmethod

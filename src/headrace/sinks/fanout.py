@@ -66,8 +66,8 @@ class Fanout(Sink):
         for sink in self._sinks.values():
             sink.prepare(schema)
 
-    def how(self, rows: DataFrame) -> str | None:
-        ways = [f"{type(sink).__name__}: {way}" for sink in self._sinks.values() if (way := sink.how(rows))]
+    def how(self, rows: DataFrame, *, held: bool) -> str | None:
+        ways = [f"{type(sink).__name__}: {way}" for sink in self._sinks.values() if (way := sink.how(rows, held=True))]
         return "; ".join(ways) or None
 
     def write(self, batch: Batch, rows: DataFrame) -> None:

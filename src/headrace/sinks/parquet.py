@@ -81,7 +81,7 @@ class Parquet(IdempotentSink):
         columns.check(kept, self._partition_by, str(self._place))
         self._checked = True
 
-    def how(self, rows: DataFrame) -> str:
+    def how(self, rows: DataFrame, *, held: bool) -> str:
         return f"each batch is published by one {'manifest' if self._by_manifest else 'rename'}"
 
     def close(self) -> None:

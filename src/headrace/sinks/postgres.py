@@ -136,10 +136,11 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             self._clear_staging()
         self._target, self._stage = wanted, None
 
-    def how(self, rows: DataFrame) -> str:
-        if self._visible == "partition" and narrow.keeps_partitions(rows):
+    def how(self, rows: DataFrame, *, held: bool) -> str:
+        if self._visible == "partition" and not held and narrow.keeps_partitions(rows):
             return "each task copies its partition's rows and moves its offset in one transaction"
-        reason = "as asked" if self._visible == "batch" else "the plan moves rows between tasks"
+        asked = 'visible="batch"' if self._visible == "batch" else None
+        reason = asked or ("the batch is held" if held else "the plan moves rows between tasks")
         return f"tasks copy into a staging table, one transaction publishes the batch ({reason})"
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
