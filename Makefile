@@ -42,7 +42,7 @@ lint: $(VENV)/.ready ## Lint, format, strict types, import rules
 unit: $(VENV)/.ready ## The quick tests alone
 	@$(BIN)/python -m pytest tests/unit
 
-crash: servers ## The long crash suite: at least 200 kills
+crash: servers ## The long crash suite: every sink and store, 30 kills each
 	@$(BIN)/python -m tests.crash.long
 
 bench: servers ## Side-by-side benchmarks; writes benchmarks/results.json

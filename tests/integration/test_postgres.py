@@ -356,3 +356,59 @@ def _schema(text):
     from pyspark.sql.types import StructType
 
     return StructType.fromDDL(text)
+
+
+# Upserts from a topic, task by task
+
+
+def test_the_last_value_of_every_key_is_there_and_what_was_deleted_is_not(topic, spark, postgres, table, ask):
+    """Ten rounds over the same keys, each key in its partition; some end with a tombstone."""
+    where = topic(partitions=3)
+    for round_ in range(10):
+        for number in range(30):
+            gone = round_ == 9 and number % 5 == 0
+            value = None if gone else {"id": round_, "user": f"u{number}"}
+            where.produce([value], key=f"u{number}".encode(), partition=number % 3)
+    sink = sinks.Postgres(postgres.address, table, key="user", mode="upsert", create=True)
+    made = pipeline(where, sink, limits=hr.Limits(max_records=70))
+    from headrace.launch import check_transform
+
+    assert BY_PARTITION in made.sink.how(check_transform(made, spark), held=False)
+    made.run(until="caught-up", session=spark, fail_fast=True)
+    expected = {(f"u{number}", 9) for number in range(30) if number % 5}
+    assert set(ask(f'SELECT "user", id FROM {table}')) == expected
+    assert ask("SELECT count(*) FROM headrace_offsets WHERE pipeline = %s", made.name) == [(3,)]
+
+
+def test_a_conflict_with_a_commit_of_our_own_whose_answer_was_lost_is_tried_again(filled, spark, postgres, table, ask):
+    """The claim is still ours, so nobody else has moved the offset."""
+    sink = sinks.Postgres(postgres.address, table, create=True)
+    made, moved, seen = pipeline(filled(), sink), [], []
+
+    def late(event):
+        seen.append(event)
+        if isinstance(event, events.BatchStarted) and not moved:
+            moved.append(event.batch)
+
+    original = sink_module.Postgres._take_over
+
+    def then_move(self, connection):
+        original(self, connection)
+        if len(moved) == 1:
+            first = moved[0].ranges[0]
+            moved.append(first)
+            ask(
+                'UPDATE headrace_offsets SET next_offset = %s WHERE pipeline = %s AND "partition" = %s',
+                first.start + 1,
+                self._pipeline,
+                first.at.partition,
+            )
+
+    sink_module.Postgres._take_over = then_move
+    try:
+        made.run(until="caught-up", session=spark, observer=late)
+    finally:
+        sink_module.Postgres._take_over = original
+    assert [type(e.error) for e in seen if isinstance(e, events.Retrying)] == [RetriableError]
+    # The record that was passed over stands for the one whose commit came through late.
+    assert ask(f"SELECT count(*), count(DISTINCT id) FROM {table}") == [(399, 399)]

@@ -46,6 +46,7 @@ Visible = Literal["partition", "batch"]
 _ATTEMPT = "headrace_attempt"
 _EXTRA = {ORIGIN: "text", OFFSET: "bigint", DELETED: "boolean"}
 _CLAIMS = "CREATE TABLE IF NOT EXISTS headrace_claims (pipeline TEXT PRIMARY KEY, claim TEXT NOT NULL)"
+_NO_CLAIMS = "SELECT 1 WHERE to_regclass('headrace_claims') IS NULL"
 _CLAIM = """INSERT INTO headrace_claims (pipeline, claim) VALUES (?, ?)
     ON CONFLICT (pipeline) DO UPDATE SET claim = excluded.claim"""
 _COLUMNS = """SELECT a.attname, coalesce(b.typname, t.typname), format_type(a.atttypid, a.atttypmod),
@@ -121,14 +122,14 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
         wanted = _Target(self._shape, schema)
         fit = wanted.fit(repr(self))
         with self._translated():
-            self._connection.execute(_CLAIMS)
+            if self._ask(_NO_CLAIMS):
+                self._define(_CLAIMS)
             there = self._columns()
             if not there and self._create_table:
-                self._connection.execute(fit.create())
+                self._define(fit.create())
                 there = self._columns()
-            if there and self._evolve:
-                for statement in fit.evolve(there):
-                    self._connection.execute(statement)
+            if there and self._evolve and (additions := fit.evolve(there)):
+                self._define(*additions)
                 there = self._columns()
             fit.check(there, wanted.takes)
             if self._shape.keyed:
@@ -170,7 +171,14 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             sql.read(connection, self._pipeline).committed(batch)  # or OffsetConflict
             self._take_over(connection)
         reach("postgres: claimed")
-        tasks.run(target.lines(batch, rows), work)
+        try:
+            tasks.run(target.lines(batch, rows), work)
+        except OffsetConflict as conflict:
+            with self.transaction() as connection:
+                if self._claimed(connection):
+                    # Nobody else may move offsets: a commit of our own, whose answer was lost, has come through late.
+                    raise RetriableError(conflict.message) from conflict
+            raise
         reach("postgres: partitions written")
         with self.transaction() as connection:
             state = sql.read(connection, self._pipeline)

@@ -88,7 +88,7 @@ class Postgres(OffsetStore):
         with self._translated():
             self._connection = connect(self._dsn)
             if not self._connection.execute(_TABLES_THERE).fetchall():
-                self._create()
+                self._define(*sql.TABLES)
         return self
 
     def close(self) -> None:
@@ -156,12 +156,12 @@ class Postgres(OffsetStore):
             self._connection = connect(self._dsn)
             self._connection.execute(begin)
 
-    def _create(self) -> None:
+    def _define(self, *statements: str) -> None:
         with self._connection.transaction():
             # Two runs that create at once collide in the catalogue, IF NOT EXISTS or not.
             self._connection.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
-            for table in sql.TABLES:
-                self._connection.execute(table)
+            for statement in statements:
+                self._connection.execute(statement)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

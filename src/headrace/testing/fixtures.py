@@ -16,6 +16,7 @@ from headrace.dev import Cassandra, HBase, Kafka, Postgres, Redis, ZooKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -170,19 +171,21 @@ def topic(kafka: Kafka) -> Callable[..., Topic]:
     return make
 
 
+def metastore(warehouse: Path) -> dict[str, str]:
+    """Options of a session for Hive's tables, with a metastore that is in memory."""
+    return {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:memory:headrace;create=true",
+        "spark.sql.warehouse.dir": str(warehouse),
+        "spark.driver.extraJavaOptions": "-Dderby.stream.error.file=/dev/null",
+    }
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark session, shared by all tests, with a metastore that lives as long as it does."""
     from headrace.spark import session
 
-    made = session.create(
-        {
-            "spark.driver.memory": "1g",
-            "spark.sql.catalogImplementation": "hive",
-            "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:memory:headrace;create=true",
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            "spark.driver.extraJavaOptions": "-Dderby.stream.error.file=/dev/null",
-        }
-    )
+    made = session.create({"spark.driver.memory": "1g", **metastore(tmp_path_factory.mktemp("warehouse"))})
     yield made
     made.stop()
