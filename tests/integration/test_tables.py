@@ -3,6 +3,8 @@
 import sqlite3
 import uuid
 from contextlib import closing
+from datetime import date, datetime
+from decimal import Decimal
 
 import duckdb
 import psycopg
@@ -248,6 +250,37 @@ def test_odd_names_are_quoted(database, pipeline, spark):
     with database.sink(create=True).open(pipeline) as sink:
         sink.write(batch(1, 0, 1), rows)
     assert database.ask("SELECT * FROM {t}") == [tuple(range(len(odd)))]
+
+
+# Types: those of PostgreSQL have a test of their own
+
+
+TYPES = """SELECT true AS bool, -5 AS n, 1.5D AS d, -12345678901234567890.123456789012345678BD AS dec, 'é 😀' AS text,
+    X'00FF' AS raw, DATE'2024-02-29' AS day, TIMESTAMP'2024-03-31 01:30:00.5 UTC' AS at,
+    TIMESTAMP_NTZ'2024-03-31 02:30:00' AS wall, array(1, NULL) AS list, named_struct('a', 1, 'b', 'x') AS st"""
+
+
+def test_what_sqlite_has_no_type_for_is_text(tmp_path, pipeline, spark):
+    with sinks.SQLite(tmp_path / "x.db", "t").open(pipeline) as sink:
+        sink.write(batch(1, 0, 1), spark.sql(TYPES))
+    with closing(sqlite3.connect(tmp_path / "x.db")) as connection:
+        (row,) = connection.execute("SELECT * FROM t").fetchall()
+    assert row[:6] == (1, -5, 1.5, "-12345678901234567890.123456789012345678", "é 😀", b"\x00\xff")
+    assert row[6:9] == ("2024-02-29", "2024-03-31 01:30:00.5Z", "2024-03-31 02:30:00")
+    assert row[9:] == ("[1,null]", '{"a":1,"b":"x"}')
+
+
+def test_duckdb_has_a_type_for_everything(tmp_path, pipeline, spark):
+    with sinks.DuckDB(tmp_path / "x.db", "t").open(pipeline) as sink:
+        sink.write(batch(1, 0, 1), spark.sql(TYPES))
+    with duckdb.connect(str(tmp_path / "x.db")) as connection:
+        kinds = dict(row[:2] for row in connection.execute("DESCRIBE t").fetchall())
+        (row,) = connection.execute('SELECT * EXCLUDE ("at"), epoch_ms("at") FROM t').fetchall()
+    assert (kinds["dec"], kinds["at"], kinds["wall"]) == ("DECIMAL(38,18)", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP")
+    assert row[:6] == (True, -5, 1.5, Decimal("-12345678901234567890.123456789012345678"), "é 😀", b"\x00\xff")
+    assert row[6:8] == (date(2024, 2, 29), datetime(2024, 3, 31, 2, 30))
+    assert row[8:10] == ([1, None], {"a": 1, "b": "x"})
+    assert row[10] == 1711848600500
 
 
 # Dead letters

@@ -26,11 +26,11 @@ def partition_sql(directory: str, batch: str, place: str) -> str:
     """`PARTITION (…) LOCATION '…'` for one directory of a batch, whose files are below `place`."""
     pairs = [part.partition("=") for part in directory.split("/")] if directory else []
     values = [
-        f"{quoted(unquote(name))} = {'NULL' if value == _NULL else _text(unquote(value))}" for name, _, value in pairs
+        f"{quoted(unquote(name))} = {'NULL' if value == _NULL else literal(unquote(value))}" for name, _, value in pairs
     ]
-    values.append(f"{BATCH} = {_text(batch)}")
+    values.append(f"{BATCH} = {literal(batch)}")
     where = f"{place}/{directory}" if directory else place
-    return f"PARTITION ({', '.join(values)}) LOCATION {_text(where)}"
+    return f"PARTITION ({', '.join(values)}) LOCATION {literal(where)}"
 
 
 def fits(rows: StructType, table: Sequence[tuple[str, str, bool]], partition_by: Sequence[str], name: str) -> None:
@@ -55,5 +55,5 @@ def quoted(name: str) -> str:
     return ".".join("`" + part.replace("`", "``") + "`" for part in name.split("."))
 
 
-def _text(value: str) -> str:
+def literal(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -11,7 +11,7 @@ from headrace.crashpoints import reach
 from headrace.errors import ConfigError, OffsetConflict
 from headrace.lake import columns
 from headrace.lake.columns import BATCH
-from headrace.lake.hive import fits, partition_sql, partitions, quoted
+from headrace.lake.hive import fits, literal, partition_sql, partitions, quoted
 from headrace.lake.objects import at
 from headrace.lake.writing import settings, write_files
 from headrace.sinks.base import METADATA, IdempotentSink, without_metadata
@@ -146,7 +146,7 @@ class Hive(IdempotentSink):
             raise ConfigError(f"the table {self._table} is not there", hint="create=True makes it")
         listed = [f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields]
         by = ", ".join(quoted(name) for name in (*self._partition_by, BATCH))
-        place = f" LOCATION '{self._location}'" if self._location else ""
+        place = " LOCATION " + literal(self._location) if self._location else ""
         spark.sql(
             f"CREATE TABLE IF NOT EXISTS {quoted(self._table)} ({', '.join(listed)}, {BATCH} STRING)"
             f" USING parquet PARTITIONED BY ({by}){place}"
