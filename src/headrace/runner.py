@@ -94,6 +94,7 @@ class Runner:
         self._stop = threading.Event()
         self._reason = ""
         self._progress = Progress()
+        self._newest = 0
         self._topic_ids: dict[str, str] = {}
         self._targets: Mapping[TopicPartition, int] | None = None
         self._announced = False
@@ -149,6 +150,8 @@ class Runner:
     def _loop(self, store: OffsetStore, until: Literal["caught-up"] | None) -> None:
         self._engine.prepare()
         self._progress = store.load()
+        sink = self._pipeline.sink
+        self._newest = sink.last_batch() if isinstance(sink, IdempotentSink) else 0
         if not self._announced:
             self._announced = True
             offsets = dict(self._progress.offsets)
@@ -180,9 +183,7 @@ class Runner:
 
     def _numbered(self) -> Progress:
         """The progress, with the last batch's id from whichever of store and sink has seen the higher one."""
-        sink = self._pipeline.sink
-        newest = sink.last_batch() if isinstance(sink, IdempotentSink) else 0
-        return replace(self._progress, last_batch=max(self._progress.last_batch, newest))
+        return replace(self._progress, last_batch=max(self._progress.last_batch, self._newest))
 
     def _look(self, store: OffsetStore) -> dict[TopicPartition, int]:
         """Ask for topics and partitions, meet gaps, fix the position of partitions not seen before."""

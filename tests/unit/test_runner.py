@@ -580,6 +580,27 @@ def test_under_at_least_once_the_offsets_move_after_the_rows_and_the_ranges_are_
     assert during == [(0, True)]
 
 
+def test_batches_are_numbered_above_the_newest_that_the_sink_remembers_even_if_the_store_forgot():
+    asked = []
+
+    class Remembering(Idempotent):
+        def last_batch(self):
+            asked.append(self.opened)
+            return 41
+
+    world = World({A: 30}, guarantee="exactly-once", sink=Remembering(), limits=hr.Limits(max_records=10))
+    world.run()
+    assert [batch.id for batch in world.sink.batches] == [42, 43, 44]
+    assert asked == [1], "asked once, not before every batch: it may be a question to a server"
+
+
+def test_a_batch_that_was_begun_with_another_sink_is_written_to_a_transactional_one_and_nothing_is_committed_twice():
+    """Offsets were copied, pending batch and all, from the store of an idempotent sink."""
+    from headrace.delivery import Guarantee, Step, resume
+
+    assert resume(Guarantee.EXACTLY_ONCE, sinks.DuckDB("x.duckdb", "t")) == (Step.WRITE,)
+
+
 # where to begin
 
 
