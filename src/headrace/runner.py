@@ -92,7 +92,6 @@ class Runner:
         self._pace = pace or Pace()
         self._clock = clock
         self._stop = threading.Event()
-        self._reason = ""
         self._progress = Progress()
         self._newest = 0
         self._topic_ids: dict[str, str] = {}
@@ -105,10 +104,10 @@ class Runner:
         self._records = 0
 
     def stop(self, reason: str) -> None:
-        """Ask for a stop from any thread or signal handler; the batch in hand is finished first."""
+        """Ask for a stop from any thread; said at once, while the batch in hand is still being finished."""
         if not self._stop.is_set():
-            self._reason = reason
             self._stop.set()
+            self._observe(events.Stopping(reason))
 
     def run(self, until: Literal["caught-up"] | None = None) -> Summary:
         """Run until stopped, caught up (if asked), or met by an error that repeating cannot cure."""
@@ -119,8 +118,6 @@ class Runner:
             error = failure
             raise
         finally:
-            if self._stop.is_set():
-                self._observe(events.Stopping(self._reason))
             self._observe(events.RunStopped(self._batches, self._records, error))
         return Summary(self._batches, self._records)
 

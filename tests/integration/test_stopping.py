@@ -86,8 +86,8 @@ def test_a_signal_lets_the_batch_in_hand_finish_and_ends_with_0(running, tmp_pat
     done = run.finish()
     assert done.code == 0, (done.out, done.err)
     named = [event["event"] for event in done.events]
-    assert named[-2:] == ["Stopping", "RunStopped"]
-    assert done.events[-2]["reason"] == number.name
+    assert named[-1] == "RunStopped"
+    assert [event["reason"] for event in done.events if event["event"] == "Stopping"] == [number.name]
     assert done.events[-1]["error"] is None
     assert "Retrying" not in named
     assert named.count("BatchStarted") == named.count("BatchDone") == done.events[-1]["batches"]

@@ -36,7 +36,7 @@ SAID = [
         "retry 2 in 1.0 s: Kafka does not answer (hint: headrace doctor)",
     ),
     (events.Retrying(ValueError("boom"), 1, 0.5), "retry 1 in 0.5 s: boom"),
-    (events.Stopping("SIGTERM"), "stopping: SIGTERM"),
+    (events.Stopping("SIGTERM"), "stopping: SIGTERM; the batch in hand is finished first"),
     (events.RunStopped(2, 3000, None), "stopped after 2 batches, 3,000 records"),
     (events.RunStopped(2, 3000, DataLoss("gone")), "failed: gone after 2 batches, 3,000 records"),
 ]

@@ -711,7 +711,13 @@ def test_a_stop_lets_the_batch_in_hand_finish_and_starts_no_other():
     assert (summary.batches, summary.records) == (2, 20)
     assert world.progress.offsets == {A: 20}
     assert world.progress.pending is None
-    assert world.seen[-2:] == [events.Stopping("SIGTERM"), events.RunStopped(2, 20, None)]
+    # Said at once, not when the batch is done: whoever pressed Ctrl-C is waiting for a word.
+    assert [type(event) for event in world.seen[-4:]] == [
+        events.BatchStarted,
+        events.Stopping,
+        events.BatchDone,
+        events.RunStopped,
+    ]
 
 
 def test_a_stop_before_the_start_does_nothing():

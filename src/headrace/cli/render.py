@@ -72,7 +72,7 @@ def sentence(event: Event) -> str | None:
             hint = f" (hint: {error.hint})" if isinstance(error, HeadraceError) and error.hint else ""
             return f"retry {attempt} in {delay:.1f} s: {short(error)}{hint}{where.rstrip()}"
         case events.Stopping(reason):
-            return f"stopping: {reason}"
+            return f"stopping: {reason}; the batch in hand is finished first"
         case events.RunStopped(batches, records, error):
             ending = f"failed: {short(error)}" if error else "stopped"
             return f"{ending} after {batches:,} batches, {records:,} records"
