@@ -2,7 +2,7 @@
 
 import json
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -17,8 +17,10 @@ except KafkaException as error:
         raise
 
 producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
-for number in range(10_000):
-    click = {"user": f"user-{number % 500}", "page": f"/articles/{number % 97}", "at": datetime.now(UTC).isoformat()}
+now = datetime.now(UTC)
+for number in range(10_000):  # one every 20 seconds, up to now: a little more than two days of them
+    at = now - timedelta(seconds=20 * (9_999 - number))
+    click = {"user": f"user-{number % 500}", "page": f"/articles/{number % 97}", "at": at.isoformat()}
     producer.produce("clicks", json.dumps(click).encode(), key=click["user"])
     producer.poll(0)
 producer.flush()

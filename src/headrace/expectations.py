@@ -30,6 +30,10 @@ class Gate:
             raise ConfigError(f"expect: {transform!r} is not a function", hint="lambda rows: rows.where(…)")
         self.conditions = dict(conditions)
         self._transform = transform
+        if isinstance(transform, Gate):  # one around another: both are asked
+            shares = transform.conditions
+            both = {name: max(share, shares.get(name, share)) for name, share in conditions.items()}
+            self.conditions, self._transform = {**shares, **both}, transform._transform
 
     def __call__(self, rows: Any) -> Any:
         if callable(rows):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
@@ -13,42 +12,37 @@ from headrace.sinks.base import QuarantiningSink
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.letters import DeadLetters, Letter
+    from headrace.letters import Letter
     from headrace.pipeline import Pipeline
 
 
-@dataclass(frozen=True, slots=True)
 class LetterBox:
-    """Opened for one question each: the file of an embedded sink is free in between."""
+    """A sink is opened for one question each: the file of an embedded one is free in between."""
 
-    pipeline: Pipeline
-
-    def __post_init__(self) -> None:
-        if self.pipeline.quarantine is None:
+    def __init__(self, pipeline: Pipeline) -> None:
+        if pipeline.quarantine is None:
             raise ConfigError(
-                f"{self.pipeline.name} has no dead letters", hint='dead_letters="…" on the pipeline says where they go'
+                f"{pipeline.name} has no dead letters", hint='dead_letters="…" on the pipeline says where they go'
             )
-
-    @property
-    def _place(self) -> DeadLetters:
-        assert self.pipeline.quarantine is not None
-        return self.pipeline.quarantine
-
-    @property
-    def _topic(self) -> LetterTopic | None:
-        source, topic = self.pipeline.source, self._place.topic
-        reader = f"headrace-letters-{self.pipeline.name}"
-        return LetterTopic(source.bootstrap, source.options, topic, reader) if topic else None
+        self.pipeline = pipeline
+        self._place = pipeline.quarantine
+        source, topic = pipeline.source, self._place.topic
+        reader = f"headrace-letters-{pipeline.name}"
+        self._topic = LetterTopic(source.bootstrap, source.options, topic, reader) if topic else None
+        self._read: frozenset[Origin] = frozenset()
 
     def __str__(self) -> str:
         return f"topic {self._place.topic}" if self._place.topic else f"table {self._place.table}"
 
     def letters(self) -> Sequence[Letter]:
         """Oldest first in each partition; of one that was sent to a topic twice, the last."""
-        if (topic := self._topic) is not None:
-            return list({letter.origin: letter for letter in topic.read()}.values())
-        with self._sink() as sink:
-            return sink.letters(self._place.table or "")
+        if self._topic is not None:
+            letters: Sequence[Letter] = list({letter.origin: letter for letter in self._topic.read()}.values())
+        else:
+            with self._sink() as sink:
+                letters = sink.letters(self._place.table or "")
+        self._read = frozenset(letter.origin for letter in letters)
+        return letters
 
     def chosen(self, ids: Sequence[str], *, everything: bool) -> Sequence[Letter]:
         """Those that `ids` name as TOPIC:PARTITION:OFFSET, or all of them; ConfigError if one is not there."""
@@ -63,19 +57,24 @@ class LetterBox:
             raise ConfigError(f"no dead letter of {missing[0]} in {self}", hint="headrace dead-letters list")
         return [by_origin[origin] for origin in wanted]
 
-    def send_back(self, letters: Sequence[Letter], to: str | None) -> None:
-        """On return they are in Kafka again."""
+    def replay(self, letters: Sequence[Letter], to: str | None) -> None:
+        """Send records back to Kafka, into `to` or the topics they came from, then drop their letters."""
+        self._refuse_some(letters)
         source = self.pipeline.source
         LetterTopic(source.bootstrap, source.options, to or "").send_back(letters, to)
+        self.drop(letters)
 
     def drop(self, letters: Sequence[Letter]) -> None:
-        if (topic := self._topic) is not None:
-            if {letter.origin for letter in letters} != {letter.origin for letter in self.letters()}:
-                raise ConfigError(f"{topic!r} lets go of all letters or of none", hint="--all")
-            topic.settle()
+        self._refuse_some(letters)
+        if self._topic is not None:
+            self._topic.settle()
             return
         with self._sink() as sink:
             sink.drop_letters(self._place.table or "", [letter.origin for letter in letters])
+
+    def _refuse_some(self, letters: Sequence[Letter]) -> None:
+        if self._topic is not None and {letter.origin for letter in letters} != self._read:
+            raise ConfigError(f"{self._topic!r} lets go of all letters or of none", hint="--all")
 
     def _sink(self) -> QuarantiningSink:
         sink = self.pipeline.sink

@@ -87,7 +87,7 @@ class Runner:
         self._pipeline = pipeline
         self._topics = topics
         self._engine = engine
-        self._observe = observer
+        self._observe = _one_at_a_time(observer)
         self._fail_fast = fail_fast
         self._pace = pace or Pace()
         self._clock = clock
@@ -314,6 +314,17 @@ class _Opened:
         with ExitStack() as closing:
             for resource in self._resources.values():
                 closing.callback(resource.close)
+
+
+def _one_at_a_time(observer: events.Observer) -> events.Observer:
+    """A stop is told from another thread; an observer may itself ask for one."""
+    lock = threading.RLock()
+
+    def observe(event: events.Event) -> None:
+        with lock:
+            observer(event)
+
+    return observe
 
 
 def _repeatable(error: Exception) -> bool:

@@ -66,7 +66,7 @@ def untouched(tmp_path):
 
 MISTAKES = {
     "an unknown guarantee": ({"guarantee": "exactly once"}, "guarantee='exactly once' is unknown", "one of: "),
-    "a sink that cannot give it": ({"sink": "sinks.Console()"}, "Console cannot give exactly-once", "sinks.DuckDB"),
+    "a sink that cannot give it": ({"sink": "sinks.Console()"}, "Console cannot give exactly-once", "sinks.Postgres"),
     "a second store": ({"more": "offsets=stores.Memory(),"}, "keeps the offsets beside the rows", "leave offsets="),
     "a file that is no Python": ({"format": "hr.Text(), topics='x'"}, "keyword argument repeated", None),
     "a limit of nothing": ({"more": "limits=hr.Limits(max_records=0),"}, "at least 1", "Limits(max_records="),
@@ -202,7 +202,7 @@ def test_a_function_that_raises_on_a_worker_is_retried_and_shown_in_the_users_fi
     assert f'{path}", line {line_of(path, "number - 7")}, in doubled' in done.out
     assert "pyspark/worker.py" not in done.out
     with duckdb.connect(str(tmp_path / "x.duckdb")) as connection:
-        assert connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = 't'").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
 
 
 @pytest.mark.filterwarnings("ignore:Arrow optimization")

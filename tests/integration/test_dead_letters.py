@@ -14,7 +14,7 @@ from headrace.errors import BadRecord, ConfigError
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.letters import LetterTopic
 from headrace.letterbox import LetterBox
-from headrace.letters import Origin
+from headrace.letters import Letter, Origin
 from headrace.types import TopicPartition
 from integration.command import here  # noqa: F401 - a fixture
 
@@ -108,6 +108,17 @@ def test_dead_letters_of_any_sink_go_to_a_topic(mixed, tmp_path, spark, topic):
     assert [letter.value for letter in letters] == BAD
     assert [letter.headers for letter in letters] == [(("trace", bytes([5 + n])),) for n in range(4)]
     assert spark.read.parquet(str(tmp_path / "rows")).count() == 10
+
+
+def test_a_letter_that_comes_while_others_are_dealt_with_stays(mixed, topic):
+    dead = topic(partitions=1)
+    box = LetterTopic(dead.bootstrap, {}, dead.name, f"reader-{dead.name}")
+    first, late = (Letter(Origin("t", 0, n), None, None, b"x", (), "bad", "decoding") for n in (1, 2))
+    box.send([first])
+    assert box.read() == [first]
+    box.send([late])
+    box.settle()
+    assert box.read() == [late]
 
 
 def test_records_that_are_none_of_ours_in_the_topic_are_passed_over(mixed, topic):
@@ -226,7 +237,7 @@ def test_replay_sends_the_record_back_as_it_was_and_drops_its_letter(filed, mixe
     file = filed()
     one = f"{mixed.name}:0:5"
     looked = here("dead-letters", "replay", file, one)
-    assert "1 records would be sent" in looked.out
+    assert "1 record would be sent" in looked.out
     assert end(mixed) == 14
     done = here("dead-letters", "replay", file, one, "--execute")
     assert done.code == 0, done
@@ -251,8 +262,10 @@ def test_a_topic_lets_go_of_all_or_none(filed, mixed, topic, here):  # noqa: F81
     dead = topic(partitions=1)
     file = filed(f'{{ topic = "{dead.name}", limit = 0.9 }}')
     assert f"4 dead letters in topic {dead.name}" in here("dead-letters", "list", file).out
-    refused = here("dead-letters", "drop", file, f"{mixed.name}:0:5", "--execute")
-    assert (refused.code, "all letters or of none" in refused.err) == (2, True)
+    for verb in ("drop", "replay"):
+        refused = here("dead-letters", verb, file, f"{mixed.name}:0:5", "--execute")
+        assert (refused.code, "all letters or of none" in refused.err) == (2, True)
+    assert end(mixed) == 14, "nothing may be sent that cannot be let go of"
     here("dead-letters", "drop", file, "--all", "--execute")
     assert "0 dead letters" in here("dead-letters", "list", file).out
 

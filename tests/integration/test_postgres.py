@@ -392,8 +392,8 @@ def test_a_conflict_with_a_commit_of_our_own_whose_answer_was_lost_is_tried_agai
 
     original = sink_module.Postgres._take_over
 
-    def then_move(self, connection):
-        original(self, connection)
+    def then_move(self, batch):
+        original(self, batch)
         if len(moved) == 1:
             first = moved[0].ranges[0]
             moved.append(first)

@@ -320,6 +320,21 @@ def test_rows_that_the_table_refuses_go_to_the_dead_letters_and_the_others_are_s
     assert stored == [n for n in range(20) if n not in (3, 11)]
 
 
+def test_upserted_rows_that_the_table_refuses_go_to_the_dead_letters_and_deletes_need_no_values(
+    database, pipeline, spark
+):
+    database.do(
+        "CREATE TABLE {t} (name TEXT PRIMARY KEY, age INTEGER NOT NULL CHECK (age < 100), headrace_origin TEXT,"
+        " headrace_offset BIGINT)",
+    )
+    dead = f"{database.table}_dead"
+    rows = users(spark, (0, "ann", 1), (1, "bob", 100), (2, "cyd", None), (3, "ann", "gone"), (4, "dan", 4))
+    with database.sink(key="name", mode="upsert").open(pipeline) as sink:
+        sink.write_apart(batch(1, 0, 5), rows, quarantine(dead))
+        assert [letter.origin.offset for letter in sink.letters(dead)] == [1, 2]
+    assert database.ask("SELECT name, age FROM {t}") == [("dan", 4)]
+
+
 def test_records_that_did_not_parse_are_stored_with_the_rows(database, pipeline, spark):
     dead = f"{database.table}_dead"
     bad = Letter(Origin("users", 0, 1), None, None, b"{broken", (), "not JSON", "decoding")

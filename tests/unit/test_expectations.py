@@ -20,6 +20,13 @@ def test_it_goes_around_a_transform_given_to_it_or_under_it():
         assert made.conditions == NEVER_NULL
 
 
+def test_one_around_another_asks_both_and_the_stricter_share_counts():
+    inner = hr.expect({"a": 0.9, "b": 0.5}, lambda rows: rows * 2)
+    for made in (hr.expect({"a": 0.5, "c": 1}, inner), hr.expect({"a": 0.5, "c": 1})(inner)):
+        assert made.conditions == {"a": 0.9, "b": 0.5, "c": 1}
+        assert made("ab") == "abab"
+
+
 @pytest.mark.parametrize(
     "conditions", [{}, None, "user IS NOT NULL", {"": 1}, {"a": 0}, {"a": 1.5}, {"a": "most"}, {"a": True}, {7: 0.5}]
 )

@@ -41,7 +41,7 @@ def list_(
     if shown:
         table(["record", "time (UTC)", "found at", "error"], shown)
     more = f", {len(letters) - limit:,} of them not shown (--limit)" if len(letters) > limit else ""
-    typer.echo(f"{len(letters):,} dead letters in {box}{more}")
+    typer.echo(f"{_count(letters, 'dead letter')} in {box}{more}")
 
 
 @app.command()
@@ -73,9 +73,8 @@ def replay(
     letters = box.chosen(ids or [], everything=everything)
     _preview(letters, f"sent to {to or 'the topics they came from'}", execute=execute)
     if execute:
-        box.send_back(letters, to)
-        box.drop(letters)
-        typer.echo(f"{len(letters):,} records sent back, their letters dropped")
+        box.replay(letters, to)
+        typer.echo(f"{_count(letters, 'record')} sent back, dropped here")
 
 
 @app.command()
@@ -86,7 +85,7 @@ def drop(file: File, ids: Ids = None, everything: All = False, execute: Execute 
     _preview(letters, "dropped", execute=execute)
     if execute:
         box.drop(letters)
-        typer.echo(f"{len(letters):,} dead letters dropped")
+        typer.echo(f"{_count(letters, 'dead letter')} dropped")
 
 
 def _box(file: str) -> LetterBox:
@@ -102,7 +101,11 @@ def _preview(letters: Any, what: str, *, execute: bool) -> None:
     if execute:
         return
     table(["record", "error"], [[name(letter), letter.error] for letter in letters[:50]])
-    typer.echo(f"{len(letters):,} records would be {what}; --execute does it")
+    typer.echo(f"{_count(letters, 'record')} would be {what}; --execute does it")
+
+
+def _count(letters: Any, what: str) -> str:
+    return f"{len(letters):,} {what}{'' if len(letters) == 1 else 's'}"
 
 
 def _readable(value: bytes | None) -> str:

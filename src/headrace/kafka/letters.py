@@ -42,6 +42,7 @@ class LetterTopic:
         self._bootstrap = bootstrap
         self._options = librdkafka_options(bootstrap, options)
         self._reader = reader
+        self._seen: dict[int, int] = {}
         self.topic = topic
 
     def __repr__(self) -> str:
@@ -84,17 +85,20 @@ class LetterTopic:
         """The letters that are not dealt with yet, oldest first in each partition."""
         with _closing(self._consumer()) as consumer:
             try:
-                return [letter for place, end in self._left(consumer) for letter in self._until(consumer, place, end)]
+                left = self._left(consumer)
+                self._seen = {place.partition: end for place, end in left}
+                return [letter for place, end in left for letter in self._until(consumer, place, end)]
             except KafkaException as error:
                 raise self._ours(error.args[0]) from error
 
     def settle(self) -> None:
-        """Everything that is there now is dealt with."""
+        """What the last `read` saw is dealt with."""
+        if not self._seen:
+            return
         with _closing(self._consumer()) as consumer:
             try:
-                ends = [Place(self.topic, place.partition, end) for place, end in self._left(consumer)]
-                if ends:
-                    consumer.commit(offsets=ends, asynchronous=False)
+                ends = [Place(self.topic, partition, end) for partition, end in self._seen.items()]
+                consumer.commit(offsets=ends, asynchronous=False)
             except KafkaException as error:
                 raise self._ours(error.args[0]) from error
 

@@ -53,9 +53,20 @@ class DuckDB(stores.DuckDB, EmbeddedTable):
         return f"sinks.DuckDB({str(self._path)!r}, table={self._shape.table!r})"
 
     def _types(self, schema: StructType) -> dict[str, str]:
+        from pyspark.errors import PySparkException
         from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import VariantType
 
-        empty = to_arrow_schema(schema, timezone="UTC").empty_table()
+        try:
+            if any(isinstance(field.dataType, VariantType) for field in schema):
+                raise PySparkException("VARIANT has no place in Arrow")
+            empty = to_arrow_schema(schema, timezone="UTC").empty_table()
+        except PySparkException as error:
+            kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
+            raise ConfigError(
+                f"{self!r}: a column is of a type that cannot be handed over: {error}; columns: {kinds}",
+                hint="cast it in the transform, for example to STRING, or to_json(…)",
+            ) from error
         with self._loaded(self._connection, empty):
             return {name: kind for name, kind, *_ in self._connection.execute(f"DESCRIBE {ROWS}").fetchall()}
 

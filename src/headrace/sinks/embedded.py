@@ -135,7 +135,7 @@ class EmbeddedTable(LetterTables, TransactionalSink):
             except _Enough:
                 return None
             except BadRecord as error:
-                return error.message
+                return str(error.__cause__ or error.message)
 
         refused = dict(sift(len(arrow), attempt, quarantine.most))
         places = [arrow.column(name) for name in _PLACE]

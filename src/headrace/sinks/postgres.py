@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
@@ -33,7 +33,7 @@ from headrace.stores import sql
 from headrace.stores.state import refuse_conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField, StructType
@@ -53,8 +53,8 @@ _COLUMNS = """SELECT a.attname, coalesce(b.typname, t.typname), format_type(a.at
     a.attnotnull AND NOT (a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '') FROM pg_attribute a
     JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0)
     WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
-_CHECKS = """SELECT format('CONSTRAINT %%I ', conname) || pg_get_constraintdef(oid),
-    array(SELECT attname FROM pg_attribute WHERE attrelid = conrelid AND attnum = ANY (conkey)) FROM pg_constraint
+_CHECKS = """SELECT conname, pg_get_expr(conbin, conrelid), array(SELECT attname FROM pg_attribute
+    WHERE attrelid = conrelid AND attnum = ANY (conkey)) FROM pg_constraint
     WHERE conrelid = to_regclass(%s) AND contype = 'c'"""
 _UNIQUE = """SELECT array(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = i.indrelid
     AND a.attnum = ANY (i.indkey)) FROM pg_index i WHERE i.indrelid = to_regclass(%s) AND i.indisunique
@@ -134,7 +134,6 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             fit.check(there, wanted.takes)
             if self._shape.keyed:
                 wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
-            self._clear_staging()
         self._target, self._stage = wanted, None
 
     def how(self, rows: DataFrame, *, held: bool) -> str:
@@ -166,19 +165,10 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
         """1. claim the pipeline; 2. per task, in its own transaction, rows and offset; 3. note the batch."""
         from headrace.sinks import postgres_tasks as tasks
 
+        self._take_over(batch)
         work = tasks.ByPartition(self._dsn, self._pipeline, self._claim, batch.ranges, **target.by_partition())
-        with self.transaction() as connection:
-            sql.read(connection, self._pipeline).committed(batch)  # or OffsetConflict
-            self._take_over(connection)
-        reach("postgres: claimed")
-        try:
+        with self._unless_taken_over():
             tasks.run(target.lines(batch, rows), work)
-        except OffsetConflict as conflict:
-            with self.transaction() as connection:
-                if self._claimed(connection):
-                    # Nobody else may move offsets: a commit of our own, whose answer was lost, has come through late.
-                    raise RetriableError(conflict.message) from conflict
-            raise
         reach("postgres: partitions written")
         with self.transaction() as connection:
             state = sql.read(connection, self._pipeline)
@@ -186,28 +176,17 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
                 sql.write(connection, self._pipeline, state, replace(state, progress=state.progress.advanced(batch)))
         reach("postgres: committed")
 
-    def _take_over(self, connection: Any) -> None:
-        """From here on no task of an earlier run commits. A run that has been taken over from stops."""
-        if self._claims and not self._claimed(connection):
-            raise OffsetConflict(
-                f"another run of {self._pipeline} has taken over", hint="let one of them finish, or stop it"
-            )
-        if not self._claims:
-            connection.execute(_CLAIM, [self._pipeline, self._claim])
-            self._claims = True
-
-    def _claimed(self, connection: Any) -> bool:
-        found = connection.execute("SELECT claim FROM headrace_claims WHERE pipeline = ?", [self._pipeline]).fetchall()
-        return bool(found == [(self._claim,)])
-
     def _write_batch(self, batch: Batch, rows: DataFrame, target: _Target, quarantine: Quarantine | None) -> None:
-        """1. fill the staging table; in one transaction 2. publish it, 3. store dead letters, 4. move the offsets."""
+        """1. claim the pipeline; 2. fill the staging table; in one transaction 3. publish it, 4. store dead letters and
+        5. move the offsets."""
         from headrace.sinks import postgres_tasks as tasks
 
+        self._take_over(batch)
         stage = self._staging(target)
         most = None if quarantine is None else quarantine.most
         work = tasks.ByAttempt(self._dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", most)
-        reports = tasks.run(target.lines(batch, rows, origins=quarantine is not None), work)
+        with self._unless_taken_over():
+            reports = tasks.run(target.lines(batch, rows, origins=quarantine is not None), work)
         reach("postgres: staged")
         letters = []
         if quarantine is not None:
@@ -215,6 +194,8 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             quarantine.refuse([Refusal(origin, why, place) for r in reports for origin, why in r.refused])
             letters = list(quarantine.settled())
         with self.transaction() as connection:
+            if not self._claimed(connection):
+                raise self._taken_over()  # and the staging table is gone
             state = sql.read(connection, self._pipeline)
             after = state.committed(batch)
             self._publish(connection.driver, stage, target, reports)
@@ -224,6 +205,43 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             sql.write(connection, self._pipeline, state, after)
         reach("postgres: committed")
         self._empty(stage)
+
+    def _take_over(self, batch: Batch) -> None:
+        """From the first batch on no task of an earlier run commits. A run that has been taken over from stops."""
+        with self.transaction() as connection:
+            sql.read(connection, self._pipeline).committed(batch)  # or OffsetConflict
+            first = not self._claims
+            if first:
+                connection.execute(_CLAIM, [self._pipeline, self._claim])
+            elif not self._claimed(connection):
+                raise self._taken_over()
+        self._claims = True
+        if first:
+            with self._translated():
+                self._clear_staging()
+        reach("postgres: claimed")
+
+    @contextmanager
+    def _unless_taken_over(self) -> Iterator[None]:
+        """Whether tasks failed because of another run is told by the claim, not by how they failed."""
+        try:
+            yield
+        except (OffsetConflict, RetriableError) as error:
+            with self.transaction() as connection:
+                ours = self._claimed(connection)
+            if not ours:
+                raise self._taken_over() from error
+            # Nobody else may move offsets: a commit of our own, whose answer was lost, has come through late.
+            raise RetriableError(error.message, hint=error.hint) from error
+
+    def _claimed(self, connection: Any) -> bool:
+        found = connection.execute("SELECT claim FROM headrace_claims WHERE pipeline = ?", [self._pipeline]).fetchall()
+        return bool(found == [(self._claim,)])
+
+    def _taken_over(self) -> OffsetConflict:
+        return OffsetConflict(
+            f"another run of {self._pipeline} has taken over", hint="let one of them finish, or stop it"
+        )
 
     def _publish(self, driver: Any, stage: str, target: _Target, reports: Sequence[Report]) -> None:
         """Only what the attempts left that Spark counts: one that was reported failed may have committed as well."""
@@ -252,7 +270,8 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
                 hint=f"keep {METADATA} in the transform, or one row per key",
             ) from error
         except (psycopg.DataError, psycopg.IntegrityError) as error:
-            raise bad_row(error) from error
+            # Such as a foreign key: seen when the batch is published, and not row by row.
+            raise bad_row(error, hint="correct the rows in the transform, or what they refer to") from error
 
     def _staging(self, target: _Target) -> str:
         if self._stage is None:
@@ -274,7 +293,7 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
                 self._connection.execute("ROLLBACK")
 
     def _clear_staging(self) -> None:
-        """Drop what other runs of this pipeline left. One that still lives finds out, and is refused anyway."""
+        """Drop what other runs of this pipeline left. One that still lives finds out, and stops."""
         psycopg = require("psycopg", extra="postgres")
         like = self._stage_prefix().replace("_", r"\_") + "%"
         for (name,) in self._ask(_STAGING, like):
@@ -290,8 +309,8 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
     def _columns(self) -> list[Column]:
         return [Column(*found) for found in self._ask(_COLUMNS, self._shape.name)]
 
-    def _checks(self) -> list[tuple[str, list[str]]]:
-        return [(text, list(names)) for text, names in self._ask(_CHECKS, self._shape.name)]
+    def _checks(self) -> list[tuple[str, str, list[str]]]:
+        return [(name, text, list(columns)) for name, text, columns in self._ask(_CHECKS, self._shape.name)]
 
     def _ask(self, query: str, *parameters: Any) -> list[Any]:
         if self._connection is None:
@@ -365,7 +384,7 @@ class _Target:
             "after": tuple(self.shape.merge(table, self.columns)),
         }
 
-    def staging(self, name: str, there: Sequence[Column], checks: Sequence[tuple[str, list[str]]]) -> str:
+    def staging(self, name: str, there: Sequence[Column], checks: Sequence[tuple[str, str, list[str]]]) -> str:
         """SQL for a table that refuses what the target would refuse, so that it is found row by row."""
         extra = "".join(f", NULL::{_EXTRA[n]} AS {n}" for n in self.staged if n in _EXTRA)
         empty = f"SELECT {listed(self.columns)}{extra} FROM {self.shape.name} LIMIT 0"
@@ -375,8 +394,14 @@ class _Target:
             f"ALTER TABLE {name} ALTER COLUMN {_ATTEMPT} SET DEFAULT current_setting('headrace.attempt')::bigint",
         ]
         # A record that deletes has nothing but its key.
-        strict = set(self.shape.key) if self.shape.keyed else set(self.columns)
-        required = (column.name for column in there if column.required and column.name in strict)
-        statements += [f"ALTER TABLE {name} ALTER COLUMN {quoted(column)} SET NOT NULL" for column in required]
-        statements += [f"ALTER TABLE {name} ADD {text}" for text, names in checks if set(names) <= strict]
+        unless = f"{DELETED} OR " if self.shape.keyed else ""
+        ours = set(self.columns)
+        required = [column.name for column in there if column.required and column.name in ours]
+        rules = [(f"{column} is required", f"{quoted(column)} IS NOT NULL") for column in required]
+        rules += [(rule, text) for rule, text, columns in checks if set(columns) <= ours]
+        statements += [
+            f"ALTER TABLE {name} ADD CONSTRAINT {quoted(rule[:60])} CHECK ({unless}({text}))" for rule, text in rules
+        ]
+        keys = self.shape.key if self.shape.keyed else ()
+        statements += [f"ALTER TABLE {name} ALTER COLUMN {quoted(key)} SET NOT NULL" for key in keys]
         return "; ".join(statements)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LINE = "line"
 _OURS = re.compile(r'relation "headrace_(?:staging|rows)_\w+"')
+_ASIDE = 'dead_letters="…" puts such records aside; or correct them in the transform'
 _SAVEPOINT = "headrace_lines"
 # One per Python worker, and Spark has one of those per task that runs: that is the bound.
 _connections: dict[str, Any] = {}
@@ -218,7 +219,7 @@ def _transaction(dsn: str) -> Iterator[Any]:
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         raise bad_row(error) from error
     except psycopg.errors.UndefinedTable as error:
-        # A run that started meanwhile has cleared the staging tables; the compare-and-set says which of both goes on.
+        # A run that has taken over has cleared the staging tables.
         raise RetriableError(f"the database: {error}") from error
     except psycopg.Error as error:
         raise postgres.translated(error, "the database") from error
@@ -256,11 +257,8 @@ def _buffer(lines: Any) -> memoryview:
     return memoryview(data)[ends[lines.offset] : ends[lines.offset + len(lines)]]
 
 
-def bad_row(error: Any) -> BadRecord:
-    return BadRecord(
-        f"PostgreSQL refuses a row: {_reason(error)}",
-        hint='dead_letters="…" puts such records aside; or correct them in the transform',
-    )
+def bad_row(error: Any, hint: str = _ASIDE) -> BadRecord:
+    return BadRecord(f"PostgreSQL refuses a row: {_reason(error)}", hint=hint)
 
 
 def _reason(error: Any) -> str:

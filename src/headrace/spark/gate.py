@@ -50,5 +50,5 @@ def check(batch: Batch, rows: DataFrame, conditions: Mapping[str, float]) -> Non
     if missed:
         raise BatchRefused(
             f"batch {batch.id} is not as expected and was not published: {' | '.join(missed)}",
-            hint="correct the transform or the expectation and start again: the batch is still to be read",
+            hint="look at the rows; correct the transform or the expectation, then start again",
         )

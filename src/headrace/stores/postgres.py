@@ -53,6 +53,8 @@ _REFUSALS = (
 )
 _GRANT = "grant the user CREATE on the schema, or name another one: …?options=-csearch_path%3Dheadrace"
 
+_GRANT_TABLE = "GRANT SELECT, INSERT, UPDATE, DELETE ON that table to the user"
+
 
 class Connection:
     """A psycopg connection that takes `?` for a parameter. The real one is `driver`."""
@@ -195,7 +197,7 @@ def translated(error: Any, who: str) -> HeadraceError:
     message = f"{who}: {reason}"
     state = error.sqlstate
     if state == "42501":  # no right to it
-        return ConfigError(message, hint=_GRANT)
+        return ConfigError(message, hint=_GRANT if "schema" in reason else _GRANT_TABLE)
     if state is not None and state[:2] in {"28", "3D", "3F", "42"}:  # user, database, schema; a table or column
         return ConfigError(message, hint="were tables dropped or changed? Start again: what is missing is created")
     if state is None and any(words in reason for words in _REFUSALS):
