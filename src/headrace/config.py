@@ -7,6 +7,7 @@ import inspect
 import os
 import re
 import sys
+import threading
 import tomllib
 import traceback
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from headrace.formats.json import Json
 from headrace.formats.plain import Bytes, Text
 from headrace.kafka.source import Kafka
 from headrace.letters import DeadLetters
+from headrace.masking import masked
 from headrace.pipeline import Pipeline
 from headrace.planner import Limits
 from headrace.sinks.fanout import Fanout
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.formats.base import Format
     from headrace.sinks.base import Sink
 
+_NAMING = threading.Lock()
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -149,8 +152,9 @@ def _transform(raw: dict[str, Any]) -> Callable[[DataFrame], DataFrame]:
         raise ConfigError("[transform] needs sql", hint='sql = "SELECT * FROM rows"')
 
     def by_sql(rows: DataFrame) -> DataFrame:
-        rows.createOrReplaceTempView("rows")
-        return rows.sparkSession.sql(query)
+        with _NAMING:  # pipelines of one process may share a session, and so the name
+            rows.createOrReplaceTempView("rows")
+            return rows.sparkSession.sql(query)
 
     return by_sql
 
@@ -158,7 +162,9 @@ def _transform(raw: dict[str, Any]) -> Callable[[DataFrame], DataFrame]:
 def _one_of(where: str, raw: Mapping[str, Any], kinds: Mapping[str, Callable[..., Any]]) -> Any:
     """`{duckdb = "file", table = "t"}` is `DuckDB("file", table="t")`; `{console = true}` is `Console()`."""
     if not isinstance(raw, Mapping):
-        raise ConfigError(f"[{where}] is {raw!r}; a table is meant", hint=f"one of: {', '.join(sorted(kinds))}")
+        raise ConfigError(
+            f"[{where}] is {masked(repr(raw))}; a table is meant", hint=f"one of: {', '.join(sorted(kinds))}"
+        )
     named = [key for key in raw if key in kinds]
     if len(named) != 1:
         found = ", ".join(named) or ", ".join(raw) or "nothing"

@@ -80,7 +80,8 @@ class DeadLetters:
 
     def most(self, batch: Batch) -> int:
         """How many `batch` may have."""
-        return min(MOST, int(self.limit * len(batch))) if isinstance(self.limit, float) else self.limit
+        # Rounded first: 0.29 of 100 is 28.999999999999996 to a computer.
+        return min(MOST, int(round(self.limit * len(batch), 6))) if isinstance(self.limit, float) else self.limit
 
 
 class Quarantine:
@@ -115,7 +116,8 @@ class Quarantine:
         if not new:
             return
         if len(self._letters) + len(new) > self.most:
-            raise too_many(self.most, str(next(iter(new.values()))))
+            first = next(iter(new.values()))
+            raise too_many(self.most, f"{first.origin}: {first.error}")
         for letter in self._originals(list(new.values())):
             self._letters[letter.origin] = letter
 

@@ -11,6 +11,7 @@ from headrace.delivery import Guarantee
 from headrace.errors import ConfigError
 from headrace.kafka.source import Kafka
 from headrace.letters import DeadLetters
+from headrace.masking import masked
 from headrace.paths import state_directory
 from headrace.planner import Limits
 from headrace.sinks.base import QuarantiningSink, Sink, TransactionalSink
@@ -148,4 +149,6 @@ class Pipeline:
 
 def _expect(pipeline: str, argument: str, value: object, kind: type, example: str) -> None:
     if not isinstance(value, kind):
-        raise ConfigError(f"{pipeline}: {argument}={value!r} is not a {kind.__module__}.{kind.__name__}", hint=example)
+        raise ConfigError(
+            f"{pipeline}: {argument}={masked(repr(value))} is not a {kind.__module__}.{kind.__name__}", hint=example
+        )

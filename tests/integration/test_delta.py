@@ -504,3 +504,18 @@ def test_a_version_that_somebody_else_wrote_under_our_name_is_respected(spark, p
         for number in (8, 9):
             with pytest.raises(OffsetConflict):
                 sink.write(batch(number, 0, 1), frame(spark, numbered(0, 1)))
+
+
+@pytest.mark.parametrize("name", ["two words", "naïve", "a+b"])
+def test_a_path_may_have_odd_characters(spark, tmp_path, name):
+    with Delta(tmp_path / name / "rows").open("clicks") as sink:
+        sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        sink.write(batch(2, 3, 4), frame(spark, numbered(3, 4)))
+    assert rows_of(tmp_path / name / "rows") == Counter(numbered(0, 4))
+    assert sorted(place.name for place in tmp_path.iterdir()) == [name]
+
+
+def test_columns_that_differ_in_capitals_alone_are_refused(spark, path):
+    rows = spark.createDataFrame([(1, "x")], "id BIGINT, text STRING").withColumnRenamed("text", "ID")
+    with Delta(path).open("clicks") as sink, pytest.raises(ConfigError, match="capitals"):
+        sink.prepare(rows.schema)

@@ -39,6 +39,14 @@ def test_a_batch_as_expected_is_published(users, spark, tmp_path):
     assert len(sink.rows) == 100
 
 
+def test_a_share_that_is_met_exactly_is_met(topic, spark, tmp_path):
+    """55 of 100 is less than 0.55 * 100 to a computer."""
+    where, sink = topic(partitions=1), sinks.Memory()
+    where.produce([{"user": "u" if n < 55 else None, "n": n} for n in range(100)])
+    run(pipeline(where, sink, hr.expect({"user IS NOT NULL -- a comment": 0.55}), tmp_path), spark)
+    assert len(sink.rows) == 100
+
+
 def test_a_batch_that_is_not_says_which_condition_the_share_and_some_rows_and_stores_nothing(users, spark, tmp_path):
     sink = sinks.Memory()
     made = pipeline(users, sink, hr.expect({"n < 100": 1, "user IS NOT NULL": 0.99}), tmp_path)

@@ -10,7 +10,7 @@ import pytest
 import headrace as hr
 from headrace import events, sinks
 from headrace.dev import Postgres
-from headrace.errors import ConfigError, OffsetConflict, RetriableError
+from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableError
 from headrace.sinks import narrow
 from headrace.sinks import postgres as sink_module
 from headrace.sinks.postgres_tasks import ByPartition, Report
@@ -412,3 +412,61 @@ def test_a_conflict_with_a_commit_of_our_own_whose_answer_was_lost_is_tried_agai
     assert [type(e.error) for e in seen if isinstance(e, events.Retrying)] == [RetriableError]
     # The record that was passed over stands for the one whose commit came through late.
     assert ask(f"SELECT count(*), count(DISTINCT id) FROM {table}") == [(399, 399)]
+
+
+@pytest.mark.parametrize("visible", ["partition", "batch"])
+def test_no_row_is_lost_when_arrow_counts_in_64_bits(visible, filled, spark, postgres, table, ask):
+    name = "spark.sql.execution.arrow.useLargeVarTypes"
+    spark.conf.set(name, "true")
+    try:
+        made = pipeline(filled(), sinks.Postgres(postgres.address, table, create=True, visible=visible))
+        made.run(until="caught-up", session=spark, fail_fast=True)
+    finally:
+        spark.conf.unset(name)
+    assert ask(f"SELECT count(*), count(DISTINCT id) FROM {table}") == [(400, 400)]
+
+
+def test_text_is_right_in_a_database_with_another_encoding(spark, postgres, table, ask):
+    ask(f"CREATE DATABASE {table} ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    dsn = postgres.address.rpartition("/")[0] + f"/{table}"
+    with sinks.Postgres(dsn, "words", create=True).open("p") as sink:
+        sink.write(_batch(1, 0, 1), spark.createDataFrame([("é ü",)], "word STRING"))
+    with psycopg.connect(dsn) as connection:
+        assert connection.execute("SELECT word, length(word) FROM words").fetchall() == [("é ü", 3)]
+
+
+def test_a_record_that_deletes_and_whose_key_cannot_be_read_is_a_bad_record_and_no_silence(
+    topic, spark, postgres, table
+):
+    where = topic(partitions=1)
+    where.produce([{"id": 1, "user": "ann"}], key=b"1")
+    where.produce([None], key=b'{"id": 1}')
+    sink = sinks.Postgres(postgres.address, table, key="id", mode="upsert", create=True)
+    with pytest.raises(BadRecord, match="null value in column"):
+        pipeline(where, sink).run(until="caught-up", session=spark)
+
+
+def test_times_before_the_zones_were_made_are_right(spark, postgres, table, ask):
+    """Berlin was 53 minutes and 28 seconds ahead until 1893."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        with sinks.Postgres(postgres.address, table, create=True).open(f"p-{table}") as sink:
+            sink.write(_batch(1, 0, 1), spark.sql("SELECT timestamp_seconds(-3000000000) AS at"))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert ask(f"SELECT extract(epoch FROM at)::bigint FROM {table}") == [(-3000000000,)]
+
+
+def test_a_batch_begun_with_another_store_is_not_in_the_way_after_a_task_failed(filled, spark, postgres, table, ask):
+    """Offsets were copied here with a pending batch; by partition only half of it came through."""
+    made = pipeline(filled(), sinks.Postgres(postgres.address, table, create=True))
+    ranges = tuple(Range(TopicPartition(made.source.topics[0], n), 0, 100) for n in range(4))
+    with made.sink.open(made.name) as sink:
+        sink.commit(Batch(0, tuple(Range(r.at, 0, 0) for r in ranges), {}))
+        sink.begin(Batch(1, ranges, {}))
+        sink.prepare(_schema("id BIGINT, user STRING"))
+        sink._take_over(Batch(1, ranges, {}))
+        assert sink.load().pending is None
+    made.run(until="caught-up", session=spark, fail_fast=True)
+    assert ask(f"SELECT count(*), count(DISTINCT id) FROM {table}") == [(400, 400)]

@@ -203,6 +203,30 @@ def test_a_key_that_is_not_among_the_columns_is_refused(database, pipeline, spar
         sink.prepare(users(spark).schema)
 
 
+def test_a_row_without_its_key_is_a_bad_record_and_nobody_makes_one_up(database, pipeline, spark):
+    rows = spark.createDataFrame([(None, "x")], "id BIGINT, text STRING")
+    with database.sink(key="id", mode="upsert", create=True).open(pipeline) as sink:
+        sink.prepare(rows.schema)
+        with pytest.raises(BadRecord):
+            sink.write(batch(1, 0, 1), rows)
+        assert sink.load().offsets == {}
+    assert database.ask("SELECT * FROM {t}") == []
+
+
+def test_a_column_with_a_name_of_ours_is_refused(database, pipeline, spark):
+    rows = spark.createDataFrame([("a", 1)], "name STRING, headrace_rank INT")
+    sink = database.sink(key="name", mode="upsert", create=True).open(pipeline)
+    with sink, pytest.raises(ConfigError, match="headrace_rank"):
+        sink.prepare(rows.schema)
+
+
+def test_a_batch_without_rows_moves_the_offsets_in_every_mode(database, keyed, spark):
+    with keyed() as sink:
+        sink.write(batch(1, 0, 3), users(spark))
+        sink.write_apart(batch(2, 3, 5), users(spark), quarantine(f"{database.table}_dead"))
+        assert sink.load().offsets == {AT: 5}
+
+
 # Schemas
 
 

@@ -67,11 +67,11 @@ class LetterTopic:
     def produce(self, records: Iterable[Record]) -> None:
         durable = {"enable.idempotence": True, "message.timeout.ms": int(_SECONDS * 1000)}
         producer = Producer({**self._options, **durable, "logger": quiet_logger()})
-        failures: list[KafkaError] = []
+        failures: list[tuple[KafkaError, str | None]] = []
 
-        def heard(error: KafkaError | None, _: Message) -> None:
+        def heard(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                failures.append(error)
+                failures.append((error, message.topic()))
 
         for topic, key, value, headers in records:
             try:
@@ -79,7 +79,7 @@ class LetterTopic:
             except KafkaException as error:
                 raise self._ours(error.args[0]) from error
         if producer.flush(_SECONDS) or failures:
-            raise self._ours(failures[0] if failures else KafkaError(KafkaError._TIMED_OUT))
+            raise self._ours(*(failures[0] if failures else (KafkaError(KafkaError._TIMED_OUT), None)))
 
     def read(self) -> list[Letter]:
         """The letters that are not dealt with yet, oldest first in each partition."""
@@ -136,18 +136,19 @@ class LetterTopic:
             if at <= end and (letter := _letter(message)) is not None:
                 yield letter
 
-    def _ours(self, error: KafkaError) -> HeadraceError:
+    def _ours(self, error: KafkaError, topic: str | None = None) -> HeadraceError:
+        place = f"topic {topic or self.topic} on {self._bootstrap}"
         if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-            return ConfigError(f"there is no {self!r}", hint="create it first")
+            return ConfigError(f"there is no {place}", hint="create it first")
         if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
-            return ConfigError(f"no right to the {self!r}", hint="grant it to this user")
+            return ConfigError(f"no right to the {place}", hint="grant it to this user")
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return ConfigError(
-                f"a record is larger than the {self!r} allows: {error.str()}",
+                f"a record is larger than the {place} allows: {error.str()}",
                 hint="raise max.message.bytes of the topic, and message.max.bytes in the source's options",
             )
         return RetriableError(
-            f"dead letters, {self!r}: {error.str()}", hint=f"headrace doctor --bootstrap {self._bootstrap}"
+            f"dead letters, {place}: {error.str()}", hint=f"headrace doctor --bootstrap {self._bootstrap}"
         )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError
 from headrace.extras import require
+from headrace.lake.columns import repeated
 from headrace.sinks.delta_files import PARTITION_TYPES
 from headrace.sinks.table_columns import misfit, missing_columns, plain, refuse_types
 
@@ -40,7 +41,7 @@ class Place:
         return None if "://" in self.uri else Path(self.uri)
 
     def in_spark(self, folder: str) -> str:
-        return (self.local / folder).as_uri() if self.local else f"{self.uri}/{folder}"
+        return f"file://{self.local / folder}" if self.local else f"{self.uri}/{folder}"
 
     def filesystem(self) -> Any:
         from pyarrow.fs import PyFileSystem
@@ -57,8 +58,12 @@ class Place:
     def fitting(self, rows: StructType) -> Any:
         """The table as it is now, fit for `rows`. ConfigError, showing both, if it is not and cannot be made so."""
         refuse_types(rows, _TYPES, "Delta")
+        if twice := repeated(rows.names):
+            raise ConfigError(f"Delta({self.uri!r}): the rows have {twice} twice but for capitals", hint="rename one")
         table = self.load() or self._created(rows)
         there = spark_schema(table)
+        if twice := repeated(sorted({*rows.names, *there.names})):
+            raise misfit(rows, there, self.uri, f"{twice} differs in capitals")
         missing = missing_columns(rows, there, self.uri, self._unmet(table, there))
         if absent := [name for name in partition_columns(table) if name not in rows.names]:
             raise misfit(rows, there, self.uri, f"the table is partitioned by {', '.join(absent)}")

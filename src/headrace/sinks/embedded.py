@@ -9,7 +9,7 @@ from headrace.crashpoints import reach
 from headrace.errors import BadRecord
 from headrace.letters import Origin, Refusal
 from headrace.sinks.base import METADATA, TransactionalSink
-from headrace.sinks.tables import Fit, LetterTables, Shape
+from headrace.sinks.tables import Fit, LetterTables, Shape, quoted
 from headrace.stores import sql
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ class EmbeddedTable(LetterTables, TransactionalSink):
             with self._refusing():
                 self._merge(connection, arrow, schema)
             if quarantine is not None and (letters := quarantine.settled()) and quarantine.table:
-                self._store_letters(connection, quarantine.table, letters)
+                with self._refusing():  # a table of that name that is not one of letters
+                    self._store_letters(connection, quarantine.table, letters)
             reach(f"{self._word}: rows inserted")
         reach(f"{self._word}: committed")
         self._prepared = schema
@@ -107,8 +108,18 @@ class EmbeddedTable(LetterTables, TransactionalSink):
         if self._prepared != schema:
             self._make_fit(connection, schema)
         with self._loaded(connection, arrow):
+            self._refuse_null_keys(connection)
             for statement in self._shape.merge(ROWS, self._shape.columns(schema.names)):
                 connection.execute(statement)
+
+    def _refuse_null_keys(self, connection: Any) -> None:
+        """A row without its key replaces nothing and deletes nothing; SQLite would even make up a number for it."""
+        for name in self._shape.key:
+            if connection.execute(f"SELECT 1 FROM {ROWS} WHERE {quoted(name)} IS NULL LIMIT 1").fetchall():
+                raise BadRecord(
+                    f"{self!r} refuses a row: {name}, which is in the key, is NULL",
+                    hint='dead_letters="…" puts such records aside; or leave them out in the transform',
+                )
 
     def _make_fit(self, connection: Any, schema: StructType) -> None:
         stored = self._shape.columns(schema.names)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, OffsetConflict
+from headrace.masking import masked
 from headrace.sinks.base import IdempotentSink, Sink, TransactionalSink
 from headrace.stores.state import Change
 
@@ -36,7 +37,9 @@ class Fanout(Sink):
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         if not isinstance(sinks, list | tuple) or not sinks or not all(isinstance(sink, Sink) for sink in sinks):
-            raise ConfigError(f"Fanout({sinks!r}): a list of sinks is meant", hint="sinks.Fanout([one, other])")
+            raise ConfigError(
+                f"Fanout({masked(repr(sinks))}): a list of sinks is meant", hint="sinks.Fanout([one, other])"
+            )
         if any(isinstance(sink, Fanout) for sink in sinks):
             raise ConfigError("a Fanout inside a Fanout is one level too many", hint="one list of all sinks")
         self.spark_options = {name: value for sink in sinks for name, value in sink.spark_options.items()}

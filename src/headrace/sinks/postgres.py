@@ -50,14 +50,15 @@ _NO_CLAIMS = "SELECT 1 WHERE to_regclass('headrace_claims') IS NULL"
 _CLAIM = """INSERT INTO headrace_claims (pipeline, claim) VALUES (?, ?)
     ON CONFLICT (pipeline) DO UPDATE SET claim = excluded.claim"""
 _COLUMNS = """SELECT a.attname, coalesce(b.typname, t.typname), format_type(a.atttypid, a.atttypmod),
-    a.attnotnull AND NOT (a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '') FROM pg_attribute a
+    a.attnotnull AND NOT (a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> ''), a.attnotnull FROM pg_attribute a
     JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0)
     WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
 _CHECKS = """SELECT conname, pg_get_expr(conbin, conrelid), array(SELECT attname FROM pg_attribute
     WHERE attrelid = conrelid AND attnum = ANY (conkey)) FROM pg_constraint
     WHERE conrelid = to_regclass(%s) AND contype = 'c'"""
 _UNIQUE = """SELECT array(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = i.indrelid
-    AND a.attnum = ANY (i.indkey)) FROM pg_index i WHERE i.indrelid = to_regclass(%s) AND i.indisunique
+    AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])) FROM pg_index i WHERE i.indrelid = to_regclass(%s)
+    AND i.indisunique AND i.indisvalid AND i.indimmediate
     AND i.indpred IS NULL AND i.indexprs IS NULL"""
 _STAGING = """SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n
     ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND c.relname LIKE %s"""
@@ -113,7 +114,9 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
     def close(self) -> None:
         if self._stage is not None and self._connection is not None:
             with suppress(require("psycopg", extra="postgres").Error):
-                self._connection.execute(f"DROP TABLE IF EXISTS {self._stage}")
+                # A task that froze may hold it: the next run clears it then.
+                drop = f"DROP TABLE IF EXISTS {self._stage}"
+                self._connection.execute(f"BEGIN; SET LOCAL lock_timeout = '1s'; {drop}; COMMIT")
         self._stage = self._target = None
         super().close()
 
@@ -134,6 +137,7 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             fit.check(there, wanted.takes)
             if self._shape.keyed:
                 wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
+        wanted.there = tuple(f"{column.name} {column.shown}" for column in there)
         self._target, self._stage = wanted, None
 
     def how(self, rows: DataFrame, *, held: bool) -> str:
@@ -173,7 +177,9 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
         with self.transaction() as connection:
             state = sql.read(connection, self._pipeline)
             if self._claimed(connection):
-                sql.write(connection, self._pipeline, state, replace(state, progress=state.progress.advanced(batch)))
+                # Each task has moved its own offset; one that was moved by hand since then stays so.
+                noted = replace(state.progress.advanced(batch), offsets=state.progress.offsets)
+                sql.write(connection, self._pipeline, state, replace(state, progress=noted))
         reach("postgres: committed")
 
     def _write_batch(self, batch: Batch, rows: DataFrame, target: _Target, quarantine: Quarantine | None) -> None:
@@ -209,7 +215,13 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
     def _take_over(self, batch: Batch) -> None:
         """From the first batch on no task of an earlier run commits. A run that has been taken over from stops."""
         with self.transaction() as connection:
-            sql.read(connection, self._pipeline).committed(batch)  # or OffsetConflict
+            state = sql.read(connection, self._pipeline)
+            state.committed(batch)  # or OffsetConflict
+            if state.progress.pending is not None:
+                # Taken over from another store. Once a task has moved its offset it could not be repeated as it is.
+                sql.write(
+                    connection, self._pipeline, state, replace(state, progress=replace(state.progress, pending=None))
+                )
             first = not self._claims
             if first:
                 connection.execute(_CLAIM, [self._pipeline, self._claim])
@@ -327,6 +339,7 @@ class _Target:
         self.schema = schema
         self.columns = shape.columns(schema.names)
         self.staged = shape.staged(schema.names)
+        self.there: tuple[str, ...] = ()
         self.fields: dict[str, StructField] = {name: schema[name] for name in self.columns}
 
     def fit(self, sink: str) -> Fit:
@@ -370,7 +383,7 @@ class _Target:
         """How a task writes straight into the table."""
         if not self.shape.keyed:
             return {"copy": f"COPY {self.shape.name} ({listed(self.columns)}) FROM STDIN"}
-        mark = hashlib.sha256(f"{self.shape.name} {self.staged}".encode()).hexdigest()[:10]
+        mark = hashlib.sha256(f"{self.shape.name} {self.staged} {self.there}".encode()).hexdigest()[:10]
         table = f"headrace_rows_{mark}"
         extra = ", ".join(f"NULL::{_EXTRA[name]} AS {name}" for name in (ORIGIN, OFFSET, DELETED))
         empty = f"SELECT {listed(self.columns)}, {extra} FROM {self.shape.name} LIMIT 0"
@@ -379,6 +392,7 @@ class _Target:
             "before": (
                 "SET LOCAL client_min_messages = warning",
                 f"CREATE TEMP TABLE IF NOT EXISTS {table} ON COMMIT DELETE ROWS AS {empty}",
+                *(f"ALTER TABLE {table} ALTER COLUMN {quoted(name)} SET NOT NULL" for name in self.shape.key),
             ),
             "copy": f"COPY {table} ({listed(self.staged)}) FROM STDIN",
             "after": tuple(self.shape.merge(table, self.columns)),
@@ -396,7 +410,7 @@ class _Target:
         # A record that deletes has nothing but its key.
         unless = f"{DELETED} OR " if self.shape.keyed else ""
         ours = set(self.columns)
-        required = [column.name for column in there if column.required and column.name in ours]
+        required = [column.name for column in there if column.strict and column.name in ours]
         rules = [(f"{column} is required", f"{quoted(column)} IS NOT NULL") for column in required]
         rules += [(rule, text) for rule, text, columns in checks if set(columns) <= ours]
         statements += [

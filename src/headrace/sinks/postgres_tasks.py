@@ -169,6 +169,8 @@ class ByAttempt:
         try:
             with _transaction(self.dsn) as connection:
                 connection.execute("SELECT set_config('headrace.attempt', %s, true)", [str(attempt)])
+                # Between two pieces the transform is at work, for as long as that takes.
+                connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
                 if self.most is None:
                     rows = _copy(connection, self.copy, batches)
                 else:
@@ -241,10 +243,13 @@ def _begun(dsn: str) -> Any:
 
 def _copy(connection: Any, statement: str, batches: Any) -> int:
     rows = 0
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        for batch in batches:
-            copy.write(_buffer(batch.column(0)))
-            rows += len(batch)
+    with connection.cursor() as cursor:
+        with cursor.copy(statement) as copy:
+            for batch in batches:
+                copy.write(_buffer(batch.column(0)))
+                rows += len(batch)
+        if cursor.rowcount != rows:
+            raise RetriableError(f"the database took {cursor.rowcount:,} of {rows:,} rows", hint="please report this")
     return rows
 
 
@@ -253,7 +258,8 @@ def _buffer(lines: Any) -> memoryview:
     _, offsets, data = lines.buffers()
     if not len(lines):
         return memoryview(b"")
-    ends = memoryview(offsets).cast("i")
+    # Spark's setting spark.sql.execution.arrow.useLargeVarTypes makes them 64 bits wide.
+    ends = memoryview(offsets).cast("q" if str(lines.type) == "large_string" else "i")
     return memoryview(data)[ends[lines.offset] : ends[lines.offset + len(lines)]]
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.stores.sql import Connection
     from headrace.types import Batch
 
+_FLAGS = frozenset({"boolean", "tinyint", "smallint", "int", "bigint"})
 Mode = Literal["append", "upsert", "delete-aware"]
 
 ORIGIN, OFFSET, DELETED = "headrace_origin", "headrace_offset", "headrace_deleted"
@@ -59,6 +60,8 @@ class Shape:
             raise ConfigError("rows that are appended need no key", hint='mode="upsert"')
         if mode != "append" and (not keys or not all(isinstance(name, str) and name for name in keys)):
             raise ConfigError(f"mode={mode!r} needs the columns of the key", hint='key="user"')
+        if mode != "delete-aware" and deleted != "deleted":
+            raise ConfigError(f"deleted={deleted!r} means nothing with mode={mode!r}", hint='mode="delete-aware"')
         return cls(table, mode, keys, deleted)  # type: ignore[arg-type]
 
     @property
@@ -80,6 +83,8 @@ class Shape:
         kept = [
             name for name in names if name != METADATA and not (self.mode == "delete-aware" and name == self.deleted)
         ]
+        if taken := [name for name in kept if name.lower().startswith("headrace_")]:
+            raise ConfigError(f"a column is called {taken[0]}: such names are ours", hint="rename it in the transform")
         if missing := [name for name in self.key if name not in kept]:
             raise ConfigError(f"the rows have no column {missing[0]}, which is in the key", hint=f"rows: {kept}")
         if self.mode == "delete-aware" and self.deleted not in names and METADATA not in names:
@@ -123,6 +128,16 @@ class Shape:
         columns = self.columns(rows.columns)
         if not self.keyed:
             return rows.select(*[column_of(name) for name in columns], *more)
+        kinds = {field.name: field.dataType.simpleString() for field in rows.schema}
+        if not kinds.get(METADATA, "struct").startswith("struct"):
+            raise ConfigError(
+                f"the transform made {METADATA} a {kinds[METADATA]}", hint="leave it as it is, or drop it"
+            )
+        if self.mode == "delete-aware" and kinds.get(self.deleted, "boolean") not in _FLAGS:
+            raise ConfigError(
+                f"{self.deleted}, which says what is deleted, is {kinds[self.deleted]}",
+                hint=f"make it a BOOLEAN in the transform: {self.deleted} = '…' AS {self.deleted}",
+            )
         origin = sql.lit(None).cast("string")
         offset = sql.lit(None).cast("bigint")
         tombstone = sql.lit(False)
@@ -151,7 +166,7 @@ class Shape:
 
         kind = rows.schema[name].dataType
         text = sql.col(f"{METADATA}.key").cast("string")
-        found = text if len(self.key) == 1 else sql.get_json_object(text, f"$.{name}")
+        found = text if len(self.key) == 1 else sql.get_json_object(text, f"$['{name}']")
         return found.try_cast(kind)
 
 
@@ -173,7 +188,7 @@ def time_text(column: Expression, *, utc: bool) -> Expression:
 
     if utc:
         return sql.concat(column.cast("string"), sql.lit("Z"))
-    return sql.date_format(column, "yyyy-MM-dd HH:mm:ss.SSSSSSxxx")
+    return sql.date_format(column, "yyyy-MM-dd HH:mm:ss.SSSSSSxxxxx")
 
 
 def column_of(name: str) -> Expression:
@@ -184,12 +199,14 @@ def column_of(name: str) -> Expression:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table that is there: `required` ones have neither a default nor room for NULL."""
+    """A column of a table that is there: `required` ones have neither a default nor room for NULL, `strict` ones may
+    have a default, which is no help against a NULL that is given."""
 
     name: str
     kind: str
     shown: str
     required: bool
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +312,8 @@ class LetterTables(QuarantiningSink):
 
 
 def _name(table: str) -> str:
+    if "?" in table or "%" in table:
+        raise ConfigError(f"{table!r} cannot be a table of dead letters: neither ? nor % can", hint='"clicks_dead"')
     return ".".join(quoted(part) for part in table.split("."))
 
 

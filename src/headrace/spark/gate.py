@@ -41,8 +41,8 @@ def check(batch: Batch, rows: DataFrame, conditions: Mapping[str, float]) -> Non
         return
     missed = []
     for (condition, share), count in zip(conditions.items(), met, strict=True):
-        if count < share * total:
-            samples = without_metadata(rows.where(f"NOT coalesce({condition}, false)")).limit(_SAMPLES).toArrow()
+        if count / total < share:
+            samples = without_metadata(rows.where(f"NOT coalesce({condition}\n, false)")).limit(_SAMPLES).toArrow()
             shown = "; ".join(str(row) for row in samples.to_pylist())
             missed.append(
                 f"{condition}: {count / total:.2%} of {total:,} rows, at least {share:.2%} expected, not so: {shown}"

@@ -188,7 +188,8 @@ def connect(dsn: str) -> Any:
             hint="write the special characters of a password as %40 for @, %2F for /, %3A for :",
         )
     # Statements are not prepared: many poolers would send them to a server that does not know them.
-    return psycopg.connect(**{**_DEFAULTS, **given}, autocommit=True, prepare_threshold=None)
+    # The lines for COPY are UTF-8, whatever the database's own encoding is.
+    return psycopg.connect(**{**_DEFAULTS, **given, "client_encoding": "UTF8"}, autocommit=True, prepare_threshold=None)
 
 
 def translated(error: Any, who: str) -> HeadraceError:
@@ -200,6 +201,9 @@ def translated(error: Any, who: str) -> HeadraceError:
         return ConfigError(message, hint=_GRANT if "schema" in reason else _GRANT_TABLE)
     if state is not None and state[:2] in {"28", "3D", "3F", "42"}:  # user, database, schema; a table or column
         return ConfigError(message, hint="were tables dropped or changed? Start again: what is missing is created")
+    if state is not None and state[:2] in {"0A", "54", "55", "P0"} and state not in {"55P03", "55006"}:
+        # Not supported, a limit (an index entry too large), a view, a trigger that raised: the same again next time.
+        return ConfigError(message, hint="change the transform, or the table")
     if state is None and any(words in reason for words in _REFUSALS):
         return ConfigError(message, hint="check user, password and database: psql 'DSN' -c 'SELECT 1'")
     return RetriableError(message, hint="is the server up, and its address right?")
