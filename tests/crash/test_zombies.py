@@ -1,20 +1,24 @@
 """A run is frozen in the middle of a batch, another takes over, and the first one wakes up again."""
 
+import psycopg
 import pytest
 
-from crash.runs import Run, drained
+from crash.runs import Run, drained, until
 
 pytestmark = pytest.mark.timeout(600)
 
+SESSIONS = """SELECT count(*) FILTER (WHERE state = 'active' AND query NOT LIKE 'COPY%%'),
+    count(*) FILTER (WHERE state = 'idle in transaction')
+    FROM pg_stat_activity WHERE application_name = 'headrace'"""
+
 
 @pytest.mark.parametrize("kind", ["postgres", "postgres by batch"])
-def test_a_run_that_wakes_up_after_another_took_over_changes_nothing(kind, case_on, spark):
+def test_a_run_that_wakes_up_after_another_took_over_changes_nothing(kind, case_on, spark, postgres):
     case, feed = case_on(kind, max_records=300)
 
     with feed.flowing(rate=300), Run(case) as zombie:
         zombie.wait_for(lambda: len(zombie.done) >= 2)
-        zombie.wait_for(lambda: zombie.open_batch)
-        zombie.pause()
+        paused_between_transactions(zombie, postgres)
         with Run(case) as successor:
             successor.wait_for_more(batches=3)
             zombie.resume()
@@ -25,3 +29,20 @@ def test_a_run_that_wakes_up_after_another_took_over_changes_nothing(kind, case_
 
     assert len(feed.acknowledged) > 0
     assert str(feed.compare(drained(case, spark))) == "0 missing, 0 duplicate"
+
+
+def paused_between_transactions(run, postgres):
+    """Inside a batch, but not inside a transaction of its driver: the server would end that after a minute, and the run
+    would come back as one that starts."""
+    with psycopg.connect(postgres.address, autocommit=True) as connection:
+        for _ in range(50):
+            run.wait_for(lambda: run.open_batch)
+            run.pause()
+            # What was under way when it froze is answered first.
+            until(lambda: connection.execute(SESSIONS).fetchone()[0] == 0, seconds=30)
+            if run.open_batch and connection.execute(SESSIONS).fetchone()[1] == 0:
+                return
+            finished = len(run.done)
+            run.resume()
+            run.wait_for(lambda before=finished: len(run.done) > before)
+    raise AssertionError("the run was never met inside a batch and outside a transaction")
