@@ -43,13 +43,13 @@ class IntoPostgres(Benchmark):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        self._records = 100_000 if setting.quick else 600_000
+        self._records = 100_000 if setting.quick else 2_000_000
         topic.fill(setting.bootstrap, TOPIC, self._records)
         self._server = setting.servers.enter_context(dev.Postgres(setting.scratch / "postgres-rows"))
         self._dsn = self._server.address
 
     def schedule(self) -> Schedule:
-        return Schedule(1, 1) if self.setting.quick else Schedule(warm_up=1, counted=5)
+        return Schedule(1, 1) if self.setting.quick else Schedule(warm_up=1, counted=3)
 
     def contenders(self) -> Sequence[Contender]:
         rewritten = {"reWriteBatchedInserts": "true"}

@@ -11,8 +11,12 @@ _CORRUPT = "_headrace_corrupt"
 _TEXT = "CAST(value AS STRING)"
 # The first test is what nearly every record passes; trimming copies the text.
 _OBJECT = f"startswith({_TEXT}, '{{') OR startswith(ltrim(' \\t\\r\\n', {_TEXT}), '{{')"
-# A flat object ends with its only brace, which is quickly seen; otherwise the text must be the one element of an array.
-_MORE = f"locate('}}', {_TEXT}) < length({_TEXT}) AND coalesce(json_array_length(concat('[', {_TEXT}, ']')), 0) <> 1"
+# A flat object ends with its only brace, which is quickly seen (in bytes: locate and length count characters, one by
+# one); otherwise the text must be the one element of an array.
+_MORE = (
+    f"octet_length(substring_index({_TEXT}, '}}', 1)) + 1 < octet_length({_TEXT})"
+    f" AND coalesce(json_array_length(concat('[', {_TEXT}, ']')), 0) <> 1"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
