@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import ConfigError
 from headrace.kafka.letters import LetterTopic
 from headrace.letters import Origin
-from headrace.sinks.base import QuarantiningSink
+from headrace.sinks.base import LetterKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,9 +76,9 @@ class LetterBox:
         if self._topic is not None and {letter.origin for letter in letters} != self._read:
             raise ConfigError(f"{self._topic!r} lets go of all letters or of none", hint="--all")
 
-    def _sink(self) -> QuarantiningSink:
+    def _sink(self) -> LetterKeeper:
         sink = self.pipeline.sink
-        assert isinstance(sink, QuarantiningSink)
+        assert isinstance(sink, LetterKeeper)
         return sink.open(self.pipeline.name)
 
 

@@ -14,7 +14,7 @@ from headrace.letters import DeadLetters
 from headrace.masking import masked
 from headrace.paths import state_directory
 from headrace.planner import Limits
-from headrace.sinks.base import QuarantiningSink, Sink, TransactionalSink
+from headrace.sinks.base import LetterKeeper, Sink, TransactionalSink
 from headrace.stores.base import OffsetStore
 from headrace.stores.sqlite import SQLite
 
@@ -129,7 +129,7 @@ class Pipeline:
         if not isinstance(self.dead_letters, str):
             _expect(self.name, "dead_letters", self.dead_letters, DeadLetters, 'dead_letters="clicks_dead"')
         wanted = self.quarantine
-        if wanted and wanted.table and not isinstance(self.sink, QuarantiningSink):
+        if wanted and wanted.table and not isinstance(self.sink, LetterKeeper):
             raise ConfigError(
                 f"{self.name}: {type(self.sink).__name__} has no tables of its own for dead letters",
                 hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -13,10 +12,10 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction
 from pyspark.sql.types import StructType
 
-from headrace import crashpoints
 from headrace.errors import ConfigError, OffsetConflict
 from headrace.sinks.delta import Delta
 from headrace.testing.sinks import batch, frame, numbered
+from integration.interleaving import meanwhile
 
 
 @pytest.fixture
@@ -40,23 +39,6 @@ def asked(path, query):
 
 def folders(path, pipeline="clicks"):
     return sorted(folder.name for folder in (path / "headrace" / pipeline).iterdir())
-
-
-@contextmanager
-def meanwhile(point, act):
-    """When `point` is first reached, let `act` happen in between: another run that is faster."""
-    waiting = [act]
-
-    def hook(reached):
-        if reached == point and waiting:
-            waiting.pop()()
-
-    crashpoints.install(hook)
-    try:
-        yield
-    finally:
-        crashpoints.install(None)
-    assert not waiting, f"{point} was never reached"
 
 
 # Two runs

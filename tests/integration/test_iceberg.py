@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -15,10 +14,10 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql.types import StructType
 
-from headrace import crashpoints
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.sinks.iceberg import Iceberg
 from headrace.testing.sinks import batch, frame, numbered
+from integration.interleaving import Died, die, meanwhile
 
 
 class Place:
@@ -55,31 +54,6 @@ class Place:
 @pytest.fixture
 def place(tmp_path, spark):
     return Place(tmp_path)
-
-
-@contextmanager
-def meanwhile(point, act):
-    """When `point` is first reached, let `act` happen in between: another run that is faster."""
-    waiting = [act]
-
-    def hook(reached):
-        if reached == point and waiting:
-            waiting.pop()()
-
-    crashpoints.install(hook)
-    try:
-        yield
-    finally:
-        crashpoints.install(None)
-    assert not waiting, f"{point} was never reached"
-
-
-class Died(Exception):
-    pass
-
-
-def die():
-    raise Died
 
 
 def test_a_zombie_that_wakes_after_its_successor_wrote_changes_nothing(place, spark):

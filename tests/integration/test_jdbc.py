@@ -3,7 +3,6 @@
 import re
 import uuid
 from collections import Counter
-from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -11,12 +10,12 @@ import psycopg
 import pytest
 from pyspark.sql.types import StructType
 
-from headrace import crashpoints
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.sinks.jdbc import Jdbc
 from headrace.sinks.jdbc_java import Database
 from headrace.spark.jars import Artifact, Bundle, fetch
 from headrace.testing.sinks import batch, frame, numbered
+from integration.interleaving import Died, die, meanwhile
 
 DRIVER = Bundle.of("postgresql-jdbc", Artifact("org.postgresql", "postgresql", "42.7.7"))
 
@@ -69,31 +68,6 @@ def place(request, spark, tmp_path):
         url, properties = request.getfixturevalue("jdbc_postgres")
         return Place(url, "org.postgresql.Driver", properties)
     return Place(f"jdbc:derby:{tmp_path / 'derby'};create=true", "org.apache.derby.iapi.jdbc.AutoloadedDriver")
-
-
-@contextmanager
-def meanwhile(point, act):
-    """When `point` is first reached, let `act` happen in between: another run that is faster."""
-    waiting = [act]
-
-    def hook(reached):
-        if reached == point and waiting:
-            waiting.pop()()
-
-    crashpoints.install(hook)
-    try:
-        yield
-    finally:
-        crashpoints.install(None)
-    assert not waiting, f"{point} was never reached"
-
-
-class Died(Exception):
-    pass
-
-
-def die():
-    raise Died
 
 
 # Two runs

@@ -13,7 +13,8 @@ from headrace.dev import Postgres
 from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableError
 from headrace.sinks import narrow
 from headrace.sinks import postgres as sink_module
-from headrace.sinks.postgres_tasks import ByPartition, Report
+from headrace.sinks.postgres_tasks import ByPartition
+from headrace.sinks.tasks import Report
 from headrace.types import Batch, Range, TopicPartition
 
 BY_PARTITION = "each task copies"
@@ -210,6 +211,16 @@ def test_nobody_sees_part_of_a_batch(visible, topic, spark, postgres, table, ask
 # Faults
 
 
+def _claimed(postgres, table, ask, by):
+    """A table, and the name of a pipeline that `by` has claimed."""
+    ask(f'CREATE TABLE {table} (id bigint, "user" text)')
+    name = f"p-{table}"
+    with sinks.Postgres(postgres.address, table).open(name) as sink:
+        sink.prepare(_schema("id BIGINT, user STRING"))
+    ask("INSERT INTO headrace_claims VALUES (%s, %s)", name, by)
+    return name
+
+
 def _attempt(postgres, name, r, table, lines, **how):
     """What a task does, in this process."""
     import pyarrow as pa
@@ -219,11 +230,7 @@ def _attempt(postgres, name, r, table, lines, **how):
 
 
 def test_a_repeated_attempt_of_a_task_writes_nothing_and_a_zombies_is_refused(postgres, table, ask):
-    ask(f'CREATE TABLE {table} (id bigint, "user" text)')
-    name = f"p-{table}"
-    with sinks.Postgres(postgres.address, table).open(name) as sink:
-        sink.prepare(_schema("id BIGINT, user STRING"))
-    ask("INSERT INTO headrace_claims VALUES (%s, 'mine')", name)
+    name = _claimed(postgres, table, ask, by="mine")
     r = Range(TopicPartition("t", 0), 0, 2)
     lines = ["1\ta\n", "2\tb\n"]
     assert _attempt(postgres, name, r, table, lines) == Report(rows=2)
@@ -236,23 +243,16 @@ def test_a_repeated_attempt_of_a_task_writes_nothing_and_a_zombies_is_refused(po
 
 
 def test_a_task_of_a_run_that_was_taken_over_from_commits_nothing(postgres, table, ask):
-    ask(f'CREATE TABLE {table} (id bigint, "user" text)')
-    name = f"p-{table}"
+    name = _claimed(postgres, table, ask, by="the successor")
+    refused = _attempt(postgres, name, Range(TopicPartition("t", 0), 0, 2), table, ["1\ta\n"])
+    assert (refused.error[0], "taken over" in refused.error[1]) == ("OffsetConflict", True)
     with sinks.Postgres(postgres.address, table).open(name) as sink:
-        sink.prepare(_schema("id BIGINT, user STRING"))
-        ask("INSERT INTO headrace_claims VALUES (%s, 'the successor')", name)
-        refused = _attempt(postgres, name, Range(TopicPartition("t", 0), 0, 2), table, ["1\ta\n"])
-        assert (refused.error[0], "taken over" in refused.error[1]) == ("OffsetConflict", True)
         assert sink.load().offsets == {}
     assert ask(f"SELECT count(*) FROM {table}") == [(0,)]
 
 
 def test_a_speculative_attempt_that_comes_second_leaves_nothing(postgres, table, ask):
-    ask(f'CREATE TABLE {table} (id bigint, "user" text)')
-    name = f"p-{table}"
-    with sinks.Postgres(postgres.address, table).open(name) as sink:
-        sink.prepare(_schema("id BIGINT, user STRING"))
-    ask("INSERT INTO headrace_claims VALUES (%s, 'mine')", name)
+    name = _claimed(postgres, table, ask, by="mine")
     r = Range(TopicPartition("t", 0), 0, 1)
     reports, both = [], threading.Barrier(2)
 
@@ -273,7 +273,7 @@ def test_rows_of_an_attempt_that_spark_does_not_count_are_not_published(
     filled, spark, postgres, table, ask, monkeypatch
 ):
     """An attempt can commit its rows to the staging table and still be reported failed."""
-    from headrace.sinks import postgres_tasks as tasks
+    from headrace.sinks import tasks
 
     original = tasks.run
 

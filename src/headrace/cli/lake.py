@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.offsets_arguments import Execute, Json, print_json, table
+from headrace.cli.spark import spark_options
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -89,10 +90,7 @@ def _session(place: Place, options: list[str] | None) -> SparkSession | None:
         return None
     from headrace.spark import session
 
-    pairs = [item.partition("=") for item in options or []]
-    if wrong := next((key for key, equals, _ in pairs if not equals), None):
-        raise ConfigError(f"--spark {wrong} is not KEY=VALUE", hint="--spark spark.hadoop.fs.s3a.endpoint=…")
-    return session.create({key: value for key, _, value in pairs}, lambda line: typer.echo(line, err=True))
+    return session.create(spark_options(options), lambda line: typer.echo(line, err=True))
 
 
 def _print(plan: Plan, *, as_json: bool, executed: bool) -> None:

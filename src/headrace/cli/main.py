@@ -14,7 +14,8 @@ import typer
 from headrace.cli import dead_letters, dev, jars, offsets, offsets_move  # noqa: F401 - offsets_move adds its verbs to offsets.app
 from headrace.cli.doctor import doctor
 from headrace.cli.lake import compact, files
-from headrace.errors import ConfigError, HeadraceError
+from headrace.cli.spark import spark_options
+from headrace.errors import HeadraceError
 from headrace.version import __version__
 
 app = typer.Typer(
@@ -85,7 +86,7 @@ def run(
     from headrace.launch import launch
 
     loaded = load(target)
-    options = {**loaded.spark, **_options(spark)}
+    options = {**loaded.spark, **spark_options(spark)}
     with observing(loaded.pipeline.name, log_format) as observer:
         launch(
             loaded.pipeline,
@@ -110,7 +111,7 @@ def check(
     from headrace.config import load
 
     loaded = load(target)
-    report(checked(loaded.pipeline, {**loaded.spark, **_options(spark)}), as_json=json)
+    report(checked(loaded.pipeline, {**loaded.spark, **spark_options(spark)}), as_json=json)
 
 
 @app.command()
@@ -124,16 +125,6 @@ def demo(
     from headrace.demo import demo as show
 
     raise typer.Exit(show(events=events, kills=kills, seed=seed, keep=keep))
-
-
-def _options(given: list[str] | None) -> dict[str, str]:
-    options = {}
-    for item in given or []:
-        key, equals, value = item.partition("=")
-        if not equals:
-            raise ConfigError(f"--spark {item} is not KEY=VALUE", hint="--spark spark.driver.memory=4g")
-        options[key] = value
-    return options
 
 
 def main() -> None:

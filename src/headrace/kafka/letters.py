@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,7 @@ class LetterTopic:
 
     def read(self) -> list[Letter]:
         """The letters that are not dealt with yet, oldest first in each partition."""
-        with _closing(self._consumer()) as consumer:
+        with closing(self._consumer()) as consumer:
             try:
                 left = self._left(consumer)
                 self._seen = {place.partition: end for place, end in left}
@@ -95,14 +96,14 @@ class LetterTopic:
         """What the last `read` saw is dealt with."""
         if not self._seen:
             return
-        with _closing(self._consumer()) as consumer:
+        with closing(self._consumer()) as consumer:
             try:
                 ends = [Place(self.topic, partition, end) for partition, end in self._seen.items()]
                 consumer.commit(offsets=ends, asynchronous=False)
             except KafkaException as error:
                 raise self._ours(error.args[0]) from error
 
-    def _consumer(self) -> Consumer:
+    def _consumer(self) -> Any:
         ours = {"group.id": self._reader, "enable.auto.commit": False, "isolation.level": "read_committed"}
         return Consumer({**self._options, **ours, "logger": quiet_logger()})
 
@@ -150,19 +151,6 @@ class LetterTopic:
         return RetriableError(
             f"dead letters, {place}: {error.str()}", hint=f"headrace doctor --bootstrap {self._bootstrap}"
         )
-
-
-class _closing:  # noqa: N801
-    """contextlib's, which a Consumer's type does not satisfy."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-
-    def __enter__(self) -> Consumer:
-        return self._consumer
-
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
 
 
 def _committed(consumer: Consumer, places: list[Place]) -> list[Place]:

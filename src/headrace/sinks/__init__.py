@@ -1,6 +1,6 @@
 """Where rows go. One system per file; the guarantee a sink can give is its type."""
 
-from headrace.sinks.base import IdempotentSink, QuarantiningSink, Sink, TransactionalSink
+from headrace.sinks.base import IdempotentSink, LetterKeeper, QuarantiningSink, Sink, TransactionalSink
 from headrace.sinks.console import Console
 from headrace.sinks.delta import Delta
 from headrace.sinks.duckdb import DuckDB
@@ -22,6 +22,7 @@ __all__ = [
     "Iceberg",
     "IdempotentSink",
     "Jdbc",
+    "LetterKeeper",
     "Memory",
     "Parquet",
     "Postgres",

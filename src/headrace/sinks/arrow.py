@@ -17,7 +17,9 @@ def map_in_arrow(rows: DataFrame, function: Callable[[Iterator[Any]], Iterator[A
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
 
+    from headrace.spark.quoting import quoted
+
     kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-    columns = [rows["`" + name.replace("`", "``") + "`"] for name in rows.columns]
+    columns = [rows[quoted(name)] for name in rows.columns]
     made: Any = UserDefinedFunction(function, StructType.fromDDL(schema), evalType=kind)(*columns)
     return DataFrame(rows._jdf.mapInArrow(made._jc, False, None), rows.sparkSession)

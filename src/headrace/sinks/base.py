@@ -76,12 +76,16 @@ class TransactionalSink(Sink, OffsetStore):
 
 
 class QuarantiningSink(Sink):
-    """A sink with tables of its own for dead letters, which are stored with the rows or not at all."""
+    """A sink that can say of each row whether it takes it."""
 
     @abstractmethod
     def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
-        """Like `write`, but a row that cannot be stored goes to the quarantine; what that holds in the end is stored
-        in its table, in the same transaction as the rows."""
+        """Like `write`, but a row that cannot be stored goes to the quarantine, which is settled before the offsets
+        move."""
+
+
+class LetterKeeper(QuarantiningSink):
+    """A sink with tables of its own for dead letters, which are stored with the rows or not at all."""
 
     @abstractmethod
     def letters(self, table: str) -> Sequence[Letter]:
@@ -95,3 +99,10 @@ class QuarantiningSink(Sink):
 def without_metadata(rows: DataFrame) -> DataFrame:
     """The columns that belong into the target."""
     return rows.drop(METADATA)
+
+
+def stored_schema(schema: StructType) -> StructType:
+    """The same of a schema."""
+    from pyspark.sql.types import StructType
+
+    return StructType([field for field in schema.fields if field.name != METADATA])

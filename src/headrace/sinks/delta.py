@@ -15,10 +15,10 @@ from headrace.crashpoints import reach
 from headrace.errors import ConfigError, RetriableError
 from headrace.extras import require
 from headrace.lake.writing import write_files
-from headrace.sinks.base import METADATA, IdempotentSink, without_metadata
+from headrace.sinks.base import IdempotentSink, stored_schema, without_metadata
 from headrace.sinks.delta_files import described, folded
 from headrace.sinks.delta_table import Place, partition_columns, spark_schema
-from headrace.sinks.numbered import Newest
+from headrace.sinks.numbered import Newest, overtaken
 from headrace.sinks.table_columns import misfit
 from headrace.sinks.table_files import sync_tree
 
@@ -73,7 +73,6 @@ class Delta(IdempotentSink):
         )
         self._app_id = app_id
         self._name = ""
-        self._last: int | None = None
 
     def __repr__(self) -> str:
         return f"sinks.Delta({self._place.uri!r})"
@@ -81,22 +80,16 @@ class Delta(IdempotentSink):
     def open(self, pipeline: str) -> Self:
         require("deltalake", extra="delta")
         self._name = self._app_id or pipeline
-        self._last = None
         return self
 
     def prepare(self, schema: StructType) -> None:
-        from pyspark.sql.types import StructType
-
         with self._translated():
-            self._place.fitting(StructType([field for field in schema.fields if field.name != METADATA]))
+            self._place.fitting(stored_schema(schema))
 
     def last_batch(self) -> int:
-        # Asked before every batch, looked up once: should another run go on meanwhile, `write` will see it.
-        if self._last is None:
-            with self._translated():
-                table = self._place.load()
-                self._last = self._newest(table).id if table else 0
-        return self._last
+        with self._translated():
+            table = self._place.load()
+            return self._newest(table).id if table else 0
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """1. look up the newest batch; 2. write files; 3. make them durable; 4. commit them on what 1 has seen."""
@@ -129,7 +122,6 @@ class Delta(IdempotentSink):
             ours = self._commit(table, newest, batch, files)
             reach("delta: committed")
             self._make_durable(_LOG)
-            self._last = batch.id
             if ours:
                 self._clear(newest.id, batch.id, keep=folder)
         reach("delta: cleared")
@@ -200,21 +192,18 @@ class Delta(IdempotentSink):
                 raise misfit(rows, table, self, f"{field.name} is NOT NULL, and a row has null")
 
     def _clear(self, before: int, after: int, *, keep: str) -> None:
-        """Remove what dead runs left of batches that can no longer be committed: those between two committed ids.
-
-        A live run may be writing one of them; its commit would be refused. Of older ids nothing is touched: some folder
-        of each is part of the table, or of its past.
-        """
+        """Remove what dead runs left."""
         from pyarrow.fs import FileSelector
 
         filesystem = self._place.filesystem()
-        for info in filesystem.get_file_info(FileSelector(self._folder, recursive=False)):
-            number = info.path.rpartition("/")[2].partition("-")[0]
-            if number.isdigit() and before < int(number) <= after and info.path != keep:
-                with suppress(OSError):  # left for VACUUM
-                    filesystem.delete_dir(info.path)
-                    if self._place.local:  # only the files went: an object store has no folders
-                        shutil.rmtree(self._place.local / info.path, ignore_errors=True)
+        found = filesystem.get_file_info(FileSelector(self._folder, recursive=False))
+        names = (info.path.rpartition("/")[2] for info in found)
+        for name in overtaken(names, before, after, keep.rpartition("/")[2]):
+            path = f"{self._folder}/{name}"
+            with suppress(OSError):  # left for VACUUM
+                filesystem.delete_dir(path)
+                if self._place.local:  # only the files went: an object store has no folders
+                    shutil.rmtree(self._place.local / path, ignore_errors=True)
 
     def _make_durable(self, folder: str) -> None:
         if self._place.local:  # an object store has done so

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace import stores
-from headrace.errors import BadRecord, ConfigError
+from headrace.errors import ConfigError
 from headrace.extras import require
 from headrace.sinks.embedded import ROWS, EmbeddedTable
-from headrace.sinks.tables import DELETED, OFFSET, ORIGIN, Column, Shape
+from headrace.sinks.tables import DELETED, OFFSET, ORIGIN, Column, Shape, already_there, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -100,20 +100,11 @@ class DuckDB(stores.DuckDB, EmbeddedTable):
             ) from error
         except duckdb.ConstraintException as error:
             if "uplicate key" in str(error):
-                raise ConfigError(
-                    f"{self!r}: a row is there already: {error}", hint='mode="upsert" with key=… puts it in place of it'
-                ) from error
-            raise _bad(repr(self), error) from error
+                raise already_there(self, error) from error
+            raise refused(repr(self), error) from error
         except (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException) as error:
-            raise _bad(repr(self), error) from error
+            raise refused(repr(self), error) from error
 
 
 def _nested(kind: str) -> bool:
     return kind.endswith(("]", ")")) and not kind.startswith(("DECIMAL", "ENUM"))
-
-
-def _bad(sink: str, error: Exception) -> BadRecord:
-    return BadRecord(
-        f"{sink} refuses a row: {error}",
-        hint='dead_letters="…" puts such records aside; or correct them in the transform',
-    )

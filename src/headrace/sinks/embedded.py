@@ -9,7 +9,8 @@ from headrace.crashpoints import reach
 from headrace.errors import BadRecord
 from headrace.letters import Origin, Refusal
 from headrace.sinks.base import METADATA, TransactionalSink
-from headrace.sinks.tables import Fit, LetterTables, Shape, quoted
+from headrace.sinks.letter_tables import LetterTables
+from headrace.sinks.tables import PLACE, Fit, Shape, quoted, refused
 from headrace.stores import sql
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 ROWS = "headrace_rows"
 """The relation a batch's rows are read from inside the transaction."""
-_PLACE = ("headrace_topic", "headrace_partition", "headrace_row_offset")
 
 
 class EmbeddedTable(LetterTables, TransactionalSink):
@@ -76,18 +76,13 @@ class EmbeddedTable(LetterTables, TransactionalSink):
         self._store(batch, arrow, rows.schema, None)
 
     def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
-        from pyspark.sql import functions
-
-        place = [functions.lit(None).cast(kind) for kind in ("string", "int", "bigint")]
-        if METADATA in rows.columns:
-            place = [functions.col(f"{METADATA}.{name}") for name in ("topic", "partition", "offset")]
-        arrow = self._arrow(self._shape.frame(batch, rows, *(p.alias(n) for n, p in zip(_PLACE, place, strict=True))))
+        arrow = self._arrow(self._shape.frame(batch, rows, traced=True))
         reach(f"{self._word}: rows read")
         try:
-            self._store(batch, arrow.drop_columns(list(_PLACE)), rows.schema, quarantine)
+            self._store(batch, arrow.drop_columns(list(PLACE)), rows.schema, quarantine)
         except BadRecord:
             good = self._sifted(arrow, rows.schema, quarantine)
-            self._store(batch, good.drop_columns(list(_PLACE)), rows.schema, quarantine)
+            self._store(batch, good.drop_columns(list(PLACE)), rows.schema, quarantine)
 
     def _store(self, batch: Batch, arrow: Any, schema: StructType, quarantine: Quarantine | None) -> None:
         """In one transaction 1. move the offsets, 2. store the rows and 3. the dead letters."""
@@ -116,24 +111,24 @@ class EmbeddedTable(LetterTables, TransactionalSink):
         """A row without its key replaces nothing and deletes nothing; SQLite would even make up a number for it."""
         for name in self._shape.key:
             if connection.execute(f"SELECT 1 FROM {ROWS} WHERE {quoted(name)} IS NULL LIMIT 1").fetchall():
-                raise BadRecord(
-                    f"{self!r} refuses a row: {name}, which is in the key, is NULL",
-                    hint='dead_letters="…" puts such records aside; or leave them out in the transform',
-                )
+                raise refused(repr(self), f"{name}, which is in the key, is NULL")
 
     def _make_fit(self, connection: Any, schema: StructType) -> None:
         stored = self._shape.columns(schema.names)
         kinds = {name: kind for name, kind in self._types(schema).items() if name in stored}
         fit = Fit(self._shape, repr(self), kinds, self._extra)
-        there = self._there(connection)
-        if not there and self._create_table:
-            connection.execute(fit.create())
-            there = self._there(connection)
-        if there and self._evolve:
-            for statement in fit.evolve(there):
+
+        def define(*statements: str) -> None:
+            for statement in statements:
                 connection.execute(statement)
-            there = self._there(connection)
-        fit.check(there, lambda name, column: self._takes(kinds[name], column))
+
+        fit.made(
+            lambda: self._there(connection),
+            define,
+            lambda name, column: self._takes(kinds[name], column),
+            create=self._create_table,
+            evolve=self._evolve,
+        )
 
     def _sifted(self, arrow: Any, schema: StructType, quarantine: Quarantine) -> Any:
         """The rows that the table takes; the others are in the quarantine then."""
@@ -141,23 +136,23 @@ class EmbeddedTable(LetterTables, TransactionalSink):
         def attempt(first: int, count: int) -> str | None:
             try:
                 with self.transaction() as connection, self._refusing():
-                    self._merge(connection, arrow.slice(first, count).drop_columns(list(_PLACE)), schema)
+                    self._merge(connection, arrow.slice(first, count).drop_columns(list(PLACE)), schema)
                     raise _Enough
             except _Enough:
                 return None
             except BadRecord as error:
                 return str(error.__cause__ or error.message)
 
-        refused = dict(sift(len(arrow), attempt, quarantine.most))
-        places = [arrow.column(name) for name in _PLACE]
+        bad = dict(sift(len(arrow), attempt, quarantine.most))
+        places = [arrow.column(name) for name in PLACE]
         refusals = []
-        for row, why in refused.items():
+        for row, why in bad.items():
             topic, partition, offset = (column[row].as_py() for column in places)
             if topic is None:
-                raise BadRecord(f"{self!r} refuses a row: {why}", hint=f"keep {METADATA} in the transform")
+                raise refused(repr(self), why, hint=f"keep {METADATA} in the transform")
             refusals.append(Refusal(Origin(topic, partition, offset), why, f"table {self._shape.table}"))
         quarantine.refuse(refusals)
-        return arrow.take([row for row in range(len(arrow)) if row not in refused])
+        return arrow.take([row for row in range(len(arrow)) if row not in bad])
 
 
 class _Enough(Exception):

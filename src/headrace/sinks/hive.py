@@ -14,7 +14,7 @@ from headrace.lake.columns import BATCH
 from headrace.lake.hive import fits, literal, partition_sql, partitions, quoted
 from headrace.lake.objects import at
 from headrace.lake.writing import settings, write_files
-from headrace.sinks.base import METADATA, IdempotentSink, without_metadata
+from headrace.sinks.base import IdempotentSink, stored_schema, without_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -122,14 +122,12 @@ class Hive(IdempotentSink):
         return bool(found.take(1))
 
     def _prepare(self, spark: SparkSession, schema: StructType) -> None:
-        from pyspark.sql.types import StructType
-
         if spark.conf.get(_CATALOG, "in-memory") != "hive":
             raise ConfigError(
                 f"{self!r} needs a Spark session with Hive, which this one was started without",
                 hint=f'--spark {_CATALOG}=hive, or in the TOML file: [spark] "{_CATALOG}" = "hive"',
             )
-        kept = StructType([field for field in schema.fields if field.name != METADATA])
+        kept = stored_schema(schema)
         columns.check(kept, self._partition_by, self._table)
         with _translated(self._table):
             if not spark.catalog.tableExists(self._table):

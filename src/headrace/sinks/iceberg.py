@@ -13,8 +13,8 @@ from headrace.errors import ConfigError, RetriableError
 from headrace.extras import require
 from headrace.lake.writing import write_files
 from headrace.masking import masked
-from headrace.sinks.base import METADATA, IdempotentSink, without_metadata
-from headrace.sinks.numbered import Newest
+from headrace.sinks.base import IdempotentSink, stored_schema, without_metadata
+from headrace.sinks.numbered import Newest, overtaken
 from headrace.sinks.table_columns import misfit, missing_columns, plain, refuse_types
 from headrace.sinks.table_files import Folder
 
@@ -56,7 +56,6 @@ class Iceberg(IdempotentSink):
         self._create = create
         self._evolve = evolve
         self._pipeline = ""
-        self._last: int | None = None
 
     def __repr__(self) -> str:
         place = masked(self._properties.get("uri", self._catalog))
@@ -65,22 +64,16 @@ class Iceberg(IdempotentSink):
     def open(self, pipeline: str) -> Self:
         require("pyiceberg", extra="iceberg")
         self._pipeline = pipeline
-        self._last = None
         return self
 
     def prepare(self, schema: StructType) -> None:
-        from pyspark.sql.types import StructType
-
         with self._translated():
-            self._fitting(StructType([field for field in schema.fields if field.name != METADATA]))
+            self._fitting(stored_schema(schema))
 
     def last_batch(self) -> int:
-        # Asked before every batch, looked up once: should another run go on meanwhile, `write` will see it.
-        if self._last is None:
-            with self._translated():
-                table = self._load()
-                self._last = self._newest(table).id if table else 0
-        return self._last
+        with self._translated():
+            table = self._load()
+            return self._newest(table).id if table else 0
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """1. look up the newest batch; 2. write files; 3. make them durable; 4. commit them on what 1 has seen."""
@@ -92,22 +85,25 @@ class Iceberg(IdempotentSink):
             newest = self._newest(table)
         if newest.holds(batch, self):
             return
+        spark = rows.sparkSession
         ours = f"{table.location().rstrip('/')}/data/headrace/{self._pipeline}"
         folder = f"{batch.id}-{batch.fingerprint}-{uuid.uuid4().hex[:12]}"
         counted = write_files(rows, f"{ours}/{folder}")
         reach("iceberg: files written")
         with self._translated():
-            files = self._counted(table, batch, f"{ours}/{folder}", counted)
+            written = Folder(spark, f"{ours}/{folder}")
+            files = self._counted(table, batch, written, counted)
             if files is None:
                 return
-            Folder(f"{ours}/{folder}").sync()
+            written.sync()
             reach("iceberg: files durable")
             committed = self._commit(table, newest, batch, files)
             reach("iceberg: committed")
-            Folder(f"{table.location().rstrip('/')}/metadata").sync()
-            self._last = batch.id
+            Folder(spark, f"{table.location().rstrip('/')}/metadata").sync()
             if committed:
-                _clear(Folder(ours), newest.id, batch.id, keep=folder)
+                left = Folder(spark, ours)
+                for name in overtaken(left.names(), newest.id, batch.id, folder):
+                    left.remove(name)
         reach("iceberg: cleared")
 
     def _load(self) -> Any:
@@ -157,10 +153,10 @@ class Iceberg(IdempotentSink):
         said = table.metadata.properties.get(self._property)
         return Newest(**json.loads(said)) if said else Newest()
 
-    def _counted(self, table: Any, batch: Batch, folder: str, counted: int) -> list[str] | None:
+    def _counted(self, table: Any, batch: Batch, folder: Folder, counted: int) -> list[str] | None:
         """The files that have rows; None when another run committed the batch, and so removed them."""
         with suppress(FileNotFoundError):
-            rows = {file: _rows(table, file) for file in Folder(folder).parquet()}
+            rows = {file: _rows(table, file) for file in folder.parquet()}
             if sum(rows.values()) == counted:
                 return [file for file, number in rows.items() if number]
         if self._newest(self._load()).holds(batch, self):
@@ -209,14 +205,6 @@ class Iceberg(IdempotentSink):
             raise ConfigError(f"{self!r}: {error}", hint="check the catalog's properties and the table") from error
         except (OSError, sql.SQLAlchemyError, exceptions.RESTError, exceptions.CommitFailedException) as error:
             raise RetriableError(f"{self!r}: {error}", hint="is the catalog reachable?") from error
-
-
-def _clear(folder: Folder, before: int, after: int, *, keep: str) -> None:
-    """Remove what dead runs left of batches that can no longer be committed: those between two committed ids."""
-    for name in folder.names():
-        number = name.partition("-")[0]
-        if number.isdigit() and before < int(number) <= after and name != keep:
-            folder.remove(name)
 
 
 def _rows(table: Any, file: str) -> int:

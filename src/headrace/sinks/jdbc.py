@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Self
 
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.sinks.base import METADATA, IdempotentSink, without_metadata
+from headrace.sinks.base import METADATA, IdempotentSink, stored_schema, without_metadata
 from headrace.sinks.jdbc_java import Database, session
 from headrace.sinks.numbered import Newest
 from headrace.sinks.table_columns import misfit, refuse_types
+from headrace.sinks.tables import column_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +84,6 @@ class Jdbc(IdempotentSink):
         self._key = [key] if isinstance(key, str) else list(key or [])
         self._create = create
         self._pipeline = ""
-        self._last: int | None = None
         self._cleared = False
 
     def __repr__(self) -> str:
@@ -91,22 +91,16 @@ class Jdbc(IdempotentSink):
 
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
-        self._last = None
         self._cleared = False
         return self
 
     def prepare(self, schema: StructType) -> None:
-        from pyspark.sql.types import StructType
-
         with self._database.connected() as connection:
-            self._fitting(connection, StructType([field for field in schema.fields if field.name != METADATA]))
+            self._fitting(connection, stored_schema(schema))
 
     def last_batch(self) -> int:
-        # Asked before every batch, looked up once: should another run go on meanwhile, `write` will see it.
-        if self._last is None:
-            with self._database.connected() as connection:
-                self._last = self._newest(connection).id
-        return self._last
+        with self._database.connected() as connection:
+            return self._newest(connection).id
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """1. look up the newest batch; 2. stage the rows; in one transaction 3. look again and 4. publish them."""
@@ -127,7 +121,6 @@ class Jdbc(IdempotentSink):
                 reach("jdbc: rows staged")
                 self._publish(connection, batch, target, staging, schema.names, staged)
                 reach("jdbc: committed")
-                self._last = batch.id
             finally:
                 self._drop(connection, staging)
             self._clear(connection)
@@ -195,8 +188,8 @@ class Jdbc(IdempotentSink):
             return without_metadata(rows)
         names = [name for name in rows.columns if name != METADATA]
         origin = f.struct(*(f.col(METADATA)[part] for part in ("offset", "partition", "topic")))
-        whole = f.struct(*(f.col(f"`{name.replace('`', '``')}`") for name in names))
-        newest = rows.groupBy(*(f"`{name}`" for name in self._key)).agg(f.max_by(whole, origin).alias("newest"))
+        whole = f.struct(*map(column_of, names))
+        newest = rows.groupBy(*map(column_of, self._key)).agg(f.max_by(whole, origin).alias("newest"))
         return newest.select("newest.*")
 
     def _stage(self, rows: DataFrame, staging: str) -> int:

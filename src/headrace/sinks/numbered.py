@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.errors import OffsetConflict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace.types import Batch
 
 
@@ -39,3 +41,13 @@ class Newest:
             f" ({self.fingerprint}) of this pipeline; nothing was written",
             hint="is the pipeline running twice? Stop one of the two",
         )
+
+
+def overtaken(folders: Iterable[str], before: int, after: int, keep: str) -> list[str]:
+    """Those of `folders` (`<batch id>-…`) whose batches can no longer be committed: between two committed ids.
+
+    A live run may be writing one of them; its commit would be refused. Of older ids nothing is named: some folder of
+    each is part of the table, or of its past.
+    """
+    numbered = ((name, name.partition("-")[0]) for name in folders if name != keep)
+    return [name for name, number in numbered if number.isdigit() and before < int(number) <= after]

@@ -11,7 +11,7 @@ from headrace.lake import columns, directories, manifests
 from headrace.lake.directories import Directories
 from headrace.lake.manifests import Manifests
 from headrace.lake.place import Place
-from headrace.sinks.base import METADATA, IdempotentSink, without_metadata
+from headrace.sinks.base import IdempotentSink, stored_schema, without_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,10 +75,7 @@ class Parquet(IdempotentSink):
         return self
 
     def prepare(self, schema: StructType) -> None:
-        from pyspark.sql.types import StructType
-
-        kept = StructType([field for field in schema.fields if field.name != METADATA])
-        columns.check(kept, self._partition_by, str(self._place))
+        columns.check(stored_schema(schema), self._partition_by, str(self._place))
         self._checked = True
 
     def how(self, rows: DataFrame, *, held: bool) -> str:

@@ -14,37 +14,25 @@ from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.extras import require
 from headrace.letters import Refusal
 from headrace.masking import masked
-from headrace.sinks import narrow
-from headrace.sinks.base import METADATA, TransactionalSink
-from headrace.sinks.tables import (
-    DELETED,
-    OFFSET,
-    ORIGIN,
-    Column,
-    Fit,
-    LetterTables,
-    Shape,
-    column_of,
-    listed,
-    quoted,
-    times_in_utc,
-)
+from headrace.sinks import narrow, tasks
+from headrace.sinks.base import TransactionalSink
+from headrace.sinks.letter_tables import LetterTables
+from headrace.sinks.postgres_tasks import ATTEMPT, ByAttempt, ByPartition, bad_row, taken_over
+from headrace.sinks.tables import Column, Shape, already_there, listed, quoted
 from headrace.stores import sql
-from headrace.stores.state import refuse_conflict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
     from headrace.letters import Quarantine
-    from headrace.sinks.postgres_tasks import Report
+    from headrace.sinks.postgres_target import Target
+    from headrace.sinks.tasks import Report
     from headrace.types import Batch
 
 Visible = Literal["partition", "batch"]
-_ATTEMPT = "headrace_attempt"
-_EXTRA = {ORIGIN: "text", OFFSET: "bigint", DELETED: "boolean"}
 _CLAIMS = "CREATE TABLE IF NOT EXISTS headrace_claims (pipeline TEXT PRIMARY KEY, claim TEXT NOT NULL)"
 _NO_CLAIMS = "SELECT 1 WHERE to_regclass('headrace_claims') IS NULL"
 _CLAIM = """INSERT INTO headrace_claims (pipeline, claim) VALUES (?, ?)
@@ -98,7 +86,7 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
         self._create_table = create
         self._evolve = evolve
         self._visible = visible
-        self._target: _Target | None = None
+        self._target: Target | None = None
         self._stage: str | None = None
         self._claim = ""
         self._claims = False
@@ -114,27 +102,19 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
     def close(self) -> None:
         if self._stage is not None and self._connection is not None:
             with suppress(require("psycopg", extra="postgres").Error):
-                # A task that froze may hold it: the next run clears it then.
-                drop = f"DROP TABLE IF EXISTS {self._stage}"
-                self._connection.execute(f"BEGIN; SET LOCAL lock_timeout = '1s'; {drop}; COMMIT")
+                self._soon(f"DROP TABLE IF EXISTS {self._stage}")
         self._stage = self._target = None
         super().close()
 
     def prepare(self, schema: StructType) -> None:
-        """Compare the table with the rows to come, create or evolve it if told, clear what dead runs left."""
-        wanted = _Target(self._shape, schema)
+        from headrace.sinks.postgres_target import Target
+
+        wanted = Target(self._shape, schema)
         fit = wanted.fit(repr(self))
         with self._translated():
             if self._ask(_NO_CLAIMS):
                 self._define(_CLAIMS)
-            there = self._columns()
-            if not there and self._create_table:
-                self._define(fit.create())
-                there = self._columns()
-            if there and self._evolve and (additions := fit.evolve(there)):
-                self._define(*additions)
-                there = self._columns()
-            fit.check(there, wanted.takes)
+            there = fit.made(self._columns, self._define, wanted.takes, create=self._create_table, evolve=self._evolve)
             if self._shape.keyed:
                 wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
         wanted.there = tuple(f"{column.name} {column.shown}" for column in there)
@@ -149,28 +129,24 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         target = self._prepared(rows)
-        refuse_conflict(self.load(), batch)
         if self._visible == "partition" and narrow.one_task_per_range(rows, len(batch.ranges)):
             self._write_partitions(batch, rows, target)
         else:
             self._write_batch(batch, rows, target, None)
 
     def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
-        refuse_conflict(self.load(), batch)
         self._write_batch(batch, rows, self._prepared(rows), quarantine)
 
-    def _prepared(self, rows: DataFrame) -> _Target:
+    def _prepared(self, rows: DataFrame) -> Target:
         if self._target is None or self._target.schema != rows.schema:
             self.prepare(rows.schema)
         assert self._target is not None
         return self._target
 
-    def _write_partitions(self, batch: Batch, rows: DataFrame, target: _Target) -> None:
+    def _write_partitions(self, batch: Batch, rows: DataFrame, target: Target) -> None:
         """1. claim the pipeline; 2. per task, in its own transaction, rows and offset; 3. note the batch."""
-        from headrace.sinks import postgres_tasks as tasks
-
         self._take_over(batch)
-        work = tasks.ByPartition(self._dsn, self._pipeline, self._claim, batch.ranges, **target.by_partition())
+        work = ByPartition(self._dsn, self._pipeline, self._claim, batch.ranges, **target.by_partition())
         with self._unless_taken_over():
             tasks.run(target.lines(batch, rows), work)
         reach("postgres: partitions written")
@@ -182,17 +158,15 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
                 sql.write(connection, self._pipeline, state, replace(state, progress=noted))
         reach("postgres: committed")
 
-    def _write_batch(self, batch: Batch, rows: DataFrame, target: _Target, quarantine: Quarantine | None) -> None:
+    def _write_batch(self, batch: Batch, rows: DataFrame, target: Target, quarantine: Quarantine | None) -> None:
         """1. claim the pipeline; 2. fill the staging table; in one transaction 3. publish it, 4. store dead letters and
         5. move the offsets."""
-        from headrace.sinks import postgres_tasks as tasks
-
         self._take_over(batch)
         stage = self._staging(target)
         most = None if quarantine is None else quarantine.most
-        work = tasks.ByAttempt(self._dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", most)
+        work = ByAttempt(self._dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", most)
         with self._unless_taken_over():
-            reports = tasks.run(target.lines(batch, rows, origins=quarantine is not None), work)
+            reports = tasks.run(target.lines(batch, rows, traced=quarantine is not None), work)
         reach("postgres: staged")
         letters = []
         if quarantine is not None:
@@ -201,7 +175,7 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             letters = list(quarantine.settled())
         with self.transaction() as connection:
             if not self._claimed(connection):
-                raise self._taken_over()  # and the staging table is gone
+                raise taken_over(self._pipeline)  # and the staging table is gone
             state = sql.read(connection, self._pipeline)
             after = state.committed(batch)
             self._publish(connection.driver, stage, target, reports)
@@ -226,7 +200,7 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             if first:
                 connection.execute(_CLAIM, [self._pipeline, self._claim])
             elif not self._claimed(connection):
-                raise self._taken_over()
+                raise taken_over(self._pipeline)
         self._claims = True
         if first:
             with self._translated():
@@ -242,7 +216,7 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             with self.transaction() as connection:
                 ours = self._claimed(connection)
             if not ours:
-                raise self._taken_over() from error
+                raise taken_over(self._pipeline) from error
             # Nobody else may move offsets: a commit of our own, whose answer was lost, has come through late.
             raise RetriableError(error.message, hint=error.hint) from error
 
@@ -250,20 +224,13 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
         found = connection.execute("SELECT claim FROM headrace_claims WHERE pipeline = ?", [self._pipeline]).fetchall()
         return bool(found == [(self._claim,)])
 
-    def _taken_over(self) -> OffsetConflict:
-        return OffsetConflict(
-            f"another run of {self._pipeline} has taken over", hint="let one of them finish, or stop it"
-        )
-
-    def _publish(self, driver: Any, stage: str, target: _Target, reports: Sequence[Report]) -> None:
+    def _publish(self, driver: Any, stage: str, target: Target, reports: Sequence[Report]) -> None:
         """Only what the attempts left that Spark counts: one that was reported failed may have committed as well."""
-        from headrace.sinks.postgres_tasks import bad_row
-
         psycopg = require("psycopg", extra="postgres")
         attempts = ", ".join(str(report.attempt) for report in reports if report.rows)
         if not attempts:
             return
-        ours = f"(SELECT {listed(target.staged)} FROM {stage} WHERE {_ATTEMPT} IN ({attempts}))"
+        ours = f"(SELECT {listed(target.staged)} FROM {stage} WHERE {ATTEMPT} IN ({attempts}))"
         ((there,),) = driver.execute(f"SELECT count(*) FROM {ours} AS s").fetchall()
         if there != sum(report.rows for report in reports):
             # The table is unlogged: a server that crashed has emptied it.
@@ -272,20 +239,12 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             for statement in self._shape.merge(ours, target.columns):
                 driver.execute(statement)
         except psycopg.errors.UniqueViolation as error:
-            raise ConfigError(
-                f"{self!r}: a row is there already: {error.diag.message_detail or error}",
-                hint='mode="upsert" with key=… puts a row in place of the one before it',
-            ) from error
-        except psycopg.errors.CardinalityViolation as error:
-            raise ConfigError(
-                f"{self!r}: two rows of one batch have the same key and nothing says which is newer",
-                hint=f"keep {METADATA} in the transform, or one row per key",
-            ) from error
+            raise already_there(self, error.diag.message_detail or error) from error
         except (psycopg.DataError, psycopg.IntegrityError) as error:
             # Such as a foreign key: seen when the batch is published, and not row by row.
             raise bad_row(error, hint="correct the rows in the transform, or what they refer to") from error
 
-    def _staging(self, target: _Target) -> str:
+    def _staging(self, target: Target) -> str:
         if self._stage is None:
             schema, dot, _ = self._shape.name.rpartition(".")
             name = f"{schema}{dot}{quoted(self._stage_prefix() + uuid.uuid4().hex[:8])}"
@@ -296,23 +255,23 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
 
     def _empty(self, stage: str) -> None:
         """Rows of attempts that did not count may still be on their way: then a new table is taken next time."""
-        psycopg = require("psycopg", extra="postgres")
         try:
-            self._connection.execute(f"BEGIN; SET LOCAL lock_timeout = '1s'; TRUNCATE {stage}; COMMIT")
-        except psycopg.Error:
+            self._soon(f"TRUNCATE {stage}")
+        except require("psycopg", extra="postgres").Error:
             self._stage = None
-            with suppress(psycopg.Error):
-                self._connection.execute("ROLLBACK")
 
     def _clear_staging(self) -> None:
         """Drop what other runs of this pipeline left. One that still lives finds out, and stops."""
-        psycopg = require("psycopg", extra="postgres")
         like = self._stage_prefix().replace("_", r"\_") + "%"
         for (name,) in self._ask(_STAGING, like):
-            try:
-                self._connection.execute(f"BEGIN; SET LOCAL lock_timeout = '1s'; DROP TABLE IF EXISTS {name}; COMMIT")
-            except psycopg.errors.LockNotAvailable:
-                self._connection.execute("ROLLBACK")
+            with suppress(require("psycopg", extra="postgres").errors.LockNotAvailable):
+                self._soon(f"DROP TABLE IF EXISTS {name}")
+
+    def _soon(self, statement: str) -> None:
+        """On a staging table: a task that froze may hold it, and somebody else clears it then."""
+        with self._connection.transaction():
+            self._connection.execute("SET LOCAL lock_timeout = '1s'")
+            self._connection.execute(statement)
 
     def _stage_prefix(self) -> str:
         mark = hashlib.sha256(f"{self._pipeline} {self._shape.table}".encode()).hexdigest()[:10]
@@ -329,93 +288,3 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             raise ConfigError(f"{self!r} is used before open()")
         found: list[Any] = self._connection.execute(query, parameters).fetchall()
         return found
-
-
-class _Target:
-    """The table as rows of one schema need it."""
-
-    def __init__(self, shape: Shape, schema: StructType) -> None:
-        self.shape = shape
-        self.schema = schema
-        self.columns = shape.columns(schema.names)
-        self.staged = shape.staged(schema.names)
-        self.there: tuple[str, ...] = ()
-        self.fields: dict[str, StructField] = {name: schema[name] for name in self.columns}
-
-    def fit(self, sink: str) -> Fit:
-        from headrace.sinks.postgres_types import column_type
-
-        return Fit(self.shape, sink, {name: column_type(field) for name, field in self.fields.items()}, _EXTRA)
-
-    def takes(self, name: str, column: Column) -> bool:
-        from headrace.sinks.postgres_types import fits
-
-        return fits(self.fields[name], column.kind)
-
-    def check_key(self, unique: Sequence[set[str]]) -> None:
-        if set(self.shape.key) not in unique:
-            raise ConfigError(
-                f"{self.shape.table} has no unique index on its key ({', '.join(self.shape.key)})",
-                hint=f"CREATE UNIQUE INDEX ON {self.shape.name} ({listed(self.shape.key)})",
-            )
-
-    def lines(self, batch: Batch, rows: DataFrame, *, origins: bool = False) -> DataFrame:
-        """The rows as lines for COPY, with each one's origin if asked for."""
-        from pyspark.sql import functions
-
-        from headrace.sinks.postgres_tasks import LINE
-        from headrace.sinks.postgres_types import line
-
-        utc = times_in_utc(rows)
-        stored = self.shape.frame(batch, rows)
-        if not origins:
-            columns = [column_of(name) for name in stored.columns]
-            return stored.select(line(columns, stored.schema.fields, utc=utc).alias(LINE))
-        place = [functions.lit(None).cast(kind) for kind in ("string", "int", "bigint")]
-        if METADATA in rows.columns:
-            place = [functions.col(f"{METADATA}.{name}") for name in ("topic", "partition", "offset")]
-        both = self.shape.frame(batch, rows, *(p.alias(f"headrace_{n}") for n, p in enumerate(place)))
-        columns = [column_of(name) for name in stored.columns]
-        text = line(columns, stored.schema.fields, utc=utc).alias(LINE)
-        return both.select(text, *(f"headrace_{number}" for number in range(len(place))))
-
-    def by_partition(self) -> dict[str, Any]:
-        """How a task writes straight into the table."""
-        if not self.shape.keyed:
-            return {"copy": f"COPY {self.shape.name} ({listed(self.columns)}) FROM STDIN"}
-        mark = hashlib.sha256(f"{self.shape.name} {self.staged} {self.there}".encode()).hexdigest()[:10]
-        table = f"headrace_rows_{mark}"
-        extra = ", ".join(f"NULL::{_EXTRA[name]} AS {name}" for name in (ORIGIN, OFFSET, DELETED))
-        empty = f"SELECT {listed(self.columns)}, {extra} FROM {self.shape.name} LIMIT 0"
-        return {
-            # Once per session, not per batch: every one leaves dead rows in the catalogue.
-            "before": (
-                "SET LOCAL client_min_messages = warning",
-                f"CREATE TEMP TABLE IF NOT EXISTS {table} ON COMMIT DELETE ROWS AS {empty}",
-                *(f"ALTER TABLE {table} ALTER COLUMN {quoted(name)} SET NOT NULL" for name in self.shape.key),
-            ),
-            "copy": f"COPY {table} ({listed(self.staged)}) FROM STDIN",
-            "after": tuple(self.shape.merge(table, self.columns)),
-        }
-
-    def staging(self, name: str, there: Sequence[Column], checks: Sequence[tuple[str, str, list[str]]]) -> str:
-        """SQL for a table that refuses what the target would refuse, so that it is found row by row."""
-        extra = "".join(f", NULL::{_EXTRA[n]} AS {n}" for n in self.staged if n in _EXTRA)
-        empty = f"SELECT {listed(self.columns)}{extra} FROM {self.shape.name} LIMIT 0"
-        statements = [
-            f"CREATE UNLOGGED TABLE {name} WITH (autovacuum_enabled = false) AS {empty}",
-            f"ALTER TABLE {name} ADD COLUMN {_ATTEMPT} bigint NOT NULL",
-            f"ALTER TABLE {name} ALTER COLUMN {_ATTEMPT} SET DEFAULT current_setting('headrace.attempt')::bigint",
-        ]
-        # A record that deletes has nothing but its key.
-        unless = f"{DELETED} OR " if self.shape.keyed else ""
-        ours = set(self.columns)
-        required = [column.name for column in there if column.strict and column.name in ours]
-        rules = [(f"{column} is required", f"{quoted(column)} IS NOT NULL") for column in required]
-        rules += [(rule, text) for rule, text, columns in checks if set(columns) <= ours]
-        statements += [
-            f"ALTER TABLE {name} ADD CONSTRAINT {quoted(rule[:60])} CHECK ({unless}({text}))" for rule, text in rules
-        ]
-        keys = self.shape.key if self.shape.keyed else ()
-        statements += [f"ALTER TABLE {name} ALTER COLUMN {quoted(key)} SET NOT NULL" for key in keys]
-        return "; ".join(statements)

@@ -1,36 +1,30 @@
-"""What the tasks of a batch do on the executors: forward lines to COPY, in a transaction each.
-
-A task never raises what it can say: its report does, so that Spark neither repeats what cannot succeed nor buries the
-reason, and the other tasks finish.
-"""
+"""What the tasks of a batch do on the executors: forward lines to COPY, in a transaction each."""
 
 from __future__ import annotations
 
 import atexit
-import json
 import random
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace import errors
 from headrace.errors import BadRecord, HeadraceError, OffsetConflict, RetriableError
 from headrace.extras import require
 from headrace.letters import Origin, too_many
-from headrace.sinks.arrow import map_in_arrow
+from headrace.sinks.tables import ASIDE, refused
+from headrace.sinks.tasks import Report, failed
 from headrace.stores import postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pyspark.sql import DataFrame
+    from collections.abc import Iterator, Sequence
 
     from headrace.types import Range
 
 LINE = "line"
+ATTEMPT = "headrace_attempt"
+"""The column of a staging table that says which attempt of a task left a row."""
 _OURS = re.compile(r'relation "headrace_(?:staging|rows)_\w+"')
-_ASIDE = 'dead_letters="…" puts such records aside; or correct them in the transform'
 _SAVEPOINT = "headrace_lines"
 # One per Python worker, and Spark has one of those per task that runs: that is the bound.
 _connections: dict[str, Any] = {}
@@ -40,40 +34,6 @@ _connections: dict[str, Any] = {}
 def _close() -> None:
     for connection in _connections.values():
         connection.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What became of one task."""
-
-    rows: int = 0
-    attempt: int = 0
-    refused: Sequence[tuple[Origin, str]] = ()
-    error: tuple[str, str, str | None] | None = None
-
-    def to_json(self) -> str:
-        return json.dumps([self.rows, self.attempt, [[*origin, why] for origin, why in self.refused], self.error])
-
-    @classmethod
-    def from_json(cls, text: str) -> Report:
-        rows, attempt, refused, error = json.loads(text)
-        return cls(rows, attempt, [(Origin(*origin), why) for *origin, why in refused], error and tuple(error))
-
-
-def run(lines: DataFrame, task: Callable[[Iterator[Any]], Report]) -> list[Report]:
-    """Every task's report; the first error in one of them is raised."""
-
-    def in_worker(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
-        yield pa.RecordBatch.from_pydict({"report": [task(batches).to_json()]})
-
-    reports = [Report.from_json(row["report"]) for row in map_in_arrow(lines, in_worker, "report STRING").collect()]
-    for report in reports:
-        if report.error is not None:
-            kind, message, hint = report.error
-            raise getattr(errors, kind)(message, hint=hint)
-    return reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +70,7 @@ class ByPartition:
         except _AlreadyThere:
             return Report()
         except HeadraceError as error:
-            return _failed(error)
+            return failed(error)
         finally:
             for _ in batches:  # a task that leaves its input unread would cost the worker
                 pass
@@ -118,9 +78,7 @@ class ByPartition:
     def _move(self, connection: Any, wanted: Range) -> None:
         claims = "SELECT claim FROM headrace_claims WHERE pipeline = %s FOR SHARE"
         if connection.execute(claims, [self.pipeline]).fetchall() != [(self.claim,)]:
-            raise OffsetConflict(
-                f"another run of {self.pipeline} has taken over", hint="let one of them finish, or stop it"
-            )
+            raise taken_over(self.pipeline)
         place = [self.pipeline, wanted.at.topic, wanted.at.partition]
         moved = connection.execute(
             'INSERT INTO headrace_offsets AS o (pipeline, topic, "partition", next_offset) VALUES (%s, %s, %s, %s)'
@@ -178,7 +136,7 @@ class ByAttempt:
                         rows += self._sift(connection, batch, refused, self.most)
             return Report(rows, attempt, refused)
         except HeadraceError as error:
-            return _failed(error)
+            return failed(error)
         finally:
             for _ in batches:
                 pass
@@ -263,8 +221,12 @@ def _buffer(lines: Any) -> memoryview:
     return memoryview(data)[ends[lines.offset] : ends[lines.offset + len(lines)]]
 
 
-def bad_row(error: Any, hint: str = _ASIDE) -> BadRecord:
-    return BadRecord(f"PostgreSQL refuses a row: {_reason(error)}", hint=hint)
+def bad_row(error: Any, hint: str = ASIDE) -> BadRecord:
+    return refused("PostgreSQL", _reason(error), hint)
+
+
+def taken_over(pipeline: str) -> OffsetConflict:
+    return OffsetConflict(f"another run of {pipeline} has taken over", hint="let one of them finish, or stop it")
 
 
 def _reason(error: Any) -> str:
@@ -272,7 +234,3 @@ def _reason(error: Any) -> str:
     column = where.partition("column ")[2].partition(":")[0] if "column " in where else ""
     detail = _OURS.sub("the table", error.diag.message_primary or str(error))
     return f"{detail} (column {column})" if column else detail
-
-
-def _failed(error: HeadraceError) -> Report:
-    return Report(error=(type(error).__name__, error.message, error.hint))

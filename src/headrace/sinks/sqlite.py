@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace import stores
-from headrace.errors import BadRecord, ConfigError
+from headrace.errors import ConfigError
 from headrace.sinks.embedded import ROWS, EmbeddedTable
 from headrace.sinks.tables import (
     DELETED,
@@ -15,9 +15,11 @@ from headrace.sinks.tables import (
     ORIGIN,
     Column,
     Shape,
+    already_there,
     column_of,
     listed,
     quoted,
+    refused,
     time_text,
     times_in_utc,
 )
@@ -94,13 +96,8 @@ class SQLite(stores.SQLite, EmbeddedTable):
             yield
         except sqlite3.IntegrityError as error:
             if error.sqlite_errorname in {"SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE"}:
-                raise ConfigError(
-                    f"{self!r}: a row is there already: {error}", hint='mode="upsert" with key=… puts it in place of it'
-                ) from error
-            raise BadRecord(
-                f"{self!r} refuses a row: {error}",
-                hint='dead_letters="…" puts such records aside; or correct them in the transform',
-            ) from error
+                raise already_there(self, error) from error
+            raise refused(repr(self), error) from error
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname != "SQLITE_ERROR":
                 raise

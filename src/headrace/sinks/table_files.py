@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+from headrace.lake.objects import sync
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _ABOVE = 4
 """Folders above one of a batch that a first batch may have made."""
@@ -13,15 +18,15 @@ _ABOVE = 4
 class Folder:
     """A folder that Spark writes to, seen through the Hadoop file systems that it writes with."""
 
-    def __init__(self, uri: str) -> None:
-        from pyspark.sql import SparkSession
-
-        spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    def __init__(self, spark: SparkSession, uri: str) -> None:
         jvm: Any = spark._jvm
         self._uri = uri
         self._path = jvm.org.apache.hadoop.fs.Path(uri)
         self._child = jvm.org.apache.hadoop.fs.Path
         self._files = self._path.getFileSystem(cast("Any", spark)._jsc.hadoopConfiguration())
+
+    def __str__(self) -> str:
+        return self._uri
 
     def names(self) -> list[str]:
         found = self._files.listStatus(self._path) if self._files.exists(self._path) else []
@@ -46,8 +51,4 @@ def sync_tree(root: Path, newest: str = "") -> None:
         entries = sorted(name for name in names if newest and name[:20].isdigit() and name.endswith(newest))
         paths += [Path(directory, name) for name in (entries[-1:] if newest else names)] + [Path(directory)]
     for path in paths:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync(path)

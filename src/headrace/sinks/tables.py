@@ -1,26 +1,20 @@
-"""What sinks in SQL databases have in common: names, upserts guarded by the source offset, tables of dead letters."""
+"""What sinks in SQL databases have in common: names, upserts guarded by the source offset, schemas that fit."""
 
 from __future__ import annotations
 
-import base64
-import json
-from abc import abstractmethod
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from headrace.errors import ConfigError
-from headrace.letters import Letter, Origin
-from headrace.sinks.base import METADATA, QuarantiningSink
+from headrace.errors import BadRecord, ConfigError
+from headrace.sinks.base import METADATA
+from headrace.spark.quoting import quoted as for_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
-    from headrace.stores.sql import Connection
     from headrace.types import Batch
 
 _FLAGS = frozenset({"boolean", "tinyint", "smallint", "int", "bigint"})
@@ -31,12 +25,33 @@ ORIGIN, OFFSET, DELETED = "headrace_origin", "headrace_offset", "headrace_delete
 only on the way there."""
 
 
+PLACE = ("headrace_topic", "headrace_partition", "headrace_row_offset")
+"""Columns beside those that are stored, while a row may still be refused: the record it came from."""
+ASIDE = 'dead_letters="…" puts such records aside; or correct them in the transform'
+
+
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
 def listed(names: Sequence[str]) -> str:
     return ", ".join(quoted(name) for name in names)
+
+
+def qualified(table: str) -> str:
+    """A table's name, quoted, with its schema if it has one."""
+    return ".".join(quoted(part) for part in table.split("."))
+
+
+def refused(sink: str, reason: object, hint: str = ASIDE) -> BadRecord:
+    return BadRecord(f"{sink} refuses a row: {reason}", hint=hint)
+
+
+def already_there(sink: object, reason: object) -> ConfigError:
+    return ConfigError(
+        f"{sink}: a row is there already: {reason}",
+        hint='mode="upsert" with key=… puts a row in place of the one before it',
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +85,7 @@ class Shape:
 
     @property
     def name(self) -> str:
-        """Quoted, with its schema if it has one."""
-        return ".".join(quoted(part) for part in self.table.split("."))
+        return qualified(self.table)
 
     @property
     def guards(self) -> tuple[str, ...]:
@@ -121,11 +135,12 @@ class Shape:
             f"INSERT INTO {self.name} AS t ({listed(stored)}) {there} {update}",
         ]
 
-    def frame(self, batch: Batch, rows: DataFrame, *more: Expression) -> DataFrame:
-        """The columns that go into `staged`, of `rows`, and more."""
+    def frame(self, batch: Batch, rows: DataFrame, *, traced: bool = False) -> DataFrame:
+        """The columns that go into `staged`, of `rows`, and if `traced` those of PLACE."""
         from pyspark.sql import functions as sql
 
         columns = self.columns(rows.columns)
+        more = traces(rows) if traced else []
         if not self.keyed:
             return rows.select(*[column_of(name) for name in columns], *more)
         kinds = {field.name: field.dataType.simpleString() for field in rows.schema}
@@ -170,6 +185,17 @@ class Shape:
         return found.try_cast(kind)
 
 
+def traces(rows: DataFrame) -> list[Expression]:
+    """Where each row came from, NULL where the transform does not say."""
+    from pyspark.sql import functions as sql
+
+    if METADATA in rows.columns:
+        found = [sql.col(f"{METADATA}.{name}") for name in ("topic", "partition", "offset")]
+    else:
+        found = [sql.lit(None).cast(kind) for kind in ("string", "int", "bigint")]
+    return [column.alias(name) for name, column in zip(PLACE, found, strict=True)]
+
+
 def _newer(new: str, old: str) -> str:
     return (
         f"({new}.{OFFSET} IS NULL OR {old}.{OFFSET} IS NULL OR {old}.{ORIGIN} IS DISTINCT FROM {new}.{ORIGIN}"
@@ -194,7 +220,7 @@ def time_text(column: Expression, *, utc: bool) -> Expression:
 def column_of(name: str) -> Expression:
     from pyspark.sql import functions as sql
 
-    return sql.col("`" + name.replace("`", "``") + "`")
+    return sql.col(for_spark(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +261,30 @@ class Fit:
         names = {column.name for column in there}
         return [name for name in self.wanted if name not in names]
 
-    def check(self, there: Sequence[Column], fits: Callable[[str, Column], bool]) -> None:
+    def made(
+        self,
+        look: Callable[[], Sequence[Column]],
+        define: Callable[..., Any],
+        takes: Callable[[str, Column], bool],
+        *,
+        create: bool,
+        evolve: bool,
+    ) -> Sequence[Column]:
+        """The table's columns, after it was created and evolved as told; ConfigError if the rows do not fit then.
+
+        `look` gives the columns as they are, none if there is no table; `define` carries out statements.
+        """
+        there = look()
+        if not there and create:
+            define(self.create())
+            there = look()
+        if there and evolve and (additions := self.evolve(there)):
+            define(*additions)
+            there = look()
+        self._check(there, takes)
+        return there
+
+    def _check(self, there: Sequence[Column], fits: Callable[[str, Column], bool]) -> None:
         """ConfigError, with both sides, if the rows cannot go into the table as it is."""
         if not there:
             raise ConfigError(f"{self.sink}: there is no such table", hint="create=True makes it; or: " + self.create())
@@ -256,79 +305,3 @@ class Fit:
             if only_lacking
             else "change the transform, or the table",
         )
-
-
-class LetterTables(QuarantiningSink):
-    """Dead letters in a table beside the rows: the rest of a sink that is a store in SQL as well."""
-
-    _pipeline: str
-    _letters_types: ClassVar[dict[str, str]] = {"bytes": "BLOB", "time": "TEXT"}
-
-    @abstractmethod
-    def transaction(self) -> AbstractContextManager[Connection]:
-        """As that of the store."""
-
-    def letters(self, table: str) -> Sequence[Letter]:
-        with self.transaction() as connection:
-            self._create_letters(connection, table)
-            found = connection.execute(
-                'SELECT topic, "partition", "offset", "timestamp", "key", value, headers, error, place'
-                f' FROM {_name(table)} WHERE pipeline = ? ORDER BY topic, "partition", "offset"',
-                [self._pipeline],
-            ).fetchall()
-        return [_letter(row) for row in found]
-
-    def drop_letters(self, table: str, origins: Sequence[Origin]) -> None:
-        with self.transaction() as connection:
-            for origin in origins:
-                connection.execute(
-                    f'DELETE FROM {_name(table)} WHERE pipeline = ? AND topic = ? AND "partition" = ? AND "offset" = ?',
-                    [self._pipeline, *origin],
-                )
-
-    def _store_letters(self, connection: Connection, table: str, letters: Sequence[Letter]) -> None:
-        """Inside the transaction of the rows. A record that fails once more replaces itself."""
-        self._create_letters(connection, table)
-        for letter in letters:
-            at = letter.timestamp.isoformat() if letter.timestamp else None
-            values = [letter.key, letter.value, _headers(letter), letter.error, letter.place]
-            connection.execute(
-                f'INSERT INTO {_name(table)} (pipeline, topic, "partition", "offset", "timestamp", "key", value,'
-                " headers, error, place) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-                ' ON CONFLICT (pipeline, topic, "partition", "offset") DO UPDATE SET'
-                ' "timestamp" = excluded."timestamp", "key" = excluded."key", value = excluded.value,'
-                " headers = excluded.headers, error = excluded.error, place = excluded.place",
-                [self._pipeline, *letter.origin, at, *values],
-            )
-
-    def _create_letters(self, connection: Connection, table: str) -> None:
-        raw, time = self._letters_types["bytes"], self._letters_types["time"]
-        connection.execute(
-            f"CREATE TABLE IF NOT EXISTS {_name(table)} (pipeline TEXT NOT NULL, topic TEXT NOT NULL,"
-            f' "partition" INTEGER NOT NULL, "offset" BIGINT NOT NULL, "timestamp" {time}, "key" {raw}, value {raw},'
-            " headers TEXT NOT NULL, error TEXT NOT NULL, place TEXT NOT NULL,"
-            ' PRIMARY KEY (pipeline, topic, "partition", "offset"))'
-        )
-
-
-def _name(table: str) -> str:
-    if "?" in table or "%" in table:
-        raise ConfigError(f"{table!r} cannot be a table of dead letters: neither ? nor % can", hint='"clicks_dead"')
-    return ".".join(quoted(part) for part in table.split("."))
-
-
-def _headers(letter: Letter) -> str:
-    return json.dumps([[n, None if v is None else base64.b64encode(v).decode()] for n, v in letter.headers])
-
-
-def _letter(row: Sequence[Any]) -> Letter:
-    topic, partition, offset, at, key, value, headers, error, place = row
-    return Letter(
-        Origin(topic, partition, offset),
-        datetime.fromisoformat(at) if isinstance(at, str) else at,
-        None if key is None else bytes(key),
-        None if value is None else bytes(value),
-        tuple((name, None if text is None else base64.b64decode(text)) for name, text in json.loads(headers)),
-        error,
-        place,
-    )

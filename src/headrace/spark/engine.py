@@ -64,7 +64,7 @@ class DirectEngine:
                 return Written(dropped=decoded.dropped())
             # Good and bad records are read one after the other, and Kafka only once.
             apart = judged(raw, self._format, self._names)
-            apart = type(apart)(holding.enter_context(_held(apart.frame)), apart.names)
+            holding.enter_context(_held(apart.frame))
             quarantine = self._quarantine(batch, self._dead_letters, apart.letters(self._dead_letters.most(batch)))
             rows = self._transformed(batch, apart.good, holding)
             if isinstance(self._sink, QuarantiningSink):
@@ -92,11 +92,10 @@ class DirectEngine:
             # A transform that raised on the empty frame has not been looked at yet.
             plan.refuse_state(rows)
             self._seen = True
+        if isinstance(self._transform, Gate) or isinstance(self._sink, Fanout):
+            holding.enter_context(_held(rows))
         if isinstance(self._transform, Gate):
-            rows = holding.enter_context(_held(rows))
             gate.check(batch, rows, self._transform.conditions)
-        elif isinstance(self._sink, Fanout):
-            rows = holding.enter_context(_held(rows))
         return rows
 
     def _quarantine(self, batch: Batch, wanted: DeadLetters, letters: list[Letter]) -> Quarantine:
@@ -110,10 +109,10 @@ class DirectEngine:
 
 
 @contextmanager
-def _held(rows: DataFrame) -> Iterator[DataFrame]:
+def _held(rows: DataFrame) -> Iterator[None]:
     """Kept by Spark, in memory as far as there is some, while it is read more than once."""
     rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        yield rows
+        yield
     finally:
         rows.unpersist()

@@ -14,11 +14,12 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from headrace.errors import OffsetConflict
+from headrace.errors import BadRecord, ConfigError, OffsetConflict
 from headrace.sinks.base import IdempotentSink, Sink, TransactionalSink
 from headrace.testing.stores import OffsetStoreContract
 from headrace.types import Batch, Range, TopicPartition
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 AT = TopicPartition("clicks", 0)
 SCHEMA = (
     "id BIGINT, text STRING, _kafka STRUCT<topic: STRING, partition: INT, offset: BIGINT, timestamp: TIMESTAMP,"
-    " key: BINARY, headers: ARRAY<STRUCT<key: STRING, value: BINARY>>>"
+    " key: BINARY, headers: ARRAY<STRUCT<key: STRING, value: BINARY>>, tombstone: BOOLEAN>"
 )
 Rows = list[tuple[int, str | None]]
 
@@ -43,8 +44,19 @@ def batch(number: int, start: int, until: int) -> Batch:
 def frame(spark: SparkSession, rows: Sequence[tuple[int, str | None]]) -> DataFrame:
     """Rows as a transform hands them on: the columns `id` and `text`, and where each came from."""
     return spark.createDataFrame(
-        [(number, text, ("clicks", 0, number, None, None, None)) for number, text in rows], SCHEMA
+        [(number, text, ("clicks", 0, number, None, None, None, False)) for number, text in rows], SCHEMA
     )
+
+
+def upserts(spark: SparkSession, *rows: tuple[int, int | None, str | None]) -> DataFrame:
+    """Rows as (offset, id, text); the record of one whose text is None is a tombstone, with the id as its key."""
+    made = [
+        (None, None, ("clicks", 0, offset, None, str(number).encode(), None, True))
+        if text is None
+        else (number, text, ("clicks", 0, offset, None, None, None, False))
+        for offset, number, text in rows
+    ]
+    return spark.createDataFrame(made, SCHEMA)
 
 
 def numbered(start: int, until: int) -> Rows:
@@ -157,6 +169,86 @@ class IdempotentSinkContract(SinkContract):
             sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
             zombie.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
         self.expect(sink, numbered(0, 3))
+
+
+class KeyedSinkContract(IdempotentSinkContract):
+    """One value per key: the record's own, or a business key whose newest value stays whoever writes late."""
+
+    @abstractmethod
+    def new_upserting_sink(self) -> Any:
+        """A handle on another place, not yet opened, whose rows are keyed by `id`."""
+
+    @abstractmethod
+    def upserted(self) -> Sequence[tuple[int, str | None]]:
+        """Every row there, as (id, text), without those that were deleted."""
+
+    @pytest.fixture
+    def upserting(self, pipeline: str) -> Iterator[Any]:
+        with self.new_upserting_sink().open(pipeline) as opened:
+            yield opened
+
+    def expect_upserted(self, rows: Rows) -> None:
+        assert Counter(self.upserted()) == Counter(rows)
+
+    def test_rows_that_are_equal_are_stored_as_often_as_they_came(self, sink: Any, spark: SparkSession) -> None:
+        """Not here: two rows of one record would be one, so they are refused."""
+        with pytest.raises(ConfigError, match="several rows come from one record"):
+            sink.write(batch(1, 0, 2), frame(spark, [(7, "same")]).union(frame(spark, [(7, "same")])))
+
+    def test_rows_of_one_record_that_are_told_apart_by_nothing_are_refused(
+        self, sink: Any, spark: SparkSession
+    ) -> None:
+        twice = frame(spark, [(7, "a")]).selectExpr("explode(array(id, id + 1)) AS id", "text", "_kafka")
+        with pytest.raises(ConfigError, match="several rows come from one record"):
+            sink.write(batch(1, 0, 2), twice)
+
+    def test_rows_without_their_origin_are_stored_too(self, sink: Any, spark: SparkSession) -> None:
+        """Not here: they have no key."""
+        with pytest.raises(ConfigError, match="_kafka"):
+            sink.write(batch(1, 0, 2), frame(spark, numbered(0, 2)).select("id", "text"))
+
+    def test_of_several_rows_with_one_key_the_newest_stays(self, upserting: Any, spark: SparkSession) -> None:
+        upserting.write(batch(1, 0, 3), upserts(spark, (0, 1, "a"), (1, 2, "b"), (2, 1, "c")))
+        upserting.write(batch(2, 3, 4), upserts(spark, (3, 2, "d")))
+        self.expect_upserted([(1, "c"), (2, "d")])
+
+    def test_an_older_value_never_takes_the_place_of_a_newer_one(
+        self, upserting: Any, spark: SparkSession, pipeline: str
+    ) -> None:
+        """A replay, and a run that wakes after its successor wrote."""
+        with self.new_upserting_sink().open(pipeline) as zombie:
+            upserting.write(batch(1, 0, 2), upserts(spark, (0, 1, "a"), (1, 2, "b")))
+            upserting.write(batch(2, 2, 3), upserts(spark, (2, 1, "newer")))
+            zombie.write(batch(1, 0, 2), upserts(spark, (0, 1, "a"), (1, 2, "b")))
+        self.expect_upserted([(1, "newer"), (2, "b")])
+
+    def test_a_tombstone_deletes_and_an_older_value_does_not_come_back(
+        self, upserting: Any, spark: SparkSession, pipeline: str
+    ) -> None:
+        with self.new_upserting_sink().open(pipeline) as zombie:
+            upserting.write(batch(1, 0, 2), upserts(spark, (0, 1, "a"), (1, 2, "b")))
+            upserting.write(batch(2, 2, 4), upserts(spark, (2, 1, None), (3, 3, None)))
+            zombie.write(batch(1, 0, 2), upserts(spark, (0, 1, "a"), (1, 2, "b")))
+        self.expect_upserted([(2, "b")])
+        upserting.write(batch(3, 4, 5), upserts(spark, (4, 1, "again")))
+        self.expect_upserted([(1, "again"), (2, "b")])
+
+    def test_a_topic_made_anew_starts_again_at_offset_0_and_its_values_count(
+        self, upserting: Any, spark: SparkSession
+    ) -> None:
+        upserting.write(batch(1, 7, 9), upserts(spark, (7, 1, "a"), (8, 2, "b")))
+        anew = replace(batch(2, 0, 1), topic_ids={"clicks": "id-2"})
+        upserting.write(anew, upserts(spark, (0, 1, "anew")))
+        self.expect_upserted([(1, "anew"), (2, "b")])
+
+    def test_a_null_in_the_key_is_a_bad_record(self, upserting: Any, spark: SparkSession) -> None:
+        with pytest.raises(BadRecord, match=r"(?s)clicks\[0\] offset 1.*NULL"):
+            upserting.write(batch(1, 0, 2), upserts(spark, (0, 1, "a"), (1, None, "b")))
+
+    def test_rows_with_a_key_need_no_origin(self, upserting: Any, spark: SparkSession) -> None:
+        upserting.write(batch(1, 0, 2), frame(spark, numbered(0, 2)).select("id", "text"))
+        upserting.write(batch(2, 2, 3), frame(spark, [(1, "later")]).select("id", "text"))
+        self.expect_upserted([(0, "row 0"), (1, "later")])
 
 
 class TransactionalSinkContract(SinkContract, OffsetStoreContract):

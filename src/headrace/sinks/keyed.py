@@ -1,0 +1,242 @@
+"""Sinks with one value per key, written by the tasks on the executors: what they have in common.
+
+A row is told apart by the record it came from, or by columns of its own (a business key). The same batch twice leaves
+the same values. With a business key the source offset is the version of a value: neither a replay nor a run that was
+overtaken puts an older one over a newer one.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from headrace.crashpoints import reach
+from headrace.errors import ConfigError, HeadraceError
+from headrace.letters import Origin, Refusal, too_many
+from headrace.sinks import narrow, tasks
+from headrace.sinks.base import METADATA, IdempotentSink, QuarantiningSink
+from headrace.sinks.tables import DELETED, OFFSET, ORIGIN, PLACE, Shape, column_of, refused, traces
+from headrace.sinks.tasks import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.letters import Quarantine
+    from headrace.types import Batch
+
+_PIECE = 1_000
+_NESTED = frozenset({"array", "map", "struct", "variant"})
+_FIELDS = ("topic", "partition", "offset")
+"""Names that stand for the record a row came from, in a key, where the rows have no columns of that name."""
+
+
+class Row(NamedTuple):
+    """What goes under one key. `source` and `version` are the partition it came from, of the topic by its id, and the
+    offset there: of two values under one key from the same source the one with the higher version counts. Both are
+    None where the transform dropped the origin. `values` are the columns, those of the key among them."""
+
+    key: tuple[Any, ...]
+    values: dict[str, Any]
+    origin: Origin | None
+    source: str | None = None
+    version: int | None = None
+    deleted: bool = False
+
+
+class Writer(Protocol):
+    """Stores rows on an executor; pickled to get there, so it connects when it is called (see `tasks.kept`).
+
+    No two of the rows have the same key. On return they are durable, but for those it gives back, each with the
+    store's reason. RetriableError when trying again may help, ConfigError when it cannot.
+    """
+
+    def __call__(self, rows: Sequence[Row]) -> Sequence[tuple[Row, str]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which columns tell rows apart."""
+
+    key: tuple[str, ...]
+    deleted: str | None = None
+
+    @classmethod
+    def of(cls, key: str | Sequence[str] | None, deleted: str | None, default: tuple[str, ...] = _FIELDS) -> Identity:
+        """Checked, or ConfigError."""
+        names = default if key is None else (key,) if isinstance(key, str) else tuple(key)
+        if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
+            raise ConfigError(f"key={key!r} does not name columns", hint='key="user", or key=("user", "day")')
+        if deleted is not None and set(names) <= set(_FIELDS):
+            raise ConfigError(f"deleted={deleted!r}: a row with a key of its own is never deleted", hint='key="user"')
+        return cls(names, deleted)
+
+    def by_origin(self, names: Sequence[str]) -> bool:
+        """Whether rows with the columns `names` are keyed by the record they came from: each is written once."""
+        return set(self.key) <= set(_FIELDS) and not set(self.key) <= set(names)
+
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """The columns that are stored. ConfigError if one of the key is missing."""
+        if self.by_origin(names):
+            if METADATA not in names:
+                raise ConfigError(
+                    f"the transform dropped {METADATA}, which the key ({', '.join(self.key)}) is taken from",
+                    hint=f'keep {METADATA} in the transform, or name columns of the rows: key="…"',
+                )
+            own = [name for name in names if name != METADATA]
+            return [*(name for name in self.key if name not in own), *own]
+        return self._shape.columns(names)
+
+    def frame(self, batch: Batch, rows: DataFrame) -> DataFrame:
+        """The columns to store, then ORIGIN, OFFSET and DELETED where there is a business key, then PLACE."""
+        from pyspark.sql import functions as sql
+
+        columns = self.columns(rows.columns)
+        kinds = {field.name: field.dataType.typeName() for field in rows.schema}
+        if nested := [name for name in self.key if kinds.get(name) in _NESTED]:
+            raise ConfigError(
+                f"{nested[0]}, which is in the key, is {kinds[nested[0]]}", hint="name columns with one value"
+            )
+        if not self.by_origin(rows.columns):
+            return self._shape.frame(batch, rows, traced=True)
+        if "topic" not in self.key and len(batch.topic_ids) > 1:
+            raise ConfigError(
+                f"rows of {len(batch.topic_ids)} topics cannot be told apart by {', '.join(self.key)}",
+                hint='key=("topic", "partition", "offset")',
+            )
+        stored = [
+            column_of(name) if name in rows.columns else sql.col(f"{METADATA}.{name}").alias(name) for name in columns
+        ]
+        frame = rows.select(*stored, *traces(rows))
+        if narrow.keeps_partitions(frame):
+            return frame
+        # So that several rows of one record meet in one task, which refuses them.
+        return frame.repartition(*PLACE).sortWithinPartitions(*PLACE)
+
+    @property
+    def _shape(self) -> Shape:
+        return Shape("rows", "upsert" if self.deleted is None else "delete-aware", self.key, self.deleted or "deleted")
+
+    def how(self, names: Sequence[str]) -> str:
+        """In words, for rows with the columns `names`."""
+        key = ", ".join(self.key)
+        if self.by_origin(names):
+            return f"each row under a key of its own: {key} of its record"
+        if METADATA in names:
+            return f"a row replaces the one with the same {key}, unless that came from a later offset"
+        return (
+            f"a row replaces the one with the same {key}; the transform dropped {METADATA}, so a run that was"
+            " overtaken can put an older value back"
+        )
+
+
+class KeyedSink(IdempotentSink, QuarantiningSink):
+    """What a system adds: what `prepare` needs, and a writer of rows."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+
+    @abstractmethod
+    def _writer(self, batch: Batch, schema: StructType) -> Writer:
+        """For the rows of `batch`, which have this schema; METADATA may be in it."""
+
+    def how(self, rows: DataFrame, *, held: bool) -> str | None:
+        return self._identity.how(rows.columns)
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        self._written(batch, rows, most=None)
+
+    def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
+        reports = self._written(batch, rows, most=quarantine.most)
+        quarantine.refuse([Refusal(origin, why, repr(self)) for r in reports for origin, why in r.refused])
+        quarantine.settled()
+
+    def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+        frame = self._identity.frame(batch, rows)
+        task = _Task(self._writer(batch, rows.schema), repr(self), self._identity.key, most)
+        reports = tasks.run(frame, task)
+        reach(f"{type(self).__name__.lower()}: rows written")
+        return reports
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Hand the rows of one task to the writer, piece by piece. `most` rows may be refused; None: not one."""
+
+    writer: Writer
+    sink: str
+    key: tuple[str, ...]
+    most: int | None
+
+    def __call__(self, batches: Iterator[Any]) -> Report:
+        count = 0
+        found: list[tuple[Origin, str]] = []
+        try:
+            before: Origin | None = None
+            for batch in batches:
+                for piece in _pieces(batch):
+                    rows = [_row(values, self.key) for values in piece]
+                    before = self._refuse_several(rows, before)
+                    without_key = [row for row in rows if None in row.key]
+                    self._refuse([(row, self._null(row)) for row in without_key], found)
+                    self._refuse(self.writer(_newest([row for row in rows if None not in row.key])), found)
+                    count += len(rows)
+            return Report(count - len(found), refused=found)
+        except HeadraceError as error:
+            return tasks.failed(error)
+        finally:
+            for _ in batches:  # a task that leaves its input unread would cost the worker
+                pass
+
+    def _refuse(self, refusals: Sequence[tuple[Row, str]], found: list[tuple[Origin, str]]) -> None:
+        for row, why in refusals:
+            if row.origin is None:
+                raise refused(self.sink, why, hint=f"keep {METADATA} in the transform: it tells which record that was")
+            if self.most is None:
+                raise refused(self.sink, f"the row of {row.origin}: {why}")
+            found.append((row.origin, why))
+            if len(found) > self.most:
+                raise too_many(self.most, f"{found[0][0]}: {found[0][1]}")
+
+    def _null(self, row: Row) -> str:
+        names = [name for name, value in zip(self.key, row.key, strict=True) if value is None]
+        return f"{names[0]}, which is in the key, is NULL"
+
+    def _refuse_several(self, rows: Sequence[Row], before: Origin | None) -> Origin | None:
+        """Rows of one record come one after the other; under a key that is the record's own they are one too many."""
+        for row in rows:
+            if row.source is None and row.origin is not None and row.origin == before:
+                raise ConfigError(
+                    f"{self.sink}: several rows come from one record ({before}), and the key ({', '.join(self.key)})"
+                    " does not tell them apart: all but one would be lost",
+                    hint='name columns that do: key=("…", "…"), for example with the position that posexplode gives',
+                )
+            before = row.origin
+        return before
+
+
+def _pieces(batch: Any) -> Iterator[list[dict[str, Any]]]:
+    for first in range(0, len(batch), _PIECE):
+        yield batch.slice(first, _PIECE).to_pylist()
+
+
+def _row(values: dict[str, Any], key: tuple[str, ...]) -> Row:
+    topic, partition, offset = (values.pop(name) for name in PLACE)
+    origin = None if topic is None else Origin(topic, partition, offset)
+    source = values.pop(ORIGIN, None)
+    version = values.pop(OFFSET, None)
+    deleted = bool(values.pop(DELETED, False))
+    return Row(tuple(values[name] for name in key), values, origin, source, version, deleted)
+
+
+def _newest(rows: Sequence[Row]) -> list[Row]:
+    """One row per key: of the same source the one with the highest version, else the last one."""
+    newest: dict[Any, Row] = {}
+    for row in rows:
+        there = newest.get(row.key)
+        if there is None or there.source != row.source or (there.version or 0) <= (row.version or 0):
+            newest[row.key] = row
+    return list(newest.values())

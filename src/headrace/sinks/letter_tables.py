@@ -1,0 +1,96 @@
+"""Dead letters in a table of a SQL database, beside the rows."""
+
+from __future__ import annotations
+
+import base64
+import json
+from abc import abstractmethod
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.errors import ConfigError
+from headrace.letters import Letter, Origin
+from headrace.sinks.base import LetterKeeper
+from headrace.sinks.tables import qualified
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from headrace.stores.sql import Connection
+
+
+class LetterTables(LetterKeeper):
+    """Dead letters in a table beside the rows: the rest of a sink that is a store in SQL as well."""
+
+    _pipeline: str
+    _letters_types: ClassVar[dict[str, str]] = {"bytes": "BLOB", "time": "TEXT"}
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """As that of the store."""
+
+    def letters(self, table: str) -> Sequence[Letter]:
+        with self.transaction() as connection:
+            self._create_letters(connection, table)
+            found = connection.execute(
+                'SELECT topic, "partition", "offset", "timestamp", "key", value, headers, error, place'
+                f' FROM {_name(table)} WHERE pipeline = ? ORDER BY topic, "partition", "offset"',
+                [self._pipeline],
+            ).fetchall()
+        return [_letter(row) for row in found]
+
+    def drop_letters(self, table: str, origins: Sequence[Origin]) -> None:
+        with self.transaction() as connection:
+            for origin in origins:
+                connection.execute(
+                    f'DELETE FROM {_name(table)} WHERE pipeline = ? AND topic = ? AND "partition" = ? AND "offset" = ?',
+                    [self._pipeline, *origin],
+                )
+
+    def _store_letters(self, connection: Connection, table: str, letters: Sequence[Letter]) -> None:
+        """Inside the transaction of the rows. A record that fails once more replaces itself."""
+        self._create_letters(connection, table)
+        for letter in letters:
+            at = letter.timestamp.isoformat() if letter.timestamp else None
+            values = [letter.key, letter.value, _headers(letter), letter.error, letter.place]
+            connection.execute(
+                f'INSERT INTO {_name(table)} (pipeline, topic, "partition", "offset", "timestamp", "key", value,'
+                " headers, error, place) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                ' ON CONFLICT (pipeline, topic, "partition", "offset") DO UPDATE SET'
+                ' "timestamp" = excluded."timestamp", "key" = excluded."key", value = excluded.value,'
+                " headers = excluded.headers, error = excluded.error, place = excluded.place",
+                [self._pipeline, *letter.origin, at, *values],
+            )
+
+    def _create_letters(self, connection: Connection, table: str) -> None:
+        raw, time = self._letters_types["bytes"], self._letters_types["time"]
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {_name(table)} (pipeline TEXT NOT NULL, topic TEXT NOT NULL,"
+            f' "partition" INTEGER NOT NULL, "offset" BIGINT NOT NULL, "timestamp" {time}, "key" {raw}, value {raw},'
+            " headers TEXT NOT NULL, error TEXT NOT NULL, place TEXT NOT NULL,"
+            ' PRIMARY KEY (pipeline, topic, "partition", "offset"))'
+        )
+
+
+def _name(table: str) -> str:
+    if "?" in table or "%" in table:
+        raise ConfigError(f"{table!r} cannot be a table of dead letters: neither ? nor % can", hint='"clicks_dead"')
+    return qualified(table)
+
+
+def _headers(letter: Letter) -> str:
+    return json.dumps([[n, None if v is None else base64.b64encode(v).decode()] for n, v in letter.headers])
+
+
+def _letter(row: Sequence[Any]) -> Letter:
+    topic, partition, offset, at, key, value, headers, error, place = row
+    return Letter(
+        Origin(topic, partition, offset),
+        datetime.fromisoformat(at) if isinstance(at, str) else at,
+        None if key is None else bytes(key),
+        None if value is None else bytes(value),
+        tuple((name, None if text is None else base64.b64decode(text)) for name, text in json.loads(headers)),
+        error,
+        place,
+    )

@@ -1,0 +1,89 @@
+"""What the tasks of a batch tell the driver.
+
+A task never raises what it can say: its report does, so that Spark neither repeats what cannot succeed nor buries the
+reason, and the other tasks finish.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace import errors
+from headrace.letters import Origin
+from headrace.sinks.arrow import map_in_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from headrace.errors import HeadraceError
+
+# One of each per Python worker, and Spark has one of those per task that runs: that is the bound.
+_kept: dict[Hashable, tuple[Any, Callable[[Any], object]]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of one task. `attempt` tells its rows from those of other attempts, where a sink needs that."""
+
+    rows: int = 0
+    attempt: int = 0
+    refused: Sequence[tuple[Origin, str]] = ()
+    error: tuple[str, str, str | None] | None = None
+
+    def to_json(self) -> str:
+        return json.dumps([self.rows, self.attempt, [[*origin, why] for origin, why in self.refused], self.error])
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        rows, attempt, refused, error = json.loads(text)
+        return cls(rows, attempt, [(Origin(*origin), why) for *origin, why in refused], error and tuple(error))
+
+
+def failed(error: HeadraceError) -> Report:
+    return Report(error=(type(error).__name__, error.message, error.hint))
+
+
+def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report]) -> list[Report]:
+    """Every task's report; the first error in one of them is raised. `task` gets its rows as Arrow batches."""
+
+    def in_worker(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        yield pa.RecordBatch.from_pydict({"report": [task(batches).to_json()]})
+
+    reports = [Report.from_json(row["report"]) for row in map_in_arrow(rows, in_worker, "report STRING").collect()]
+    for report in reports:
+        if report.error is not None:
+            kind, message, hint = report.error
+            raise getattr(errors, kind)(message, hint=hint)
+    return reports
+
+
+def kept(key: Hashable, make: Callable[[], Any], end: Callable[[Any], object] = lambda made: made.close()) -> Any:
+    """What `make` gave the first time it was asked for under `key` in this process: a client, which is costly to make.
+
+    `end` lets go of it when the process ends.
+    """
+    if key not in _kept:
+        _kept[key] = (make(), end)
+    return _kept[key][0]
+
+
+def drop(key: Hashable) -> None:
+    """Let go of what is kept under `key`, if anything: the next one to ask gets a new one."""
+    if (found := _kept.pop(key, None)) is not None:
+        made, end = found
+        with suppress(Exception):  # a lost connection may raise anything
+            end(made)
+
+
+@atexit.register
+def _close() -> None:
+    for key in list(_kept):
+        drop(key)
