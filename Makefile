@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 .DEFAULT_GOAL := help
-.PHONY: help setup servers demo test lint unit crash bench clean
+.PHONY: help setup servers demo test lint unit crash equal bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,7 +45,17 @@ unit: $(VENV)/.ready ## The quick tests alone
 crash: servers ## The long crash suite: every sink and store, 30 kills each
 	@$(BIN)/python -m tests.crash.long
 
-bench: servers ## Side-by-side benchmarks; writes benchmarks/results.json
+equal: servers ## The same 100,000 events into every sink, compared row by row
+	@HEADRACE_EVENTS=100000 $(BIN)/python -m pytest tests/integration/test_every_sink.py --durations=0
+
+# What Headrace is compared with, in an environment of its own: it needs another confluent-kafka.
+.tools/quix/.ready: $(VENV)/.ready
+	@echo "==> Quix Streams into .tools/quix"
+	@$(UV) venv --quiet --clear --python $(BIN)/python .tools/quix
+	@$(UV) pip install --quiet --python .tools/quix/bin/python quixstreams==3.28.1
+	@touch $@
+
+bench: servers .tools/quix/.ready ## Side-by-side benchmarks; writes benchmarks/results.json
 	@$(BIN)/python -m benchmarks
 
 clean: ## Remove what the targets made in this folder

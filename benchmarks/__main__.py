@@ -17,6 +17,7 @@ from rich.console import Console
 
 from benchmarks import machine, report, topic
 from benchmarks.frame import Benchmark, Result, Setting, measure
+from benchmarks.kafka_to_kafka import KafkaToKafka
 from benchmarks.memory import Memory
 from benchmarks.postgres import DRIVER, IntoPostgres
 from benchmarks.small_batches import SmallBatches
@@ -28,7 +29,7 @@ from headrace.spark import jars, session
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-BENCHMARKS: Sequence[type[Benchmark]] = (Throughput, SmallBatches, IntoPostgres, Memory, StoreCommits)
+BENCHMARKS: Sequence[type[Benchmark]] = (Throughput, SmallBatches, KafkaToKafka, IntoPostgres, Memory, StoreCommits)
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "benchmarks.md"

@@ -14,6 +14,11 @@ def create(bootstrap: str, topic: str, partitions: int) -> None:
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
 
 
+def delete(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result()
+
+
 def fill(bootstrap: str, topic: str, records: int) -> None:
     """Create `topic` and put `records` into it, the same number in each partition."""
     if records % PARTITIONS:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.delivery import Guarantee
 from headrace.expectations import expect
+from headrace.formats.avro import Avro
 from headrace.formats.json import Json
 from headrace.formats.plain import Bytes, Text
 from headrace.kafka.source import Kafka
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.spark.session import configure
 
 __all__ = [
+    "Avro",
     "Bytes",
     "DeadLetters",
     "Guarantee",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.adapters import sink_kinds, store_kinds
 from headrace.errors import ConfigError, HeadraceError
 from headrace.expectations import expect
+from headrace.formats.avro import Avro
 from headrace.formats.json import Json
 from headrace.formats.plain import Bytes, Text
 from headrace.kafka.source import Kafka
@@ -121,23 +122,32 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
 
 
 def _source(raw: dict[str, Any]) -> Kafka:
-    if "format" in raw:
-        wanted = raw["format"]
-        table = {wanted: True} if isinstance(wanted, str) else wanted
-        formats: dict[str, type[Format]] = {"json": Json, "text": Text, "bytes": Bytes}
-        raw["format"] = _one_of("source.format", table, formats)
-    source: Kafka = _one_of("source", raw, {"kafka": Kafka})
+    source: Kafka = _one_of("source", _with_format("source", raw), {"kafka": Kafka})
     return source
+
+
+def _with_format(where: str, raw: Any) -> Any:
+    """`format = "text"` is `Text()`, and `format = {json = "id INT"}` is `Json("id INT")`."""
+    if not isinstance(raw, Mapping) or "format" not in raw:
+        return raw
+    wanted = raw["format"]
+    table = {wanted: True} if isinstance(wanted, str) else wanted
+    formats: dict[str, type[Format]] = {"avro": Avro, "json": Json, "text": Text, "bytes": Bytes}
+    return {**raw, "format": _one_of(f"{where}.format", table, formats)}
 
 
 def _sink(raw: Mapping[str, Any]) -> Sink:
     """One `[sink]`, or several `[[sinks]]` that every batch goes to."""
     if "sinks" not in raw:
-        sink: Sink = _one_of("sink", raw["sink"], sink_kinds())
-        return sink
+        return _one_sink("sink", raw["sink"])
     if "sink" in raw or not isinstance(raw["sinks"], list):
         raise ConfigError("one [sink], or several [[sinks]]")
-    return Fanout([_one_of(f"sinks {number}", one, sink_kinds()) for number, one in enumerate(raw["sinks"], start=1)])
+    return Fanout([_one_sink(f"sinks {number}", one) for number, one in enumerate(raw["sinks"], start=1)])
+
+
+def _one_sink(where: str, raw: Any) -> Sink:
+    sink: Sink = _one_of(where, _with_format(where, raw), sink_kinds())
+    return sink
 
 
 def _dead_letters(raw: Any) -> Any:

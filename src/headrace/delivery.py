@@ -57,7 +57,7 @@ def protocol(guarantee: Guarantee, sink: Sink) -> tuple[Step, ...]:
         case Guarantee.EXACTLY_ONCE if isinstance(sink, IdempotentSink):
             return (Step.BEGIN, Step.WRITE, Step.COMMIT)
     raise UnsupportedGuarantee(
-        f"{type(sink).__name__} cannot give {guarantee}: a repeated batch would be stored twice",
+        f"{type(sink).__name__} cannot give {guarantee}: {sink.cannot_be_exact}",
         hint="use guarantee='at-least-once', or a transactional or idempotent sink: sinks.Postgres, sinks.Parquet",
     )
 

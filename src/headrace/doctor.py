@@ -20,6 +20,8 @@ from headrace.spark import classpath, installation, jars, java
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from headrace.spark.jars import Bundle
+
 OLDEST_PYTHON = (3, 11)
 PYSPARK = ((4, 0), (4, 4))
 _PIN = "pip install 'pyspark>=4.0,<4.4'"
@@ -123,16 +125,19 @@ def _worker_python(given: str | None) -> Check:
 
 
 def check_connector() -> list[Check]:
-    bundle = jars.connector_bundle()
+    return [_brought("connector", jars.connector_bundle()), _brought("avro", jars.avro_bundle())]
+
+
+def _brought(name: str, bundle: Bundle) -> Check:
     manifest = jars.Manifest.read(bundle.directory)
     if manifest is None:
-        return [Check("connector", "warn", f"not fetched yet; goes to {bundle.directory}", "headrace jars fetch")]
+        return Check(name, "warn", f"not fetched yet; goes to {bundle.directory}", "headrace jars fetch")
     if manifest.alternative and manifest.alternative.startswith("connector"):
-        return [Check("connector", "warn", f"{bundle}: {manifest.alternative}", _PROVEN)]
+        return Check(name, "warn", f"{bundle}: {manifest.alternative}", _PROVEN)
     if manifest.alternative and bundle.version != jars.PROVEN:
-        return [Check("connector", "warn", f"{bundle}: {manifest.alternative}, not tried by us", _PROVEN)]
+        return Check(name, "warn", f"{bundle}: {manifest.alternative}, not tried by us", _PROVEN)
     note = f", {manifest.alternative} (known to work)" if manifest.alternative else ", the exact version"
-    return [Check("connector", "ok", f"{bundle}{note}")]
+    return Check(name, "ok", f"{bundle}{note}")
 
 
 def check_jars() -> list[Check]:
@@ -148,8 +153,8 @@ def check_jars() -> list[Check]:
 
 
 def check_classpath() -> list[Check]:
-    manifest = jars.Manifest.read(jars.connector_bundle().directory)
-    ours = [classpath.Named.parse(jar.name, str(jar.parent)) for jar in manifest.jars] if manifest else []
+    fetched = [manifest for bundle in jars.bundles() if (manifest := jars.Manifest.read(bundle.directory))]
+    ours = [classpath.Named.parse(jar.name, str(jar.parent)) for manifest in fetched for jar in manifest.jars]
     every = classpath.named() + ours
     checks = [
         Check(
@@ -242,6 +247,7 @@ _KNOWN: tuple[tuple[str, str], ...] = (
         _PARTS,
     ),
     (r"NoSuch(?:Method|Field)Error.*org[./]apache[./]kafka", _TWICE),
+    (r"AVRO_NOT_LOADED", f"Spark's jar for Avro is not loaded: {_FETCH}"),
     (
         r"KafkaSourceRDD|KafkaOffsetRange|KafkaRecordToRowConverter|'JavaPackage' object is not callable",
         _ABSENT,

@@ -1,12 +1,15 @@
-"""The stores that live in Kafka and ZooKeeper, held to the contract of a store on the real servers."""
+"""The stores that live in Kafka and ZooKeeper, and the sink that lives in Kafka, held to their contracts."""
 
+import json
 import time
 
 import pytest
 
-from headrace import stores
+from headrace import sinks, stores
 from headrace.errors import RetriableError
 from headrace.testing import stores as suite
+from headrace.testing.records import committed
+from headrace.testing.sinks import TransactionalSinkContract
 from headrace.testing.stores import OffsetStoreContract
 from headrace.types import TopicPartition
 
@@ -41,6 +44,23 @@ class TestKafka(OffsetStoreContract):
 
     def new_store(self):
         return stores.Kafka(self._bootstrap)
+
+
+class TestKafkaSink(TransactionalSinkContract):
+    """The topics of the suite have ids of their own, so here they are topics of another cluster."""
+
+    @pytest.fixture(autouse=True)
+    def place(self, kafka, contract_topics, topic, tmp_path, monkeypatch):
+        monkeypatch.setenv("HEADRACE_STATE", str(tmp_path))
+        monkeypatch.setattr(suite, "ELSEWHERE", TopicPartition("a.topic.with_odd-name", 7))
+        self._bootstrap, self._topic = kafka.bootstrap, topic(partitions=3).name
+
+    def new_sink(self):
+        return sinks.Kafka(self._bootstrap, self._topic)
+
+    def stored(self):
+        rows = [json.loads(record.value()) for record in committed(self._bootstrap, self._topic)]
+        return [(row["id"], row.get("text")) for row in rows]
 
 
 class TestZooKeeper(OffsetStoreContract):

@@ -112,7 +112,7 @@ def suite(directory, cases, kills, seed):
         os.environ["HEADRACE_STATE"] = str(directory / "state")
         os.environ["KAFKA_BOOTSTRAP"] = kafka.bootstrap
         needed = {server for kind, _ in cases for server in ALL[kind].servers}
-        for kind in (dev.Cassandra, dev.HBase, dev.Postgres, dev.Redis, dev.ZooKeeper):
+        for kind in (dev.Cassandra, dev.DynamoDB, dev.HBase, dev.Mongo, dev.Postgres, dev.Redis, dev.ZooKeeper):
             if kind.name not in needed:
                 continue
             say(f"starting {kind.name}")

@@ -17,16 +17,19 @@ from pathlib import Path
 
 import headrace as hr
 from headrace import sinks, stores
+from headrace.testing.records import committed
 
 sys.path.append(str(Path(__file__).parents[1]))  # a run loads this file alone
-from crash import lake, tables
+from crash import documents, effects, lake, tables, wide_columns
 
 TARGET = f"{Path(__file__)}:crash"
 # Where a server is says the environment, as `headrace dev env` prints it.
 SERVERS = {
     "cassandra": "CASSANDRA_HOSTS",
+    "dynamodb": "DYNAMODB_ENDPOINT",
     "hbase": "HBASE_THRIFT",
     "kafka": "KAFKA_BOOTSTRAP",
+    "mongo": "MONGO_URL",
     "postgres": "POSTGRES_DSN",
     "redis": "REDIS_URL",
     "zookeeper": "ZOOKEEPER_HOSTS",
@@ -126,6 +129,21 @@ def _fanout_rows(directory):
     return [row for row in everywhere for _ in range(max(counts[row] for counts in found))]
 
 
+def _kafka_rows(directory):
+    """As a client reads them that asks for committed records only; those of an open transaction would be missing."""
+    from confluent_kafka.admin import AdminClient
+
+    there = AdminClient({"bootstrap.servers": _address("kafka"), "log_level": 0}).list_topics(timeout=30).topics
+    if _table(directory) not in there:
+        return []
+    rows = [json.loads(record.value()) for record in committed(_address("kafka"), _table(directory))]
+    return [(row["id"], row["value"]) for row in rows]
+
+
+def _unchanged(rows):
+    return rows
+
+
 def _sqlite(directory):
     return stores.SQLite(directory / "offsets.db")
 
@@ -146,6 +164,7 @@ class Kind:
     servers: tuple[str, ...] = ()
     plain: bool = False
     dead_letters: hr.DeadLetters | None = None
+    transform: Callable = _unchanged
 
     @property
     def transactional(self):
@@ -183,6 +202,21 @@ KINDS = {
         offsets=None,
         rows=_sqlite_rows,
         random_kills=1,
+    ),
+    "kafka": Kind(
+        sink=lambda directory: sinks.Kafka(_address("kafka"), _table(directory), create={"partitions": 3}),
+        offsets=None,
+        rows=_kafka_rows,
+        random_kills=2,
+        servers=("kafka",),
+    ),
+    "kafka by batch": Kind(
+        sink=lambda directory: sinks.Kafka(_address("kafka"), _table(directory), create={"partitions": 3}),
+        offsets=None,
+        rows=_kafka_rows,
+        random_kills=1,
+        servers=("kafka",),
+        transform=lambda rows: rows.repartition(3),
     ),
     "fanout": Kind(
         sink=lambda directory: sinks.Fanout(
@@ -246,12 +280,56 @@ KINDS |= {
 KINDS |= {
     name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=1) for name, (sink, rows) in tables.TABLES.items()
 }
+# As whole processes they are met by the tests of zombies, and killed at random by the long suite.
+KINDS |= {
+    name: Kind(sink=sink, offsets=offsets, rows=rows, random_kills=0, servers=(name,))
+    for name, (sink, offsets, rows) in wide_columns.KINDS.items()
+}
+KINDS |= {
+    name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=0, servers=("redis",))
+    for name, (sink, rows) in effects.EXACT.items()
+}
+MARKED = {
+    name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=0, servers=("redis",))
+    for name, (sink, rows) in effects.MARKED.items()
+}
+KINDS |= {
+    name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=0, servers=(name,))
+    for name, (sink, rows) in documents.KINDS.items()
+}
 # Only as whole processes: a run killed in a JVM that lives on leaves its transaction open there.
 OWN_JVM = {
     name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=2)
     for name, (sink, rows) in tables.TABLES_WITH_OWN_JVM.items()
 }
-ALL = OWN_JVM | KINDS | ON_SERVERS | WITH_LETTERS | BROKEN
+# A row takes a millisecond, so that a transaction is there to be interrupted.
+_SLEEP = "substring(concat(value, reflect('java.lang.Thread', 'sleep', 1L)), 1, 12) AS value"
+SLOWLY = {"kafka, slowly": replace(KINDS["kafka"], transform=lambda rows: rows.selectExpr("id", _SLEEP, "_kafka"))}
+
+# One value for each of eight keys, each key in one partition; slowly, so that a run is met while it writes.
+_SLOT = ("id", _SLEEP, "id % 8 AS slot", "_kafka")
+
+
+def _upserting(name, sink):
+    return replace(
+        KINDS[name],
+        sink=lambda directory: sink(directory, key="slot"),
+        transform=lambda rows: rows.selectExpr(*_SLOT),
+    )
+
+
+UPSERTING = {
+    f"{name}, upserting": _upserting(name, sink)
+    for name, sink in {
+        "cassandra": wide_columns.cassandra,
+        "dynamodb": documents.dynamodb,
+        "hbase": wide_columns.hbase,
+        "mongo": documents.mongo,
+        "redis": effects.redis_hash,
+    }.items()
+}
+
+ALL = OWN_JVM | SLOWLY | UPSERTING | KINDS | MARKED | ON_SERVERS | WITH_LETTERS | BROKEN
 
 # The weaker guarantees are the runner's doing, whatever the sink: one of each type of sink is enough for them.
 CASES = [
@@ -260,6 +338,7 @@ CASES = [
     for guarantee in GUARANTEES
     if (kind.repeatable if guarantee == "exactly-once" else name in {"duckdb", "parquet", "appending"})
 ]
+CASES += [(name, "at-least-once") for name in MARKED]
 STORE_CASES = [(name, "exactly-once") for name in ON_SERVERS]
 
 # Those that are also killed as whole processes, at random.
@@ -321,6 +400,7 @@ class Case:
             offsets=self.parts.offsets(directory) if self.parts.offsets else None,
             limits=hr.Limits(max_records=self.max_records),
             dead_letters=self.parts.dead_letters,
+            transform=self.parts.transform,
         )
 
     def stored(self):

@@ -3,7 +3,7 @@
 import pytest
 
 from crash.feed import Feed
-from crash.pipelines import Case
+from crash.pipelines import SERVERS, Case
 from crash.runs import Run, drained
 from headrace.dev import Kafka
 from headrace.testing.fixtures import Topic
@@ -18,11 +18,18 @@ def broker(tmp_path):
         yield server
 
 
-@pytest.fixture
-def case_and_feed(broker, tmp_path):
+@pytest.fixture(params=["duckdb", "kafka"])
+def case_and_feed(broker, tmp_path, monkeypatch, request):
+    """Into a file, and into another topic of the same broker, which so dies in the middle of transactions, too."""
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv(SERVERS["kafka"], broker.bootstrap)
     Topic(broker.bootstrap, "events", 2, {})
     case = Case(
-        kind="duckdb", guarantee="exactly-once", bootstrap=broker.bootstrap, topic="events", directory=str(tmp_path)
+        kind=request.param,
+        guarantee="exactly-once",
+        bootstrap=broker.bootstrap,
+        topic="events",
+        directory=str(tmp_path),
     )
     return case, Feed(broker.bootstrap, "events", 2)
 

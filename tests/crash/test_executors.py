@@ -1,4 +1,4 @@
-"""Executors and Python workers die in the middle of a COPY, on a small cluster: Spark repeats their tasks."""
+"""Executors and Python workers die in the middle of a transaction, on a small cluster: Spark repeats their tasks."""
 
 import os
 import signal
@@ -6,9 +6,11 @@ import signal
 import psutil
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from crash.pipelines import _table
 from crash.runs import Run, drained, until
+from headrace.testing.records import undecided
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -16,6 +18,7 @@ CLUSTER = (
     "--spark=spark.master=local-cluster[2,1,600]",
     "--spark=spark.executor.memory=512m",
     "--spark=spark.task.maxFailures=8",
+    "--spark=spark.sql.execution.arrow.maxRecordsPerBatch=50",  # so that some rows are sent while others are to come
     "--spark=spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 )
 # A row takes a millisecond, so that a COPY is there to be interrupted.
@@ -26,13 +29,23 @@ SLOW = """CREATE TABLE {t} (id bigint, value text);
 COPYING = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'COPY%'"
 
 
-@pytest.fixture
-def slow_case(case_on, postgres, tmp_path, monkeypatch):
+@pytest.fixture(params=["postgres", "kafka, slowly"])
+def slow_case(case_on, kafka, tmp_path, monkeypatch, request):
+    """A case, its feed, and how to tell that a transaction of it is open."""
     monkeypatch.setenv("SPARK_SCALA_VERSION", "2.13")
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    with psycopg.connect(postgres.address, autocommit=True) as connection:
+    case, feed = case_on(request.param, max_records=2_000)
+    if request.param != "postgres":
+        target = _table(tmp_path)
+        yield case, feed, lambda: undecided(kafka.bootstrap, target) if target in topics(kafka) else 0
+        return
+    with psycopg.connect(request.getfixturevalue("postgres").address, autocommit=True) as connection:
         connection.execute(SLOW.format(t=_table(tmp_path)))
-        yield *case_on("postgres", max_records=2_000), connection
+        yield case, feed, lambda: connection.execute(COPYING).fetchone()[0]
+
+
+def topics(kafka):
+    return AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=30).topics
 
 
 def victims(run, what):
@@ -53,15 +66,13 @@ def command(process):
 
 
 @pytest.mark.parametrize("what", ["executor", "python worker"])
-def test_a_task_whose_process_dies_in_the_middle_of_a_copy_is_repeated_and_no_row_is_there_twice(
-    what, slow_case, spark
-):
-    case, feed, connection = slow_case
+def test_a_task_whose_process_dies_in_a_transaction_is_repeated_and_no_row_is_there_twice(what, slow_case, spark):
+    case, feed, open_ones = slow_case
     feed.send(6_000)
     with Run(case, *CLUSTER) as run:
         kills = 0
         while kills < 3:
-            until(lambda: connection.execute(COPYING).fetchone() != (0,), seconds=90)
+            until(open_ones, seconds=90)
             if not (found := victims(run, what)):
                 continue
             os.kill(found[0].pid, signal.SIGKILL)

@@ -12,13 +12,16 @@ SESSIONS = """SELECT count(*) FILTER (WHERE state = 'active' AND query NOT LIKE 
     FROM pg_stat_activity WHERE application_name = 'headrace'"""
 
 
-@pytest.mark.parametrize("kind", ["postgres", "postgres by batch"])
-def test_a_run_that_wakes_up_after_another_took_over_changes_nothing(kind, case_on, spark, postgres):
+@pytest.mark.parametrize("kind", ["postgres", "postgres by batch", "kafka", "kafka by batch"])
+def test_a_run_that_wakes_up_after_another_took_over_changes_nothing(kind, case_on, spark, request):
     case, feed = case_on(kind, max_records=300)
 
     with feed.flowing(rate=300), Run(case) as zombie:
         zombie.wait_for(lambda: len(zombie.done) >= 2)
-        paused_between_transactions(zombie, postgres)
+        if kind.startswith("postgres"):
+            paused_between_transactions(zombie, request.getfixturevalue("postgres"))
+        else:
+            paused_inside_a_batch(zombie)
         with Run(case) as successor:
             successor.wait_for_more(batches=3)
             zombie.resume()
@@ -29,6 +32,16 @@ def test_a_run_that_wakes_up_after_another_took_over_changes_nothing(kind, case_
 
     assert len(feed.acknowledged) > 0
     assert str(feed.compare(drained(case, spark))) == "0 missing, 0 duplicate"
+
+
+def paused_inside_a_batch(run):
+    for _ in range(50):
+        run.wait_for(lambda: run.open_batch)
+        run.pause()
+        if run.open_batch:
+            return
+        run.resume()
+    raise AssertionError("the run was never met inside a batch")
 
 
 def paused_between_transactions(run, postgres):

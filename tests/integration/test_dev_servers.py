@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from contextlib import closing, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ from headrace.cli.jars import app as jars_app
 from headrace.dev import ports, postgres, registry, single
 from headrace.dev.process import Identity
 from headrace.errors import ConfigError
+from headrace.formats import registry as registry_client
 from headrace.spark import java
 
 if TYPE_CHECKING:
@@ -124,6 +127,36 @@ def use_hbase(server: dev.HBase, value: str | None) -> str:
         return str(connection.table("t").row(b"1")[b"f:v"].decode())
 
 
+def use_mongo(server: dev.Mongo, value: str | None) -> str:
+    from pymongo import MongoClient
+
+    with MongoClient(server.url, serverSelectionTimeoutMS=20_000) as client:  # type: MongoClient[dict[str, str]]
+        if value is not None:
+            client["d"]["t"].insert_one({"_id": "1", "v": value})
+        return str((client["d"]["t"].find_one() or {})["v"])
+
+
+def use_dynamodb(server: dev.DynamoDB, value: str | None) -> str:
+    from headrace.sinks import dynamodb_client
+
+    with closing(dynamodb_client.connect(None, server.endpoint)) as client:
+        key = [{"AttributeName": "k", "KeyType": "HASH"}]
+        if value is not None:
+            kinds = [{"AttributeName": "k", "AttributeType": "S"}]
+            client.create_table(
+                TableName="ttt", KeySchema=key, AttributeDefinitions=kinds, BillingMode="PAY_PER_REQUEST"
+            )
+            client.put_item(TableName="ttt", Item={"k": {"S": "1"}, "v": {"S": value}})
+        return str(client.scan(TableName="ttt")["Items"][0]["v"]["S"])
+
+
+def use_schema_registry(server: dev.SchemaRegistry, value: str | None) -> str:
+    if value is not None:
+        registry_client.register(server.url, "t-value", json.dumps({"type": "record", "name": value, "fields": []}))
+    with urllib.request.urlopen(f"{server.url}/subjects/t-value/versions/latest", timeout=20) as answer:
+        return str(json.loads(json.load(answer)["schema"])["name"])
+
+
 @pytest.mark.parametrize(
     ("kind", "use"),
     [
@@ -132,6 +165,9 @@ def use_hbase(server: dev.HBase, value: str | None) -> str:
         (dev.Redis, use_redis),
         (dev.Cassandra, use_cassandra),
         (dev.HBase, use_hbase),
+        (dev.Mongo, use_mongo),
+        (dev.DynamoDB, use_dynamodb),
+        (dev.SchemaRegistry, use_schema_registry),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -153,7 +189,9 @@ def test_a_server_that_is_killed_comes_back_with_what_it_acknowledged(
     assert gone(after)
 
 
-@pytest.mark.parametrize("name", ["zookeeper", "postgres", "redis", "cassandra", "hbase"])
+@pytest.mark.parametrize(
+    "name", ["zookeeper", "postgres", "redis", "cassandra", "hbase", "mongo", "dynamodb", "schema_registry"]
+)
 def test_a_server_listens_on_loopback_only(name: str, request: pytest.FixtureRequest) -> None:
     server: single.Single = request.getfixturevalue(name)
     open_ports = [
@@ -174,6 +212,8 @@ def test_a_server_listens_on_loopback_only(name: str, request: pytest.FixtureReq
         (dev.Redis, {"appendfsync": "sometimes"}, "argument must be one of the following"),
         (dev.Cassandra, {"commitlog_sync": "sometimes"}, "commitlog_sync"),
         (dev.HBase, {"hbase.rootdir": "nowhere://here"}, "nowhere"),
+        (dev.DynamoDB, {"dbPath": "/nowhere"}, "Invalid directory"),
+        (dev.SchemaRegistry, {"quarkus.http.port": "often"}, 'got "often"'),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -185,6 +225,18 @@ def test_a_server_that_does_not_start_says_why(
         pytest.fail("it started")
     assert said in caught.value.message
     assert not any(node.alive for node in server.nodes)
+
+
+def test_a_server_without_settings_takes_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no options, such as journal"):
+        dev.Mongo(tmp_path, options={"journal": "on"})
+
+
+def test_a_mongo_whose_data_cannot_be_read_says_so(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mongo.db").write_bytes(b"something else" * 1000)
+    with pytest.raises(ConfigError, match=r"(?s)mongo stopped while starting.*mongo\.db"), dev.Mongo(tmp_path):
+        pytest.fail("it started")
 
 
 def busy(dsn: str) -> Any:
@@ -335,4 +387,5 @@ def test_jars_that_are_there_are_fetched_without_java_or_network(monkeypatch: py
     monkeypatch.setattr(java, "path", none)
     second = run.invoke(jars_app, ["fetch", "--dev"])
     assert (second.exit_code, second.stdout) == (0, first.stdout)
-    assert [line.split()[0] for line in second.stdout.splitlines()] == ["spark-kafka", "kafka", "cassandra", "hbase"]
+    named = [line.split()[0] for line in second.stdout.splitlines()]
+    assert named == ["spark-kafka", "spark-avro", "kafka", "cassandra", "hbase", "mongo", "dynamodb", "apicurio"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace import dev, stores
+from headrace import dev, sinks, stores
 from headrace.errors import ConfigError, RetriableError
 from headrace.stores import cql, sql
 from headrace.types import Batch, Progress, Range, TopicPartition
@@ -282,8 +282,22 @@ def test_cassandra_says_that_a_password_or_a_right_is_missing(tmp_path: Any) -> 
         refused(stores.Cassandra(hosts, keyspace="locked", username="app", password="falsch"), ConfigError)
         app = stores.Cassandra(hosts, keyspace="locked", username="app", password="richtig")
         assert "app" in refused(app, ConfigError)
+        assert_the_sink_says_so_too(hosts, username="app")
     finally:
         server.kill()
+
+
+def assert_the_sink_says_so_too(hosts: str, username: str) -> None:
+    from pyspark.sql.types import StructType
+
+    def sink(password: str) -> sinks.Cassandra:
+        return sinks.Cassandra(hosts, "locked.rows", key="id", create=True, username=username, password=password)
+
+    with pytest.raises(ConfigError, match="incorrect") as caught:
+        sink("falsch").open("refused")
+    assert "falsch" not in str(caught.value)
+    with sink("richtig").open("refused") as opened, pytest.raises(ConfigError, match="permission"):
+        opened.prepare(StructType.fromDDL("id BIGINT"))
 
 
 def test_a_redis_that_may_forget_is_told_of_and_one_that_does_not_is_not(tmp_path: Any, own_redis: Place) -> None:

@@ -114,6 +114,22 @@ def test_formats_can_be_said_by_name(toml, written, meant):
     assert toml(GOOD.replace('{ json = "user STRING, page STRING" }', written)).pipeline.source.format == meant
 
 
+def test_a_sink_of_kafka_can_write_avro(toml):
+    avro = '{ avro = "http://localhost:8081", namespace = "com.example" }'
+    sink = toml(f"""
+        name = "clean"
+        guarantee = "exactly-once"
+        [source]
+        kafka = "localhost:9092"
+        topics = ["clicks"]
+        [sink]
+        kafka = "localhost:9092"
+        topic = "clean"
+        format = {avro}
+    """).pipeline.sink
+    assert sink._layout.format == hr.Avro("http://localhost:8081", namespace="com.example")
+
+
 def test_console_can_be_said_without_settings(toml):
     text = GOOD.replace('duckdb = "app.duckdb"\ntable = "clicks"', "console = true").replace("exactly", "at-least")
     assert repr(toml(text).pipeline.sink) == "sinks.Console(limit=20)"

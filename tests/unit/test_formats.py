@@ -14,11 +14,28 @@ def test_an_unknown_way_with_bad_records_is_refused_with_the_known_ones(make):
     assert refused.value.hint == 'on_error="fail", "drop" or "keep"'
 
 
-@pytest.mark.parametrize("columns", ["", "  \n", None, 5])
-def test_json_without_columns_is_refused_with_an_example(columns):
-    with pytest.raises(ConfigError, match="needs its columns") as refused:
+@pytest.mark.parametrize("columns", ["", "  \n", 5])
+def test_json_with_columns_that_are_none_is_refused_with_an_example(columns):
+    with pytest.raises(ConfigError, match="names no columns") as refused:
         hr.Json(columns)
     assert refused.value.hint == 'hr.Json("user STRING, page STRING")'
+
+
+def test_json_without_columns_writes_and_cannot_be_a_source():
+    assert hr.Json().encoded({"id": "long", "a b`c": "string"}, "t") == (
+        "CAST(to_json(struct(`id`, `a b``c`)) AS BINARY)"
+    )
+    with pytest.raises(ConfigError, match="needs its columns to read"):
+        hr.Kafka("localhost:9092", topics=["a"], format=hr.Json())
+
+
+@pytest.mark.parametrize("fmt", [hr.Text(), hr.Bytes()])
+def test_text_and_bytes_write_one_column(fmt):
+    kind = {"Text": "string", "Bytes": "binary"}[type(fmt).__name__]
+    assert "`only`" in fmt.encoded({"only": kind}, "t")
+    assert "`value`" in fmt.encoded({"id": "long", "value": kind}, "t")
+    with pytest.raises(ConfigError, match="writes one column"):
+        fmt.encoded({"id": "long"}, "t")
 
 
 def test_a_bad_record_fails_the_batch_unless_something_else_was_said():

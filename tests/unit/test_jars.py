@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import tarfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,6 +102,70 @@ def test_a_fetch_leaves_jars_and_a_manifest(fake: FakeIvy) -> None:
     assert jars.verify(manifest) == []
 
 
+def test_native_libraries_come_along_where_asked_and_are_no_jars(fake: FakeIvy) -> None:
+    found = {"thing-1.0.jar": b"bytes", "libthing-1.0.so": b"machine code"}
+    fake.answers = [(0, DONE, found), (0, DONE, found)]
+
+    (jar,) = jars.fetch(Bundle.of("thing", Artifact("org", "thing", "1.0"), natives=True))
+
+    assert (jar.name, jar.with_name("libthing-1.0.so").read_bytes()) == ("thing-1.0.jar", b"machine code")
+    types = fake.commands[0].index("-types")
+    assert list(fake.commands[0][types + 1 : types + 5]) == ["jar", "bundle", "so", "dylib"]
+    jar.with_name("libthing-1.0.so").write_bytes(b"damaged")
+    (problem,) = jars.verify(jars.cached()[0])
+    assert problem.startswith("libthing-1.0.so: sha256 is ")
+    jars.fetch(BUNDLE)
+    assert "so" not in fake.commands[1]
+
+
+PROGRAM = Bundle.of("program", Artifact("org", "program", "1.0", classifier="all", type="tar.gz"))
+
+
+def archive(files: dict[str, bytes], link: str = "") -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+        if link:
+            member = tarfile.TarInfo(link)
+            member.type, member.linkname = tarfile.SYMTYPE, "/"
+            tar.addfile(member)
+    return made.getvalue()
+
+
+def test_an_archive_is_fetched_alone_and_unpacked(fake: FakeIvy) -> None:
+    packed = archive({"run.jar": b"run", "lib/a-1.0.jar": b"a", "conf/x.txt": b"x"}, link="elsewhere")
+    fake.answers = [(0, DONE, {"program-1.0-all.tar.gz": packed})] * 2
+
+    found = jars.fetch(PROGRAM)
+
+    folder = PROGRAM.directory
+    assert found == [folder / "lib/a-1.0.jar", folder / "run.jar"]
+    assert sorted(path.name for path in folder.iterdir()) == ["conf", "lib", "manifest.json", "run.jar"]
+    assert (folder / "conf/x.txt").read_bytes() == b"x"
+    assert '<artifact name="program" type="tar.gz" ext="tar.gz" m:classifier="all"/>' in fake.asked[0]
+    assert 'transitive="false"' in fake.asked[0]
+    command = fake.commands[0]
+    assert "tar.gz" in command[command.index("-types") :]
+    assert "-settings" in command, "a hole in the registry among the parents of its POM must not matter"
+    assert jars.cached()[0].resolved == ("org:program:1.0:all@tar.gz",)
+
+    (folder / "conf/x.txt").write_bytes(b"damaged")
+    assert jars.verify(jars.cached()[0])[0].startswith("conf/x.txt: sha256 is ")
+    jars.fetch(PROGRAM)
+    assert (folder / "conf/x.txt").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("packed", [b"no archive", archive({"a": b"x" * 9999})[:-30], archive({"../a.jar": b""})])
+def test_an_archive_that_cannot_be_unpacked_leaves_nothing(fake: FakeIvy, packed: bytes, tmp_path: Path) -> None:
+    fake.answers = [(0, DONE, {"program-1.0-all.tar.gz": packed})]
+    with pytest.raises(ConfigError, match=r"program-1\.0-all\.tar\.gz (cannot|would) be unpacked"):
+        jars.fetch(PROGRAM)
+    assert [path.name for path in (tmp_path / "jars").iterdir()] == [".program-1.0.lock"]
+
+
 def test_a_second_fetch_needs_neither_java_nor_network(fake: FakeIvy, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
     first = jars.fetch(BUNDLE)
@@ -156,6 +222,21 @@ def test_a_newer_spark_may_use_the_pinned_connector_and_an_older_one_the_first_o
     assert versions("4.3.0") == ["4.3.0", "4.3.0", "4.2.0", "4.2.0"]
     assert versions("4.0.5") == ["4.0.5", "4.0.5", "4.0.0", "4.0.0"]
     assert versions("4.2.0") == ["4.2.0", "4.2.0"]
+
+
+def test_avro_has_the_version_of_spark_or_the_pinned_one(fake: FakeIvy) -> None:
+    fake.answers = [(1, MISSING, {}), (0, DONE, {"spark-avro_2.13-4.1.1.jar": b"bytes"})]
+    (jar,) = jars.fetch(jars.avro_bundle("4.2.0"))
+    assert 'name="spark-avro_2.13" rev="4.2.0"' in fake.asked[0]
+    assert 'name="spark-avro_2.13" rev="4.1.1"' in fake.asked[1]
+    assert jar.name == "spark-avro_2.13-4.1.1.jar"
+    assert jars.cached()[0].alternative == "Avro 4.1.1 instead of 4.2.0"
+    assert len(jars.avro_bundle("4.1.1").routes) == 1
+
+
+def test_a_session_gets_the_jars_for_kafka_and_for_avro(fake: FakeIvy) -> None:
+    fake.answers = [(0, DONE, {"spark-sql-kafka-0-10_2.13-4.2.0.jar": b"a"}), (0, DONE, {"spark-avro.jar": b"b"})]
+    assert [jar.read_bytes() for jar in jars.connector()] == [b"a", b"b"]
 
 
 def test_what_pyspark_ships_is_neither_asked_for_nor_kept(fake: FakeIvy) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from headrace.cli.progress import progress
 
-app = typer.Typer(name="jars", help="The jars that Spark needs to read Kafka.", no_args_is_help=True)
+app = typer.Typer(name="jars", help="The jars that Spark needs for Kafka and Avro.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -40,13 +40,13 @@ def fetch(
     servers: Annotated[list[str] | None, typer.Argument(help="Dev servers to fetch for.", show_default=False)] = None,
     dev: Annotated[bool, typer.Option("--dev", help="For all dev servers.")] = False,
 ) -> None:
-    """Fetch the Spark-Kafka connector, what dev servers need, and again what is damaged. Then all works offline."""
+    """Fetch the connectors for Kafka and Avro, what dev servers need, what is damaged. Then all works offline."""
     from headrace.dev import registry
     from headrace.spark import jars
 
     named = {registry.known(name) for name in servers or ()}
     bundles = [
-        jars.connector_bundle(),
+        *jars.bundles(),
         *(
             bundle
             for name, server in registry.SERVERS.items()
@@ -67,7 +67,7 @@ def fetch(
 
 @app.command()
 def path() -> None:
-    """Print the connector's jars, comma-separated: spark-submit --jars "$(headrace jars path)"."""
+    """Print the connectors' jars, comma-separated: spark-submit --jars "$(headrace jars path)"."""
     from headrace.spark import jars
 
     with progress() as show:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.offsets_arguments import Execute, Json, print_json, table
-from headrace.cli.spark import spark_options
+from headrace.cli.pairs import spark_options
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ import typer
 from headrace.cli import dead_letters, dev, jars, offsets, offsets_move  # noqa: F401 - offsets_move adds its verbs to offsets.app
 from headrace.cli.doctor import doctor
 from headrace.cli.lake import compact, files
-from headrace.cli.spark import spark_options
+from headrace.cli.pairs import spark_options
+from headrace.cli.transactions import app as transactions
 from headrace.errors import HeadraceError
 from headrace.version import __version__
 
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.add_typer(dev.app, name="dev", help="Real servers on this machine, for development and tests.")
 app.add_typer(offsets.app, name="offsets", help="Offsets and lag: show, move, export, import, copy, undo.")
 app.add_typer(dead_letters.app, name="dead-letters", help="Records that could not be stored: list, replay, drop.")
+app.add_typer(transactions, name="transactions", help="Transactions left open in a Kafka cluster: list, abort.")
 app.add_typer(jars.app, name="jars", help="Spark's Kafka connector: list, fetch, path.")
 app.command()(doctor)
 app.command()(files)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from headrace.spark import java
+from headrace.errors import ConfigError
+from headrace.spark import installation, java
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,6 +20,25 @@ def command(main: str, *arguments: str, jars: Iterable[Path], heap: str, flags: 
     """Run the class `main` with `jars` (or folders) as its class path."""
     classpath = os.pathsep.join(str(jar) for jar in jars)
     return [str(java.path()), *_SMALL, f"-Xmx{heap}", *flags, "-cp", classpath, main, *arguments]
+
+
+def compiled(source: Path, *arguments: str, jars: Iterable[Path], heap: str, flags: Iterable[str] = ()) -> list[str]:
+    """Run the class in `source`, which is compiled as it starts; by Spark's own compiler, for a runtime has none."""
+    compiler = from_spark({"janino", "commons-compiler"}, source.stem)
+    main = "org.codehaus.janino.SimpleCompiler"
+    return command(main, str(source), source.stem, *arguments, jars=[*jars, *compiler], heap=heap, flags=flags)
+
+
+def from_spark(needed: Iterable[str], server: str) -> list[Path]:
+    """Jars that pyspark ships, by name. Raises ConfigError when one is not there."""
+    names = sorted(needed)
+    shipped = {installation.split_version(jar.name)[0]: jar for jar in (installation.folder() / "jars").glob("*.jar")}
+    if missing := [name for name in names if name not in shipped]:
+        raise ConfigError(
+            f"this pyspark does not ship what {server} needs: {', '.join(missing)}",
+            hint=f"pip install --force-reinstall pyspark=={installation.version()}",
+        )
+    return [shipped[name] for name in names]
 
 
 def properties(values: Mapping[str, str | int]) -> str:

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import paths
 from headrace.dev.cassandra import Cassandra
+from headrace.dev.dynamodb import DynamoDB
 from headrace.dev.hbase import HBase
 from headrace.dev.kafka import Kafka
+from headrace.dev.mongo import Mongo
 from headrace.dev.postgres import Postgres
 from headrace.dev.process import Identity, Process
 from headrace.dev.redis import Redis
+from headrace.dev.schema_registry import SchemaRegistry
 from headrace.dev.zookeeper import ZooKeeper
 from headrace.errors import ConfigError
 
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
     from headrace.dev.server import Progress, Server
 
 SERVERS: dict[str, type[Server]] = {
-    server.name: server for server in (Kafka, ZooKeeper, Postgres, Redis, Cassandra, HBase)
+    server.name: server
+    for server in (Kafka, ZooKeeper, Postgres, Redis, Cassandra, HBase, Mongo, DynamoDB, SchemaRegistry)
 }
 
 

@@ -9,8 +9,6 @@ from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
 from headrace.dev.single import Single
-from headrace.errors import ConfigError
-from headrace.spark import installation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,13 +87,4 @@ class ZooKeeper(Single):
 
     @cached_property
     def jars(self) -> list[Path]:
-        shipped = {
-            installation.split_version(jar.name)[0]: jar for jar in (installation.folder() / "jars").glob("*.jar")
-        }
-        missing = sorted(_NEEDED - shipped.keys())
-        if missing:
-            raise ConfigError(
-                f"this pyspark does not ship what ZooKeeper needs: {', '.join(missing)}",
-                hint=f"pip install --force-reinstall pyspark=={installation.version()}",
-            )
-        return [shipped[name] for name in sorted(_NEEDED)]
+        return jvm.from_spark(_NEEDED, "ZooKeeper")

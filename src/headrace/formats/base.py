@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 OnError = Literal["fail", "drop", "keep"]
 
@@ -36,6 +39,13 @@ class Format(ABC):
     @abstractmethod
     def error(self) -> str | None:
         """SQL over `value` and `decoded`: why the record is bad, NULL for a good one. None: it never is."""
+
+    @abstractmethod
+    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+        """SQL over a row's columns: the bytes (BINARY) of a record's value. ConfigError if they cannot be encoded so.
+
+        `columns` gives each one's type as Spark's JSON of a schema has it; `topic` is where the records go, if to one.
+        """
 
 
 def literal(text: str) -> str:

@@ -1,11 +1,16 @@
-"""JSON objects by a schema."""
+"""JSON objects."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
 from headrace.formats.base import Format, literal
+from headrace.spark.quoting import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _CORRUPT = "_headrace_corrupt"
 _TEXT = "CAST(value AS STRING)"
@@ -21,25 +26,28 @@ _MORE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Json(Format):
-    """One JSON object per record; `columns` is a Spark DDL string such as `"user STRING, at TIMESTAMP"`.
+    """One JSON object per record; `columns` is a Spark DDL string such as `"user STRING, at TIMESTAMP"`. A sink needs
+    none: it writes the columns that the rows have, NULLs left out.
 
     Missing fields are NULL and unknown fields ignored. Bad are: text that is not JSON, something else than an
     object, something behind the object, and a field that does not fit its type. A tombstone (no value) gives a row
     of NULLs.
     """
 
-    columns: str = field(kw_only=False)
+    columns: str | None = field(default=None, kw_only=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.columns, str) or not self.columns.strip():
-            raise ConfigError("Json() needs its columns", hint='hr.Json("user STRING, page STRING")')
+        if self.columns is not None and (not isinstance(self.columns, str) or not self.columns.strip()):
+            raise ConfigError(f"Json({self.columns!r}) names no columns", hint='hr.Json("user STRING, page STRING")')
 
     def schema(self) -> str:
+        if self.columns is None:
+            raise ConfigError("Json() needs its columns to read", hint='hr.Json("user STRING, page STRING")')
         return self.columns
 
     def decoded(self) -> str:
-        columns = literal(f"STRUCT<{self.columns.strip().rstrip(',')}, {_CORRUPT} STRING>")
+        columns = literal(f"STRUCT<{self.schema().strip().rstrip(',')}, {_CORRUPT} STRING>")
         options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}')"
         return f"from_json({_TEXT}, {columns}, {options})"
 
@@ -54,3 +62,8 @@ class Json(Format):
             " THEN 'not JSON, or a field does not fit its type'"
             f" WHEN {_MORE} THEN 'not one JSON object: something follows it' END"
         )
+
+    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+        if not columns:
+            return "CAST('{}' AS BINARY)"
+        return f"CAST(to_json(struct({', '.join(quoted(name) for name in columns)})) AS BINARY)"

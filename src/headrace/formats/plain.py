@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from headrace.errors import ConfigError
 from headrace.formats.base import Format
+from headrace.spark.quoting import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +26,9 @@ class Text(Format):
     def error(self) -> str | None:
         return "CASE WHEN NOT is_valid_utf8(CAST(value AS STRING)) THEN 'not UTF-8 text' END"
 
+    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+        return f"CAST({_only(self, columns, 'string')} AS BINARY)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bytes(Format):
@@ -33,3 +42,18 @@ class Bytes(Format):
 
     def error(self) -> str | None:
         return None
+
+    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+        return _only(self, columns, "binary")
+
+
+def _only(fmt: Format, columns: Mapping[str, Any], kind: str) -> str:
+    """The one column there is, or the one called value beside others, which must be of the type `kind`."""
+    name = next(iter(columns)) if len(columns) == 1 else "value"
+    if columns.get(name) != kind:
+        found = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+        raise ConfigError(
+            f"{type(fmt).__name__}() writes one column, value {kind.upper()}; the rows have: {found}",
+            hint=f"select it in the transform: CAST(… AS {kind.upper()}) AS value; or hr.Json()",
+        )
+    return quoted(name)

@@ -63,6 +63,7 @@ class Kafka:
             raise ConfigError(
                 f"format={self.format!r} is not a format", hint='format=hr.Json("user STRING, page STRING")'
             )
+        self.format.schema()  # raises for one that can only write
         if self.start not in {"earliest", "latest"}:
             raise ConfigError(f"start={self.start!r} is unknown", hint='start="earliest" or start="latest"')
         if self.on_data_loss not in {"fail", "earliest", "latest"}:

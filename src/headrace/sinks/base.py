@@ -31,6 +31,8 @@ class Sink(Resource, ABC):
     """
 
     spark_options: Mapping[str, str] = MappingProxyType({})
+    cannot_be_exact = "a repeated batch would be stored twice"
+    """Why a plain sink cannot give exactly-once, for whoever asks for it."""
 
     def prepare(self, schema: StructType) -> None:
         """Make ready for rows of `schema`, before anything is read: create what is missing, if told so.

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, HeadraceError
-from headrace.letters import Origin, Refusal, too_many
+from headrace.letters import Origin, Refusal
 from headrace.sinks import narrow, tasks
 from headrace.sinks.base import METADATA, IdempotentSink, QuarantiningSink
-from headrace.sinks.tables import DELETED, OFFSET, ORIGIN, PLACE, Shape, column_of, refused, traces
+from headrace.sinks.refusals import Refusals
+from headrace.sinks.tables import DELETED, OFFSET, ORIGIN, PLACE, Shape, column_of, traces
 from headrace.sinks.tasks import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from headrace.letters import Quarantine
     from headrace.types import Batch
@@ -87,8 +88,21 @@ class Identity:
                     hint=f'keep {METADATA} in the transform, or name columns of the rows: key="…"',
                 )
             own = [name for name in names if name != METADATA]
-            return [*(name for name in self.key if name not in own), *own]
+            if taken := [name for name in self.key if name in own]:
+                raise ConfigError(
+                    f"the rows have a column {taken[0]}, and the key ({', '.join(self.key)}) is that of the record",
+                    hint='rename it in the transform, or name columns of the rows: key="…"',
+                )
+            return [*self.key, *own]
         return self._shape.columns(names)
+
+    def types(self, schema: StructType) -> dict[str, DataType]:
+        """The same, each with its type."""
+        origin: Any = schema[METADATA].dataType if METADATA in schema.names else None
+        own = set(schema.names)
+        return {
+            name: schema[name].dataType if name in own else origin[name].dataType for name in self.columns(schema.names)
+        }
 
     def frame(self, batch: Batch, rows: DataFrame) -> DataFrame:
         """The columns to store, then ORIGIN, OFFSET and DELETED where there is a business key, then PLACE."""
@@ -173,33 +187,25 @@ class _Task:
 
     def __call__(self, batches: Iterator[Any]) -> Report:
         count = 0
-        found: list[tuple[Origin, str]] = []
+        refusals = Refusals(self.sink, self.most)
         try:
             before: Origin | None = None
             for batch in batches:
                 for piece in _pieces(batch):
-                    rows = [_row(values, self.key) for values in piece]
+                    rows, wrong = _rows(piece, self.key)
                     before = self._refuse_several(rows, before)
-                    without_key = [row for row in rows if None in row.key]
-                    self._refuse([(row, self._null(row)) for row in without_key], found)
-                    self._refuse(self.writer(_newest([row for row in rows if None not in row.key])), found)
-                    count += len(rows)
-            return Report(count - len(found), refused=found)
+                    wrong += [(row, self._null(row)) for row in rows if None in row.key]
+                    for row, why in wrong:
+                        refusals.add(row.origin, why)
+                    for row, why in self.writer(_newest([row for row in rows if None not in row.key])):
+                        refusals.add(row.origin, why)
+                    count += len(piece)
+            return Report(count - len(refusals.found), refused=refusals.found)
         except HeadraceError as error:
             return tasks.failed(error)
         finally:
             for _ in batches:  # a task that leaves its input unread would cost the worker
                 pass
-
-    def _refuse(self, refusals: Sequence[tuple[Row, str]], found: list[tuple[Origin, str]]) -> None:
-        for row, why in refusals:
-            if row.origin is None:
-                raise refused(self.sink, why, hint=f"keep {METADATA} in the transform: it tells which record that was")
-            if self.most is None:
-                raise refused(self.sink, f"the row of {row.origin}: {why}")
-            found.append((row.origin, why))
-            if len(found) > self.most:
-                raise too_many(self.most, f"{found[0][0]}: {found[0][1]}")
 
     def _null(self, row: Row) -> str:
         names = [name for name, value in zip(self.key, row.key, strict=True) if value is None]
@@ -218,9 +224,22 @@ class _Task:
         return before
 
 
-def _pieces(batch: Any) -> Iterator[list[dict[str, Any]]]:
+def _pieces(batch: Any) -> Iterator[Any]:
     for first in range(0, len(batch), _PIECE):
-        yield batch.slice(first, _PIECE).to_pylist()
+        yield batch.slice(first, _PIECE)
+
+
+def _rows(piece: Any, key: tuple[str, ...]) -> tuple[list[Row], list[tuple[Row, str]]]:
+    """The rows of a piece; and apart those with a value that Python has none for, such as a date after 9999."""
+    try:
+        return [_row(values, key) for values in piece.to_pylist()], []
+    except (ValueError, OverflowError) as error:
+        if len(piece) > 1:
+            halves = [_rows(piece.slice(0, len(piece) // 2), key), _rows(piece.slice(len(piece) // 2), key)]
+            return [row for rows, _ in halves for row in rows], [row for _, rows in halves for row in rows]
+        topic, partition, offset = (piece.column(name)[0].as_py() for name in PLACE)
+        origin = None if topic is None else Origin(topic, partition, offset)
+        return [], [(Row((), {}, origin), f"a value of it cannot be read: {error}")]
 
 
 def _row(values: dict[str, Any], key: tuple[str, ...]) -> Row:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from headrace.errors import HeadraceError
 
-# One of each per Python worker, and Spark has one of those per task that runs: that is the bound.
-_kept: dict[Hashable, tuple[Any, Callable[[Any], object]]] = {}
+KEPT: dict[Hashable, tuple[Any, Callable[[Any], object]]] = {}
+"""One of each per Python worker, and Spark has one of those per task that runs: that is the bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,14 @@ def kept(key: Hashable, make: Callable[[], Any], end: Callable[[Any], object] = 
 
     `end` lets go of it when the process ends.
     """
-    if key not in _kept:
-        _kept[key] = (make(), end)
-    return _kept[key][0]
+    if key not in KEPT:
+        KEPT[key] = (make(), end)
+    return KEPT[key][0]
 
 
 def drop(key: Hashable) -> None:
     """Let go of what is kept under `key`, if anything: the next one to ask gets a new one."""
-    if (found := _kept.pop(key, None)) is not None:
+    if (found := KEPT.pop(key, None)) is not None:
         made, end = found
         with suppress(Exception):  # a lost connection may raise anything
             end(made)
@@ -85,5 +85,5 @@ def drop(key: Hashable) -> None:
 
 @atexit.register
 def _close() -> None:
-    for key in list(_kept):
+    for key in list(KEPT):
         drop(key)

@@ -18,6 +18,7 @@ _LISTS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath", "s
 # Two versions of these in one JVM fail late and oddly; of most others Spark does not mind.
 _ONE_ONLY = (
     "kafka-clients",
+    "spark-avro",
     "spark-sql-kafka-0-10",
     "spark-token-provider-kafka-0-10",
     "spark-streaming-kafka-0-10",

@@ -25,34 +25,42 @@ _SILENCE = 120.0  # seconds without a byte from Ivy, which prints a dot every fe
 RETRY = "headrace jars fetch   (a machine without network: copy the cache folder from one that has it)"
 _PROXY = "behind a proxy first: export JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=<host> -Dhttps.proxyPort=<port>'"
 
+_WITHOUT_POMS = (
+    '<ivysettings><settings defaultResolver="public"/><resolvers>'
+    '<ibiblio name="public" m2compatible="true" usepoms="false"/></resolvers></ivysettings>'
+)
+
 _NETWORK = re.compile(r"Server access error|^\s*Host \S+ not found|timed out|HTTP response code: 5\d\d")
 _MISSING = re.compile(r"^\s*:: (\S+#\S+;\S+): \S|^\s*\[(?:FAILED|NOT FOUND)\s*\] (\S+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A Maven coordinate."""
+    """A Maven coordinate. One of another `type` than a jar is an archive with all it needs inside."""
 
     org: str
     name: str
     version: str
+    classifier: str = ""
+    type: str = "jar"
+
+    @property
+    def archive(self) -> bool:
+        return self.type != "jar"
 
     def __str__(self) -> str:
-        return f"{self.org}:{self.name}:{self.version}"
+        alone = f":{self.classifier}@{self.type}" if self.archive else ""
+        return f"{self.org}:{self.name}:{self.version}{alone}"
 
 
 def description(artifacts: Iterable[Artifact], overrides: Iterable[Artifact], excludes: Iterable[str]) -> str:
     """The ivy.xml that asks for `artifacts` and what they need to run, without the names in `excludes`."""
     lines = [
-        '<ivy-module version="2.0">',
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">',
         '<info organisation="headrace" module="jars"/>',
         '<configurations><conf name="default"/></configurations>',
         "<dependencies>",
-        *(
-            f"<dependency org={quoteattr(a.org)} name={quoteattr(a.name)} rev={quoteattr(a.version)}"
-            ' conf="default->master,runtime(default)"/>'
-            for a in artifacts
-        ),
+        *(_dependency(artifact) for artifact in artifacts),
         *(f"<exclude module={quoteattr(name)}/>" for name in sorted(excludes)),
         *(
             f"<override org={quoteattr(a.org)} module={quoteattr(a.name)} rev={quoteattr(a.version)}/>"
@@ -64,15 +72,30 @@ def description(artifacts: Iterable[Artifact], overrides: Iterable[Artifact], ex
     return "\n".join(lines)
 
 
-def retrieve(asked: str, *, into: Path, work: Path, label: str, progress: Progress) -> list[str]:
+def _dependency(wanted: Artifact) -> str:
+    named = f"org={quoteattr(wanted.org)} name={quoteattr(wanted.name)} rev={quoteattr(wanted.version)}"
+    if not wanted.archive:
+        return f'<dependency {named} conf="default->master,runtime(default)"/>'
+    kind = f"type={quoteattr(wanted.type)} ext={quoteattr(wanted.type)} m:classifier={quoteattr(wanted.classifier)}"
+    return (
+        f'<dependency {named} conf="default->*" transitive="false">'
+        f"<artifact name={quoteattr(wanted.name)} {kind}/></dependency>"
+    )
+
+
+def retrieve(
+    asked: str, *, types: Sequence[str], poms: bool, into: Path, work: Path, label: str, progress: Progress
+) -> list[str]:
     """Resolve and download into `into`. Returns what the registry does not have: nothing, when all went well.
 
-    Raises RetriableError when the registry does not answer, ConfigError when Ivy cannot work at all.
+    `poms`: by the descriptions of the artifacts, which name what they need; for an archive they, and the parents that
+    they have, need not be there. Raises RetriableError when the registry does not answer, ConfigError when Ivy cannot
+    work at all.
     """
     work.mkdir(parents=True, exist_ok=True)
     (work / "ivy.xml").write_text(asked, encoding="utf-8")
-    command = [str(java.path()), "-jar", str(installation.ivy()), *_settings(), "-ivy", str(work / "ivy.xml")]
-    command += ["-confs", "default", "-types", "jar", "bundle", "-cache", str(work / "cache")]
+    command = [str(java.path()), "-jar", str(installation.ivy()), *_settings(work, poms), "-ivy", str(work / "ivy.xml")]
+    command += ["-confs", "default", "-types", *types, "-cache", str(work / "cache")]
     command += ["-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"]
     said: list[str] = []
     found = loaded = 0
@@ -125,10 +148,13 @@ def missing(said: Sequence[str]) -> list[str]:
     raise ConfigError(f"Ivy failed: {' / '.join(words) or 'without a word'}", hint=f"check {SETTINGS}, then {RETRY}")
 
 
-def _settings() -> list[str]:
+def _settings(work: Path, poms: bool) -> list[str]:
     given = os.environ.get(SETTINGS)
-    if not given:
+    if not given and poms:
         return []
+    if not given:
+        (work / "ivysettings.xml").write_text(_WITHOUT_POMS, encoding="utf-8")
+        return ["-settings", str(work / "ivysettings.xml")]
     if not Path(given).is_file():
         raise ConfigError(
             f"{SETTINGS} names a file that is not there: {given}", hint=f"unset {SETTINGS}, or correct it"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import paths
 from headrace.errors import ConfigError
-from headrace.spark import installation, ivy
+from headrace.spark import archives, installation, ivy
 from headrace.spark.ivy import Artifact
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ __all__ = [
     "Bundle",
     "Manifest",
     "Route",
+    "avro_bundle",
+    "bundles",
     "cached",
     "connector",
     "connector_bundle",
@@ -36,10 +38,13 @@ __all__ = [
 ]
 
 MANIFEST = "manifest.json"
+_JARS, _NATIVES = ("jar", "bundle"), ("so", "dylib")
 CONNECTOR = f"spark-sql-kafka-0-10_{installation.SCALA}"
+AVRO = f"spark-avro_{installation.SCALA}"
 _SPARK = "org.apache.spark"
-# Some mirrors have holes; these two were run together, on Spark 4.2.0.
+# Some mirrors have holes; these were run together, on Spark 4.2.0.
 PROVEN = "4.2.0"
+_PINNED_AVRO = Artifact(_SPARK, AVRO, "4.1.1")
 _PINNED_TOKENS = Artifact(_SPARK, f"spark-token-provider-kafka-0-10_{installation.SCALA}", "4.0.0")
 
 
@@ -54,17 +59,27 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Jars that are used together, and the routes to them in the order they are tried."""
+    """Jars that are used together, and the routes to them in the order they are tried.
+
+    `natives`: with the libraries in machine code that they depend on, which lie beside them.
+    """
 
     name: str
     version: str
     routes: tuple[Route, ...]
     exclude_shipped: bool = False
+    natives: bool = False
 
     @classmethod
-    def of(cls, name: str, *artifacts: Artifact, exclude_shipped: bool = False) -> Bundle:
+    def of(cls, name: str, *artifacts: Artifact, exclude_shipped: bool = False, natives: bool = False) -> Bundle:
         """A bundle with one route, in the version of its first artifact."""
-        return cls(name, artifacts[0].version, (Route(artifacts),), exclude_shipped)
+        return cls(name, artifacts[0].version, (Route(artifacts),), exclude_shipped, natives)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types of artifacts, in Maven's words."""
+        archived = {a.type for route in self.routes for a in route.artifacts if a.archive}
+        return (*_JARS, *(_NATIVES if self.natives else ()), *sorted(archived))
 
     @property
     def directory(self) -> Path:
@@ -88,7 +103,7 @@ class Manifest:
 
     @property
     def jars(self) -> list[Path]:
-        return [self.directory / name for name in sorted(self.sha256)]
+        return [self.directory / name for name in sorted(self.sha256) if name.endswith(".jar")]
 
     @classmethod
     def read(cls, directory: Path) -> Manifest | None:
@@ -189,9 +204,24 @@ def connector_bundle(pyspark: str | None = None) -> Bundle:
     return Bundle("spark-kafka", version, tuple(routes), exclude_shipped=True)
 
 
+def avro_bundle(pyspark: str | None = None) -> Bundle:
+    """What Spark's functions `to_avro` and `from_avro` call, for a pyspark version, by default the installed one."""
+    version = pyspark or installation.version()
+    exact = Artifact(_SPARK, AVRO, version)
+    routes = [Route((exact,))]
+    if exact != _PINNED_AVRO:
+        routes.append(Route((_PINNED_AVRO,), (), f"Avro {_PINNED_AVRO.version} instead of {version}"))
+    return Bundle("spark-avro", version, tuple(routes), exclude_shipped=True)
+
+
+def bundles() -> list[Bundle]:
+    """What a session needs beside pyspark."""
+    return [connector_bundle(), avro_bundle()]
+
+
 def connector(progress: Progress = silent) -> list[Path]:
-    """The Spark-Kafka connector's jars for the installed pyspark, without those that pyspark ships."""
-    return fetch(connector_bundle(), progress)
+    """The jars that a session needs for Kafka and Avro, for the installed pyspark, without those that pyspark ships."""
+    return [jar for bundle in bundles() for jar in fetch(bundle, progress)]
 
 
 def _download(bundle: Bundle, progress: Progress) -> Manifest:
@@ -204,7 +234,15 @@ def _download(bundle: Bundle, progress: Progress) -> Manifest:
             into = Path(scratch) / f"jars-{number}"
             into.mkdir()
             asked = ivy.description(route.artifacts, route.overrides, shipped)
-            missing = ivy.retrieve(asked, into=into, work=Path(scratch) / "ivy", label=str(bundle), progress=progress)
+            missing = ivy.retrieve(
+                asked,
+                types=bundle.types,
+                poms=not all(artifact.archive for artifact in route.artifacts),
+                into=into,
+                work=Path(scratch) / "ivy",
+                label=str(bundle),
+                progress=progress,
+            )
             if not missing:
                 return _publish(bundle, route, into, shipped)
     raise ConfigError(
@@ -214,9 +252,12 @@ def _download(bundle: Bundle, progress: Progress) -> Manifest:
 
 
 def _publish(bundle: Bundle, route: Route, into: Path, shipped: frozenset[str]) -> Manifest:
-    files = [f for f in sorted(into.glob("*.jar")) if installation.split_version(f.name)[0] not in shipped]
+    files = archives.unpacked(into) or [
+        f for f in sorted(into.glob("*.jar")) if installation.split_version(f.name)[0] not in shipped
+    ]
     if not files:
         raise ConfigError(f"{bundle}: Ivy reported success and left no jar", hint=ivy.RETRY)
+    files += [f for f in sorted(into.iterdir()) if f.suffix.removeprefix(".") in _NATIVES]
     manifest = Manifest(
         directory=bundle.directory,
         name=bundle.name,
@@ -224,7 +265,7 @@ def _publish(bundle: Bundle, route: Route, into: Path, shipped: frozenset[str]) 
         resolved=tuple(str(artifact) for artifact in (*route.artifacts, *route.overrides)),
         alternative=route.alternative,
         fetched=datetime.now(UTC).isoformat(timespec="seconds"),
-        sha256={file.name: _sha256(file) for file in files},
+        sha256={str(file.relative_to(into)): _sha256(file) for file in files},
     )
     manifest.write(into)
     if bundle.directory.exists():  # damaged: rename does not replace a folder that has files

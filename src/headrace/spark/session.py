@@ -77,7 +77,7 @@ def refuse_task_retries(spark: SparkSession) -> None:
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """Add the Kafka connector to a session builder of your own; jars it already has stay."""
+    """Add the connectors for Kafka and Avro to a session builder of your own; jars it already has stay."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     options: dict[str, Any] = builder._options
     present = [jar for jar in str(options.get("spark.jars", "")).split(",") if jar]

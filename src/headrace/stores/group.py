@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-import threading
-from queue import Empty, SimpleQueue
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.stores.names import Names
 from headrace.stores.shares import Entry
+from headrace.stores.transactions import FENCED, PATIENCE, TIMEOUT, bounded, commit, in_transaction, initialised, parts
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -16,14 +18,13 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError
 
-_TIMEOUT = 10.0
-_PATIENCE = 2.5 * _TIMEOUT  # with a transaction of several requests
 _UNSETTLED_SECONDS = 2.0  # a living run settles within milliseconds
-_ONE_REQUEST = 2000  # partitions; some 500 KB where a broker takes 1 MB
+_AT_ONCE = 16  # clients that are made side by side; each waits for answers most of the time
 # The settings that a Java client and librdkafka share by name and meaning; the rest concern reading alone.
 _SHARED_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "enable.ssl.")
+_SILENCE = {"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"}
 _REFUSED = {
-    "TOPIC_AUTHORIZATION_FAILED": "grant this user READ on the topics",
+    "TOPIC_AUTHORIZATION_FAILED": "grant this user READ on the topics it reads, WRITE on those it writes",
     "GROUP_AUTHORIZATION_FAILED": "grant this user READ on the group",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "grant this user WRITE on the transactional id",
     "CLUSTER_AUTHORIZATION_FAILED": "grant this user IDEMPOTENT_WRITE on the cluster",
@@ -36,11 +37,23 @@ _REFUSED = {
     "UNSUPPORTED_VERSION": "the broker must be Kafka 2.5 or later",
     "_UNSUPPORTED_FEATURE": "the broker must be Kafka 2.5 or later",
 }
-_FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"}
+
+
+def connection(bootstrap: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """Settings that every client of a cluster needs, of a pipeline with these options."""
+    return {
+        "client.id": "headrace",
+        "socket.timeout.ms": int(TIMEOUT * 1000),
+        "reconnect.backoff.max.ms": 1000,  # 10 s by default: a broker that is back should be found
+        **{key: value for key, value in options.items() if key.startswith(_SHARED_PREFIXES)},
+        "bootstrap.servers": bootstrap,
+    }
 
 
 class Topic(NamedTuple):
-    id: str
+    """`id` is None of one that only stands in for a topic of another cluster."""
+
+    id: str | None
     partitions: frozenset[int]
 
 
@@ -51,29 +64,39 @@ class Group:
     others had in hand (commits it if it was decided, else aborts it) and fences them for good.
     `token` is another object after each claim and each commit, and None without a claim.
 
+    `names` are those of the topics here, where they are of another cluster. `writers` gives the transactional id under
+    which a task may commit the offset of a partition, if tasks do: see `fence`. `producing` are settings of a producer
+    that also produces.
+
     Offsets are asked of a consumer that never joins. The admin client would list a group without being told its
     partitions, but it takes the process down when the coordinator moves while it asks (librdkafka #5040, #5397), and
     it leaves out partitions whose first commit is not settled yet, where a consumer waits.
     """
 
-    def __init__(self, bootstrap: str, options: Mapping[str, str], name: str) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        options: Mapping[str, str],
+        name: str,
+        *,
+        names: Names | None = None,
+        writers: Callable[[TopicPartition], str] | None = None,
+    ) -> None:
         from confluent_kafka import Consumer, KafkaException
         from confluent_kafka.admin import AdminClient
 
         self.name = name
+        self._names = names or Names("")
+        self._writers = writers
+        self.producing: Mapping[str, Any] = {}
         self.token: object | None = None
         self._bootstrap = bootstrap
         self._errors = KafkaException
         self._complaint: KafkaError | None = None
-        shared = {key: value for key, value in options.items() if key.startswith(_SHARED_PREFIXES)}
         self._config: dict[str, Any] = {
-            "client.id": "headrace",
-            "socket.timeout.ms": int(_TIMEOUT * 1000),
-            "reconnect.backoff.max.ms": 1000,  # 10 s by default: a broker that is back should be found
+            **connection(bootstrap, options),
             "retry.backoff.ms": 1,  # between two looks at an offset that is not settled yet
             "retry.backoff.max.ms": 5,
-            **shared,
-            "bootstrap.servers": bootstrap,
             "logger": _quiet_logger(),
             "error_cb": self._complain,
         }
@@ -99,68 +122,107 @@ class Group:
     def partitions(self) -> list[TopicPartition]:
         """All there are in the cluster: the group may hold any of them."""
         topics = self._metadata().topics
-        return [TopicPartition(topic, number) for topic, found in topics.items() for number in found.partitions]
+        found = [TopicPartition(topic, number) for topic, found in topics.items() for number in found.partitions]
+        return sorted({self._names.there(at) for at in found})
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of the topics that exist."""
         from confluent_kafka import TopicCollection
 
         found: dict[str, Topic] = {}
-        asked = sorted(names)
-        futures = self._admin.describe_topics(TopicCollection(asked), request_timeout=_TIMEOUT) if asked else {}
-        for name, future in futures.items():
+        asked = {self._names.here(name): name for name in sorted(names)}
+        futures = self._admin.describe_topics(TopicCollection(list(asked)), request_timeout=TIMEOUT) if asked else {}
+        for here, future in futures.items():
             try:
                 described = future.result()
             except self._errors as error:
                 if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
                     raise self._translated(error) from error
             else:
-                found[name] = Topic(str(described.topic_id), frozenset(p.id for p in described.partitions))
+                name = asked[here]
+                known = str(described.topic_id) if here == name else None
+                found[name] = Topic(known, frozenset(p.id for p in described.partitions))
         return found
 
-    def retention_minutes(self) -> int:
-        """How long the broker keeps the offsets of a group without members."""
+    def broker_setting(self, setting: str) -> int:
         from confluent_kafka.admin._config import ConfigResource
         from confluent_kafka.admin._resource import ResourceType
 
         broker = min(self._metadata("__consumer_offsets").brokers)
         asked = ConfigResource(ResourceType.BROKER, str(broker))
-        futures = self._admin.describe_configs([asked], request_timeout=_TIMEOUT)
-        return int(self._asked(futures[asked].result)["offsets.retention.minutes"].value)
+        futures = self._admin.describe_configs([asked], request_timeout=TIMEOUT)
+        return int(self._asked(futures[asked].result)[setting].value)
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Entry]:
         """What the group holds of these, with every transaction that was decided, and none that is open."""
         from confluent_kafka import TopicPartition as Position
 
-        positions = [Position(at.topic, at.partition) for at in partitions]
+        places = [self._names.placed(at) for at in partitions]
+        positions = [Position(at.topic, at.partition) for at in places]
         found: dict[TopicPartition, Entry] = {}
-        for some in _parts(positions):
+        for some in parts(positions):
             for position in self._settled(some):
                 if position.error is not None:
                     raise self._translated(self._errors(position.error))
                 if position.offset >= 0:
-                    at = TopicPartition(position.topic, position.partition)
+                    at = self._names.there(TopicPartition(position.topic, position.partition))
                     found[at] = Entry(position.offset, position.metadata or "")
         return found
 
     def _settled(self, positions: list[Any]) -> list[Any]:
         """The driver waits while a transaction is open over an offset, and says then that its time is up."""
-        settle: tuple[Callable[[], None], ...] = (self.reclaim, self._complete_lost)
+        settle: tuple[Callable[[list[Any]], None], ...] = (self._settle_open, self._settle_lost)
         for attempt in settle:
-            try:
-                return list(self._consumer.committed(positions, timeout=_UNSETTLED_SECONDS))
-            except self._errors as error:
-                if error.args[0].name() != "_TIMED_OUT":
-                    raise self._translated(error) from error
-            attempt()
-        return list(self._asked(lambda: self._consumer.committed(positions, timeout=_TIMEOUT)))
+            if (found := self._committed(positions, _UNSETTLED_SECONDS)) is not None:
+                return found
+            attempt(positions)
+        return list(self._asked(lambda: self._consumer.committed(positions, timeout=TIMEOUT)))
+
+    def _committed(self, positions: list[Any], seconds: float) -> list[Any] | None:
+        """None if they are not settled within `seconds`."""
+        try:
+            return list(self._consumer.committed(positions, timeout=seconds))
+        except self._errors as error:
+            if error.args[0].name() != "_TIMED_OUT":
+                raise self._translated(error) from error
+            return None
+
+    def _settle_open(self, positions: list[Any]) -> None:
+        self.reclaim()
+        self.fence(self._unsettled(positions))
+
+    def _settle_lost(self, positions: list[Any]) -> None:
+        self._complete_lost(self._producer)
+        for producer in self.fence(self._unsettled(positions)):
+            self._complete_lost(producer)
+
+    def _unsettled(self, positions: list[Any]) -> list[TopicPartition]:
+        """Those of them over which a transaction is open."""
+        if self._writers is None:
+            return []
+        return [
+            self._names.there(TopicPartition(position.topic, position.partition))
+            for position in positions
+            if self._committed([position], _UNSETTLED_SECONDS / 4) is None
+        ]
 
     def reclaim(self) -> None:
         """A transaction was left open, which a claim ends; or nobody answers, which a claim tells."""
         self.release()
         self.claim()
 
-    def _complete_lost(self) -> None:
+    def fence(self, partitions: Iterable[TopicPartition]) -> list[Any]:
+        """End what tasks had in hand for these, and refuse them from now on; their producers, each under a new epoch.
+
+        To be done before offsets are read by a run that may have left tasks behind, or followed one that has.
+        """
+        if self._writers is None:
+            return []
+        ids = [self._writers(at) for at in partitions]
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-fence") as side_by_side:
+            return list(side_by_side.map(lambda name: self._bounded(lambda: self._initialised(name)), ids))
+
+    def _complete_lost(self, producer: Any) -> None:
         """Finish a transaction whose end a broker forgot to write down with the offsets.
 
         A broker that dies right after it decided a transaction may, when it comes back, call it complete and leave
@@ -180,87 +242,64 @@ class Group:
         membership = consumer.consumer_group_metadata()
         consumer.close()
         topic = next(name for name in sorted(topics) if not name.startswith("__"))
-        self._transaction([Position(topic, 0, 0)], membership)
+        self._bounded(lambda: in_transaction(producer, [Position(topic, 0, 0)], membership))
 
     def claim(self) -> None:
         """Fence all others; nothing is done if this was the last to claim, as far as it knows."""
         if self._producer is not None:
             return
         self._refuse_members()
-        self._producer = self._bounded(self._initialised)
+        self._producer = self._bounded(lambda: self._initialised(f"headrace-offsets-{self.name}"))
         self.token = object()
 
-    def commit(self, entries: Mapping[TopicPartition, Entry]) -> bool:
-        """Commit all the entries or none; False, with none committed, if somebody else claimed the group."""
-        from confluent_kafka import TopicPartition as Position
-
-        positions = [Position(at.topic, at.partition, entry.offset, entry.metadata) for at, entry in entries.items()]
+    def commit(
+        self, entries: Mapping[TopicPartition, Entry], produce: Callable[[Any], None] = lambda producer: None
+    ) -> bool:
+        """Commit all the entries or none, with what `produce` gives to the producer it is called with; False, with
+        none committed, if somebody else claimed the group."""
+        positions = [self._names.position(at, entry) for at, entry in entries.items()]
+        producer = self._producer
+        self.release()  # until it is known to have gone well; the next claim settles what is open or decided
         try:
-            self._transaction(positions, self._membership)
+            producer.begin_transaction()
+            with _aborted_if_it_fails(producer):
+                produce(producer)
+            self._bounded(lambda: commit(producer, positions, self._membership))
+        except self._errors as error:
+            if error.args[0].name() in FENCED:
+                return False
+            raise self._translated(error) from error
         except RetriableError as error:
-            if isinstance(error.__cause__, self._errors) and error.__cause__.args[0].name() in _FENCED:
+            if isinstance(error.__cause__, self._errors) and error.__cause__.args[0].name() in FENCED:
                 return False
             raise
+        self._producer, self.token = producer, object()
         return True
 
-    def _transaction(self, positions: list[Any], membership: Any) -> None:
-        producer = self._producer
-
-        def steps() -> None:
-            producer.begin_transaction()
-            for some in _parts(positions):
-                producer.send_offsets_to_transaction(some, membership, _TIMEOUT)
-            producer.commit_transaction(_TIMEOUT)
-
-        self.release()  # until it is known to have gone well; the next claim settles what is open or decided
-        self._bounded(steps)
-        self._producer, self.token = producer, object()
-
-    def _initialised(self) -> Any:
+    def _initialised(self, transactional_id: str) -> Any:
         from confluent_kafka import Producer
 
-        producer = Producer({**self._config, "transactional.id": f"headrace-offsets-{self.name}"})
-        for _ in range(2):
-            # Asked twice, it knows the brokers by their ids; else the next call often waits 500 ms for them.
-            producer.list_topics("__consumer_offsets", timeout=_TIMEOUT)
-        producer.init_transactions(_TIMEOUT)
-        return producer
+        return initialised(Producer({**self._config, **self.producing, "transactional.id": transactional_id}))
 
     def _bounded(self, step: Callable[[], Any]) -> Any:
-        """Do a step of a transaction in a thread: when a broker dies under it, librdkafka may never return.
-
-        A thread that is left behind does no harm: whatever it still does is settled by the next claim.
-        """
-        outcome: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
-
-        def run() -> None:
-            try:
-                outcome.put((step(), None))
-            except Exception as error:
-                outcome.put((None, error))
-
-        threading.Thread(target=run, name="headrace-transaction", daemon=True).start()
         try:
-            result, error = outcome.get(timeout=_PATIENCE)
-        except Empty:
+            return bounded(step, PATIENCE)
+        except TimeoutError:
             raise RetriableError(
                 f"Kafka at {self._bootstrap} does not answer for the group {self.name}",
                 hint=f"headrace doctor --bootstrap {self._bootstrap}",
             ) from None
-        if isinstance(error, self._errors):
+        except self._errors as error:
             raise self._translated(error) from error
-        if error is not None:
-            raise error
-        return result
 
     def _metadata(self, topic: str | None = None) -> Any:
-        asked = {"timeout": _TIMEOUT} if topic is None else {"topic": topic, "timeout": _TIMEOUT}
+        asked = {"timeout": TIMEOUT} if topic is None else {"topic": topic, "timeout": TIMEOUT}
         return self._asked(lambda: self._consumer.list_topics(**asked))
 
     def _refuse_members(self) -> None:
         from confluent_kafka import ConsumerGroupState
 
-        found = self._asked(self._admin.list_consumer_groups(request_timeout=_TIMEOUT).result)
+        found = self._asked(self._admin.list_consumer_groups(request_timeout=TIMEOUT).result)
         nobody = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
         if any(group.group_id == self.name and group.state not in nobody for group in found.valid):
             raise ConfigError(
@@ -280,31 +319,30 @@ class Group:
     def _translated(self, error: Exception) -> HeadraceError:
         reason: KafkaError = error.args[0]
         # A refused password shows as silence; the reason for it comes on another way.
-        if (
-            self._complaint is not None
-            and self._complaint.name() in _REFUSED
-            and reason.name()
-            in {
-                "_TIMED_OUT",
-                "_TRANSPORT",
-                "_ALL_BROKERS_DOWN",
-            }
-        ):
+        if self._complaint is not None and self._complaint.name() in _REFUSED and reason.name() in _SILENCE:
             reason = self._complaint
-        if reason.name() in _REFUSED:
-            return ConfigError(
-                f"Kafka at {self._bootstrap} refuses offsets of the group {self.name}: {reason.str()}",
-                hint=_REFUSED[reason.name()],
-            )
-        return RetriableError(
-            f"Kafka at {self._bootstrap} does not answer for the group {self.name}: {reason.str()}",
-            hint=f"headrace doctor --bootstrap {self._bootstrap}",
-        )
+        return explained(reason, self._bootstrap, f"the group {self.name}")
 
 
-def _parts(positions: list[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(positions), _ONE_REQUEST):
-        yield positions[start : start + _ONE_REQUEST]
+def explained(reason: KafkaError, bootstrap: str, what: str) -> HeadraceError:
+    """What a broker, or its silence, means for `what` was asked of it."""
+    if reason.name() in _REFUSED:
+        return ConfigError(f"Kafka at {bootstrap} refuses {what}: {reason.str()}", hint=_REFUSED[reason.name()])
+    return RetriableError(
+        f"Kafka at {bootstrap} does not answer for {what}: {reason.str()}",
+        hint=f"headrace doctor --bootstrap {bootstrap}",
+    )
+
+
+@contextmanager
+def _aborted_if_it_fails(producer: Any) -> Iterator[None]:
+    """Readers wait at an open transaction until somebody ends it."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            bounded(lambda: producer.abort_transaction(TIMEOUT), TIMEOUT)
+        raise
 
 
 def _java_hash(text: str) -> int:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.errors import ConfigError, HeadraceError
 from headrace.extras import require
 from headrace.stores.base import DocumentStore
+from headrace.stores.thrift import Gateway, close, translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_DEFAULT_PORT = 9090
-_ANSWER_MILLISECONDS = 10_000
 _FAMILY = "offsets"
 _COLUMN = f"{_FAMILY}:document".encode()
-_REFUSALS = ("TableNotFoundException", "NoSuchColumnFamilyException", "AccessDeniedException", "NamespaceNotFound")
 
 
 class HBase(DocumentStore):
@@ -27,10 +25,7 @@ class HBase(DocumentStore):
     """
 
     def __init__(self, thrift: str, *, table: str = "headrace", mirror: bool | str = False) -> None:
-        host, _, port = thrift.rpartition(":") if ":" in thrift else (thrift, "", str(_DEFAULT_PORT))
-        if not host or not port.isdecimal():
-            raise ConfigError(f"{thrift!r} is not a Thrift gateway of HBase", hint='stores.HBase("localhost:9090")')
-        self._host, self._port = host, int(port)
+        self._gateway = Gateway.of(thrift)
         self._table = table
         self.mirror = mirror
         self._pipeline = ""
@@ -38,7 +33,7 @@ class HBase(DocumentStore):
         self._connection: Any = None
 
     def __repr__(self) -> str:
-        return f"stores.HBase('{self._host}:{self._port}', table={self._table!r})"
+        return f"stores.HBase('{self._gateway}', table={self._table!r})"
 
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
@@ -68,28 +63,18 @@ class HBase(DocumentStore):
 
     def _disconnect(self) -> None:
         if self._connection is not None:
-            with suppress(Exception):  # a lost connection may raise anything
-                self._connection.close()
+            close(self._connection)
             self._connection = None
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
         if not self._opened:
             raise ConfigError(f"{self!r} is used before open()")
-        happybase = require("happybase", extra="hbase")  # also makes the module Hbase_thrift
-        thrift = require("thriftpy2.thrift", extra="hbase")
         try:
-            if self._connection is None:
-                self._connection = happybase.Connection(self._host, self._port, timeout=_ANSWER_MILLISECONDS)
-            yield self._connection
-        except (thrift.TException, OSError, EOFError) as error:
+            with translated(self, f"the table needs a column family {_FAMILY}, and the gateway rights to it"):
+                if self._connection is None:
+                    self._connection = self._gateway.connect()
+                yield self._connection
+        except HeadraceError:
             self._disconnect()  # after a timeout the next answer read would be that of this question
-            raise self._ours(error) from error
-
-    def _ours(self, error: Exception) -> HeadraceError:
-        raw = getattr(error, "message", None) or str(error)
-        text = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
-        message = f"{self!r}: {text.strip().splitlines()[0] if text.strip() else type(error).__name__}"
-        if any(refusal in text for refusal in _REFUSALS):
-            return ConfigError(message, hint=f"the table needs a column family {_FAMILY}, and the gateway rights to it")
-        return RetriableError(message, hint="are HBase and its Thrift gateway up, and the address right?")
+            raise

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.types import Progress
 
 _ATTEMPTS = 5
-_TOPIC_SECONDS = 3.0  # a broker knows a new topic a moment after it was made
+TOPIC_SECONDS = 3.0  # a broker knows a new topic a moment after it was made
 _REFRESH_SECONDS = 3600.0
 
 
@@ -79,10 +79,13 @@ class Kafka(OffsetStore):
         return f"stores.Kafka({self._bootstrap!r}" + (f", group={self._name!r})" if self._name else ")")
 
     def open(self, pipeline: str) -> Self:
-        self._group = Group(self._bootstrap, self._options, self._name or pipeline)
+        self._group = self._made_group(self._name or pipeline)
         self._files = Remembered(self._group.name, self._group.cluster_id())
         self._known, self._unsaid, self._refreshed = frozenset(), None, float("-inf")
         return self
+
+    def _made_group(self, name: str) -> Group:
+        return Group(self._bootstrap, self._options, name)
 
     def close(self) -> None:
         with self._lock:
@@ -123,7 +126,7 @@ class Kafka(OffsetStore):
         """Turn the group from `entries` into `new`; False if this handle was fenced."""
         everything = self._now() - self._refreshed >= _REFRESH_SECONDS
         writes = shares.changes(entries, new, everything=everything)
-        self._refuse_unknown(writes.keys() - entries.keys())
+        self._refuse_unknown(writes.keys() - entries.keys(), new.progress.topic_ids)
         if writes and not self._opened.commit(writes):
             return False
         if writes and everything:
@@ -136,9 +139,9 @@ class Kafka(OffsetStore):
         return self._remembered.history()
 
     def advice(self, pipeline: str) -> list[str]:
-        group = Group(self._bootstrap, self._options, self._name or pipeline)
+        group = self._made_group(self._name or pipeline)
         try:
-            minutes = group.retention_minutes()
+            minutes = group.broker_setting("offsets.retention.minutes")
         finally:
             group.close()
         warning = (
@@ -187,7 +190,7 @@ class Kafka(OffsetStore):
             if topic not in there:
                 continue
             was = known[topic].id
-            if was is None or was == there[topic].id:
+            if was is None or there[topic].id in (None, was):
                 forgotten += [TopicPartition(topic, partition) for partition in sorted(partitions)]
             elif not any(at.topic == topic for at in state.progress.offsets):
                 offsets |= {TopicPartition(topic, p): 0 for p in partitions & there[topic].partitions}
@@ -205,9 +208,9 @@ class Kafka(OffsetStore):
             " it where it was: headrace offsets reset, headrace offsets import",
         )
 
-    def _refuse_unknown(self, partitions: set[TopicPartition]) -> None:
+    def _refuse_unknown(self, partitions: set[TopicPartition], topic_ids: Mapping[str, str]) -> None:
         """Told soon, for the driver repeats a commit for an unknown topic until its time is up."""
-        deadline = time.monotonic() + _TOPIC_SECONDS
+        deadline = time.monotonic() + TOPIC_SECONDS
         while unknown := self._unknown(partitions):
             if time.monotonic() < deadline:
                 time.sleep(0.05)

@@ -10,10 +10,12 @@ from headrace.extras import require
 from headrace.masking import masked
 from headrace.stores import sql
 from headrace.stores.base import OffsetStore
+from headrace.stores.marks import MarkKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from headrace.stores.marks import Marks
     from headrace.stores.state import Change, State
 
 # What a DSN may override. A server that vanished without a word is noticed; a standby, which may be behind, is refused.
@@ -67,7 +69,7 @@ class Connection:
         return cursor
 
 
-class Postgres(OffsetStore):
+class Postgres(OffsetStore, MarkKeeper):
     """Any number of pipelines in one database. The tables are created when they are not there.
 
     `dsn` is a URL or a connection string of libpq; what it leaves out comes from PGPASSWORD, ~/.pgpass and the like.
@@ -119,6 +121,11 @@ class Postgres(OffsetStore):
             ((fsync,),) = connection.execute("SELECT current_setting('fsync')").fetchall()
         lost = f"{self!r} runs with fsync = off: a crash of its machine may lose or corrupt the offsets"
         return [lost] if fsync == "off" else []
+
+    def marks(self, pipeline: str, keep: float) -> Marks:
+        from headrace.stores.marks_postgres import PostgresMarks
+
+        return PostgresMarks(self._dsn, pipeline, keep)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -9,10 +10,13 @@ from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.extras import require
 from headrace.masking import masked
 from headrace.stores.base import OffsetStore
+from headrace.stores.marks import MarkKeeper
 from headrace.stores.state import Change, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from headrace.stores.marks import Marks
 
 # The text itself is the version: if it is the one that was read, it does not matter what it was in between.
 _SWAP = """
@@ -24,20 +28,20 @@ return 1
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5, 10
 # Answers of a server that cannot now and may later, by their first word.
 _PASSING = ("READONLY", "OOM", "MISCONF", "LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN")
+# What Redis 6 puts before the words of a command that failed in a script.
+_IN_SCRIPT = re.compile(r"^.*@user_script: ?\d+: -?")
 _HARM = "batches are then done again, perhaps cut differently, which only sinks that key rows by origin take unharmed"
 _CURE = "set appendonly yes and appendfsync always, or keep the offsets elsewhere"
 
 
-class Redis(OffsetStore):
+class Redis(OffsetStore, MarkKeeper):
     """Any number of pipelines in one database of one server: `headrace:{pipeline}` and `headrace:{pipeline}:history`.
 
     As durable as the server is set up to be: `headrace check` asks it and says what a crash may lose.
     """
 
     def __init__(self, url: str, *, mirror: bool | str = False) -> None:
-        if not isinstance(url, str) or not url.startswith(("redis://", "rediss://", "unix://")):
-            raise ConfigError("a URL of Redis is missing", hint='stores.Redis("redis://localhost:6379/0")')
-        self._url = url
+        self._url = checked(url, 'stores.Redis("redis://localhost:6379/0")')
         self.mirror = mirror
         self._keys = ("", "")
         self._client: Any = None
@@ -48,7 +52,7 @@ class Redis(OffsetStore):
     def open(self, pipeline: str) -> Self:
         # The braces keep both keys on one node of a cluster.
         self._keys = (f"headrace:{{{pipeline}}}", f"headrace:{{{pipeline}}}:history")
-        self._client = self._connect()
+        self._client = connect(self._url)
         with self._translated():
             self._client.ping()
         return self
@@ -74,7 +78,7 @@ class Redis(OffsetStore):
 
     def advice(self, pipeline: str) -> list[str]:
         redis = require("redis", extra="redis")
-        client = self._client or self._connect()
+        client = self._client or connect(self._url)
         try:
             with self._translated(client):
                 client.ping()
@@ -89,23 +93,10 @@ class Redis(OffsetStore):
                 client.close()
         return [f"{self!r} {said}" for said in losses(settings, replicas)]
 
-    def _connect(self) -> Any:
-        redis = require("redis", extra="redis")
-        try:
-            return redis.Redis.from_url(
-                self._url,
-                decode_responses=True,
-                socket_connect_timeout=_CONNECT_SECONDS,
-                socket_timeout=_ANSWER_SECONDS,
-                # The driver would repeat a swap whose answer was lost, and take our own success for a rival's.
-                retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
-            )
-        except (ValueError, TypeError):
-            # Not a word of the driver's: it quotes pieces of the URL, and one of them may be the password.
-            raise ConfigError(
-                f"{masked(self._url)!r} is not a URL of Redis",
-                hint="write the special characters of a password as %40 for @, %2F for /, %3A for :",
-            ) from None
+    def marks(self, pipeline: str, keep: float) -> Marks:
+        from headrace.stores.marks_redis import RedisMarks
+
+        return RedisMarks(self._url, pipeline, keep)
 
     @contextmanager
     def _translated(self, client: Any = None) -> Iterator[Any]:
@@ -116,18 +107,47 @@ class Redis(OffsetStore):
         try:
             yield client
         except (redis.RedisError, OSError) as error:
-            raise self._ours(error) from error
+            raise translated(error, repr(self), rights="GET, SET, RPUSH, EVAL") from error
 
-    def _ours(self, error: Exception) -> HeadraceError:
-        redis = require("redis", extra="redis")
-        message = f"{self!r}: {error}"
-        if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError):
-            return ConfigError(message, hint="check user and password, and the user's rights to GET, SET, RPUSH, EVAL")
-        if isinstance(error, redis.exceptions.MovedError):
-            return ConfigError(message, hint="offsets need one server, or a cluster's proxy; not a node of a cluster")
-        if isinstance(error, redis.ResponseError) and not _passing(error):
-            return ConfigError(message, hint="is it a Redis with scripting, and its key not in use otherwise?")
-        return RetriableError(message, hint="is the server up, and its address right?")
+
+def checked(url: str, example: str) -> str:
+    """`url`, or ConfigError if it is none of Redis."""
+    if not isinstance(url, str) or not url.startswith(("redis://", "rediss://", "unix://")):
+        raise ConfigError("a URL of Redis is missing", hint=example)
+    return url
+
+
+def connect(url: str) -> Any:
+    """A client of one server, which asks nothing before it is used."""
+    redis = require("redis", extra="redis")
+    try:
+        return redis.Redis.from_url(
+            url,
+            decode_responses=True,
+            socket_connect_timeout=_CONNECT_SECONDS,
+            socket_timeout=_ANSWER_SECONDS,
+            # The driver would repeat a swap whose answer was lost, and take our own success for a rival's.
+            retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
+        )
+    except (ValueError, TypeError):
+        # Not a word of the driver's: it quotes pieces of the URL, and one of them may be the password.
+        raise ConfigError(
+            f"{masked(url)!r} is not a URL of Redis",
+            hint="write the special characters of a password as %40 for @, %2F for /, %3A for :",
+        ) from None
+
+
+def translated(error: Exception, who: str, *, rights: str) -> HeadraceError:
+    """An error of the driver in our terms. `rights` are the commands that the user needs."""
+    redis = require("redis", extra="redis")
+    message = f"{who}: {error}"
+    if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError):
+        return ConfigError(message, hint=f"check user and password, and the user's rights to {rights}")
+    if isinstance(error, redis.exceptions.MovedError):
+        return ConfigError(message, hint="name one server, or a cluster's proxy; not a node of a cluster")
+    if isinstance(error, redis.ResponseError) and not _passing(error):
+        return ConfigError(message, hint="is it a Redis with scripting, and its key not in use otherwise?")
+    return RetriableError(message, hint="is the server up, and its address right?")
 
 
 def losses(settings: Mapping[str, str], replicas: int) -> list[str]:
@@ -151,4 +171,4 @@ def losses(settings: Mapping[str, str], replicas: int) -> list[str]:
 def _passing(error: Exception) -> bool:
     redis = require("redis", extra="redis")
     by_class = (redis.exceptions.ReadOnlyError, redis.exceptions.OutOfMemoryError, redis.exceptions.ClusterDownError)
-    return isinstance(error, by_class) or str(error).startswith(_PASSING)
+    return isinstance(error, by_class) or _IN_SCRIPT.sub("", str(error)).startswith(_PASSING)

@@ -123,11 +123,12 @@ def _pending(shares: Mapping[TopicPartition, Share], *, moved: bool) -> Batch | 
 
 
 def changes(
-    group: Mapping[TopicPartition, Entry], new: State, *, everything: bool = False
+    group: Mapping[TopicPartition, Entry], new: State, *, everything: bool = False, apart: bool = False
 ) -> dict[TopicPartition, Entry]:
     """The entries to commit so that `group` adds up to `new`: those that differ, at least one, or all of them.
 
-    Last batch and live run belong to no partition. Each entry is numbered, and the newest speak for the pipeline.
+    Last batch and live run belong to no partition. Each entry is numbered, and the newest speak for the pipeline; so
+    where they are committed one by one (`apart`), each says it all.
     """
     texts = {at: _parsed(entry) for at, entry in group.items()}
     number = 1 + max((text.number for text in texts.values() if text), default=0)
@@ -143,7 +144,7 @@ def changes(
         at: Entry(
             wanted[at].offset,
             _Text(
-                wanted[at], number, len(wanted), new.progress.last_batch, new.run if at == signed else None
+                wanted[at], number, len(wanted), new.progress.last_batch, new.run if apart or at == signed else None
             ).to_json(),
         )
         for at in sorted(touched)

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.errors import ConfigError, RetriableError
 from headrace.stores import sql
 from headrace.stores.base import OffsetStore
+from headrace.stores.marks import MarkKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
+    from headrace.stores.marks import Marks
     from headrace.stores.state import Change, State
 
 _LOCK_SECONDS = 10.0
 
 
-class SQLite(OffsetStore):
+class SQLite(OffsetStore, MarkKeeper):
     """One file for any number of pipelines, on a local disk. Every change is on disk when a call returns."""
 
     def __init__(self, path: str | Path, *, mirror: bool | str = False) -> None:
@@ -65,6 +67,11 @@ class SQLite(OffsetStore):
     def history(self) -> Sequence[Change]:
         with self._transaction("BEGIN") as connection:
             return sql.history(connection, self._pipeline)
+
+    def marks(self, pipeline: str, keep: float) -> Marks:
+        from headrace.stores.marks_sqlite import SQLiteMarks
+
+        return SQLiteMarks(str(self._path.absolute()), pipeline, keep)
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that no other writer of the file can enter."""

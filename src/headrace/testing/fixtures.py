@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.dev import Cassandra, HBase, Kafka, Postgres, Redis, ZooKeeper
+from headrace.dev import Cassandra, DynamoDB, HBase, Kafka, Mongo, Postgres, Redis, SchemaRegistry, ZooKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -158,6 +158,27 @@ def cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
 def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBase]:
     """A real HBase with its Thrift gateway, shared by all tests."""
     with HBase(tmp_path_factory.mktemp("hbase")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mongo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mongo]:
+    """A server that speaks MongoDB's protocol, shared by all tests."""
+    with Mongo(tmp_path_factory.mktemp("mongo")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoDB]:
+    """DynamoDB Local, shared by all tests."""
+    with DynamoDB(tmp_path_factory.mktemp("dynamodb")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def schema_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistry]:
+    """A real schema registry, shared by all tests."""
+    with SchemaRegistry(tmp_path_factory.mktemp("schema-registry")) as server:
         yield server
 
 

@@ -124,7 +124,9 @@ class SinkContract(ABC):
             self.expect(later, numbered(0, 4))
 
     def test_a_failing_row_is_an_error_and_not_a_success(self, sink: Any, spark: SparkSession) -> None:
-        broken = frame(spark, numbered(0, 3)).selectExpr("IF(id = 2, raise_error('broken'), id) AS id", "text")
+        broken = frame(spark, numbered(0, 3)).selectExpr(
+            "IF(id = 2, raise_error('broken'), id) AS id", "text", "_kafka"
+        )
         with pytest.raises(Exception, match="broken"):
             sink.write(batch(1, 0, 3), broken)
 
@@ -244,6 +246,11 @@ class KeyedSinkContract(IdempotentSinkContract):
     def test_a_null_in_the_key_is_a_bad_record(self, upserting: Any, spark: SparkSession) -> None:
         with pytest.raises(BadRecord, match=r"(?s)clicks\[0\] offset 1.*NULL"):
             upserting.write(batch(1, 0, 2), upserts(spark, (0, 1, "a"), (1, None, "b")))
+
+    def test_a_value_that_python_has_none_for_is_a_bad_record(self, sink: Any, spark: SparkSession) -> None:
+        far = frame(spark, numbered(0, 3)).selectExpr("id", "text", "DATE'+10000-01-01' AS day", "_kafka")
+        with pytest.raises((BadRecord, ConfigError), match=r"(?s)clicks\[0\] offset 0|day"):
+            sink.write(batch(1, 0, 3), far)
 
     def test_rows_with_a_key_need_no_origin(self, upserting: Any, spark: SparkSession) -> None:
         upserting.write(batch(1, 0, 2), frame(spark, numbered(0, 2)).select("id", "text"))

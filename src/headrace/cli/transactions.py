@@ -1,0 +1,109 @@
+"""`headrace transactions`: what was left open in a Kafka cluster."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.offsets_arguments import Execute, Json, print_json, table
+from headrace.cli.pairs import pairs
+from headrace.cli.progress import progress
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headrace.spark.transactions import Transaction, Transactions
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+OURS = "headrace-"
+Bootstrap = Annotated[str, typer.Option("--bootstrap", help="The cluster, HOST:PORT.", envvar="KAFKA_BOOTSTRAP")]
+Prefix = Annotated[str, typer.Option(help="Only transactional ids that begin so; '' for everybody's.")]
+Option = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="A setting of Kafka's Java client; may be repeated."),
+]
+
+
+@app.command("list")
+def list_(bootstrap: Bootstrap, prefix: Prefix = OURS, option: Option = None, as_json: Json = False) -> None:
+    """Transactions that are open now: a reader of committed records waits at each."""
+    with _connected(bootstrap, option) as transactions:
+        found = transactions.open(prefix)
+    if as_json:
+        print_json([_complete(one) for one in found])
+        return
+    _show(found)
+    whose = f" whose id begins with {prefix}" if prefix else ""
+    typer.echo(f"{len(found)} open {_word(found)}{whose} at {bootstrap}")
+
+
+@app.command()
+def abort(
+    bootstrap: Bootstrap,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Transactional ids, as `list` says.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that `list` shows.")] = False,
+    prefix: Prefix = OURS,
+    option: Option = None,
+    execute: Execute = False,
+) -> None:
+    """End open transactions and refuse their producers: nothing of them is ever seen by a reader of committed records.
+
+    A pipeline that starts ends its own by itself: this is for those that will not start again.
+    """
+    if bool(ids) == everything:
+        raise ConfigError("say which, or --all", hint="headrace transactions list")
+    with _connected(bootstrap, option) as transactions:
+        there = {one.id: one for one in transactions.open("" if ids else prefix)}
+        if unknown := [name for name in ids or () if name not in there]:
+            raise ConfigError(f"no open transaction {unknown[0]} at {bootstrap}", hint="headrace transactions list")
+        chosen = [there[name] for name in ids or there]
+        _show(chosen)
+        if not execute:
+            typer.echo(f"{len(chosen)} {_word(chosen)} would be aborted; --execute does it")
+            return
+        transactions.abort([one.id for one in chosen])
+    typer.echo(f"{len(chosen)} {_word(chosen)} aborted")
+
+
+def _show(found: Iterable[Transaction]) -> None:
+    rows = [
+        [one.id, one.state, _age(one), f"{one.timeout_seconds:g} s", ", ".join(map(str, one.partitions))]
+        for one in found
+    ]
+    if rows:
+        table(["transactional id", "state", "open for", "aborted after", "partitions"], rows)
+
+
+def _age(one: Transaction) -> str:
+    return "" if one.since is None else f"{(datetime.now(UTC) - one.since).total_seconds():,.0f} s"
+
+
+def _complete(one: Transaction) -> dict[str, object]:
+    return {
+        "id": one.id,
+        "state": one.state,
+        "producer_id": one.producer,
+        "since": one.since.isoformat() if one.since else None,
+        "timeout_seconds": one.timeout_seconds,
+        "partitions": [[at.topic, at.partition] for at in one.partitions],
+    }
+
+
+def _word(found: list[Transaction]) -> str:
+    return "transaction" if len(found) == 1 else "transactions"
+
+
+@contextmanager
+def _connected(bootstrap: str, option: list[str] | None) -> Iterator[Transactions]:
+    from headrace.spark.transactions import connected
+
+    options = pairs("--option", option, "security.protocol=SSL")
+    with progress() as say, connected(bootstrap, options, say) as transactions:
+        yield transactions

@@ -1,0 +1,78 @@
+"""DynamoDB Local on this machine, as AWS ships it for tests: no throttling, no rights, any credentials will do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.dev import jvm
+from headrace.dev import ports as loopback
+from headrace.dev.node import Node
+from headrace.dev.single import Single
+from headrace.spark import jars
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DYNAMODB = jars.Bundle.of("dynamodb", jars.Artifact("software.amazon.dynamodb", "DynamoDBLocal", "3.1.0"), natives=True)
+_MAIN = Path(__file__).with_name("DynamoDB.java")
+# The signature is not looked at, but there must be one.
+_LIST = (
+    "POST / HTTP/1.1\r\n"
+    f"Host: {loopback.HOST}\r\n"
+    "X-Amz-Target: DynamoDB_20120810.ListTables\r\n"
+    "X-Amz-Date: 20260101T000000Z\r\n"
+    "Content-Type: application/x-amz-json-1.0\r\n"
+    "Authorization: AWS4-HMAC-SHA256 Credential=local/20260101/local/dynamodb/aws4_request,"
+    " SignedHeaders=host;x-amz-date;x-amz-target, Signature=00\r\n"
+    "Content-Length: 2\r\n"
+    "Connection: close\r\n\r\n{}"
+).encode()
+
+
+class DynamoDBNode(Node):
+    """The server's one process."""
+
+    def __init__(self, server: DynamoDB) -> None:
+        super().__init__("dynamodb", server.directory, {"client": server.port})
+        self._server = server
+
+    def prepare(self) -> None:
+        (self.directory / "data").mkdir(exist_ok=True)
+
+    def command(self) -> list[str]:
+        ours: dict[str, str | int] = {
+            "port": self.ports["client"],
+            "dbPath": str(self.directory / "data"),
+            "sharedDb": "",  # whatever the region and credentials of a client, it sees the same tables
+            "disableTelemetry": "",
+        }
+        options = (ours | self._server.options).items()
+        arguments = [word for name, value in options for word in (f"-{name}", str(value)) if word]
+        natives = f"-Dsqlite4java.library.path={self._server.jars[0].parent}"
+        return jvm.compiled(_MAIN, loopback.HOST, *arguments, jars=self._server.jars, heap="256m", flags=[natives])
+
+    def answers(self) -> bool:
+        """It lists its tables, which it asks of its database."""
+        return loopback.ask(self.ports["client"], _LIST, answer=b'"TableNames"')
+
+
+class DynamoDB(Single):
+    """`with dev.DynamoDB(tmp_path) as dynamodb: ... dynamodb.endpoint`. `options` are those of its command line, with
+    "" for one that has no value."""
+
+    name = "dynamodb"
+    variable = "DYNAMODB_ENDPOINT"
+    usual_port = 8000
+    bundles = (DYNAMODB,)
+
+    def make_nodes(self) -> Sequence[Node]:
+        return [DynamoDBNode(self)]
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{loopback.HOST}:{self.port}"
+
+    @property
+    def address(self) -> str:
+        return self.endpoint

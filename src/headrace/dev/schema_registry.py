@@ -1,0 +1,70 @@
+"""A real schema registry on this machine: Apicurio, at the addresses that clients of Confluent's registry know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.dev import jvm
+from headrace.dev import ports as loopback
+from headrace.dev.node import Node
+from headrace.dev.single import Single
+from headrace.spark import jars
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+APICURIO = jars.Bundle.of(
+    "apicurio", jars.Artifact("io.apicurio", "apicurio-registry-app", "3.0.9", classifier="all", type="tar.gz")
+)
+_API = "/apis/ccompat/v7"
+_SUBJECTS = f"GET {_API}/subjects HTTP/1.1\r\nHost: {loopback.HOST}\r\nConnection: close\r\n\r\n".encode()
+
+
+class RegistryNode(Node):
+    """The server's one process."""
+
+    def __init__(self, server: SchemaRegistry) -> None:
+        super().__init__("schema-registry", server.directory, {"client": server.port})
+        self._server = server
+
+    def prepare(self) -> None:
+        (self.directory / "data").mkdir(exist_ok=True)
+
+    def command(self) -> list[str]:
+        ours: dict[str, str | int] = {
+            "quarkus.http.host": loopback.HOST,
+            "quarkus.http.port": self.ports["client"],
+            "quarkus.http.access-log.enabled": "false",
+            "apicurio.storage.kind": "sql",
+            "apicurio.storage.sql.kind": "h2",
+            # Written at once, for what is acknowledged must outlive a crash.
+            "apicurio.datasource.url": f"jdbc:h2:file:{self.directory / 'data' / 'registry'};WRITE_DELAY=0",
+            "apicurio.rules.global.compatibility": "BACKWARD",  # as Confluent's has it; of its own it takes everything
+        }
+        flags = [f"-D{name}={value}" for name, value in (ours | self._server.options).items()]
+        program = [jar for jar in self._server.jars if jar.name.endswith("-runner.jar")]
+        return jvm.command("io.quarkus.runner.GeneratedMain", jars=program, heap="256m", flags=flags)
+
+    def answers(self) -> bool:
+        """It lists its subjects, which it asks of its database."""
+        return loopback.ask(self.ports["client"], _SUBJECTS, answer=b" 200 OK")
+
+
+class SchemaRegistry(Single):
+    """`with dev.SchemaRegistry(tmp_path) as registry: ... registry.url`. `options` are properties of Apicurio."""
+
+    name = "schema-registry"
+    variable = "SCHEMA_REGISTRY_URL"
+    usual_port = 8081
+    bundles = (APICURIO,)
+
+    def make_nodes(self) -> Sequence[Node]:
+        return [RegistryNode(self)]
+
+    @property
+    def url(self) -> str:
+        return f"http://{loopback.HOST}:{self.port}{_API}"
+
+    @property
+    def address(self) -> str:
+        return self.url

@@ -1,0 +1,118 @@
+"""Rows as documents, for stores that nest: what becomes of structs, arrays, maps and NULLs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql.types import DataType, StructType
+
+    Made = Callable[[Any], Any]
+
+Nulls = Literal["omit", "keep"]
+
+
+def checked_nulls(nulls: str) -> Nulls:
+    if nulls not in get_args(Nulls):
+        raise ConfigError(
+            f"nulls={nulls!r} is unknown", hint='"omit" leaves a field out that is NULL, "keep" stores it'
+        )
+    return nulls  # type: ignore[return-value]
+
+
+class Unfit(ValueError):
+    """A value that the store cannot hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How a store writes values down. `leaves` are by Spark's names of types; `variant` makes anything else, whose
+    type only its value tells."""
+
+    leaves: Mapping[str, Made]
+    variant: Made
+    document: Made = dict
+    array: Made = list
+    null: Any = None
+
+    def check(self, schema: StructType, who: object) -> None:
+        """ConfigError if a column is of a type that cannot be written down."""
+        for field in schema.fields:
+            if found := self._foreign(field.dataType):
+                raise ConfigError(
+                    f"{who!r} cannot store {field.name}: it is {found.simpleString()}",
+                    hint=f"cast it in the transform: CAST({field.name} AS STRING)",
+                )
+
+    def _foreign(self, kind: DataType) -> DataType | None:
+        from pyspark.sql.types import ArrayType, MapType, StructType
+
+        if isinstance(kind, StructType):
+            inner = [field.dataType for field in kind.fields]
+        elif isinstance(kind, ArrayType):
+            inner = [kind.elementType]
+        elif isinstance(kind, MapType):
+            inner = [kind.keyType, kind.valueType]
+        else:
+            return None if kind.typeName() in {*self.leaves, "variant", "void"} else kind
+        return next((found for one in inner if (found := self._foreign(one))), None)
+
+    def of(self, kind: DataType, nulls: Nulls) -> Made:
+        """What makes a value of this type, which is not NULL, as Arrow gives it, into one of the store."""
+        from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+        if isinstance(kind, StructType):
+            fields = {field.name: self.of(field.dataType, nulls) for field in kind.fields}
+            return lambda value: self.document(self.fields(fields, value, nulls))
+        if isinstance(kind, ArrayType):
+            element = self._or_null(kind.elementType, nulls)
+            return lambda value: self.array([element(one) for one in value])
+        if isinstance(kind, MapType):
+            made = self._or_null(kind.valueType, nulls)
+            if isinstance(kind.keyType, StringType):
+                return lambda value: self.document({key: made(one) for key, one in value})
+            key_of = self.of(kind.keyType, nulls)
+            return lambda value: self.array(
+                [self.document({"key": key_of(key), "value": made(one)}) for key, one in value]
+            )
+        if kind.typeName() == "variant":
+            return lambda value: self._anything(_read(value))
+        return self.leaves.get(kind.typeName(), self.variant)
+
+    def fields(self, makers: Mapping[str, Made], value: Mapping[str, Any], nulls: Nulls) -> dict[str, Any]:
+        """Unfit, with the name of the field, if one cannot be stored."""
+        out = {}
+        for name, made in makers.items():
+            one = value[name]
+            if one is not None:
+                try:
+                    out[name] = made(one)
+                except Unfit as error:
+                    raise Unfit(f"{name}: {error}") from error
+            elif nulls == "keep":
+                out[name] = self.null
+        return out
+
+    def _or_null(self, kind: DataType, nulls: Nulls) -> Made:
+        made = self.of(kind, nulls)
+        return lambda value: self.null if value is None else made(value)
+
+    def _anything(self, value: Any) -> Any:
+        if value is None:
+            return self.null
+        if isinstance(value, dict):
+            return self.document({key: self._anything(one) for key, one in value.items()})
+        if isinstance(value, list):
+            return self.array([self._anything(one) for one in value])
+        return self.variant(value)
+
+
+def _read(variant: Any) -> Any:
+    from pyspark.sql.types import VariantVal
+
+    return VariantVal(variant["value"], variant["metadata"]).toPython()

@@ -1,0 +1,76 @@
+"""Rows brought to the tasks in the order of the log, those of one record one after the other."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ConfigError
+from headrace.letters import Origin
+from headrace.sinks import narrow
+from headrace.sinks.base import METADATA
+from headrace.sinks.tables import PLACE, traces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+
+    from headrace.types import Batch
+
+_TURN = "headrace_turn"
+
+
+def by_record(batch: Batch, rows: DataFrame) -> DataFrame:
+    """The columns of `rows`, then PLACE. All rows of a partition are in one task, by offset.
+
+    Rows of one record keep their order, where the task that made them had them in one.
+    """
+    from pyspark.sql import functions as sql
+
+    if METADATA not in rows.columns:
+        raise without_origin()
+    stays = stays_in_task(batch, rows)
+    frame = traced(rows).select("*", sql.monotonically_increasing_id().alias(_TURN))
+    if not stays:
+        frame = frame.repartition(max(1, len(batch.ranges)), *PLACE[:2])
+    # Also where no row moves: a function over a whole partition may hand its rows on in any order.
+    return frame.sortWithinPartitions(*PLACE, _TURN).drop(_TURN)
+
+
+def traced(rows: DataFrame) -> DataFrame:
+    """The columns of `rows`, then PLACE."""
+    if taken := [name for name in rows.columns if name.lower().startswith("headrace_")]:
+        raise ConfigError(f"a column is called {taken[0]}: such names are ours", hint="rename it in the transform")
+    return rows.select("*", *traces(rows))
+
+
+def without_origin() -> ConfigError:
+    return ConfigError(
+        f"the transform dropped {METADATA}, which tells what was written already", hint="keep it in the transform"
+    )
+
+
+def stays_in_task(batch: Batch, rows: DataFrame) -> bool:
+    """Whether each row is in the task of its range already."""
+    return narrow.one_task_per_range(rows, len(batch.ranges))
+
+
+def records(batches: Iterator[Any]) -> Iterator[tuple[Origin, list[dict[str, Any]]]]:
+    """The rows of each record, from the Arrow batches of a task."""
+    for origin, found in groupby(each(batches), key=lambda item: item[0]):
+        if origin is None:
+            raise ConfigError(
+                f"the transform made rows whose {METADATA} is NULL: what was written already cannot be told",
+                hint=f"keep {METADATA} as it is; an outer join leaves it NULL",
+            )
+        yield origin, [row for _, row in found]
+
+
+def each(batches: Iterator[Any], size: int = 1_000) -> Iterator[tuple[Origin | None, dict[str, Any]]]:
+    """Row by row, each with the record it came from."""
+    for batch in batches:
+        for first in range(0, len(batch), size):
+            for row in batch.slice(first, size).to_pylist():
+                topic, partition, offset = (row.pop(name) for name in PLACE)
+                yield None if topic is None else Origin(topic, partition, offset), row

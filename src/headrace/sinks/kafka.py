@@ -1,0 +1,320 @@
+"""Topics of Kafka, with the offsets in the same transactions as the records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace import stores
+from headrace.crashpoints import reach
+from headrace.errors import ConfigError, OffsetConflict, RetriableError
+from headrace.formats.base import Format
+from headrace.formats.json import Json
+from headrace.letters import Origin, Refusal, too_many
+from headrace.sinks import narrow, tasks
+from headrace.sinks.avro_rows import nulls_refused
+from headrace.sinks.base import QuarantiningSink, TransactionalSink
+from headrace.sinks.kafka_producing import Target, bad, enqueue, judged
+from headrace.sinks.kafka_rows import Layout, places
+from headrace.sinks.kafka_tasks import ByPartition, Fenced, Part
+from headrace.sinks.kafka_topics import NewTopics, Topics, unknown
+from headrace.stores import shares
+from headrace.stores.group import Group, connection
+from headrace.stores.kafka import TOPIC_SECONDS
+from headrace.stores.names import Names
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.letters import Quarantine
+    from headrace.stores.group import Topic
+    from headrace.stores.shares import Entry
+    from headrace.stores.state import Run, State
+    from headrace.types import Batch, Progress, TopicPartition
+
+_LONGEST_MS = 300_000
+"""How long a transaction may be open, unless told or the broker allows less."""
+_BATCH_BYTES, _ANY_BYTES = 1_000_000, 1_000_000_000
+_SHORT_MS = 60_000
+"""The same where the broker does not tell."""
+_OWN = {
+    "bootstrap.servers": "the first argument",
+    "transactional.id": "derived from the pipeline's name: it keeps an earlier run out",
+    "enable.idempotence": "always on",
+    "group.id": "group=",
+}
+_DEFAULTS = {
+    "linger.ms": 20,
+    "compression.type": "lz4",
+    "partitioner": "murmur2_random",  # that of the Java client, so that a key goes where its producers send it
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 262_144,
+}
+
+
+class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
+    """Produces each row to `topic`, or to the one that `topic_column` names, encoded by `format`.
+
+    Records and offsets move in one transaction. Where each task has the rows of one partition, it commits them by
+    itself with that partition's offset, under a transactional id of that partition. Otherwise, and where the batch is
+    held, the driver commits them all in one. Readers must ask for `isolation.level=read_committed`, as clients of ours
+    do by themselves.
+
+    The offsets are those of a consumer group of the target cluster, the pipeline's name unless `group` is given. If the
+    source is another cluster, an empty topic `headrace.<group>.<topic>` stands in for each of its topics.
+
+    `key`, `partition` and `headers` name columns, or fields of them (`_kafka.key`). `create` makes topics that are not
+    there: True, or `{"partitions": 6, "replication": 3}` and settings of a topic. `options` are those of librdkafka.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str | None = None,
+        *,
+        topic_column: str | None = None,
+        key: str | None = None,
+        headers: str | Mapping[str, str] | None = None,
+        partition: str | None = None,
+        format: Format | None = None,  # noqa: A002
+        create: bool | Mapping[str, Any] = False,
+        group: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(bootstrap, group=group, options={n: str(value) for n, value in (options or {}).items()})
+        if not isinstance(bootstrap, str) or not bootstrap.strip():
+            raise ConfigError("Kafka(bootstrap) is empty", hint='sinks.Kafka("localhost:9092", topic="clean")')
+        if (topic is None) == (topic_column is None):
+            raise ConfigError(
+                "one topic, or a column that names it: one of both", hint='topic="clean", or topic_column="kind"'
+            )
+        if format is not None and not isinstance(format, Format):
+            raise ConfigError(f"format={format!r} is not a format", hint="format=hr.Json()")
+        for option in self._options:
+            if option in _OWN:
+                raise ConfigError(f"the option {option} is set by Headrace: {_OWN[option]}")
+        if headers is not None and not isinstance(headers, str | Mapping):
+            raise ConfigError(f"headers={headers!r}", hint='headers={"name": "column"}, or headers="_kafka.headers"')
+        self._layout = Layout(format or Json(), topic, topic_column, key, partition, headers)
+        self._new = NewTopics.of(create)
+        self._topics: Topics | None = None
+        self._target: Target | None = None
+        self._own: Run | None = None
+        self._unsure = False
+        self._names = Names("")
+
+    def __repr__(self) -> str:
+        where = (
+            f"topic_column={self._layout.topic_column!r}" if self._layout.topic is None else repr(self._layout.topic)
+        )
+        return f"sinks.Kafka({self._bootstrap!r}, {where})"
+
+    def open(self, pipeline: str) -> Self:
+        super().open(pipeline)
+        self._topics = Topics(self._bootstrap, self._connecting(), self._new)
+        self._target, self._own = None, None
+        self._opened.producing = self._producing(self._timeout())
+        return self
+
+    def prepare(self, schema: StructType) -> None:
+        from pyspark.sql import SparkSession
+
+        empty = SparkSession.getActiveSession()
+        if empty is not None:
+            self._layout.check(empty.createDataFrame([], schema))
+        self._prepared()
+
+    def how(self, rows: DataFrame, *, held: bool) -> str:
+        if not held and narrow.keeps_partitions(rows):
+            return "each task produces its partition's rows and moves its offset in one transaction"
+        reason = "the batch is held" if held else "the plan moves rows between tasks"
+        return f"the driver produces the batch and moves the offsets in one transaction ({reason})"
+
+    def sign(self, run: Run | None) -> None:
+        self._own = run
+        super().sign(run)
+
+    def load(self) -> Progress:
+        """Also ends what tasks of an earlier run, or of a batch that failed, still have in hand."""
+        with self._lock:
+            progress = super().load()
+            state, _ = self.read()
+            if not self._unsure and state.run is None:
+                return progress
+            self._opened.fence(progress.offsets)
+            self._unsure = False
+            return super().load()
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        target, frame = self._prepared(), self._layout.frame(rows)
+        if narrow.one_task_per_range(frame, len(batch.ranges)):
+            with self._lock:
+                state, entries = self._current()
+                new = state.committed(batch)
+                writes = shares.changes(entries, new, apart=True)
+                self._refuse_unknown(writes.keys() - entries.keys(), new.progress.topic_ids)
+            if writes.keys() == {r.at for r in batch.ranges}:
+                self._write_partitions(batch, frame, target, writes)
+                self._remembered.remember(new.progress)
+                return
+        self._write_batch(batch, frame, target, None)
+
+    def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
+        self._write_batch(batch, self._layout.frame(rows), self._prepared(), quarantine)
+
+    def _write_partitions(
+        self, batch: Batch, frame: DataFrame, target: Target, writes: Mapping[TopicPartition, Entry]
+    ) -> None:
+        """Per task, in its own transaction, records and offset."""
+        parts = [Part(r, self._names.here(r.at.topic), writes[r.at].metadata, self._writer(r.at)) for r in batch.ranges]
+        try:
+            with nulls_refused(repr(self)):
+                tasks.run(frame, ByPartition(target, self._opened.name, tuple(parts)))
+        except Exception as error:
+            self._unsure = True  # others of the tasks may be at work still
+            if f"{Fenced.__module__}.{Fenced.__name__}" in str(error):
+                self._refuse_if_fenced()
+                raise RetriableError(f"{self!r}: another attempt of a task took its partition over") from error
+            raise
+        self._known |= writes.keys()
+        reach("kafka: partitions written")
+
+    def _write_batch(self, batch: Batch, frame: DataFrame, target: Target, quarantine: Quarantine | None) -> None:
+        """1. read the rows; 2. set apart those that a topic does not take; 3. commit records and offsets."""
+        with nulls_refused(repr(self)):
+            records = frame.toArrow().combine_chunks()
+        reach("kafka: rows read")
+        good: list[tuple[str, Any]] = []
+        for piece in records.to_batches():
+            for topic, some, wrong in judged(target, piece):
+                good.append((topic, _without(some, self._set_apart(some, wrong, quarantine))))
+        if quarantine is not None:
+            quarantine.settled()
+        with self._lock:
+            self._opened.claim()
+            state, entries = self._current()
+            new = state.committed(batch)
+
+            def produce(producer: Any) -> None:
+                for topic, some in good:
+                    enqueue(producer, target, topic, some)
+                target.flush(producer)
+                reach("kafka: records produced")
+
+            writes = shares.changes(entries, new)
+            self._refuse_unknown(writes.keys() - entries.keys(), new.progress.topic_ids)
+            if not self._opened.commit(writes, produce):
+                raise self._taken_over()
+            self._known |= writes.keys()
+            self._remembered.remember(new.progress)
+        reach("kafka: committed")
+
+    def _set_apart(self, some: Any, wrong: list[tuple[int, str]], quarantine: Quarantine | None) -> list[int]:
+        """The numbers of the rows that are set apart; BadRecord if they cannot be."""
+        rows = [row for row, _ in wrong]
+        found = places(some, rows[: (quarantine.most if quarantine else 0) + 1])
+        for place, (_, why) in zip(found, wrong, strict=False):
+            if quarantine is None or place[0] is None:
+                raise bad(repr(self), place, why)
+        if quarantine is not None and wrong:
+            if len(wrong) > quarantine.most:
+                raise too_many(quarantine.most, f"{Origin(*found[0])}: {wrong[0][1]}")
+            refusals = [Refusal(Origin(*place), why, repr(self)) for place, (_, why) in zip(found, wrong, strict=True)]
+            quarantine.refuse(refusals)
+        return rows
+
+    def _current(self) -> tuple[State, dict[TopicPartition, Entry]]:
+        entries = self._fetch()
+        state = self._state(entries)
+        if self._own is not None and state.run is not None and not self._own.same(state.run):
+            raise self._taken_over()
+        return state, entries
+
+    def _refuse_if_fenced(self) -> None:
+        """A run that was taken over from must not try again, or both would go on for ever."""
+        with self._lock:
+            entries = self._fetch()
+            if self._opened.token is None or not entries:
+                return  # nothing to ask with: it shows at the next start
+            first = min(entries)
+            if not self._opened.commit({first: entries[first]}):
+                raise self._taken_over()
+
+    def _taken_over(self) -> OffsetConflict:
+        return OffsetConflict(f"{self!r}: another run of this pipeline has taken over", hint="let one of them finish")
+
+    def _prepared(self) -> Target:
+        if self._target is None:
+            self._target = self._made_target()
+        return self._target
+
+    def _made_target(self) -> Target:
+        assert self._topics is not None
+        topic = self._layout.topic
+        rules = None if topic is None else self._topics.rules(topic)
+        if topic is not None and rules is None:
+            raise ConfigError(unknown(topic, self._bootstrap), hint='create=True makes it, or create={"partitions": 6}')
+        if rules is not None:
+            # What is sent at once must fit the topic, too: a batch that does not is refused whole.
+            sizes = {"batch.size": min(_BATCH_BYTES, rules.most_bytes), "message.max.bytes": _ANY_BYTES}
+            self._opened.producing = {**sizes, **self._opened.producing}
+            self._opened.release()  # what it claimed with was made before this was known
+        producing = {**self._connecting(), **self._opened.producing}
+        return Target(repr(self), self._bootstrap, self._connecting(), producing, topic, rules, self._new)
+
+    def _made_group(self, name: str) -> Group:
+        self._names = Names(f"headrace.{name}.")
+        return Group(self._bootstrap, self._options, name, names=self._names, writers=self._writer)
+
+    def _writer(self, at: TopicPartition) -> str:
+        return f"headrace-{self._opened.name}-{at.topic}-{at.partition}"
+
+    def _refuse_unknown(self, partitions: set[TopicPartition], topic_ids: Mapping[str, str]) -> None:
+        """Have an empty topic stand in for each one that is elsewhere."""
+        assert self._topics is not None
+        for topic in {at.topic for at in partitions}:
+            needed = 1 + max(at.partition for at in partitions if at.topic == topic)
+            there = self._look_for(topic)
+            if there is None or there.id not in (None, topic_ids.get(topic, there.id)):
+                self._topics.create(self._names.add(topic), NewTopics(partitions=needed))
+            elif there.id is None and len(there.partitions) < needed:
+                self._topics.grow(self._names.here(topic), needed)
+        super()._refuse_unknown(partitions, topic_ids)
+
+    def _look_for(self, topic: str) -> Topic | None:
+        """The topic here, or what stands in for it; one that was just made may take a moment to be seen."""
+        deadline = time.monotonic() + TOPIC_SECONDS
+        while (found := self._opened.topics([topic]).get(topic)) is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return found
+
+    def _connecting(self) -> dict[str, Any]:
+        return {**connection(self._bootstrap, self._options), "log_level": 0}
+
+    def _producing(self, timeout: int) -> dict[str, Any]:
+        return {**_DEFAULTS, "transaction.timeout.ms": timeout, **self._options}
+
+    def _timeout(self) -> int:
+        """How long a transaction may be open, in milliseconds; ConfigError if the broker does not allow as much."""
+        asked = self._options.get("transaction.timeout.ms")
+        if asked is not None and not asked.isdecimal():
+            raise ConfigError(f"transaction.timeout.ms={asked!r} is not a number of milliseconds")
+        try:
+            most = self._opened.broker_setting("transaction.max.timeout.ms")
+        except ConfigError:  # this user may not look at the broker's settings
+            return int(asked or _SHORT_MS)
+        if asked is not None and int(asked) > most:
+            raise ConfigError(
+                f"transaction.timeout.ms={asked} is more than Kafka at {self._bootstrap} allows: {most}",
+                hint=f'options={{"transaction.timeout.ms": "{most}"}}, or raise transaction.max.timeout.ms there',
+            )
+        return int(asked or min(_LONGEST_MS, most))
+
+
+def _without(records: Any, rows: list[int]) -> Any:
+    import pyarrow as pa
+
+    wrong = set(rows)
+    return records.filter(pa.array([row not in wrong for row in range(len(records))])) if wrong else records

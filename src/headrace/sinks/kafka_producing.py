@@ -1,0 +1,133 @@
+"""Records into a producer's open transaction: judged, by topic, as many at a time as its queue takes.
+
+There are no delivery callbacks: a record that was not stored fails the commit, and a fatal error, which the driver
+raises out of whatever is called next, would break into them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import RetriableError
+from headrace.letters import Origin
+from headrace.sinks import tasks
+from headrace.sinks.base import METADATA
+from headrace.sinks.kafka_rows import HEADERS, TOPIC, messages, places
+from headrace.sinks.kafka_topics import Topics, unknown
+from headrace.sinks.tables import ASIDE, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from headrace.errors import BadRecord
+    from headrace.sinks.kafka_rows import Rules
+    from headrace.sinks.kafka_topics import NewTopics
+
+_FULL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where records go, as an executor must know it. `rules` are those of the one topic, if it is one."""
+
+    sink: str
+    bootstrap: str
+    connecting: Mapping[str, Any] = field(repr=False)
+    producing: Mapping[str, Any] = field(repr=False)
+    topic: str | None = None
+    rules: Rules | None = None
+    new: NewTopics | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long a transaction may be open."""
+        return int(self.producing["transaction.timeout.ms"]) / 1000
+
+    def flush(self, producer: Any) -> None:
+        if left := producer.flush(self.seconds):
+            raise RetriableError(
+                f"Kafka at {self.bootstrap} has not taken {left:,} records within {self.seconds:g} s",
+                hint='options={"transaction.timeout.ms": "…"} gives a transaction more time',
+            )
+
+    def rules_of(self, topic: str) -> Rules | None:
+        if topic == self.topic:
+            return self.rules
+        make = lambda: Topics(self.bootstrap, self.connecting, self.new)  # noqa: E731
+        known: Topics = tasks.kept((self.bootstrap, "topics"), make, lambda _: None)
+        return known.rules(topic)
+
+
+def judged(target: Target, records: Any) -> Iterator[tuple[str, Any, list[tuple[int, str]]]]:
+    """The records of each topic, and which of those it does not take, by their number there, and why."""
+    for topic, some in _by_topic(target, records):
+        rules = None if topic is None else target.rules_of(topic)
+        if topic is None or rules is None:
+            why = f"{TOPIC} is NULL" if topic is None else unknown(topic, target.bootstrap)
+            yield topic or "", some, [(row, why) for row in range(len(some))]
+        else:
+            yield topic, some, sorted(dict(rules.refused(some)).items())
+
+
+def _by_topic(target: Target, records: Any) -> Iterator[tuple[str | None, Any]]:
+    import pyarrow.compute as pc
+
+    if target.topic is not None:
+        yield target.topic, records
+        return
+    column = records.column(TOPIC)
+    for topic in column.unique().to_pylist():
+        yield topic, records.filter(pc.is_null(column) if topic is None else pc.equal(column, topic))
+
+
+def send(producer: Any, target: Target, records: Any) -> int:
+    """Give an Arrow batch of records to the producer; BadRecord if a topic does not take one of them."""
+    for topic, some, wrong in judged(target, records):
+        if wrong:
+            row, why = wrong[0]
+            raise bad(target.sink, places(some, [row])[0], why)
+        enqueue(producer, target, topic, some)
+    return len(records)
+
+
+def bad(sink: str, place: tuple[Any, ...], why: str) -> BadRecord:
+    if place[0] is None:
+        return refused(sink, why, hint=f"keep {METADATA} in the transform: it tells which record that was")
+    return refused(sink, f"the row of {Origin(*place)}: {why}", ASIDE)
+
+
+def enqueue(producer: Any, target: Target, topic: str, records: Any) -> None:
+    waiting = messages(records)
+    add = _one_by_one if HEADERS in records.schema.names else _together
+    deadline = time.monotonic() + target.seconds
+    while waiting := add(producer, topic, waiting):
+        if time.monotonic() > deadline:
+            raise RetriableError(f"Kafka at {target.bootstrap} takes no records of {topic}")
+        producer.poll(_FULL_SECONDS)
+    producer.poll(0)
+
+
+def _together(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that the queue had no room for."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    if producer.produce_batch(topic, waiting) == len(waiting):
+        return []
+    left = [message for message in waiting if "_error" in message]
+    for message in left:
+        error = message.pop("_error")
+        if error.code() != KafkaError._QUEUE_FULL:
+            raise KafkaException(error)
+    return left
+
+
+def _one_by_one(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same, with headers, which cannot go together."""
+    for number, message in enumerate(waiting):
+        try:
+            producer.produce(topic, **message)
+        except BufferError:
+            return waiting[number:]
+    return []

@@ -1,0 +1,146 @@
+"""What the tasks of a batch do on the executors: produce rows and move their range's offset, in one transaction."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import HeadraceError, OffsetConflict, RetriableError
+from headrace.sinks import tasks
+from headrace.sinks.kafka_producing import Target, send
+from headrace.sinks.tasks import Report
+from headrace.stores.group import explained
+from headrace.stores.transactions import FENCED, PATIENCE, TIMEOUT, bounded, commit, initialised
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.types import Range
+
+
+class Fenced(Exception):
+    """Another attempt of this task, or a run that took over, has begun after this one."""
+
+
+class _Stale(Exception):
+    """The same, known while all the rows that were read are still at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one task moves: a range, under the name its topic has at the target, and the text that goes with it."""
+
+    range: Range
+    topic: str
+    metadata: str
+    transactional_id: str
+
+    def position(self, offset: int) -> Any:
+        from confluent_kafka import TopicPartition as Position
+
+        return Position(self.topic, self.range.at.partition, offset, self.metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class ByPartition:
+    """Of several attempts the last to begin wins; what the others produced is aborted."""
+
+    target: Target
+    group: str
+    parts: tuple[Part, ...]
+
+    def __call__(self, batches: Iterator[Any]) -> Report:
+        from confluent_kafka import KafkaException
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        part = self.parts[context.partitionId() if context else 0]
+        batches = iter(batches)
+        try:
+            return Report(self._written(part, batches))
+        except HeadraceError as error:
+            return tasks.failed(error)
+        except KafkaException as error:
+            if error.args[0].name() in FENCED:
+                raise Fenced(part.transactional_id) from error  # so that Spark counts another attempt, not this one
+            return tasks.failed(explained(error.args[0], self.target.bootstrap, f"a transaction of {part.range}"))
+        except TimeoutError:
+            return tasks.failed(RetriableError(f"Kafka at {self.target.bootstrap} does not answer for {part.range}"))
+        finally:
+            for _ in batches:  # a task that leaves its input unread would cost the worker
+                pass
+
+    def _written(self, part: Part, batches: Iterator[Any]) -> int:
+        read: list[Any] = []
+        try:
+            return self._attempt(part, read, batches)
+        except _Stale:
+            # This worker had the partition in an earlier batch, and another worker has had it since.
+            return self._attempt(part, read, batches)
+
+    def _attempt(self, part: Part, read: list[Any], batches: Iterator[Any]) -> int:
+        """`read` is what came out of `batches` before, and as long as it may have to be sent again what comes now."""
+        from confluent_kafka import KafkaException
+
+        key = (self.target.bootstrap, part.transactional_id)
+        sure = key not in tasks.KEPT  # a new producer is the newest
+        producer = tasks.kept(key, lambda: self._producer(part), lambda made: made.purge())
+        before = tuple(read)
+        try:
+            if self._is_there(part):
+                return 0
+            rows = 0
+            producer.begin_transaction()
+            for number, records in enumerate(chain(before, batches)):
+                if not sure:
+                    read.append(records)
+                if not sure and number == 1:
+                    producer.flush(PATIENCE)  # raises if it is not the newest
+                    sure = True
+                    read.clear()
+                rows += send(producer, self.target, records)
+            self.target.flush(producer)
+            membership = self._consumer().consumer_group_metadata()
+            bounded(lambda: commit(producer, [part.position(part.range.until)], membership), PATIENCE)
+            return rows
+        except BaseException as error:
+            _abort(producer)
+            tasks.drop(key)
+            if not sure and isinstance(error, KafkaException) and error.args[0].name() in FENCED:
+                raise _Stale from error
+            raise
+
+    def _is_there(self, part: Part) -> bool:
+        """Whether an earlier attempt has committed; OffsetConflict if the offset is somewhere else.
+
+        Asked under this producer's epoch: whoever commits after this with the same id has fenced it before.
+        """
+        (found,) = self._consumer().committed([part.position(0)], timeout=TIMEOUT)
+        stands = part.range.start if found.offset < 0 else found.offset
+        if stands not in (part.range.start, part.range.until):
+            raise OffsetConflict(
+                f"{part.range} was refused: its offset stands at {stands}",
+                hint="another run of this pipeline is active; let one of them finish, or stop it",
+            )
+        return bool(stands == part.range.until and len(part.range))
+
+    def _producer(self, part: Part) -> Any:
+        from confluent_kafka import Producer
+
+        settings = {**self.target.producing, "transactional.id": part.transactional_id}
+        return bounded(lambda: initialised(Producer(settings)), PATIENCE)
+
+    def _consumer(self) -> Any:
+        from confluent_kafka import Consumer
+
+        settings = {**self.target.connecting, "group.id": self.group, "enable.auto.commit": False}
+        return tasks.kept((self.target.bootstrap, "group", self.group), lambda: Consumer(settings))
+
+
+def _abort(producer: Any) -> None:
+    """Readers wait at an open transaction until somebody ends it; if this cannot, the next attempt does."""
+    with suppress(Exception):
+        producer.purge()
+        bounded(lambda: producer.abort_transaction(TIMEOUT), TIMEOUT)

@@ -1,0 +1,224 @@
+"""Rows as documents in MongoDB: one per record, or one per business key, whose newest value stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.crashpoints import reach
+from headrace.errors import ConfigError
+from headrace.extras import require
+from headrace.masking import masked
+from headrace.sinks import mongo_client, mongo_types
+from headrace.sinks.base import METADATA
+from headrace.sinks.documents import checked_nulls
+from headrace.sinks.keyed import Identity, KeyedSink
+from headrace.sinks.mongo_tasks import Documents, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from headrace.sinks.keyed import Writer
+    from headrace.types import Batch
+
+    Index = str | Sequence[str] | Mapping[str, Any]
+
+_CAPS = frozenset({"size", "max"})
+_INDEX = frozenset({"fields", "unique"})
+
+
+class Mongo(KeyedSink):
+    """Documents in one collection, `"shop.orders"`, or several: `children` are columns of structs, or of arrays of
+    them, whose documents have collections of their own and say which their `parent` is.
+
+    `capped` ({"size": bytes, "max": documents}) makes a collection that forgets its oldest documents; it takes rows
+    without a business key only.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        collection: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        deleted: str | None = None,
+        create: bool = False,
+        indexes: Sequence[Index] = (),
+        children: str | Sequence[str] | Mapping[str, str] = (),
+        capped: Mapping[str, int] | None = None,
+        nulls: str = "omit",
+        write_concern: int | str = "majority",
+        keep_deleted_days: float = 7,
+    ) -> None:
+        super().__init__(Identity.of(key, deleted))
+        if not isinstance(url, str) or not url.startswith(("mongodb://", "mongodb+srv://")):
+            raise ConfigError(
+                "a URL of MongoDB is missing", hint='sinks.Mongo("mongodb://localhost:27017", "shop.orders")'
+            )
+        database, name = _split(url, collection)
+        if write_concern == 0 or not isinstance(write_concern, int | str):
+            raise ConfigError(
+                f"write_concern={write_concern!r}: nobody would say whether a document was stored",
+                hint='write_concern="majority"',
+            )
+        if capped is not None and (key is not None or children):
+            what = "replaced" if key is not None else "removed"
+            raise ConfigError(
+                f"documents in a capped collection cannot be {what}", hint="leave out capped=, or key= and children="
+            )
+        if capped is not None and ("size" not in capped or not set(capped) <= _CAPS):
+            raise ConfigError(f"capped={dict(capped)!r} says no size", hint='capped={"size": 6142800, "max": 10000}')
+        if keep_deleted_days <= 0:
+            raise ConfigError(f"keep_deleted_days={keep_deleted_days!r} is no time", hint="keep_deleted_days=7")
+        named = _children(name, children)
+        self._target = Target(url, database, name, write_concern, named)
+        self._key = self._identity.key
+        self._create = create
+        self._indexes = [_index(index) for index in indexes]
+        self._capped = dict(capped) if capped is not None else None
+        self._nulls = checked_nulls(nulls)
+        self._is_capped = capped is not None
+        self._keep_seconds = int(keep_deleted_days * 86_400)
+        self._client: Any = None
+        self._ready: StructType | None = None
+
+    def __repr__(self) -> str:
+        target = self._target
+        return f"sinks.Mongo({masked(target.url)!r}, {f'{target.database}.{target.collection}'!r})"
+
+    def open(self, pipeline: str) -> Self:
+        self._client = mongo_client.connect(self._target.url)
+        with mongo_client.translated(repr(self)):
+            self._client.admin.command("ping")
+        return self
+
+    def close(self) -> None:
+        self._ready = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def prepare(self, schema: StructType) -> None:
+        stored = self._stored(schema)
+        mongo_types.check_names(stored, self._key, self)
+        mongo_types.notation().check(stored, self)
+        self._check_children(stored)
+        if self._client is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        with mongo_client.translated(repr(self)):
+            by_origin = self._identity.by_origin(schema.names)
+            self._collections(by_origin)
+            self._make_indexes(guarded=not by_origin)
+        self._ready = schema
+
+    def _writer(self, batch: Batch, schema: StructType) -> Writer:
+        if self._ready != schema:
+            self.prepare(schema)
+        by_origin = self._identity.by_origin(schema.names)
+        stored = self._stored(schema)
+        return Documents(self._target, repr(self), stored, self._key, by_origin, self._is_capped, self._nulls)
+
+    def _stored(self, schema: StructType) -> StructType:
+        """The columns of the rows; not those that a key by origin adds, which are in `_id`."""
+        from pyspark.sql.types import StructType
+
+        self._identity.columns(schema.names)  # or ConfigError
+        ours = {METADATA, self._identity.deleted}
+        return StructType([field for field in schema.fields if field.name not in ours])
+
+    def _check_children(self, schema: StructType) -> None:
+        from pyspark.sql.types import ArrayType, StructType
+
+        kinds = {field.name: field.dataType for field in schema.fields}
+        for column in self._target.children:
+            kind = kinds.get(column)
+            inner = kind.elementType if isinstance(kind, ArrayType) else kind
+            if not isinstance(inner, StructType):
+                found = f"is {kind.simpleString()}" if kind else "is not there"
+                raise ConfigError(
+                    f"{self!r}: {column}, which has a collection of its own, {found}",
+                    hint="name columns that are a STRUCT, or an ARRAY of them",
+                )
+            if column in self._key or {"_id", "parent", "position", mongo_types.GUARD} & set(inner.names):
+                raise ConfigError(
+                    f"{self!r}: {column} is in the key, or has a field called _id, parent or position, which are ours",
+                    hint="rename it in the transform",
+                )
+
+    def _collections(self, by_origin: bool) -> None:
+        database = self._client[self._target.database]
+        wanted = [self._target.collection, *self._target.children.values()]
+        there = {found["name"]: found for found in database.list_collections(filter={"name": {"$in": wanted}})}
+        for name in wanted:
+            if name in there:
+                continue
+            if not self._create:
+                raise ConfigError(
+                    f"{self!r}: there is no collection {name}", hint="create=True makes it, or correct its name"
+                )
+            self._make(database, name)
+            reach("mongo: collection made")
+        if there.get(self._target.collection, {}).get("options", {}).get("capped"):
+            self._is_capped = True
+            if not by_origin or self._target.children:
+                raise ConfigError(
+                    f"{self!r} is a capped collection, in which documents cannot be replaced",
+                    hint="leave out key= and children=, or name another collection",
+                )
+
+    def _make(self, database: Any, name: str) -> None:
+        errors = require("pymongo.errors", extra="mongo")
+        options = {"capped": True, **self._capped} if self._capped else {}
+        try:
+            database.create_collection(name, **options)
+        except errors.CollectionInvalid:
+            return  # another run was faster
+        except errors.OperationFailure as error:
+            if error.code != mongo_client.EXISTS:
+                raise
+
+    def _make_indexes(self, *, guarded: bool) -> None:
+        collections = self._client[self._target.database]
+        for fields, unique in self._indexes:
+            # Sparse, so that documents without the fields, such as what a tombstone leaves, are not compared.
+            collections[self._target.collection].create_index(fields, unique=unique, sparse=unique)
+        for name in self._target.children.values():
+            collections[name].create_index("parent")
+        if guarded:
+            # What a tombstone leaves keeps older values out, and goes when none can come any more.
+            field = f"{mongo_types.GUARD}.deleted"
+            collections[self._target.collection].create_index(
+                field, name="headrace_deleted", sparse=True, expireAfterSeconds=self._keep_seconds
+            )
+
+
+def _split(url: str, collection: str) -> tuple[str, str]:
+    """Database and collection; the database may be in the URL."""
+    if not isinstance(collection, str) or not all(collection.split(".")) or "$" in collection:
+        raise ConfigError(f"{collection!r} is not the name of a collection", hint='"shop.orders"')
+    database, dot, name = collection.partition(".")
+    if dot:
+        return database, name
+    path = url.partition("://")[2].partition("?")[0].partition("/")[2]
+    return path or "test", collection
+
+
+def _children(collection: str, children: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    columns = (children,) if isinstance(children, str) else children
+    named = dict(columns) if isinstance(columns, dict) else {column: f"{collection}_{column}" for column in columns}
+    if len({collection, *named.values()}) <= len(named) or not all(named) or not all(named.values()):
+        raise ConfigError(f"children={children!r} does not name columns and collections", hint='children="comments"')
+    return named
+
+
+def _index(index: Index) -> tuple[list[tuple[str, int]], bool]:
+    """`"name.last"`, `("user", "-day")`, or with `{"fields": …, "unique": True}`."""
+    wanted: Any = index if isinstance(index, dict) else {"fields": index}
+    fields = wanted.get("fields")
+    names = (fields,) if isinstance(fields, str) else tuple(fields or ())
+    if not names or not all(isinstance(name, str) and name.strip("-") for name in names) or set(wanted) - _INDEX:
+        raise ConfigError(
+            f"{index!r} is not an index", hint='"name.last", ("user", "-day"), {"fields": "email", "unique": True}'
+        )
+    return [(name.removeprefix("-"), -1 if name.startswith("-") else 1) for name in names], wanted.get("unique", False)

@@ -1,0 +1,117 @@
+"""Values of Spark as Redis gets them: a text or bytes each, or a whole row as JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql.types import DataType
+
+    Convert = Callable[[Any], Any]
+
+_ESCAPED = str.maketrans({"%": "%25", ":": "%3A", "{": "%7B", "}": "%7D"})
+
+
+def converters(types: Mapping[str, DataType]) -> dict[str, Convert]:
+    """For each column, what makes a value that JSON can hold. ConfigError for a type that has none."""
+    return {name: _plain(kind, name) for name, kind in types.items()}
+
+
+def as_json(values: Mapping[str, Any], plain: Mapping[str, Convert]) -> str:
+    """A row; a column that is NULL is null."""
+    made = {name: None if value is None else plain[name](value) for name, value in values.items()}
+    return json.dumps(made, ensure_ascii=False, separators=(",", ":"))
+
+
+def as_fields(values: Mapping[str, Any], plain: Mapping[str, Convert]) -> list[str | bytes]:
+    """Names and values one after the other; a column that is NULL is left out."""
+    return [item for name, value in values.items() if value is not None for item in (name, as_text(value, plain[name]))]
+
+
+def as_text(value: Any, plain: Convert) -> str | bytes:
+    if isinstance(value, str | bytes):
+        return value
+    made = plain(value)
+    return made if isinstance(made, str) else json.dumps(made, ensure_ascii=False, separators=(",", ":"))
+
+
+def key_of(name: str, parts: tuple[Any, ...], plain: tuple[Convert, ...]) -> str:
+    """`name:value:value`. What a colon would mean in a value is escaped, so that no two rows share a key."""
+    texts = [convert(part) for part, convert in zip(parts, plain, strict=True)]
+    written = [text if isinstance(text, str) else json.dumps(text) for text in texts]
+    return ":".join([name, *(text.translate(_ESCAPED) for text in written)])
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _number(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _decimal(value: Any) -> str:
+    return f"{value:f}"
+
+
+def _bytes(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _date(value: Any) -> str:
+    return str(value.isoformat())
+
+
+def _time(value: Any) -> str:
+    return str(value.astimezone(UTC).replace(tzinfo=None).isoformat()) + "Z"
+
+
+def _plain(kind: DataType, name: str) -> Convert:
+    from pyspark.sql import types as spark
+
+    nested = _nested(kind, name)
+    if nested is not None:
+        return nested
+    simple: list[tuple[tuple[type[DataType], ...], Convert]] = [
+        ((spark.BooleanType, spark.IntegralType, spark.StringType, spark.NullType), _same),
+        ((spark.FractionalType,), _decimal if isinstance(kind, spark.DecimalType) else _number),
+        ((spark.BinaryType,), _bytes),
+        ((spark.DateType, spark.TimestampNTZType), _date),
+        ((spark.TimestampType,), _time),
+    ]
+    for kinds, convert in simple:
+        if isinstance(kind, kinds):
+            return convert
+    raise ConfigError(
+        f"{name} is {kind.simpleString()}, which Redis has no place for",
+        hint=f"CAST({name} AS STRING) in the transform",
+    )
+
+
+def _nested(kind: DataType, name: str) -> Convert | None:
+    from pyspark.sql import types as spark
+
+    if isinstance(kind, spark.ArrayType):
+        element = _or_null(_plain(kind.elementType, name))
+        return lambda items: [element(item) for item in items]
+    if isinstance(kind, spark.MapType):
+        key, value = _plain(kind.keyType, name), _or_null(_plain(kind.valueType, name))
+        return lambda pairs: {str(as_text(key(k), _same)): value(v) for k, v in pairs}
+    if isinstance(kind, spark.StructType):
+        parts = {field.name: _or_null(_plain(field.dataType, name)) for field in kind.fields}
+        return lambda struct: {part: convert(struct[part]) for part, convert in parts.items()}
+    return None
+
+
+def _or_null(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)

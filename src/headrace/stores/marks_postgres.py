@@ -1,0 +1,48 @@
+"""Marks in PostgreSQL."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.extras import require
+from headrace.masking import masked
+from headrace.stores import marks, postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CREATION = 0x6865_6164_6D61_726B  # "headmark": two runs that create at once collide, IF NOT EXISTS or not
+_THERE = "SELECT 1 WHERE to_regclass('headrace_marks') IS NOT NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresMarks:
+    dsn: str
+    pipeline: str
+    keep: float
+    local: bool = False
+
+    def prepare(self) -> None:
+        with marks.closing(self.connect()) as marker:
+            with self._translated():
+                driver = marker.connection.driver
+                if not driver.execute(_THERE).fetchall():
+                    with driver.transaction():
+                        driver.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
+                        driver.execute(marks.TABLE)
+            marker.prepare(self.keep)
+
+    def connect(self) -> marks.SqlMarker:
+        with self._translated():
+            driver = postgres.connect(self.dsn)
+        return marks.SqlMarker(postgres.Connection(driver), self.pipeline, self._translated, driver.close)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        psycopg = require("psycopg", extra="postgres")
+        try:
+            yield
+        except psycopg.Error as error:
+            raise postgres.translated(error, f"marks in {masked(self.dsn)}") from error

@@ -1,0 +1,75 @@
+"""What all that speaks to HBase needs: the address of its Thrift gateway, a connection, errors in our own terms."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.extras import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DEFAULT_PORT = 9090
+_ANSWER_MILLISECONDS = 10_000
+_REFUSALS = ("TableNotFoundException", "NoSuchColumnFamilyException", "AccessDeniedException", "NamespaceNotFound")
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """Where it is."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, thrift: str) -> Gateway:
+        """Of "host:port", or ConfigError."""
+        host, _, port = thrift.rpartition(":") if ":" in thrift else (thrift, "", str(_DEFAULT_PORT))
+        if not host or not port.isdecimal():
+            raise ConfigError(f"{thrift!r} is not a Thrift gateway of HBase", hint='HBase("localhost:9090")')
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def connect(self) -> Any:
+        """A connection, which the caller closes."""
+        happybase = require("happybase", extra="hbase")  # also makes the module Hbase_thrift
+        return happybase.Connection(self.host, self.port, timeout=_ANSWER_MILLISECONDS)
+
+
+def close(connection: Any) -> None:
+    with suppress(Exception):  # a lost connection may raise anything
+        connection.close()
+
+
+@contextmanager
+def translated(who: object, rights: str) -> Iterator[None]:
+    """Raise the driver's errors as ours; messages begin with `who`. `rights`: the cure where HBase refuses."""
+    require("happybase", extra="hbase")
+    thrift = require("thriftpy2.thrift", extra="hbase")
+    try:
+        yield
+    except (thrift.TException, OSError, EOFError) as error:
+        raise _ours(who, error, rights) from error
+
+
+def said(error: Exception) -> str:
+    """What HBase says, without the Java stack."""
+    text = _text(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _text(error: Exception) -> str:
+    raw = getattr(error, "message", None) or str(error)
+    return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
+
+
+def _ours(who: object, error: Exception, rights: str) -> HeadraceError:
+    message = f"{who!r}: {said(error)}"
+    if any(refusal in _text(error) for refusal in _REFUSALS):
+        return ConfigError(message, hint=rights)
+    return RetriableError(message, hint="are HBase and its Thrift gateway up, and the address right?")

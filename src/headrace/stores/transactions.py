@@ -1,0 +1,65 @@
+"""Steps of a Kafka transaction, each within a time."""
+
+from __future__ import annotations
+
+import threading
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TIMEOUT = 10.0
+PATIENCE = 2.5 * TIMEOUT
+"""With a transaction of several requests."""
+FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"}
+"""Another producer took over the transactional id."""
+_ONE_REQUEST = 2000  # partitions; some 500 KB where a broker takes 1 MB
+
+
+def initialised(producer: Any) -> Any:
+    """The transactional producer, after others with its id were ended."""
+    for _ in range(2):
+        # Asked twice, it knows the brokers by their ids; else the next call often waits 500 ms for them.
+        producer.list_topics("__consumer_offsets", timeout=TIMEOUT)
+    producer.init_transactions(TIMEOUT)
+    return producer
+
+
+def bounded(step: Callable[[], Any], seconds: float) -> Any:
+    """Do a step of a transaction in a thread, or TimeoutError: librdkafka may never return when a broker dies under it.
+
+    A thread that is left behind does no harm: whatever it still does is settled by the next producer with that id.
+    """
+    outcome: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            outcome.put((step(), None))
+        except Exception as error:
+            outcome.put((None, error))
+
+    threading.Thread(target=run, name="headrace-transaction", daemon=True).start()
+    try:
+        result, error = outcome.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError from None
+    if error is not None:
+        raise error
+    return result
+
+
+def in_transaction(producer: Any, positions: list[Any], membership: Any) -> None:
+    producer.begin_transaction()
+    commit(producer, positions, membership)
+
+
+def commit(producer: Any, positions: list[Any], membership: Any) -> None:
+    for some in parts(positions):
+        producer.send_offsets_to_transaction(some, membership, TIMEOUT)
+    producer.commit_transaction(TIMEOUT)
+
+
+def parts(positions: list[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(positions), _ONE_REQUEST):
+        yield positions[start : start + _ONE_REQUEST]

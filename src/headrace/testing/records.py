@@ -1,0 +1,70 @@
+"""What a reader of a topic gets to see."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from confluent_kafka import Message
+
+
+def undecided(bootstrap: str, topic: str) -> int:
+    """How many records of a topic lie behind the first open transaction: those that a reader waits for."""
+    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka.admin import AdminClient, _listoffsets
+
+    latest: Any = _listoffsets.OffsetSpec.latest
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    partitions = [TopicPartition(topic, number) for number in admin.list_topics(topic).topics[topic].partitions]
+
+    def ends(isolation: Any) -> int:
+        asked = admin.list_offsets({at: latest() for at in partitions}, isolation_level=isolation)
+        return sum(future.result().offset for future in asked.values())
+
+    # Asked first, the smaller one may only be too small by what is decided in between; so not the other way round.
+    every = ends(IsolationLevel.READ_UNCOMMITTED)
+    return max(0, every - ends(IsolationLevel.READ_COMMITTED))
+
+
+def committed(bootstrap: str, *topics: str, isolation: str = "read_committed", seconds: float = 30.0) -> list[Message]:
+    """Every record up to the ends that the topics have now, as a client with `isolation.level` reads them.
+
+    The end of a read_committed reader lies before the first open transaction. AssertionError if it is not reached in
+    time: a transaction is left open, or one that has ended is not seen to.
+    """
+    from confluent_kafka import OFFSET_BEGINNING, Consumer
+    from confluent_kafka import TopicPartition as Position
+
+    options: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": f"reader-{uuid.uuid4().hex}",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": isolation,
+        "log_level": 0,
+    }
+    found: list[Message] = []
+    consumer = Consumer(options)
+    try:
+        partitions: Sequence[Any] = [
+            Position(topic, number, OFFSET_BEGINNING)
+            for topic in topics
+            for number in consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        ]
+        consumer.assign(list(partitions))
+        left = {(at.topic, at.partition) for at in partitions}
+        deadline = time.monotonic() + seconds
+        while left:
+            assert time.monotonic() < deadline, f"the end of {sorted(left)} was not reached in {seconds:g} s"
+            for record in consumer.consume(10_000, timeout=0.1):
+                if record.error() is None:
+                    found.append(record)
+                else:
+                    left.discard((str(record.topic()), int(record.partition() or 0)))
+        return found
+    finally:
+        consumer.close()

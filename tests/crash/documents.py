@@ -1,0 +1,43 @@
+"""Stores of documents that the crash suites write to: how a sink is made, and how every row in it is read."""
+
+import hashlib
+import os
+
+from headrace.sinks.dynamodb import DynamoDB
+from headrace.sinks.mongo import Mongo
+
+
+def _name(directory):
+    return "t_" + hashlib.sha256(str(directory).encode()).hexdigest()[:16]
+
+
+def mongo(directory, **how):
+    return Mongo(os.environ["MONGO_URL"], f"crash.{_name(directory)}", create=True, **how)
+
+
+def mongo_rows(directory):
+    from pymongo import MongoClient
+
+    with MongoClient(os.environ["MONGO_URL"]) as client:
+        return [(found["id"], found["value"]) for found in client["crash"][_name(directory)].find()]
+
+
+def dynamodb(directory, **how):
+    return DynamoDB(_name(directory), endpoint=os.environ["DYNAMODB_ENDPOINT"], create=True, **how)
+
+
+def dynamodb_rows(directory):
+    from headrace.sinks import dynamodb_client
+
+    client = dynamodb_client.connect(None, os.environ["DYNAMODB_ENDPOINT"])
+    try:
+        pages = client.get_paginator("scan").paginate(TableName=_name(directory))
+        return [(int(item["id"]["N"]), item["value"]["S"]) for page in pages for item in page["Items"]]
+    except client.exceptions.ResourceNotFoundException:
+        return []
+    finally:
+        client.close()
+
+
+# name, which is also that of its server: (sink, rows). The offsets of each are in a store beside it.
+KINDS = {"mongo": (mongo, mongo_rows), "dynamodb": (dynamodb, dynamodb_rows)}

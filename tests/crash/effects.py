@@ -1,0 +1,71 @@
+"""Redis and effects, for the crash suites: how a sink is made, and how every row that reached it is read."""
+
+import hashlib
+import os
+
+from headrace import sinks, stores
+
+
+def _url():
+    return os.environ["REDIS_URL"]
+
+
+def _name(directory):
+    return "r-" + hashlib.sha256(str(directory).encode()).hexdigest()[:16]
+
+
+def _client():
+    import redis
+
+    return redis.Redis.from_url(_url(), decode_responses=True)
+
+
+def redis_hash(directory, **how):
+    return sinks.Redis(_url(), _name(directory), **how)
+
+
+def redis_hash_rows(directory):
+    with _client() as client:
+        found = [client.hgetall(key) for key in client.scan_iter(f"{_name(directory)}:*", count=10_000)]
+    return [(int(row["id"]), row["value"]) for row in found]
+
+
+def redis_stream(directory):
+    return sinks.Redis(_url(), _name(directory), structure="stream")
+
+
+def redis_stream_rows(directory):
+    with _client() as client:
+        return [(int(row["id"]), row["value"]) for _, row in client.xrange(_name(directory))]
+
+
+def foreach(directory, mark="after"):
+    """A line per effect, which stays when the process is killed; then a moment before the mark."""
+    path = str(directory / "effects.txt")
+
+    def effect(row):
+        import os
+        import time
+
+        out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(out, f"{row['id']} {row['value']}\n".encode())
+        os.close(out)
+        time.sleep(0.002)
+
+    return sinks.Foreach(effect, once=stores.Redis(_url()), mark=mark)
+
+
+def effects(directory):
+    file = directory / "effects.txt"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [(int(number), value) for number, value in (line.split() for line in lines)]
+
+
+# name: (sink, rows). The offsets of each are in a store beside it.
+EXACT = {"redis": (redis_hash, redis_hash_rows), "redis stream": (redis_stream, redis_stream_rows)}
+
+# Never exactly-once. A death of the driver between two steps repeats none and loses none: every message is marked.
+MARKED = {
+    "foreach, once": (foreach, effects),
+    "foreach, marked before": (lambda directory: foreach(directory, mark="before"), effects),
+}

@@ -1,0 +1,29 @@
+"""What the tests of sinks of documents share."""
+
+from headrace.letters import Letter, Quarantine
+
+_ORIGIN = (
+    "named_struct('topic', 'clicks', 'partition', 0, 'offset', {offset}L, 'key', CAST(NULL AS BINARY),"
+    " 'tombstone', {tombstone}) AS _kafka"
+)
+
+
+def rows(spark, *selections, start=0, tombstone=False):
+    """One row per selection of SQL, from the records from offset `start` on."""
+    made = None
+    for offset, selection in enumerate(selections, start):
+        one = spark.sql(f"SELECT {selection}, {_ORIGIN.format(offset=offset, tombstone=str(tombstone).lower())}")
+        made = one if made is None else made.unionByName(one)
+    return made
+
+
+def refused(sink, batch, frame):
+    """Write, and give back what the sink refused: offset and reason."""
+    found = []
+
+    def originals(refusals):
+        return [Letter(r.origin, None, None, None, (), r.error, r.place) for r in refusals]
+
+    quarantine = Quarantine([], most=10, originals=originals, send=found.extend)
+    sink.write_apart(batch, frame, quarantine)
+    return {letter.origin.offset: letter.error for letter in found}

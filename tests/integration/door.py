@@ -1,0 +1,70 @@
+"""A door in front of a server: shut, its connections are cut and nobody gets in; the server itself runs on."""
+
+import contextlib
+import socket
+import threading
+
+
+class Door:
+    """`with Door("127.0.0.1:9042") as door: ... door.address`."""
+
+    def __init__(self, server):
+        host, _, port = server.rpartition(":")
+        self._server = (host, int(port))
+        self._open = []
+        self._lock = threading.Lock()
+        self._listener = None
+        self.address = ""
+
+    def __enter__(self):
+        self._listen(0)
+        return self
+
+    def __exit__(self, *_):
+        self.shut()
+
+    def open(self):
+        """Nothing, if it is."""
+        if self._listener is None:
+            self._listen(int(self.address.rpartition(":")[2]))
+
+    def shut(self):
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.shutdown(socket.SHUT_RDWR)  # close alone would leave accept() waiting
+            listener.close()
+        with self._lock:
+            ends, self._open = self._open, []
+        for end in ends:
+            _cut(end)
+
+    def _listen(self, port):
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, args=[self._listener], daemon=True).start()
+
+    def _accept(self, listener):
+        while True:
+            try:
+                outside, _ = listener.accept()
+            except OSError:
+                return
+            inside = socket.create_connection(self._server)
+            with self._lock:
+                self._open += [outside, inside]
+            for start, end in ((outside, inside), (inside, outside)):
+                threading.Thread(target=_carry, args=[start, end], daemon=True).start()
+
+
+def _carry(start, end):
+    with contextlib.suppress(OSError):
+        while data := start.recv(65_536):
+            end.sendall(data)
+    _cut(start)
+    _cut(end)
+
+
+def _cut(end):
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()

@@ -1,0 +1,436 @@
+"""Kafka to Kafka: which way records go, what they look like, what is refused, and what is left when something dies."""
+
+import json
+import os
+import time
+import uuid
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from typer.testing import CliRunner
+
+import headrace as hr
+from headrace import dev, sinks
+from headrace.cli.main import app
+from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableError
+from headrace.sinks import tasks
+from headrace.sinks.kafka_tasks import ByPartition, Fenced, Part
+from headrace.stores.state import Run
+from headrace.testing.fixtures import Topic
+from headrace.testing.records import committed
+from headrace.types import Batch, Range, TopicPartition
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def filled(topic):
+    """A topic with records, two partitions."""
+
+    def make(values=None, **extra):
+        made = topic(partitions=2)
+        made.produce([{"id": n, "name": f"n{n % 3}"} for n in range(200)] if values is None else values, **extra)
+        return made
+
+    return make
+
+
+def pipeline(source, sink, schema="id BIGINT, name STRING", **more):
+    return hr.Pipeline(
+        name=f"p-{uuid.uuid4().hex[:12]}",
+        source=hr.Kafka(source.bootstrap, topics=[source.name], format=hr.Json(schema)),
+        sink=sink,
+        guarantee="exactly-once",
+        **more,
+    )
+
+
+def caught_up(made, spark):
+    return made.run(until="caught-up", session=spark, fail_fast=True)
+
+
+def values(bootstrap, *topics, **how):
+    return [json.loads(record.value()) for record in committed(bootstrap, *topics, **how)]
+
+
+def ids(bootstrap, *topics, **how):
+    return sorted(row["id"] for row in values(bootstrap, *topics, **how))
+
+
+# The two ways, and what a record is made of
+
+
+@pytest.mark.parametrize(
+    ("transform", "way"),
+    [(lambda rows: rows, "each task produces"), (lambda rows: rows.repartition(3), "the driver produces")],
+)
+def test_the_plan_decides_which_way_and_check_says_it(filled, topic, spark, transform, way):
+    from headrace.spark.plan import preview
+
+    source, target = filled(), topic(partitions=3)
+    sink = sinks.Kafka(source.bootstrap, target.name)
+    made = pipeline(source, sink, transform=transform)
+    assert sink.how(preview(spark, made.source.format, transform), held=False).startswith(way)
+
+    caught_up(made, spark)
+    source.produce([{"id": n, "name": "later"} for n in range(200, 300)])
+    caught_up(made, spark)
+
+    assert ids(target.bootstrap, target.name) == list(range(300))
+    with made.store.open(made.name) as store:
+        assert sum(store.load().offsets.values()) == 300
+
+
+def test_keys_partitions_headers_and_tombstones_go_over(filled, topic, spark):
+    source, target = topic(partitions=1), topic(partitions=4)
+    source.produce([{"id": 1, "name": "a"}], key=b"k1", headers=[("h", b"1"), ("none", None)])
+    source.produce([None], key=b"k2")
+    sink = sinks.Kafka(
+        source.bootstrap, target.name, key="_kafka.key", partition="_kafka.partition", headers="_kafka.headers"
+    )
+    caught_up(pipeline(source, sink), spark)
+
+    first, second = committed(target.bootstrap, target.name)
+    assert (first.key(), json.loads(first.value()), first.partition()) == (b"k1", {"id": 1, "name": "a"}, 0)
+    assert first.headers() == [("h", b"1"), ("none", None)]
+    assert (second.key(), second.value()) == (b"k2", None)
+
+
+def test_a_key_goes_to_the_partition_where_java_producers_send_it(topic, filled, spark):
+    source, ours, theirs = filled(), topic(partitions=7), topic(partitions=7)
+    caught_up(pipeline(source, sinks.Kafka(source.bootstrap, ours.name, key="name", headers={"n": "id"})), spark)
+    keyed = spark.range(200).selectExpr("concat('n', id % 3) AS key", "'x' AS value")
+    keyed.write.format("kafka").option("kafka.bootstrap.servers", source.bootstrap).option("topic", theirs.name).save()
+
+    def where(name):
+        return {record.key(): record.partition() for record in committed(source.bootstrap, name)}
+
+    assert where(ours.name) == where(theirs.name)
+    assert {header for record in committed(source.bootstrap, ours.name) for header, _ in record.headers()} == {"n"}
+
+
+def test_a_column_can_name_the_topic_and_is_left_out_of_the_value(filled, topic, spark):
+    source, names = filled(), [topic(partitions=1).name for _ in range(3)]
+    case = " ".join(f"WHEN 'n{number}' THEN '{name}'" for number, name in enumerate(names))
+    made = pipeline(
+        source,
+        sinks.Kafka(source.bootstrap, topic_column="target"),
+        transform=lambda rows: rows.selectExpr("id", f"CASE name {case} END AS target", "_kafka"),
+    )
+    caught_up(made, spark)
+    for number, name in enumerate(names):
+        assert ids(source.bootstrap, name) == [n for n in range(200) if n % 3 == number]
+    assert values(source.bootstrap, names[0])[0].keys() == {"id"}
+
+
+def test_text_and_bytes_go_over_as_they_are(topic, spark):
+    source, target = topic(partitions=1), topic(partitions=1)
+    raw = [b"\x00\xff", b"", b"text"]
+    source.produce(raw)
+    made = hr.Pipeline(
+        name=f"p-{uuid.uuid4().hex[:12]}",
+        source=hr.Kafka(source.bootstrap, topics=[source.name]),
+        sink=sinks.Kafka(source.bootstrap, target.name, format=hr.Bytes()),
+        guarantee="exactly-once",
+    )
+    caught_up(made, spark)
+    assert [record.value() for record in committed(target.bootstrap, target.name)] == raw
+
+
+def test_rows_that_the_format_cannot_write_are_refused_before_anything_is_read(filled, topic, spark):
+    source = filled()
+    made = pipeline(source, sinks.Kafka(source.bootstrap, topic().name, format=hr.Text()))
+    with pytest.raises(ConfigError, match=r"Text\(\) writes one column"):
+        caught_up(made, spark)
+    unknown = pipeline(source, sinks.Kafka(source.bootstrap, topic().name, key="user"))
+    with pytest.raises(ConfigError, match="no column user"):
+        caught_up(unknown, spark)
+
+
+# What a topic does not take
+
+
+def test_a_topic_that_is_not_there_is_made_only_when_told(filled, spark):
+    source, name = filled(), f"made-{uuid.uuid4().hex[:8]}"
+    with pytest.raises(ConfigError, match="there is no topic") as refused:
+        caught_up(pipeline(source, sinks.Kafka(source.bootstrap, name)), spark)
+    assert "create=True" in refused.value.hint
+    new = {"partitions": 5, "replication": 1, "cleanup.policy": "compact"}
+    caught_up(pipeline(source, sinks.Kafka(source.bootstrap, name, key="id", create=new)), spark)
+    assert {record.partition() for record in committed(source.bootstrap, name)} == set(range(5))
+    impossible = sinks.Kafka(source.bootstrap, f"{name}-3", create={"replication": 3})
+    with pytest.raises(ConfigError, match="can be made"):
+        caught_up(pipeline(source, impossible), spark)
+
+
+def test_records_that_a_topic_does_not_take_stop_the_run_or_become_dead_letters(filled, topic, spark):
+    rows = [{"id": 0, "name": "good"}, {"id": 1, "name": "x" * 3_000}, {"id": 2, "name": "good"}, {"id": 3}]
+    source, target = filled(rows, partition=0), topic(config={"max.message.bytes": "2000", "cleanup.policy": "compact"})
+    sink = sinks.Kafka(source.bootstrap, target.name, key="name")
+    with pytest.raises(BadRecord, match=rf"{source.name}\[0\] offset 1: a record of .* is too large"):
+        caught_up(pipeline(source, sink), spark)
+    assert values(target.bootstrap, target.name) == []
+
+    letters = topic(partitions=1)
+    apart = pipeline(source, sink, dead_letters=hr.DeadLetters(topic=letters.name))
+    caught_up(apart, spark)
+    assert ids(target.bootstrap, target.name) == [0, 2]
+    reasons = {
+        int(dict(record.headers())["headrace.offset"]): dict(record.headers())["headrace.error"].decode()
+        for record in committed(source.bootstrap, letters.name)
+    }
+    assert reasons.keys() == {1, 3}
+    assert "too large" in reasons[1]
+    assert "compacted" in reasons[3]
+
+
+@pytest.mark.parametrize("transform", [lambda rows: rows, lambda rows: rows.repartition(2)])
+def test_records_that_fit_a_topic_one_by_one_fit_it_together(filled, topic, spark, transform):
+    rows = [{"id": n, "name": os.urandom(300).hex()} for n in range(20)]
+    source, target = filled(rows, partition=0), topic(partitions=1, config={"max.message.bytes": "1000"})
+    sink = sinks.Kafka(source.bootstrap, target.name)
+    caught_up(pipeline(source, sink, transform=transform), spark)
+    assert ids(target.bootstrap, target.name) == list(range(20))
+
+
+def test_a_topic_in_a_column_that_is_not_there_and_a_partition_too_high_are_dead_letters(filled, topic, spark):
+    source, target, letters = filled(), topic(partitions=2), topic(partitions=1)
+    made = pipeline(
+        source,
+        sinks.Kafka(source.bootstrap, topic_column="to", partition="at"),
+        transform=lambda rows: rows.selectExpr(
+            "id", f"IF(id = 5, 'nowhere-to-be-found', '{target.name}') AS to", "IF(id = 6, 2, 0) AS at", "_kafka"
+        ),
+        dead_letters=hr.DeadLetters(topic=letters.name),
+    )
+    caught_up(made, spark)
+    assert ids(target.bootstrap, target.name) == [n for n in range(200) if n not in (5, 6)]
+    assert sorted(json.loads(r.value())["id"] for r in committed(source.bootstrap, letters.name)) == [5, 6]
+
+
+def test_a_transaction_longer_than_the_broker_allows_is_refused_before_the_start(kafka, topic):
+    sink = sinks.Kafka(kafka.bootstrap, topic().name, options={"transaction.timeout.ms": 1_000_000})
+    with pytest.raises(ConfigError, match=r"transaction\.timeout\.ms=1000000 is more than Kafka .* allows: 900000"):
+        sink.open("slow")
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "one topic, or a column"),
+        ({"topic": "a", "topic_column": "b"}, "one topic, or a column"),
+        ({"topic": "a", "options": {"transactional.id": "x"}}, "set by Headrace"),
+        ({"topic": "a", "create": {"partitions": 0}}, "partitions=0"),
+        ({"topic": "a", "format": "json"}, "not a format"),
+    ],
+)
+def test_arguments_that_cannot_work_are_refused_when_the_sink_is_made(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        sinks.Kafka("localhost:9092", **arguments)
+
+
+def test_a_broker_that_does_not_answer_is_tried_again(topic):
+    with pytest.raises(RetriableError, match="does not answer"):
+        sinks.Kafka("127.0.0.1:1", "t").open("p")
+
+
+# What tasks do
+
+
+class Work:
+    """One partition's work as a task has it, called here without Spark."""
+
+    def __init__(self, kafka, source, target, until):
+        self.sink = sinks.Kafka(kafka.bootstrap, target.name).open(f"w-{uuid.uuid4().hex[:8]}")
+        self.sink.load()
+        at = TopicPartition(source.name, 0)
+        self.sink.commit(Batch(0, (Range(at, 0, 0),)))
+        part = Part(Range(at, 0, until), source.name, "", self.sink._writer(at))
+        self.id = part.transactional_id
+        self.call = ByPartition(self.sink._prepared(), self.sink._opened.name, (part,))
+        self.at = at
+
+    def offset(self):
+        return self.sink.read()[0].progress.offsets[self.at]
+
+
+def records(*numbers):
+    columns = {"value": [json.dumps({"id": n}).encode() for n in numbers]}
+    empty = {"headrace_topic": pa.string(), "headrace_partition": pa.int32(), "headrace_row_offset": pa.int64()}
+    arrays = [pa.array(columns["value"]), *(pa.nulls(len(numbers), kind) for kind in empty.values())]
+    return pa.RecordBatch.from_arrays(arrays, names=["value", *empty])
+
+
+@pytest.fixture
+def work(kafka, topic):
+    made = []
+
+    def make(until=4):
+        target = topic(partitions=1)
+        made.append(Work(kafka, topic(partitions=1), target, until))
+        return made[-1], target
+
+    yield make
+    for one in made:
+        one.sink.close()
+        tasks.drop((kafka.bootstrap, one.id))
+
+
+def eventually(question, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not question():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_reader_in_the_middle_of_a_batch_sees_nothing_of_an_open_transaction(work):
+    one, target = work()
+    seen = []
+
+    def batches():
+        yield records(0, 1)
+        eventually(lambda: ids(target.bootstrap, target.name, isolation="read_uncommitted") == [0, 1])
+        seen.append(ids(target.bootstrap, target.name))
+        seen.append(one.offset())
+        yield records(2, 3)
+
+    assert one.call(batches()).rows == 4
+    assert seen == [[], 0]
+    assert ids(target.bootstrap, target.name) == [0, 1, 2, 3]
+    assert one.offset() == 4
+
+
+def test_a_task_that_is_repeated_after_it_committed_writes_nothing(work):
+    one, target = work()
+    assert one.call(iter([records(0, 1, 2, 3)])).rows == 4
+    assert one.call(iter([records(0, 1, 2, 3)])).rows == 0
+    assert ids(target.bootstrap, target.name) == [0, 1, 2, 3]
+
+
+def test_of_two_attempts_at_once_the_later_wins_and_the_other_leaves_nothing(work, kafka):
+    one, target = work()
+
+    def batches():
+        yield records(0, 1)
+        kept = tasks.KEPT.pop((kafka.bootstrap, one.id))  # the other attempt is in another worker
+        assert one.call(iter([records(0, 1, 2, 3)])).rows == 4
+        tasks.drop((kafka.bootstrap, one.id))
+        tasks.KEPT[kafka.bootstrap, one.id] = kept
+        yield records(2, 3)
+
+    with pytest.raises(Fenced):
+        one.call(batches())
+    assert ids(target.bootstrap, target.name) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_a_producer_of_an_earlier_batch_that_a_sibling_has_fenced_is_replaced(work, kafka, pieces):
+    one, target = work()
+    assert one.call(iter([])).rows == 0  # leaves a producer behind, and the offset at 4
+    first = one.call.parts[0]
+    after = Part(Range(one.at, 4, 8), first.topic, "", first.transactional_id)
+    sibling = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": one.id})
+    sibling.init_transactions(30)
+    again = ByPartition(one.call.target, one.call.group, (after,))
+    assert again(iter([records(*range(n, n + 4)) for n in range(pieces)])).rows == 4 * pieces
+    assert len(ids(target.bootstrap, target.name)) == 4 * pieces
+    assert one.offset() == 8
+
+
+def test_a_task_whose_offset_has_moved_refuses(work):
+    one, target = work()
+    one.sink.commit(Batch(1, (Range(one.at, 0, 2),)))
+    with pytest.raises(OffsetConflict, match="stands at 2"):
+        raise_reported(one.call(iter([records(0, 1)])))
+    assert ids(target.bootstrap, target.name) == []
+
+
+def raise_reported(report):
+    from headrace import errors
+
+    kind, message, _ = report.error
+    raise getattr(errors, kind)(message)
+
+
+# What is left of a run
+
+
+def test_a_transaction_that_a_dead_run_left_is_ended_when_the_next_one_starts(work, kafka):
+    one, target = work()
+    one.sink.sign(Run("host", 1, 0.0, 0.0))
+    left = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": one.id})
+    left.init_transactions(30)
+    left.begin_transaction()
+    left.produce(target.name, b"never")
+    left.flush(30)
+    with pytest.raises(AssertionError, match="not reached"):  # a reader waits at it
+        after_a_record(target)
+    with sinks.Kafka(kafka.bootstrap, target.name).open(one.sink._opened.name) as later:
+        later.load()
+    assert after_a_record(target) == [b"seen"]
+
+
+def after_a_record(target):
+    """What a reader gets after one more record was produced, outside of any transaction."""
+    if not target.acknowledged:
+        target.produce([b"seen"])
+    found = [record.value() for record in committed(target.bootstrap, target.name)]
+    assert found, "the end was not reached"
+    return found
+
+
+def test_left_over_transactions_are_listed_and_aborted_by_the_command_line(kafka, topic):
+    target, name = topic(partitions=1), f"headrace-left-{uuid.uuid4().hex[:8]}"
+    left = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name})
+    left.init_transactions(30)
+    left.begin_transaction()
+    left.produce(target.name, b"never")
+    left.flush(30)
+    target.produce([b"seen"])
+    asked = ["--bootstrap", kafka.bootstrap, "--prefix", name]
+
+    def command(*words):
+        done = CliRunner().invoke(app, ["transactions", *words])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    (listed,) = json.loads(command("list", *asked, "--json"))
+    assert (listed["id"], listed["state"], listed["partitions"]) == (name, "Ongoing", [[target.name, 0]])
+    assert "1 open transaction" in command("list", *asked)
+    assert "--execute does it" in command("abort", "--all", *asked)
+    assert committed(target.bootstrap, target.name) == []
+    assert "1 transaction aborted" in command("abort", name, *asked, "--execute")
+    assert [record.value() for record in committed(target.bootstrap, target.name)] == [b"seen"]
+    assert json.loads(command("list", *asked, "--json")) == []
+
+
+# Two clusters
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    with dev.Kafka(tmp_path_factory.mktemp("other-kafka"), heap="384m") as server:
+        yield server
+
+
+def test_between_two_clusters_offsets_stand_with_the_records(filled, other, spark):
+    source = filled()
+    target = Topic(other.bootstrap, "target", 2, {})
+    Topic(other.bootstrap, source.name, 1, {})  # of the same name, and another topic
+    made = pipeline(source, sinks.Kafka(other.bootstrap, "target"), limits=hr.Limits(max_records=60))
+    caught_up(made, spark)
+    source.produce([{"id": n} for n in range(200, 300)])
+    source.grow(3)
+    source.produce([{"id": n} for n in range(300, 400)], partition=2)
+    caught_up(made, spark)
+
+    assert ids(other.bootstrap, target.name) == list(range(400))
+    with made.store.open(made.name) as store:
+        offsets = store.load().offsets
+    assert sum(offsets.values()) == 400
+    assert {at.topic for at in offsets} == {source.name}
