@@ -30,8 +30,9 @@ servers: $(VENV)/.ready
 demo: setup ## Kafka to DuckDB, exactly once, while the pipeline is being killed
 	@$(BIN)/headrace demo
 
+# Two at a time, file by file: most of a test is waiting for a server or a JVM.
 test: lint servers ## Everything CI runs: lint, types, import rules, all tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.ready ## Lint, format, strict types, import rules
 	@$(BIN)/ruff check .

@@ -10,12 +10,12 @@ PARTITIONS = 4
 
 
 def create(bootstrap: str, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # a client without a name is gone before it answers
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # a client without a name is gone before it answers
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
 
 
 def delete(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.delete_topics([topic])[topic].result()
 
 

@@ -13,6 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 from headrace import dev, stores
 from headrace.errors import ConfigError, DataLoss, OffsetConflict, RetriableError
 from headrace.stores import group as group_module
+from headrace.stores import transactions
 from headrace.stores.state import Change, Run
 from headrace.types import Batch, Progress, Range, TopicPartition
 
@@ -180,7 +181,7 @@ def test_ending_a_lost_transaction_through_a_neighbour_changes_nothing_else(new,
     store = new()
     store.commit(batch(1, (a, 0, 10)))
     state, _ = store.read()
-    store._group._complete_lost()
+    store._group._complete_lost(store._group._producer)
     assert store.read()[0] == state
     store.commit(batch(2, (a, 10, 20)))
     assert new().load().offsets == {a: 20}
@@ -257,7 +258,7 @@ def test_all_partitions_of_a_read_belong_together_while_a_run_moves_them(new, ka
 
 
 def test_more_partitions_than_one_request_takes_move_together(new, topic, monkeypatch):
-    monkeypatch.setattr(group_module, "_ONE_REQUEST", 3)
+    monkeypatch.setattr(transactions, "_ONE_REQUEST", 3)
     many = partitions(topic(10), 10)
     new().commit(batch(1, *((at, 0, 5) for at in many)))
     assert new().load().offsets == dict.fromkeys(many, 5)

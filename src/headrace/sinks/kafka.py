@@ -11,14 +11,16 @@ from headrace.crashpoints import reach
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.formats.base import Format
 from headrace.formats.json import Json
-from headrace.letters import Origin, Refusal, too_many
+from headrace.letters import Refusal
 from headrace.sinks import narrow, tasks
 from headrace.sinks.avro_rows import nulls_refused
 from headrace.sinks.base import QuarantiningSink, TransactionalSink
-from headrace.sinks.kafka_producing import Target, bad, enqueue, judged
+from headrace.sinks.kafka_producing import Target, enqueue, judged
 from headrace.sinks.kafka_rows import Layout, places
 from headrace.sinks.kafka_tasks import ByPartition, Fenced, Part
 from headrace.sinks.kafka_topics import NewTopics, Topics, unknown
+from headrace.sinks.refusals import Refusals
+from headrace.sinks.tables import PLACE
 from headrace.stores import shares
 from headrace.stores.group import Group, connection
 from headrace.stores.kafka import TOPIC_SECONDS
@@ -148,18 +150,19 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
             return super().load()
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        target, frame = self._prepared(), self._layout.frame(rows)
-        if narrow.one_task_per_range(frame, len(batch.ranges)):
+        target = self._prepared()
+        if narrow.one_task_per_range(rows, len(batch.ranges)):
             with self._lock:
                 state, entries = self._current()
                 new = state.committed(batch)
                 writes = shares.changes(entries, new, apart=True)
                 self._refuse_unknown(writes.keys() - entries.keys(), new.progress.topic_ids)
             if writes.keys() == {r.at for r in batch.ranges}:
-                self._write_partitions(batch, frame, target, writes)
+                # Which partition a row comes from, its task knows by itself.
+                self._write_partitions(batch, self._layout.frame(rows, PLACE[2:]), target, writes)
                 self._remembered.remember(new.progress)
                 return
-        self._write_batch(batch, frame, target, None)
+        self._write_batch(batch, self._layout.frame(rows), target, None)
 
     def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
         self._write_batch(batch, self._layout.frame(rows), self._prepared(), quarantine)
@@ -213,17 +216,12 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
 
     def _set_apart(self, some: Any, wrong: list[tuple[int, str]], quarantine: Quarantine | None) -> list[int]:
         """The numbers of the rows that are set apart; BadRecord if they cannot be."""
-        rows = [row for row, _ in wrong]
-        found = places(some, rows[: (quarantine.most if quarantine else 0) + 1])
-        for place, (_, why) in zip(found, wrong, strict=False):
-            if quarantine is None or place[0] is None:
-                raise bad(repr(self), place, why)
-        if quarantine is not None and wrong:
-            if len(wrong) > quarantine.most:
-                raise too_many(quarantine.most, f"{Origin(*found[0])}: {wrong[0][1]}")
-            refusals = [Refusal(Origin(*place), why, repr(self)) for place, (_, why) in zip(found, wrong, strict=True)]
-            quarantine.refuse(refusals)
-        return rows
+        refusals = Refusals(repr(self), None if quarantine is None else quarantine.most)
+        for row, why in wrong:
+            refusals.add(places(some, [row])[0], why)
+        if quarantine is not None:
+            quarantine.refuse([Refusal(origin, why, repr(self)) for origin, why in refusals.found])
+        return [row for row, _ in wrong]
 
     def _current(self) -> tuple[State, dict[TopicPartition, Entry]]:
         entries = self._fetch()

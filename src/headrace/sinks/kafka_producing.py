@@ -11,19 +11,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import RetriableError
-from headrace.letters import Origin
 from headrace.sinks import tasks
-from headrace.sinks.base import METADATA
 from headrace.sinks.kafka_rows import HEADERS, TOPIC, messages, places
 from headrace.sinks.kafka_topics import Topics, unknown
-from headrace.sinks.tables import ASIDE, refused
+from headrace.sinks.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from headrace.errors import BadRecord
     from headrace.sinks.kafka_rows import Rules
     from headrace.sinks.kafka_topics import NewTopics
+    from headrace.types import TopicPartition
 
 _FULL_SECONDS = 0.05
 
@@ -82,20 +80,13 @@ def _by_topic(target: Target, records: Any) -> Iterator[tuple[str | None, Any]]:
         yield topic, records.filter(pc.is_null(column) if topic is None else pc.equal(column, topic))
 
 
-def send(producer: Any, target: Target, records: Any) -> int:
-    """Give an Arrow batch of records to the producer; BadRecord if a topic does not take one of them."""
+def send(producer: Any, target: Target, records: Any, at: TopicPartition) -> int:
+    """Give an Arrow batch of records, all from `at`, to the producer; BadRecord if a topic does not take one."""
     for topic, some, wrong in judged(target, records):
-        if wrong:
-            row, why = wrong[0]
-            raise bad(target.sink, places(some, [row])[0], why)
+        for row, why in wrong:
+            Refusals(target.sink, most=None).add(places(some, [row], at)[0], why)
         enqueue(producer, target, topic, some)
     return len(records)
-
-
-def bad(sink: str, place: tuple[Any, ...], why: str) -> BadRecord:
-    if place[0] is None:
-        return refused(sink, why, hint=f"keep {METADATA} in the transform: it tells which record that was")
-    return refused(sink, f"the row of {Origin(*place)}: {why}", ASIDE)
 
 
 def enqueue(producer: Any, target: Target, topic: str, records: Any) -> None:

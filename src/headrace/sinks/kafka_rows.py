@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
 from headrace.formats.avro import Avro
+from headrace.letters import Origin
 from headrace.sinks import avro_rows
 from headrace.sinks.base import METADATA
 from headrace.sinks.tables import PLACE, column_of, traces
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from headrace.formats.base import Format
+    from headrace.types import TopicPartition
 
 TOPIC, PARTITION, KEY, VALUE, HEADERS = "topic", "partition", "key", "value", "headers"
 _HEADERS = "array<struct<key:string,value:binary>>"
@@ -37,8 +39,8 @@ class Layout:
     partition: str | None = None
     headers: str | Mapping[str, str] | None = None
 
-    def frame(self, rows: DataFrame) -> DataFrame:
-        """The parts that are asked for, VALUE last but for PLACE. A record without a value stays one."""
+    def frame(self, rows: DataFrame, place: Sequence[str] = PLACE) -> DataFrame:
+        """The parts that are asked for, and of PLACE what is named. A record without a value stays one."""
         from pyspark.sql import functions as sql
 
         value = sql.expr(self.format.encoded(self._columns(rows), self.topic))
@@ -54,7 +56,8 @@ class Layout:
         if self.headers is not None:
             parts[HEADERS] = self._headers(rows)
         parts[VALUE] = value
-        return rows.select(*[column.alias(name) for name, column in parts.items()], *traces(rows))
+        made = rows.select(*[column.alias(name) for name, column in parts.items()], *traces(rows))
+        return made.select(*parts, *place)
 
     def check(self, rows: DataFrame) -> None:
         """ConfigError if rows of these columns cannot become records."""
@@ -181,6 +184,12 @@ def messages(records: Any) -> list[dict[str, Any]]:
     return made
 
 
-def places(records: Any, rows: Sequence[int]) -> list[tuple[Any, ...]]:
-    """Where these rows came from, as far as it is known."""
-    return [tuple(records.column(name)[row].as_py() for name in PLACE) for row in rows]
+def places(records: Any, rows: Sequence[int], at: TopicPartition | None = None) -> list[Origin | None]:
+    """Where these rows came from, as far as it is known: all of them from `at`, if that is given."""
+
+    def place(row: int) -> Origin | None:
+        *before, offset = (records.column(name)[row].as_py() for name in (PLACE if at is None else PLACE[2:]))
+        topic, partition = before if at is None else (at.topic, at.partition)
+        return None if offset is None else Origin(topic, partition, offset)
+
+    return [place(row) for row in rows]

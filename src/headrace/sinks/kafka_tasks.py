@@ -100,7 +100,7 @@ class ByPartition:
                     producer.flush(PATIENCE)  # raises if it is not the newest
                     sure = True
                     read.clear()
-                rows += send(producer, self.target, records)
+                rows += send(producer, self.target, records, part.range.at)
             self.target.flush(producer)
             membership = self._consumer().consumer_group_metadata()
             bounded(lambda: commit(producer, [part.position(part.range.until)], membership), PATIENCE)
