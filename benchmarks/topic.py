@@ -10,7 +10,9 @@ PARTITIONS = 4
 
 
 def create(bootstrap: str, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # a client without a name is gone before it answers
+    admin = AdminClient(
+        {"bootstrap.servers": bootstrap, "log_level": 0}
+    )  # a client without a name is gone before it answers
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
 
 
