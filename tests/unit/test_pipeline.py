@@ -11,11 +11,17 @@ from headrace.errors import ConfigError, UnsupportedGuarantee
 
 
 class Plain(sinks.Sink):
+    def __repr__(self):
+        return "Plain()"
+
     def write(self, batch, rows):
         pass
 
 
 class Idempotent(sinks.IdempotentSink):
+    def __repr__(self):
+        return "Idempotent()"
+
     def write(self, batch, rows):
         pass
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError
-from headrace.letters import Refusal
 from headrace.masking import masked
 from headrace.sinks import in_order, tasks
-from headrace.sinks.base import METADATA, QuarantiningSink
+from headrace.sinks.base import METADATA
+from headrace.sinks.by_tasks import WrittenByTasks
 from headrace.sinks.foreach_tasks import Calls, Task, shaper
 from headrace.sinks.once import Mark, Once
 from headrace.stores.marks import MarkKeeper
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from headrace.letters import Quarantine
     from headrace.sinks.tasks import Report
     from headrace.stores.marks import Marks
     from headrace.types import Batch
@@ -31,7 +30,7 @@ _WEEK = 7 * 24 * 3600.0
 _FORGET_SECONDS = 3600.0
 
 
-class Foreach(QuarantiningSink):
+class Foreach(WrittenByTasks):
     """Calls `fn(row)` for each row, a dict of its columns with `_kafka` among them; or, `per="partition"`, `fn(rows)`
     once per task, with an iterator of such dicts.
 
@@ -112,14 +111,6 @@ class Foreach(QuarantiningSink):
         told = ", ".join(self._key) or "record"
         other = "repeats" if self._mark == "after" else "loses"
         return f"each effect once by its {told}; a crash {other} the one that each task had in hand"
-
-    def write(self, batch: Batch, rows: DataFrame) -> None:
-        self._written(batch, rows, most=None)
-
-    def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
-        reports = self._written(batch, rows, most=quarantine.most)
-        quarantine.refuse([Refusal(origin, why, repr(self)) for r in reports for origin, why in r.refused])
-        quarantine.settled()
 
     def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
         self.prepare(rows.schema)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError
 from headrace.extras import require
 from headrace.sinks.base import METADATA, stored_schema
 from headrace.sinks.eras import era_of, refuse_unversioned
 from headrace.sinks.hbase_types import check
 from headrace.sinks.hbase_writer import HBaseWriter
 from headrace.sinks.keyed import Identity, KeyedSink
-from headrace.stores.thrift import Gateway, close, translated
+from headrace.stores.thrift import Gateway, Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +59,7 @@ class HBase(KeyedSink):
         self._family = family
         self._create = create
         self._opened = False
-        self._connection: Any = None
+        self._link = Link(self._gateway)
         self._prepared: tuple[StructType, dict[str, DataType]] | None = None
         self._lifetime = _FOREVER
 
@@ -74,7 +75,7 @@ class HBase(KeyedSink):
     def close(self) -> None:
         self._opened = False
         self._prepared = None
-        self._disconnect()
+        self._link.close()
 
     def prepare(self, schema: StructType) -> None:
         check(stored_schema(schema))
@@ -117,7 +118,7 @@ class HBase(KeyedSink):
                 with suppress(require("Hbase_thrift", extra="hbase").AlreadyExists):  # another run was quicker
                     connection.create_table(_TOPICS, {_TOPICS_FAMILY: {"max_versions": 1}})
             if METADATA not in schema.names:
-                refuse_unversioned(repr(self), self._known())
+                refuse_unversioned(repr(self), self._known(connection))
                 return None
             if self._lifetime not in (_FOREVER, -1):
                 raise ConfigError(
@@ -125,17 +126,17 @@ class HBase(KeyedSink):
                     " timestamps, and those are source offsets here",
                     hint="a family without TTL, or rows keyed by their records: leave key= out",
                 )
-            return era_of(batch, repr(self), self._known, self._swap, first=_FIRST_ERA)
+            known, swap = partial(self._known, connection), partial(self._swap, connection)
+            return era_of(batch, repr(self), known, swap, first=_FIRST_ERA)
 
-    def _known(self) -> str | None:
-        found = self._connection.table(_TOPICS).row(self._table.encode(), columns=[_TOPICS_COLUMN])
+    def _known(self, connection: Any) -> str | None:
+        found = connection.table(_TOPICS).row(self._table.encode(), columns=[_TOPICS_COLUMN])
         return found[_TOPICS_COLUMN].decode() if found else None
 
-    def _swap(self, old: str | None, new: str) -> bool:
+    def _swap(self, connection: Any, old: str | None, new: str) -> bool:
         mutation = require("Hbase_thrift", extra="hbase").Mutation(column=_TOPICS_COLUMN, value=new.encode())
         row, before = self._table.encode(), old.encode() if old is not None else None
-        client = self._connection.client
-        return bool(client.checkAndPut(_TOPICS.encode(), row, _TOPICS_COLUMN, before, mutation, {}))
+        return bool(connection.client.checkAndPut(_TOPICS.encode(), row, _TOPICS_COLUMN, before, mutation, {}))
 
     def _make(self, connection: Any) -> None:
         if not self._create:
@@ -150,20 +151,9 @@ class HBase(KeyedSink):
     def _rights(self) -> str:
         return f"the table needs a column family {self._family}, and the gateway rights to it"
 
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            close(self._connection)
-            self._connection = None
-
     @contextmanager
     def _connected(self) -> Iterator[Any]:
         if not self._opened:
             raise ConfigError(f"{self!r} is used before open()")
-        try:
-            with translated(self, self._rights):
-                if self._connection is None:
-                    self._connection = self._gateway.connect()
-                yield self._connection
-        except HeadraceError:
-            self._disconnect()  # after a timeout the next answer read would be that of this question
-            raise
+        with self._link.connected(self, self._rights) as connection:
+            yield connection

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, HeadraceError
-from headrace.letters import Origin, Refusal
+from headrace.letters import Origin
 from headrace.sinks import narrow, tasks
-from headrace.sinks.base import METADATA, IdempotentSink, QuarantiningSink
+from headrace.sinks.base import METADATA, IdempotentSink
+from headrace.sinks.by_tasks import WrittenByTasks
 from headrace.sinks.refusals import Refusals
 from headrace.sinks.tables import DELETED, OFFSET, ORIGIN, PLACE, Shape, column_of, traces
 from headrace.sinks.tasks import Report
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
-    from headrace.letters import Quarantine
     from headrace.types import Batch
 
 _PIECE = 1_000
@@ -147,7 +147,7 @@ class Identity:
         )
 
 
-class KeyedSink(IdempotentSink, QuarantiningSink):
+class KeyedSink(WrittenByTasks, IdempotentSink):
     """What a system adds: what `prepare` needs, and a writer of rows."""
 
     def __init__(self, identity: Identity) -> None:
@@ -159,14 +159,6 @@ class KeyedSink(IdempotentSink, QuarantiningSink):
 
     def how(self, rows: DataFrame, *, held: bool) -> str | None:
         return self._identity.how(rows.columns)
-
-    def write(self, batch: Batch, rows: DataFrame) -> None:
-        self._written(batch, rows, most=None)
-
-    def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
-        reports = self._written(batch, rows, most=quarantine.most)
-        quarantine.refuse([Refusal(origin, why, repr(self)) for r in reports for origin, why in r.refused])
-        quarantine.settled()
 
     def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
         frame = self._identity.frame(batch, rows)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError
 from headrace.extras import require
 from headrace.stores.base import DocumentStore
-from headrace.stores.thrift import Gateway, close, translated
+from headrace.stores.thrift import Gateway, Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ class HBase(DocumentStore):
         self.mirror = mirror
         self._pipeline = ""
         self._opened = False
-        self._connection: Any = None
+        self._link = Link(self._gateway)
 
     def __repr__(self) -> str:
         return f"stores.HBase('{self._gateway}', table={self._table!r})"
@@ -47,7 +47,7 @@ class HBase(DocumentStore):
 
     def close(self) -> None:
         self._opened = False
-        self._disconnect()
+        self._link.close()
 
     def get(self) -> tuple[str | None, Any]:
         with self._connected() as connection:
@@ -61,20 +61,11 @@ class HBase(DocumentStore):
             row = self._pipeline.encode()
             return bool(connection.client.checkAndPut(self._table.encode(), row, _COLUMN, version, mutation, {}))
 
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            close(self._connection)
-            self._connection = None
-
     @contextmanager
     def _connected(self) -> Iterator[Any]:
         if not self._opened:
             raise ConfigError(f"{self!r} is used before open()")
-        try:
-            with translated(self, f"the table needs a column family {_FAMILY}, and the gateway rights to it"):
-                if self._connection is None:
-                    self._connection = self._gateway.connect()
-                yield self._connection
-        except HeadraceError:
-            self._disconnect()  # after a timeout the next answer read would be that of this question
-            raise
+        with self._link.connected(
+            self, f"the table needs a column family {_FAMILY}, and the gateway rights to it"
+        ) as it:
+            yield it

@@ -41,6 +41,31 @@ class Gateway:
         return happybase.Connection(self.host, self.port, timeout=_ANSWER_MILLISECONDS)
 
 
+class Link:
+    """A connection that is made when it is first needed, and anew after an error."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._connection: Any = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            close(self._connection)
+            self._connection = None
+
+    @contextmanager
+    def connected(self, who: object, rights: str) -> Iterator[Any]:
+        """The connection, with errors as `translated` has them."""
+        try:
+            with translated(who, rights):
+                if self._connection is None:
+                    self._connection = self._gateway.connect()
+                yield self._connection
+        except HeadraceError:
+            self.close()  # after a timeout the next answer read would be that of this question
+            raise
+
+
 def close(connection: Any) -> None:
     with suppress(Exception):  # a lost connection may raise anything
         connection.close()
