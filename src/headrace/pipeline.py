@@ -80,6 +80,7 @@ class Pipeline:
                 hint="leave offsets= out",
             )
         delivery.protocol(self.guaranteed, self.sink)
+        self.sink.accept(self.source.topics)
         self._check_dead_letters()
 
     @property

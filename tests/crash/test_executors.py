@@ -37,15 +37,12 @@ def slow_case(case_on, kafka, tmp_path, monkeypatch, request):
     case, feed = case_on(request.param, max_records=2_000)
     if request.param != "postgres":
         target = _table(tmp_path)
-        yield case, feed, lambda: undecided(kafka.bootstrap, target) if target in topics(kafka) else 0
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        yield case, feed, lambda: undecided(admin, target) if target in admin.list_topics(timeout=30).topics else 0
         return
     with psycopg.connect(request.getfixturevalue("postgres").address, autocommit=True) as connection:
         connection.execute(SLOW.format(t=_table(tmp_path)))
         yield case, feed, lambda: connection.execute(COPYING).fetchone()[0]
-
-
-def topics(kafka):
-    return AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=30).topics
 
 
 def victims(run, what):
@@ -68,21 +65,17 @@ def command(process):
 @pytest.mark.parametrize("what", ["executor", "python worker"])
 def test_a_task_whose_process_dies_in_a_transaction_is_repeated_and_no_row_is_there_twice(what, slow_case, spark):
     case, feed, open_ones = slow_case
-    feed.send(6_000)
+    feed.send(3_000)
     with Run(case, *CLUSTER) as run:
-        kills = 0
-        while kills < 3:
-            until(open_ones, seconds=90)
-            if not (found := victims(run, what)):
-                continue
-            os.kill(found[0].pid, signal.SIGKILL)
-            kills += 1
-            done = len(run.done)
-            if kills < 3:
-                run.wait_for(lambda done=done: len(run.done) > done)
-                feed.send(2_000)
-        feed.send(100)
-        run.wait_for(lambda: run.done and run.done[-1]["lag"] == 0)
+        with feed.flowing(rate=400):
+            kills = 0
+            while kills < 3:
+                until(open_ones, seconds=120)
+                if not (found := victims(run, what)):
+                    continue
+                os.kill(found[0].pid, signal.SIGKILL)
+                kills += 1
+                run.wait_for_more(batches=1)
         assert run.stop() == 0, str(run)
 
     assert str(feed.compare(drained(case, spark))) == "0 missing, 0 duplicate"

@@ -12,7 +12,7 @@ from headrace.types import Batch
 pytestmark = pytest.mark.timeout(900)  # whole processes, on a machine that may be busy
 
 
-@pytest.mark.parametrize("kind", ["duckdb", "parquet", "postgres", "postgres by batch", "delta"])
+@pytest.mark.parametrize("kind", ["duckdb", "parquet", "postgres", "postgres by batch", "delta", "kafka"])
 def test_of_two_runs_one_goes_on_and_the_other_stops_with_exit_code_3(kind, case_on, spark):
     case, feed = case_on(kind, max_records=200)
 

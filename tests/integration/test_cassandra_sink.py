@@ -257,6 +257,12 @@ def test_rows_that_cassandra_does_not_take_become_dead_letters_and_those_beside_
     assert "Key may not be empty" in letters[6]
 
 
+def test_a_row_above_what_the_server_takes_is_its_own_fault(spark, ask, table, sink_on):
+    with pytest.raises(BadRecord, match=r"offset 1: .*oversized"):
+        sink_on(create=True).write(batch(1, 0, 2), frame(spark, [(0, "small"), (1, "x" * 5 * 2**20)]))
+    assert ask(f"SELECT id FROM {table}") == [(0,)]
+
+
 def test_copies_that_are_missing_are_waited_for_and_then_the_batch_is_repeated(spark, ask, table, cassandra):
     replication = "WITH replication = {'class': 'SimpleStrategy', 'replication_factor': %s}"
     ask(f"CREATE KEYSPACE k{table} {replication % 3}")

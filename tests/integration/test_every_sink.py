@@ -72,7 +72,7 @@ def duckdb_sink(name, server, directory):
     def rows():
         with duckdb.connect(str(directory / "r.duckdb")) as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            return [same(*row) for row in connection.execute('SELECT id, "user", amount, ok, at FROM r').fetchall()]
+            return [same(*row) for row in connection.execute('SELECT id, "user", amount, ok, "at" FROM r').fetchall()]
 
     return f'duckdb = "{directory}/r.duckdb"\ntable = "r"', rows
 
@@ -80,7 +80,7 @@ def duckdb_sink(name, server, directory):
 def sqlite_sink(name, server, directory):
     def rows():
         with closing(sqlite3.connect(directory / "r.db")) as connection:
-            return [same(*row) for row in connection.execute('SELECT id, "user", amount, ok, at FROM r').fetchall()]
+            return [same(*row) for row in connection.execute('SELECT id, "user", amount, ok, "at" FROM r').fetchall()]
 
     return f'sqlite = "{directory}/r.db"\ntable = "r"', rows
 
@@ -88,7 +88,7 @@ def sqlite_sink(name, server, directory):
 def postgres_sink(name, server, directory):
     def rows():
         with psycopg.connect(server) as connection:
-            return [same(*row) for row in connection.execute(f'SELECT id, "user", amount, ok, at FROM "{name}"')]
+            return [same(*row) for row in connection.execute(f'SELECT id, "user", amount, ok, "at" FROM "{name}"')]
 
     return f'postgres = "{server}"\ntable = "{name}"\ncreate = true', rows
 
@@ -131,7 +131,7 @@ def cassandra_sink(name, server, directory):
 
     def rows():
         with Cluster([host], port=int(port), protocol_version=4) as cluster:
-            asked = f'SELECT id, "user", amount, ok, at FROM every.{name}'
+            asked = f'SELECT id, "user", amount, ok, "at" FROM every.{name}'
             return [same(*row) for row in cluster.connect().execute(asked, timeout=60)]
 
     return f'cassandra = "{server}"\ntable = "every.{name}"\ncreate = true', rows

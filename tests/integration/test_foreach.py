@@ -216,6 +216,55 @@ def test_with_dead_letters_the_row_that_raises_is_put_aside(notes, spark):
     assert len(sent) == 1
 
 
+@pytest.mark.parametrize("per", ["row", "partition"])
+def test_a_row_with_a_value_that_python_has_none_for_is_put_aside(per, notes, spark):
+    note, sent = noting(str(notes)), []
+
+    def every(rows):
+        for row in rows:
+            note(row)
+
+    def originals(refused):
+        return [Letter(r.origin, None, None, None, (), r.error, r.place) for r in refused]
+
+    rows = frame(spark, numbered(0, 3)).selectExpr(
+        "id", "text", "IF(id = 1, DATE'+10000-01-01', DATE'2024-02-29') AS day", "_kafka"
+    )
+    with sinks.Foreach(note if per == "row" else every, per=per).open("p") as sink:
+        sink.write_apart(batch(1, 0, 3), rows, Quarantine([], most=5, originals=originals, send=sent.extend))
+    assert [letter.origin.offset for letter in sent] == [1]
+    assert sorted(noted(notes)) == [(0, "row 0"), (2, "row 2")]
+
+
+@pytest.mark.parametrize("kind", [BadRecord, ConfigError, RetriableError])
+def test_an_error_of_a_class_made_of_ours_is_told_as_ours(kind, spark):
+    class Mine(kind):
+        def __init__(self):
+            Exception.__init__(self, "mine")
+
+    def effect(rows):
+        raise Mine
+
+    with sinks.Foreach(effect, per="partition").open("p") as sink, pytest.raises(kind, match="mine"):
+        sink.write(batch(1, 0, 1), frame(spark, numbered(0, 1)))
+
+
+def test_an_error_is_told_though_close_fails_after_it(notes, spark):
+    note = failing(str(notes), BadRecord)
+
+    def close(_):
+        raise ValueError("close failed")
+
+    def write(count):
+        with sinks.Foreach(lambda row, _: note(row), open=lambda: None, close=close).open("p") as sink:
+            sink.write(batch(1, 0, count), frame(spark, numbered(0, count)).coalesce(1))
+
+    with pytest.raises(BadRecord, match="no such address"):
+        write(2)
+    with pytest.raises(RetriableError, match="close failed"):
+        write(1)
+
+
 def test_rows_of_one_record_are_told_apart_by_their_number_or_by_a_key(topic, notes, spark, tmp_path):
     where = topic(partitions=2)
     where.produce([{"id": n} for n in range(20)])

@@ -4,21 +4,27 @@ import json
 import os
 import time
 import uuid
+from contextlib import suppress
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 import headrace as hr
 from headrace import dev, sinks
 from headrace.cli.main import app
-from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableError
+from headrace.errors import BadRecord, ConfigError, HeadraceError, OffsetConflict, RetriableError
 from headrace.sinks import tasks
 from headrace.sinks.kafka_tasks import ByPartition, Fenced, Part
+from headrace.stores.shares import Entry
 from headrace.stores.state import Run
 from headrace.testing.fixtures import Topic
 from headrace.testing.records import committed
+from headrace.testing.sinks import frame, numbered
 from headrace.types import Batch, Range, TopicPartition
 
 
@@ -197,6 +203,26 @@ def test_records_that_fit_a_topic_one_by_one_fit_it_together(filled, topic, spar
     assert ids(target.bootstrap, target.name) == list(range(20))
 
 
+def test_topics_named_by_rows_take_what_each_of_them_allows(filled, topic, spark):
+    source = filled([{"id": 1, "name": "a"}], partition=0)
+    wide, narrow = topic(config={"max.message.bytes": "3000000"}), topic(config={"max.message.bytes": "20000"})
+    large = pipeline(
+        source,
+        sinks.Kafka(source.bootstrap, topic_column="to"),
+        transform=lambda found: found.selectExpr("repeat(uuid(), 40000) AS name", f"'{wide.name}' AS to", "_kafka"),
+    )
+    caught_up(large, spark)
+    assert len(committed(source.bootstrap, wide.name)) == 1
+    small = pipeline(
+        source,
+        sinks.Kafka(source.bootstrap, topic_column="to"),
+        transform=lambda found: found.selectExpr("id", f"'{narrow.name}' AS to", "_kafka"),
+    )
+    with pytest.raises(ConfigError, match="20,000 bytes at once") as refused:
+        caught_up(small, spark)
+    assert "batch.size" in refused.value.hint
+
+
 def test_a_topic_in_a_column_that_is_not_there_and_a_partition_too_high_are_dead_letters(filled, topic, spark):
     source, target, letters = filled(), topic(partitions=2), topic(partitions=1)
     made = pipeline(
@@ -250,7 +276,8 @@ class Work:
         self.sink.load()
         at = TopicPartition(source.name, 0)
         self.sink.commit(Batch(0, (Range(at, 0, 0),)))
-        part = Part(Range(at, 0, until), source.name, "", self.sink._writer(at))
+        before = self.sink._fetch()[at]
+        part = Part(Range(at, 0, until), source.name, before, Entry(until, "after"), self.sink._writer(at))
         self.id = part.transactional_id
         self.call = ByPartition(self.sink._prepared(), self.sink._opened.name, (part,))
         self.at = at
@@ -331,7 +358,7 @@ def test_a_producer_of_an_earlier_batch_that_a_sibling_has_fenced_is_replaced(wo
     one, target = work()
     assert one.call(iter([])).rows == 0  # leaves a producer behind, and the offset at 4
     first = one.call.parts[0]
-    after = Part(Range(one.at, 4, 8), first.topic, "", first.transactional_id)
+    after = Part(Range(one.at, 4, 8), first.topic, first.after, Entry(8, "later"), first.transactional_id)
     sibling = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": one.id})
     sibling.init_transactions(30)
     again = ByPartition(one.call.target, one.call.group, (after,))
@@ -353,6 +380,96 @@ def raise_reported(report):
 
     kind, message, _ = report.error
     raise getattr(errors, kind)(message)
+
+
+def test_a_task_that_begins_after_another_run_took_over_changes_nothing(work, kafka):
+    """Queued, or repeated by Spark: its producer is newer than the successor, and the offset stands where it starts."""
+    one, target = work()
+    one.sink.sign(Run("host", 1, 0.0, 0.0))
+    one.call = replace(one.call, parts=(replace(one.call.parts[0], before=one.sink._fetch()[one.at]),))
+    with sinks.Kafka(kafka.bootstrap, target.name).open(one.sink._opened.name) as successor:
+        assert successor.load().offsets == {one.at: 0}
+        with pytest.raises(OffsetConflict, match="taken over"):
+            raise_reported(one.call(iter([records(0, 1, 2, 3)])))
+        successor.sign(Run("host", 2, 1.0, 1.0))
+        with pytest.raises(OffsetConflict, match="taken over"):
+            one.sink.sign(Run("host", 1, 0.0, 9.0))
+        assert successor.read()[0].run == Run("host", 2, 1.0, 1.0)
+        assert successor.load().offsets == {one.at: 0}
+    assert ids(target.bootstrap, target.name) == []
+
+
+def test_a_run_whose_tasks_may_be_at_work_still_does_not_sign_off(work):
+    one, _ = work()
+    one.sink.sign(Run("host", 1, 0.0, 0.0))
+    one.sink._unsure = True
+    one.sink.sign(None)
+    assert one.sink.read()[0].run is not None
+    one.sink.load()
+    one.sink.sign(None)
+    assert one.sink.read()[0].run is None
+
+
+def test_a_transaction_of_the_driver_that_somebody_aborts_costs_a_repeat(work, kafka, spark):
+    one, target = work()
+    one.sink.sign(Run("host", 1, 0.0, 0.0))
+    aborting = Producer(
+        {"bootstrap.servers": kafka.bootstrap, "transactional.id": f"headrace-offsets-{one.sink._opened.name}"}
+    )
+    aborting.init_transactions(30)
+    rows = frame(spark, numbered(0, 4))
+    with pytest.raises(RetriableError, match="ended by somebody else"):
+        one.sink.write(Batch(1, (Range(one.at, 0, 4),)), rows)
+    one.sink.load()
+    one.sink.write(Batch(1, (Range(one.at, 0, 4),)), rows)
+    assert ids(target.bootstrap, target.name) == [0, 1, 2, 3]
+
+
+def test_options_that_librdkafka_refuses_are_a_mistake_and_not_retried(kafka, topic):
+    for options in ({"acks": "1"}, {"linger.ms": "abc"}, {"no.such.option": "1"}):
+        with sinks.Kafka(kafka.bootstrap, topic().name, options=options).open("p") as sink, pytest.raises(ConfigError):
+            sink.load()
+
+
+def test_a_topic_made_anew_under_a_run_is_of_this_cluster_still(work):
+    one, _ = work()
+    source = one.call.parts[0].range.at.topic
+    Topic.recreate(existing(one.sink._bootstrap, source))
+    with suppress(HeadraceError):
+        one.sink.sign(Run("host", 1, 0.0, 0.0))
+    admin = AdminClient({"bootstrap.servers": one.sink._bootstrap})
+    assert not [
+        name for name in admin.list_topics(timeout=10).topics if name.startswith("headrace.") and source in name
+    ]
+
+
+def existing(bootstrap, name):
+    found = Topic.__new__(Topic)
+    found.bootstrap, found.name, found.partitions = bootstrap, name, 1
+    found._admin = AdminClient({"bootstrap.servers": bootstrap})
+    return found
+
+
+def test_groups_and_topics_with_dashes_and_dots_are_told_apart():
+    def names(group, topic):
+        sink = sinks.Kafka("localhost:9092", "t")
+        sink._group = SimpleNamespace(name=group)
+        return sink._writer(TopicPartition(topic, 0)), sink._prefix(group) + topic
+
+    assert not set(names("orders", "eu-clicks")) & set(names("orders-eu", "clicks"))
+    assert not set(names("a", "b.x")) & set(names("a.b", "x"))
+
+
+def test_rows_that_a_transform_moved_by_itself_are_not_committed_by_their_task(filled, spark):
+    from headrace.sinks.narrow import one_task_per_range
+    from headrace.spark.direct import Reader
+
+    source = filled()
+    ranges = tuple(Range(TopicPartition(source.name, number), 0, 100) for number in range(2))
+    rows = Reader(spark, source.bootstrap, {}, "narrow").rows(ranges).select("value")
+    moved = spark.createDataFrame(rows.rdd.map(lambda row: (len(row.value), row)).partitionBy(2).values(), rows.schema)
+    assert one_task_per_range(rows, 2)
+    assert not one_task_per_range(moved, 2)
 
 
 # What is left of a run

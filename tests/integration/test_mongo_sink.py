@@ -200,13 +200,26 @@ def test_a_document_that_another_run_makes_at_the_same_moment_is_replaced_if_it_
     assert shop.orders.find_one()["text"] == "newer"
 
 
-def test_a_write_concern_that_is_not_met_is_repeated(made, spark, monkeypatch):
+@pytest.mark.parametrize("key", ["id", ("id", "text")])
+def test_a_newer_document_whose_id_is_another_type_of_the_same_number_stays(made, shop, spark, key):
+    """The column was an INT once, and a BIGINT is replayed."""
+    there = {"_id": 1 if key == "id" else {"id": 1, "text": "a"}, "_headrace": {"source": "s:0", "version": 9}}
+    sink = made(key=key)
+    shop.orders.insert_one(there)
+    values = {"id": 1, "text": "a"}
+    row = Row((1,) if key == "id" else (1, "a"), values, Origin("clicks", 0, 5), "s:0", 5)
+    assert sink._writer(batch(1, 0, 1), frame(spark, []).schema)([row]) == []
+    assert list(shop.orders.find()) == [there]
+
+
+@pytest.mark.parametrize(("code", "kind"), [(64, RetriableError), (79, ConfigError), (100, ConfigError)])
+def test_a_write_concern_that_is_not_met_is_repeated_unless_it_never_can_be(made, spark, monkeypatch, code, kind):
     def unmet(collection, operations, **options):
-        raise BulkWriteError({"writeErrors": [], "writeConcernErrors": [{"errmsg": "waiting timed out", "code": 64}]})
+        raise BulkWriteError({"writeErrors": [], "writeConcernErrors": [{"errmsg": "unmet", "code": code}]})
 
     monkeypatch.setattr(Collection, "bulk_write", unmet)
     row = Row((), {"id": 1, "text": "a"}, Origin("clicks", 0, 5))
-    with pytest.raises(RetriableError, match="waiting timed out"):
+    with pytest.raises(kind, match="unmet"):
         made()._writer(batch(1, 0, 1), frame(spark, []).schema)([row])
 
 
@@ -305,6 +318,7 @@ def test_a_login_that_the_server_does_not_take_is_a_config_error_that_shows_no_p
         (18, ConfigError, "password"),
         (13, ConfigError, "readWrite"),
         (86, ConfigError, "index"),
+        (100, ConfigError, "write_concern="),
         (189, RetriableError, "up"),
     ],
 )

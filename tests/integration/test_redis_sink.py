@@ -13,6 +13,7 @@ import headrace as hr
 from headrace import dev, sinks, stores
 from headrace.errors import BadRecord, ConfigError, RetriableError
 from headrace.letters import Letter, Origin, Quarantine
+from headrace.sinks.arrow import map_in_arrow
 from headrace.sinks.redis_tasks import Append, Place
 from headrace.sinks.tables import PLACE
 from headrace.testing.sinks import batch, frame, numbered, upserts
@@ -109,6 +110,34 @@ def test_rows_live_as_long_as_they_are_told_and_their_guards_longer(spark, redis
     with pytest.raises(BadRecord, match="offset 0: lives is -1"):
         written(
             sinks.Redis(redis.url, name, key="id", ttl="lives"), 2, 0, 1, rows.selectExpr("id", "-1 AS lives", "_kafka")
+        )
+
+
+@pytest.mark.parametrize("lives", ["CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)", "1.7e18"])
+def test_a_time_to_live_that_redis_has_no_clock_for_is_refused_before_the_row_is_written(
+    lives, spark, redis, client, name
+):
+    rows = frame(spark, numbered(0, 1)).selectExpr("id", f"{lives} AS lives", "_kafka")
+    with pytest.raises(BadRecord, match=r"offset 0: lives is .* up to 100 years"):
+        written(sinks.Redis(redis.url, name, key="id", ttl="lives"), 1, 0, 1, rows)
+    assert not client.exists(f"{name}:0")
+
+
+def test_several_rows_of_one_record_are_noticed_in_whatever_order_a_function_hands_them_on(topic, spark, redis, name):
+    where = topic(partitions=1)
+    where.produce([{"id": n} for n in range(3)])
+
+    def twice(rows):
+        def all_and_again(pieces):
+            found = list(pieces)
+            yield from found
+            yield from found
+
+        return map_in_arrow(rows, all_and_again, rows.schema.simpleString())
+
+    with pytest.raises(ConfigError, match="several rows come from one record"):
+        pipeline(where, sinks.Redis(redis.url, name), transform=twice, offsets=stores.Memory()).run(
+            until="caught-up", session=spark, fail_fast=True
         )
 
 
@@ -268,6 +297,21 @@ def test_an_entry_without_a_field_is_refused_and_the_others_are_appended(spark, 
     assert [letter.origin.offset for letter in letters.sent] == [1, 1], "a repeat says it again"
 
 
+@pytest.mark.parametrize("structure", ["stream", "list", "set"])
+def test_a_row_with_a_value_that_python_has_none_for_is_refused_and_the_others_are_there(
+    structure, spark, redis, client, name
+):
+    rows = frame(spark, numbered(0, 3)).selectExpr(
+        "id", "IF(id = 1, DATE'+10000-01-01', DATE'2024-02-29') AS day", "_kafka"
+    )
+    letters = Letters()
+    with sinks.Redis(redis.url, name, structure=structure).open("p") as sink:
+        sink.write_apart(batch(1, 0, 3), rows, letters.quarantine())
+    assert [letter.origin.offset for letter in letters.sent] == [1]
+    count = {"stream": client.xlen, "list": client.llen, "set": client.scard}[structure]
+    assert count(name) == 2
+
+
 def test_a_stream_whose_key_holds_something_else_is_a_config_error(spark, redis, client, name):
     client.set(name, "mine")
     with pytest.raises(ConfigError, match="WRONGTYPE"):
@@ -353,6 +397,7 @@ def test_a_node_of_a_cluster_is_refused(tmp_path):
         ({"maxlen": 5}, "maxlen= means nothing"),
         ({"structure": "list", "maxlen": 0}, "maxlen=0"),
         ({"ttl": -1}, "ttl=-1"),
+        ({"ttl": 1e18}, "up to 100 years"),
         ({"deleted": "gone"}, "never deleted"),
         ({"url": "localhost"}, "URL"),
     ],

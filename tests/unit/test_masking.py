@@ -2,7 +2,9 @@
 
 import pytest
 
+from headrace import stores
 from headrace.masking import masked
+from headrace.sinks.redis_tasks import Place
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,16 @@ from headrace.masking import masked
 )
 def test_a_password_is_never_shown(address, shown):
     assert masked(address) == shown
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Place("redis://:secret@localhost", "users", "sink"),
+        stores.Redis("redis://:secret@localhost").marks("p", 1.0),
+        stores.Postgres("postgresql://ann:secret@localhost/app").marks("p", 1.0),
+    ],
+    ids=lambda made: type(made).__name__,
+)
+def test_nor_in_what_goes_to_the_executors(made):
+    assert "secret" not in repr(made)

@@ -141,6 +141,42 @@ def test_building_a_pipeline_touches_no_disk(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+# several topics
+
+
+SEVERAL = hr.Kafka("localhost:9092", topics=["clicks", "views"])
+
+
+@pytest.mark.parametrize(
+    ("sink", "said"),
+    [
+        (sinks.Cassandra("h", "app.t"), "rows of 2 topics cannot be told apart by partition, offset"),
+        (sinks.Redis("redis://h", "t", key=("partition", "offset")), "cannot be told apart"),
+        (sinks.Cassandra("h", "app.t", key="user"), "offsets of two topics do not tell"),
+        (sinks.HBase("h:9090", "t", key="user"), "offsets of two topics do not tell"),
+        (sinks.Fanout([Idempotent(), sinks.HBase("h:9090", "t", key="user")]), "offsets of two topics do not tell"),
+    ],
+    ids=repr,
+)
+def test_a_sink_that_cannot_tell_rows_of_two_topics_apart_is_refused_for_several(sink, said):
+    assert said in refused(source=SEVERAL, sink=sink).message
+    pipeline(sink=sink)
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        Plain(),
+        sinks.Cassandra("h", "app.t", key=("topic", "partition", "offset")),
+        sinks.HBase("h:9090", "t"),
+        sinks.Redis("redis://h", "t", key="user"),
+    ],
+    ids=repr,
+)
+def test_a_sink_that_can_is_accepted(sink):
+    pipeline(source=SEVERAL, sink=sink)
+
+
 # the source
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
-OURS = "headrace-"
+OURS = "headrace"
 Bootstrap = Annotated[str, typer.Option("--bootstrap", help="The cluster, HOST:PORT.", envvar="KAFKA_BOOTSTRAP")]
 Prefix = Annotated[str, typer.Option(help="Only transactional ids that begin so; '' for everybody's.")]
 Option = Annotated[

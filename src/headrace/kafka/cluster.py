@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 TIMEOUT = 10.0
+_NO_ID = "A" * 22
+"""The id of every topic, of brokers without ids: zero, as 16 bytes in Base64."""
 
 # The settings that a Java client and librdkafka share by name and meaning; the rest concern reading alone.
 _SHARED_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "enable.ssl.")
@@ -62,7 +64,7 @@ class Cluster:
         beginnings, ends = self._offsets(partitions, first=True), self._offsets(partitions, first=False)
         return {
             topic: Log(
-                topic_id=str(description.topic_id),
+                topic_id=topic_id(topic, str(description.topic_id)),
                 beginnings={at: offset for at, offset in beginnings.items() if at.topic == topic},
                 ends={at: offset for at, offset in ends.items() if at.topic == topic},
             )
@@ -156,6 +158,11 @@ class Cluster:
             }
         except self._errors as error:
             raise unreachable(self._bootstrap, error) from error
+
+
+def topic_id(topic: str, said: str) -> str:
+    """What tells a topic from others: the id that a broker says, or the name where brokers are too old for ids."""
+    return topic if said == _NO_ID else said
 
 
 def unreachable(bootstrap: str, error: Exception) -> RetriableError:

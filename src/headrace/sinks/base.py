@@ -27,12 +27,16 @@ class Sink(Resource, ABC):
 
     `spark_options` are settings that its session needs, where Headrace makes it; what a user gives wins over them.
 
-    A run calls, in this order: `open` once; `prepare` with the schema of the rows; then `write` per batch.
+    A pipeline calls `accept` when it is built. A run calls, in this order: `open` once; `prepare` with the schema of
+    the rows; then `write` per batch.
     """
 
     spark_options: Mapping[str, str] = MappingProxyType({})
     cannot_be_exact = "a repeated batch would be stored twice"
     """Why a plain sink cannot give exactly-once, for whoever asks for it."""
+
+    def accept(self, topics: Sequence[str]) -> None:
+        """ConfigError if rows of these topics cannot be stored together; asked when a pipeline is built."""
 
     def prepare(self, schema: StructType) -> None:
         """Make ready for rows of `schema`, before anything is read: create what is missing, if told so.

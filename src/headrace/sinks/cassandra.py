@@ -49,6 +49,8 @@ class Cassandra(KeyedSink):
     Cluster, or a function that gives them, where they cannot be pickled (ssl_context).
     """
 
+    by_offset = True
+
     def __init__(
         self,
         hosts: str | Sequence[str],

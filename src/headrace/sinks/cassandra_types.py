@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
@@ -15,19 +16,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType
 
-_WHOLE = frozenset({"tinyint", "smallint", "int", "bigint", "varint", "decimal", "float", "double"})
+_WHOLE = frozenset({"tinyint", "smallint", "int", "bigint", "varint", "decimal"})
 _PARTS = re.compile(r'"(?:[^"]|"")+"|[\w\']+|[<>,]')
 
-# By Spark's name of a type: the type in a new table, and those of columns that are there which take it.
+# By Spark's name of a type: the type in a new table, and those of columns that are there which take it. A value that a
+# column has no room for is refused; one that it would round is not, so columns that round are not among them.
 _KINDS: dict[str, tuple[str, frozenset[str]]] = {
     "boolean": ("boolean", frozenset({"boolean"})),
-    "byte": ("tinyint", _WHOLE),
-    "short": ("smallint", _WHOLE),
-    "integer": ("int", _WHOLE),
+    "byte": ("tinyint", _WHOLE | {"float", "double"}),
+    "short": ("smallint", _WHOLE | {"float", "double"}),
+    "integer": ("int", _WHOLE | {"double"}),
     "long": ("bigint", _WHOLE),
     "float": ("float", frozenset({"float", "double"})),
-    "double": ("double", frozenset({"float", "double"})),
-    "decimal": ("decimal", frozenset({"decimal", "double"})),
+    "double": ("double", frozenset({"double"})),
+    "decimal": ("decimal", frozenset({"decimal"})),
     "string": ("text", frozenset({"text", "ascii", "uuid", "timeuuid", "inet"})),
     "char": ("text", frozenset({"text", "ascii"})),
     "varchar": ("text", frozenset({"text", "ascii"})),
@@ -80,6 +82,13 @@ class Kind:
         if value is None:
             raise ValueError(f"a NULL in a {self.name} of a collection, which Cassandra does not keep")
         return self.value(value)
+
+
+def key_part(value: Any) -> Any:
+    """ValueError for values that differ in Spark and not in Cassandra: one would take the other's place."""
+    if isinstance(value, datetime) and value.microsecond % 1000:
+        raise ValueError(f"it is in the key and has microseconds, and Cassandra keeps milliseconds: {value}")
+    return value
 
 
 def parsed(text: str, user_types: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> Kind:

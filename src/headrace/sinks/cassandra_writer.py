@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import RetriableError
 from headrace.extras import require
 from headrace.sinks import tasks
+from headrace.sinks.cassandra_types import key_part
 from headrace.sinks.eras import NO_OFFSET, timestamp
 from headrace.stores import cql
 
@@ -25,6 +27,8 @@ _WAITS = (0.1, 0.3, 1.0, 3.0)
 _ANSWER_SECONDS = 15.0
 _BATCH_BYTES = 16 * 2**10
 """Of values in one write. Servers refuse batches above 50 KB, but for later ones, where they are to one partition."""
+_LARGEST = 16 * 2**20
+"""Of values in one row, unless a server is set otherwise. Those before 4.1 say no more of it than that they failed."""
 _NO_VALUE = (TypeError, ValueError, ArithmeticError, AttributeError, KeyError)
 """What the driver raises for a value that its column does not have."""
 _MESSAGE = re.compile(r'message="(.*)"$', re.DOTALL)
@@ -79,9 +83,13 @@ class CassandraWriter:
         refused, waiting = [], []
         for row in rows:
             try:
-                waiting.append((row, self._bound(client, row)))
+                bound = self._bound(client, row)
+                _ = bound.routing_key  # packed when it is first read
+                waiting.append((row, bound))
             except _NO_VALUE as error:
                 refused.append((row, str(error)))
+            except struct.error:
+                refused.append((row, f"a part of its key ({', '.join(self.key)}) is above 64 KB"))
         found = client.carry_out(waiting)
         if found:  # by its values, or because the table is another one now: then this raises
             client.prepare(self.insert, self.consistency)
@@ -96,7 +104,7 @@ class CassandraWriter:
             stamp = timestamp(self.era, row.version)
         if row.deleted:
             statement = client.statement(self.delete, self.consistency)
-            return statement.bind([stamp, *(self.kinds[name].value(row.values[name]) for name in self.key)])
+            return statement.bind([stamp, *(self._value(row, name) for name in self.key)])
         lifetime = row.values.get(self.ttl) if isinstance(self.ttl, str) else self.ttl
         values = [self._value(row, name) for name in self.names]
         return client.statement(self.insert, self.consistency).bind(
@@ -105,7 +113,8 @@ class CassandraWriter:
 
     def _value(self, row: Row, name: str) -> Any:
         try:
-            return self.kinds[name].value(row.values[name])
+            value = row.values[name]
+            return self.kinds[name].value(key_part(value) if name in self.key else value)
         except _NO_VALUE as error:
             raise ValueError(f"{name}: {error}") from error
 
@@ -173,6 +182,8 @@ class _Client:
                     again += [[write] for write in group]
                 elif isinstance(answer, busy) and (wait := wait or next(waits, None)) is not None:
                     again.append(group)
+                elif isinstance(answer, cassandra.WriteFailure) and (size := _size(group[0][1])) > _LARGEST:
+                    refused.append((group[0][0], f"the server fails to write a row of {size:,} bytes"))
                 else:
                     raise answer
             groups = again
@@ -186,7 +197,7 @@ def _grouped(writes: Sequence[tuple[Row, Any]]) -> list[list[tuple[Row, Any]]]:
     filling: dict[bytes, tuple[list[tuple[Row, Any]], int]] = {}
     for row, bound in writes:
         place = bound.routing_key
-        size = sum(len(value) for value in bound.values if isinstance(value, bytes))
+        size = _size(bound)
         group, so_far = filling.get(place, ([], 0))
         if group and so_far + size > _BATCH_BYTES:
             full.append(group)
@@ -194,6 +205,10 @@ def _grouped(writes: Sequence[tuple[Row, Any]]) -> list[list[tuple[Row, Any]]]:
         group.append((row, bound))
         filling[place] = (group, so_far + size)
     return full + [group for group, _ in filling.values()]
+
+
+def _size(bound: Any) -> int:
+    return sum(len(value) for value in bound.values if isinstance(value, bytes))
 
 
 def _together(group: Sequence[tuple[Row, Any]]) -> Any:

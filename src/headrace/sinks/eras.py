@@ -14,7 +14,7 @@ from headrace.errors import ConfigError, OffsetConflict
 from headrace.sinks.base import METADATA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headrace.types import Batch
 
@@ -43,11 +43,7 @@ def era_of(
     """
     ids = {r.at.topic: "" for r in batch.ranges} | dict(batch.topic_ids)
     if len(ids) != 1:
-        raise ConfigError(
-            f"{sink}: the batch has rows of {len(ids)} topics ({', '.join(sorted(ids))}), and offsets of two topics do"
-            " not tell which of two values with one key is newer",
-            hint="a pipeline and a table for each topic; or drop _kafka in the transform: then the last write stays",
-        )
+        raise several_topics(sink, list(ids))
     ((topic, number),) = ids.items()
     while True:
         text = read()
@@ -62,6 +58,14 @@ def era_of(
             )
         if swap(text, json.dumps([*known, [topic, number]])):
             return first + len(known)
+
+
+def several_topics(sink: str, topics: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"{sink}: the rows come from {len(topics)} topics ({', '.join(sorted(topics))}), and offsets of two topics do"
+        " not tell which of two values with one key is newer",
+        hint="a pipeline and a table for each topic",
+    )
 
 
 def refuse_unversioned(sink: str, known: str | None) -> None:

@@ -51,6 +51,10 @@ class Fanout(Sink):
     def __repr__(self) -> str:
         return f"sinks.Fanout([{', '.join(repr(sink) for sink in self._sinks.values())}])"
 
+    def accept(self, topics: Sequence[str]) -> None:
+        for sink in self._sinks.values():
+            sink.accept(topics)
+
     def open(self, pipeline: str) -> Self:
         try:
             for mark, sink in self._sinks.items():

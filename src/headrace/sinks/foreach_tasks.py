@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -43,11 +43,14 @@ class Calls:
             yield self.fn
             return
         resource = self.open()
+        close = partial(self.close, resource) if self.close is not None else lambda: None
         try:
             yield lambda rows: self.fn(rows, resource)
-        finally:
-            if self.close is not None:
-                self.close(resource)
+        except BaseException:
+            with suppress(Exception):  # what went wrong first is what is told
+                close()
+            raise
+        close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Task:
         try:
             with self.calls.opened() as fn:
                 if self.per == "partition":
-                    count = self._all_at_once(fn, batches)
+                    count = self._all_at_once(fn, batches, refusals)
                 elif self.once is None:
                     count = self._one_by_one(fn, batches, refusals)
                 else:
@@ -78,12 +81,12 @@ class Task:
             for _ in batches:  # a task that leaves its input unread would cost the worker
                 pass
 
-    def _all_at_once(self, fn: Callable[[Any], object], batches: Iterator[Any]) -> int:
+    def _all_at_once(self, fn: Callable[[Any], object], batches: Iterator[Any], refusals: Refusals) -> int:
         count = 0
 
         def rows() -> Iterator[Row]:
             nonlocal count
-            for _, row in in_order.each(batches, _PIECE):
+            for _, row in in_order.each(batches, refusals, _PIECE):
                 count += 1
                 yield self.shaped(row)
 
@@ -92,7 +95,7 @@ class Task:
 
     def _one_by_one(self, fn: Callable[[Row], object], batches: Iterator[Any], refusals: Refusals) -> int:
         count = 0
-        for origin, row in in_order.each(batches, _PIECE):
+        for origin, row in in_order.each(batches, refusals, _PIECE):
             count += self._called(partial(fn, self.shaped(row)), origin, refusals)
         return count
 
@@ -115,7 +118,7 @@ class Task:
     ) -> Iterator[tuple[str, Origin | None, Row]]:
         before: Origin | None = None
         number = 0
-        for origin, row in in_order.each(batches, _PIECE):
+        for origin, row in in_order.each(batches, refusals, _PIECE):
             number = number + 1 if origin is not None and origin == before else 0
             before = origin
             message = once.message(origin, number, row)

@@ -39,6 +39,8 @@ class HBase(KeyedSink):
     `thrift` is "host:port". `create` makes the table.
     """
 
+    by_offset = True
+
     def __init__(
         self,
         thrift: str,

@@ -6,7 +6,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
-from headrace.letters import Origin
 from headrace.sinks import narrow
 from headrace.sinks.base import METADATA
 from headrace.sinks.tables import PLACE, traces
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from headrace.letters import Origin
+    from headrace.sinks.refusals import Refusals
     from headrace.types import Batch
 
 _TURN = "headrace_turn"
@@ -56,9 +57,22 @@ def stays_in_task(batch: Batch, rows: DataFrame) -> bool:
     return narrow.one_task_per_range(rows, len(batch.ranges))
 
 
-def records(batches: Iterator[Any]) -> Iterator[tuple[Origin, list[dict[str, Any]]]]:
+def stays_in_order(rows: DataFrame) -> bool:
+    """Whether a plan in which no row moves hands them on as they were read: no function has them all at hand."""
+
+    def names(plan: Any) -> Iterator[str]:
+        yield plan.getClass().getSimpleName()
+        children = plan.children()
+        for number in range(children.size()):
+            yield from names(children.apply(number))
+
+    found = names(rows._jdf.queryExecution().executedPlan())
+    return not any("MapIn" in name or "MapPartitions" in name for name in found)
+
+
+def records(batches: Iterator[Any], refusals: Refusals) -> Iterator[tuple[Origin, list[dict[str, Any]]]]:
     """The rows of each record, from the Arrow batches of a task."""
-    for origin, found in groupby(each(batches), key=lambda item: item[0]):
+    for origin, found in groupby(each(batches, refusals), key=lambda item: item[0]):
         if origin is None:
             raise ConfigError(
                 f"the transform made rows whose {METADATA} is NULL: what was written already cannot be told",
@@ -67,10 +81,10 @@ def records(batches: Iterator[Any]) -> Iterator[tuple[Origin, list[dict[str, Any
         yield origin, [row for _, row in found]
 
 
-def each(batches: Iterator[Any], size: int = 1_000) -> Iterator[tuple[Origin | None, dict[str, Any]]]:
+def each(
+    batches: Iterator[Any], refusals: Refusals, size: int = 1_000
+) -> Iterator[tuple[Origin | None, dict[str, Any]]]:
     """Row by row, each with the record it came from."""
     for batch in batches:
         for first in range(0, len(batch), size):
-            for row in batch.slice(first, size).to_pylist():
-                topic, partition, offset = (row.pop(name) for name in PLACE)
-                yield None if topic is None else Origin(topic, partition, offset), row
+            yield from refusals.taken(batch.slice(first, size))

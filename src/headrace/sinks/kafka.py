@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace import stores
 from headrace.crashpoints import reach
-from headrace.errors import ConfigError, OffsetConflict, RetriableError
+from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError
 from headrace.formats.base import Format
 from headrace.formats.json import Json
 from headrace.letters import Refusal
@@ -34,11 +38,12 @@ if TYPE_CHECKING:
     from headrace.stores.group import Topic
     from headrace.stores.shares import Entry
     from headrace.stores.state import Run, State
-    from headrace.types import Batch, Progress, TopicPartition
+    from headrace.types import Batch, Progress, Range, TopicPartition
 
 _LONGEST_MS = 300_000
 """How long a transaction may be open, unless told or the broker allows less."""
-_BATCH_BYTES, _ANY_BYTES = 1_000_000, 1_000_000_000
+_BATCH_BYTES = 1_000_000
+_NOT_OF_TOPICS = re.compile(r"[^a-zA-Z0-9._-]")
 _SHORT_MS = 60_000
 """The same where the broker does not tell."""
 _OWN = {
@@ -53,6 +58,8 @@ _DEFAULTS = {
     "partitioner": "murmur2_random",  # that of the Java client, so that a key goes where its producers send it
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 262_144,
+    "batch.size": 100_000,  # where topics are named by rows: what is sent at once must fit each of them
+    "message.max.bytes": 1_000_000_000,  # each topic has a limit of its own, which is looked at before
 }
 
 
@@ -65,7 +72,7 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
     do by themselves.
 
     The offsets are those of a consumer group of the target cluster, the pipeline's name unless `group` is given. If the
-    source is another cluster, an empty topic `headrace.<group>.<topic>` stands in for each of its topics.
+    source is another cluster, an empty topic of the target stands in for each of its topics.
 
     `key`, `partition` and `headers` name columns, or fields of them (`_kafka.key`). `create` makes topics that are not
     there: True, or `{"partitions": 6, "replication": 3}` and settings of a topic. `options` are those of librdkafka.
@@ -106,6 +113,8 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         self._own: Run | None = None
         self._unsure = False
         self._names = Names("")
+        self._home: set[str] = set()
+        """Topics of this cluster: one that is made anew has another id, and is of this cluster still."""
 
     def __repr__(self) -> str:
         where = (
@@ -135,8 +144,13 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         return f"the driver produces the batch and moves the offsets in one transaction ({reason})"
 
     def sign(self, run: Run | None) -> None:
-        self._own = run
-        super().sign(run)
+        if run is None and self._unsure:
+            return  # tasks may be at work still: who starts next must see that
+        with self._lock:
+            if self._own is not None:
+                self._current()
+            super().sign(run)
+            self._own = run
 
     def load(self) -> Progress:
         """Also ends what tasks of an earlier run, or of a batch that failed, still have in hand."""
@@ -145,8 +159,9 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
             state, _ = self.read()
             if not self._unsure and state.run is None:
                 return progress
-            self._opened.fence(progress.offsets)
-            self._unsure = False
+            entries = self._fetch()
+            self._opened.take_over(entries, partial(shares.retaken, entries))
+            self._unsure, self._own = False, None
             return super().load()
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
@@ -159,7 +174,8 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
                 self._refuse_unknown(writes.keys() - entries.keys(), new.progress.topic_ids)
             if writes.keys() == {r.at for r in batch.ranges}:
                 # Which partition a row comes from, its task knows by itself.
-                self._write_partitions(batch, self._layout.frame(rows, PLACE[2:]), target, writes)
+                parts = tuple(self._part(r, entries, writes) for r in batch.ranges)
+                self._write_partitions(batch, self._layout.frame(rows, PLACE[2:]), target, parts)
                 self._remembered.remember(new.progress)
                 return
         self._write_batch(batch, self._layout.frame(rows), target, None)
@@ -167,21 +183,19 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
     def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
         self._write_batch(batch, self._layout.frame(rows), self._prepared(), quarantine)
 
-    def _write_partitions(
-        self, batch: Batch, frame: DataFrame, target: Target, writes: Mapping[TopicPartition, Entry]
-    ) -> None:
+    def _part(self, r: Range, entries: Mapping[TopicPartition, Entry], writes: Mapping[TopicPartition, Entry]) -> Part:
+        return Part(r, self._names.here(r.at.topic), entries.get(r.at), writes[r.at], self._writer(r.at))
+
+    def _write_partitions(self, batch: Batch, frame: DataFrame, target: Target, parts: tuple[Part, ...]) -> None:
         """Per task, in its own transaction, records and offset."""
-        parts = [Part(r, self._names.here(r.at.topic), writes[r.at].metadata, self._writer(r.at)) for r in batch.ranges]
         try:
-            with nulls_refused(repr(self)):
-                tasks.run(frame, ByPartition(target, self._opened.name, tuple(parts)))
-        except Exception as error:
+            tasks.run(frame, ByPartition(target, self._opened.name, parts))
+        except BaseException as error:
             self._unsure = True  # others of the tasks may be at work still
             if f"{Fenced.__module__}.{Fenced.__name__}" in str(error):
-                self._refuse_if_fenced()
-                raise RetriableError(f"{self!r}: another attempt of a task took its partition over") from error
+                raise self._fenced(batch) from error
             raise
-        self._known |= writes.keys()
+        self._known |= {r.at for r in batch.ranges}
         reach("kafka: partitions written")
 
     def _write_batch(self, batch: Batch, frame: DataFrame, target: Target, quarantine: Quarantine | None) -> None:
@@ -209,7 +223,7 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
             writes = shares.changes(entries, new)
             self._refuse_unknown(writes.keys() - entries.keys(), new.progress.topic_ids)
             if not self._opened.commit(writes, produce):
-                raise self._taken_over()
+                raise self._fenced(batch)
             self._known |= writes.keys()
             self._remembered.remember(new.progress)
         reach("kafka: committed")
@@ -226,26 +240,35 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
     def _current(self) -> tuple[State, dict[TopicPartition, Entry]]:
         entries = self._fetch()
         state = self._state(entries)
-        if self._own is not None and state.run is not None and not self._own.same(state.run):
+        if self._own is not None and not self._own.same(state.run):
             raise self._taken_over()
         return state, entries
 
-    def _refuse_if_fenced(self) -> None:
-        """A run that was taken over from must not try again, or both would go on for ever."""
+    def _fenced(self, batch: Batch) -> HeadraceError:
+        """What it means that a newer producer is there: another run, which is a conflict; or another attempt of a
+        task, a transaction that lasted too long, or one that was aborted by hand, which costs a repeat."""
+        self._unsure = True
         with self._lock:
-            entries = self._fetch()
-            if self._opened.token is None or not entries:
-                return  # nothing to ask with: it shows at the next start
-            first = min(entries)
-            if not self._opened.commit({first: entries[first]}):
-                raise self._taken_over()
+            try:
+                state, _ = self._current()
+                state.committed(batch)
+            except OffsetConflict as error:
+                return error
+        return RetriableError(
+            f"{self!r}: the transaction was ended by somebody else",
+            hint='if it took too long: options={"transaction.timeout.ms": "…"}, or smaller batches',
+        )
 
     def _taken_over(self) -> OffsetConflict:
         return OffsetConflict(f"{self!r}: another run of this pipeline has taken over", hint="let one of them finish")
 
     def _prepared(self) -> Target:
+        assert self._topics is not None
         if self._target is None:
             self._target = self._made_target()
+        topic = self._target.topic
+        if topic is not None and (rules := self._topics.rules(topic)) is not None:
+            self._target = replace(self._target, rules=rules)  # partitions may have been added
         return self._target
 
     def _made_target(self) -> Target:
@@ -254,20 +277,26 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         rules = None if topic is None else self._topics.rules(topic)
         if topic is not None and rules is None:
             raise ConfigError(unknown(topic, self._bootstrap), hint='create=True makes it, or create={"partitions": 6}')
-        if rules is not None:
+        if rules is not None and "batch.size" not in self._options:
             # What is sent at once must fit the topic, too: a batch that does not is refused whole.
-            sizes = {"batch.size": min(_BATCH_BYTES, rules.most_bytes), "message.max.bytes": _ANY_BYTES}
-            self._opened.producing = {**sizes, **self._opened.producing}
+            self._opened.producing = {**self._opened.producing, "batch.size": min(_BATCH_BYTES, rules.most_bytes)}
             self._opened.release()  # what it claimed with was made before this was known
         producing = {**self._connecting(), **self._opened.producing}
         return Target(repr(self), self._bootstrap, self._connecting(), producing, topic, rules, self._new)
 
     def _made_group(self, name: str) -> Group:
-        self._names = Names(f"headrace.{name}.")
+        self._names = Names(self._prefix(name))
         return Group(self._bootstrap, self._options, name, names=self._names, writers=self._writer)
 
+    @staticmethod
+    def _prefix(group: str) -> str:
+        """Of what stands in for topics. Told apart by more than a dot, for groups and topics may have dots."""
+        mark = hashlib.sha256(group.encode()).hexdigest()[:8]
+        return f"headrace.{_NOT_OF_TOPICS.sub('_', group)[:80]}-{mark}."
+
     def _writer(self, at: TopicPartition) -> str:
-        return f"headrace-{self._opened.name}-{at.topic}-{at.partition}"
+        # No topic has a slash in its name.
+        return f"headrace/{self._opened.name}/{at.topic}/{at.partition}"
 
     def _refuse_unknown(self, partitions: set[TopicPartition], topic_ids: Mapping[str, str]) -> None:
         """Have an empty topic stand in for each one that is elsewhere."""
@@ -275,11 +304,16 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         for topic in {at.topic for at in partitions}:
             needed = 1 + max(at.partition for at in partitions if at.topic == topic)
             there = self._look_for(topic)
-            if there is None or there.id not in (None, topic_ids.get(topic, there.id)):
+            if topic not in self._home and (there is None or there.id not in (None, topic_ids.get(topic, there.id))):
                 self._topics.create(self._names.add(topic), NewTopics(partitions=needed))
-            elif there.id is None and len(there.partitions) < needed:
+            elif there is not None and there.id is None and len(there.partitions) < needed:
                 self._topics.grow(self._names.here(topic), needed)
         super()._refuse_unknown(partitions, topic_ids)
+
+    def _fetch(self) -> dict[TopicPartition, Entry]:
+        entries = super()._fetch()
+        self._home |= {at.topic for at in entries if self._names.here(at.topic) == at.topic}
+        return entries
 
     def _look_for(self, topic: str) -> Topic | None:
         """The topic here, or what stands in for it; one that was just made may take a moment to be seen."""

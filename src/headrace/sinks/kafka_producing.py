@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import RetriableError
+from headrace.errors import ConfigError, RetriableError
 from headrace.sinks import tasks
 from headrace.sinks.kafka_rows import HEADERS, TOPIC, messages, places
 from headrace.sinks.kafka_topics import Topics, unknown
@@ -55,7 +55,13 @@ class Target:
             return self.rules
         make = lambda: Topics(self.bootstrap, self.connecting, self.new)  # noqa: E731
         known: Topics = tasks.kept((self.bootstrap, "topics"), make, lambda _: None)
-        return known.rules(topic)
+        rules = known.rules(topic)
+        if rules is not None and rules.most_bytes < int(self.producing["batch.size"]):
+            raise ConfigError(
+                f"{topic} takes {rules.most_bytes:,} bytes at once, and {self.producing['batch.size']:,} may be sent",
+                hint=f'options={{"batch.size": "{rules.most_bytes}"}}',
+            )
+        return rules
 
 
 def judged(target: Target, records: Any) -> Iterator[tuple[str, Any, list[tuple[int, str]]]]:

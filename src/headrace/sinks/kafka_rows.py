@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TOPIC, PARTITION, KEY, VALUE, HEADERS = "topic", "partition", "key", "value", "headers"
 _HEADERS = "array<struct<key:string,value:binary>>"
-_OVERHEAD = 70
+_OVERHEAD = 100
 """Bytes of a record beside key, value and headers, at the most."""
 
 

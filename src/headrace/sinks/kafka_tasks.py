@@ -12,6 +12,7 @@ from headrace.sinks import tasks
 from headrace.sinks.kafka_producing import Target, send
 from headrace.sinks.tasks import Report
 from headrace.stores.group import explained
+from headrace.stores.shares import Entry
 from headrace.stores.transactions import FENCED, PATIENCE, TIMEOUT, bounded, commit, initialised
 
 if TYPE_CHECKING:
@@ -30,17 +31,19 @@ class _Stale(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task moves: a range, under the name its topic has at the target, and the text that goes with it."""
+    """What one task moves: a range, under the name its topic has at the target, from one entry of the group to the
+    next."""
 
     range: Range
     topic: str
-    metadata: str
+    before: Entry | None
+    after: Entry
     transactional_id: str
 
-    def position(self, offset: int) -> Any:
+    def position(self) -> Any:
         from confluent_kafka import TopicPartition as Position
 
-        return Position(self.topic, self.range.at.partition, offset, self.metadata)
+        return Position(self.topic, self.range.at.partition, self.after.offset, self.after.metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class ByPartition:
                 rows += send(producer, self.target, records, part.range.at)
             self.target.flush(producer)
             membership = self._consumer().consumer_group_metadata()
-            bounded(lambda: commit(producer, [part.position(part.range.until)], membership), PATIENCE)
+            bounded(lambda: commit(producer, [part.position()], membership), PATIENCE)
             return rows
         except BaseException as error:
             _abort(producer)
@@ -113,18 +116,22 @@ class ByPartition:
             raise
 
     def _is_there(self, part: Part) -> bool:
-        """Whether an earlier attempt has committed; OffsetConflict if the offset is somewhere else.
+        """Whether an earlier attempt has committed; OffsetConflict if the entry is not the one it was planned from.
 
-        Asked under this producer's epoch: whoever commits after this with the same id has fenced it before.
+        Asked under this producer's epoch: whoever commits after this with the same id has fenced it before. And a run
+        that takes over puts another entry there, so a task that begins after that finds out here.
         """
-        (found,) = self._consumer().committed([part.position(0)], timeout=TIMEOUT)
-        stands = part.range.start if found.offset < 0 else found.offset
-        if stands not in (part.range.start, part.range.until):
+        (found,) = self._consumer().committed([part.position()], timeout=TIMEOUT)
+        there = None if found.offset < 0 else Entry(found.offset, found.metadata or "")
+        if there == part.after:
+            return True
+        if there != part.before:
+            stands = "nowhere" if there is None else f"at {there.offset}"
             raise OffsetConflict(
-                f"{part.range} was refused: its offset stands at {stands}",
+                f"{part.range} was refused: its offset stands {stands}, or another run has taken over",
                 hint="another run of this pipeline is active; let one of them finish, or stop it",
             )
-        return bool(stands == part.range.until and len(part.range))
+        return False
 
     def _producer(self, part: Part) -> Any:
         from confluent_kafka import Producer

@@ -8,15 +8,17 @@ overtaken puts an older one over a newer one.
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, HeadraceError
-from headrace.letters import Origin
-from headrace.sinks import narrow, tasks
+from headrace.sinks import in_order, tasks
 from headrace.sinks.base import METADATA, IdempotentSink
 from headrace.sinks.by_tasks import WrittenByTasks
+from headrace.sinks.eras import several_topics
 from headrace.sinks.refusals import Refusals
 from headrace.sinks.tables import DELETED, OFFSET, ORIGIN, PLACE, Shape, column_of, traces
 from headrace.sinks.tasks import Report
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
+    from headrace.letters import Origin
     from headrace.types import Batch
 
 _PIECE = 1_000
@@ -75,9 +78,22 @@ class Identity:
             raise ConfigError(f"deleted={deleted!r}: a row with a key of its own is never deleted", hint='key="user"')
         return cls(names, deleted)
 
+    @property
+    def of_record(self) -> bool:
+        """Whether the key may be that of the record, by its names."""
+        return set(self.key) <= set(_FIELDS)
+
+    def accept(self, topics: Sequence[str]) -> None:
+        """ConfigError if keys of these topics would meet."""
+        if self.of_record and "topic" not in self.key and len(topics) > 1:
+            raise ConfigError(
+                f"rows of {len(topics)} topics cannot be told apart by {', '.join(self.key)}",
+                hint='key=("topic", "partition", "offset")',
+            )
+
     def by_origin(self, names: Sequence[str]) -> bool:
         """Whether rows with the columns `names` are keyed by the record they came from: each is written once."""
-        return set(self.key) <= set(_FIELDS) and not set(self.key) <= set(names)
+        return self.of_record and not set(self.key) <= set(names)
 
     def columns(self, names: Sequence[str]) -> list[str]:
         """The columns that are stored. ConfigError if one of the key is missing."""
@@ -86,6 +102,11 @@ class Identity:
                 raise ConfigError(
                     f"the transform dropped {METADATA}, which the key ({', '.join(self.key)}) is taken from",
                     hint=f'keep {METADATA} in the transform, or name columns of the rows: key="…"',
+                )
+            if not {"partition", "offset"} <= set(self.key):
+                raise ConfigError(
+                    f"records are not told apart by {', '.join(self.key)} alone, and the rows have no such column",
+                    hint='key=("topic", "partition", "offset"); or name columns of the rows: key="…"',
                 )
             own = [name for name in names if name != METADATA]
             if taken := [name for name in self.key if name in own]:
@@ -116,19 +137,15 @@ class Identity:
             )
         if not self.by_origin(rows.columns):
             return self._shape.frame(batch, rows, traced=True)
-        if "topic" not in self.key and len(batch.topic_ids) > 1:
-            raise ConfigError(
-                f"rows of {len(batch.topic_ids)} topics cannot be told apart by {', '.join(self.key)}",
-                hint='key=("topic", "partition", "offset")',
-            )
+        self.accept(list(batch.topic_ids))
         stored = [
             column_of(name) if name in rows.columns else sql.col(f"{METADATA}.{name}").alias(name) for name in columns
         ]
         frame = rows.select(*stored, *traces(rows))
-        if narrow.keeps_partitions(frame):
-            return frame
-        # So that several rows of one record meet in one task, which refuses them.
-        return frame.repartition(*PLACE).sortWithinPartitions(*PLACE)
+        # So that several rows of one record meet, one after the other, in one task, which refuses them.
+        if not in_order.stays_in_task(batch, frame):
+            return frame.repartition(*PLACE).sortWithinPartitions(*PLACE)
+        return frame if in_order.stays_in_order(frame) else frame.sortWithinPartitions(*PLACE)
 
     @property
     def _shape(self) -> Shape:
@@ -150,8 +167,17 @@ class Identity:
 class KeyedSink(WrittenByTasks, IdempotentSink):
     """What a system adds: what `prepare` needs, and a writer of rows."""
 
+    by_offset: ClassVar[bool] = False
+    """Whether the offset alone, wherever a row came from, is the version of a value under a business key (see `eras`):
+    then a table has rows of one topic, and of its partitions the highest offset counts."""
+
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
+
+    def accept(self, topics: Sequence[str]) -> None:
+        self._identity.accept(topics)
+        if self.by_offset and len(topics) > 1 and not self._identity.of_record:
+            raise several_topics(repr(self), topics)
 
     @abstractmethod
     def _writer(self, batch: Batch, schema: StructType) -> Writer:
@@ -162,7 +188,7 @@ class KeyedSink(WrittenByTasks, IdempotentSink):
 
     def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
         frame = self._identity.frame(batch, rows)
-        task = _Task(self._writer(batch, rows.schema), repr(self), self._identity.key, most)
+        task = _Task(self._writer(batch, rows.schema), repr(self), self._identity.key, self.by_offset, most)
         reports = tasks.run(frame, task)
         reach(f"{type(self).__name__.lower()}: rows written")
         return reports
@@ -175,6 +201,7 @@ class _Task:
     writer: Writer
     sink: str
     key: tuple[str, ...]
+    by_offset: bool
     most: int | None
 
     def __call__(self, batches: Iterator[Any]) -> Report:
@@ -184,13 +211,12 @@ class _Task:
             before: Origin | None = None
             for batch in batches:
                 for piece in _pieces(batch):
-                    rows, wrong = _rows(piece, self.key)
+                    rows = [_row(origin, values, self.key) for origin, values in refusals.taken(piece)]
                     before = self._refuse_several(rows, before)
-                    wrong += [(row, self._null(row)) for row in rows if None in row.key]
-                    for row, why in wrong:
-                        refusals.add(row.origin, why)
-                    for row, why in self.writer(_newest([row for row in rows if None not in row.key])):
-                        refusals.add(row.origin, why)
+                    for row in rows:
+                        if None in row.key:
+                            refusals.add(row.origin, self._null(row))
+                    self._store([row for row in rows if None not in row.key], refusals)
                     count += len(piece)
             return Report(count - len(refusals.found), refused=refusals.found)
         except HeadraceError as error:
@@ -198,6 +224,15 @@ class _Task:
         finally:
             for _ in batches:  # a task that leaves its input unread would cost the worker
                 pass
+
+    def _store(self, rows: Sequence[Row], refusals: Refusals) -> None:
+        """The newest row of each key; where that one is refused, the next older one."""
+        left = _by_age(rows, by_offset=self.by_offset)
+        while left:
+            refused = self.writer([several.pop() for several in left.values()])
+            for row, why in refused:
+                refusals.add(row.origin, why)
+            left = {row.key: left[row.key] for row, _ in refused if left[row.key]}
 
     def _null(self, row: Row) -> str:
         names = [name for name, value in zip(self.key, row.key, strict=True) if value is None]
@@ -221,33 +256,28 @@ def _pieces(batch: Any) -> Iterator[Any]:
         yield batch.slice(first, _PIECE)
 
 
-def _rows(piece: Any, key: tuple[str, ...]) -> tuple[list[Row], list[tuple[Row, str]]]:
-    """The rows of a piece; and apart those with a value that Python has none for, such as a date after 9999."""
-    try:
-        return [_row(values, key) for values in piece.to_pylist()], []
-    except (ValueError, OverflowError) as error:
-        if len(piece) > 1:
-            halves = [_rows(piece.slice(0, len(piece) // 2), key), _rows(piece.slice(len(piece) // 2), key)]
-            return [row for rows, _ in halves for row in rows], [row for _, rows in halves for row in rows]
-        topic, partition, offset = (piece.column(name)[0].as_py() for name in PLACE)
-        origin = None if topic is None else Origin(topic, partition, offset)
-        return [], [(Row((), {}, origin), f"a value of it cannot be read: {error}")]
-
-
-def _row(values: dict[str, Any], key: tuple[str, ...]) -> Row:
-    topic, partition, offset = (values.pop(name) for name in PLACE)
-    origin = None if topic is None else Origin(topic, partition, offset)
+def _row(origin: Origin | None, values: dict[str, Any], key: tuple[str, ...]) -> Row:
     source = values.pop(ORIGIN, None)
     version = values.pop(OFFSET, None)
     deleted = bool(values.pop(DELETED, False))
-    return Row(tuple(values[name] for name in key), values, origin, source, version, deleted)
+    return Row(tuple(_comparable(values[name]) for name in key), values, origin, source, version, deleted)
 
 
-def _newest(rows: Sequence[Row]) -> list[Row]:
-    """One row per key: of the same source the one with the highest version, else the last one."""
-    newest: dict[Any, Row] = {}
+def _comparable(value: Any) -> Any:
+    """Two times of the hour that a zone has twice are equal to Python, unless they are in UTC."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        with suppress(OverflowError):  # the first and the last day that Python knows
+            return value.astimezone(UTC)
+    return value
+
+
+def _by_age(rows: Sequence[Row], *, by_offset: bool) -> dict[Any, list[Row]]:
+    """The rows of each key, the one that counts last: that with the highest version of the source seen last."""
+    found: dict[Any, list[Row]] = {}
     for row in rows:
-        there = newest.get(row.key)
-        if there is None or there.source != row.source or (there.version or 0) <= (row.version or 0):
-            newest[row.key] = row
-    return list(newest.values())
+        found.setdefault(row.key, []).append(row)
+    for several in found.values():
+        if len(several) > 1:
+            seen = {} if by_offset else {row.source: place for place, row in enumerate(several)}
+            several.sort(key=lambda row: (seen.get(row.source, 0), row.version or 0))
+    return found

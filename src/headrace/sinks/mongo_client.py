@@ -16,6 +16,7 @@ DUPLICATE, EXISTS = 11000, 48
 _DEFAULTS = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "socketTimeoutMS": 30_000}
 _OTHER_INDEX = frozenset({85, 86})
 _DENIED = frozenset({13, 18, 33, 8000})
+_NO_SUCH_CONCERN = frozenset({79, 100})
 # Failing inside, stepping down, shutting down, not elected yet, in conflict, out of time, short of room or of shards.
 _PASSING = frozenset(
     {1, 6, 7, 8, 24, 43, 46, 50, 63, 64, 89, 91, 112, 133, 134, 150, 189, 202, 234, 262, 358, 9001}
@@ -68,11 +69,20 @@ def failure(who: str, code: int | None, message: str) -> HeadraceError:
         return ConfigError(f"{who}: {message}", hint=_ROLE)
     if code in _PASSING:
         return RetriableError(f"{who}: {message}", hint=UP)
+    if code in _NO_SUCH_CONCERN:
+        return ConfigError(f"{who}: {message}", hint="write_concern= asks for more than the replica set has")
     if code in _OTHER_INDEX:
         return ConfigError(f"{who}: {message}", hint="an index with other options is there: drop it, or name it so")
     return ConfigError(f"{who}: {message}", hint="does this server know what was asked of it?")
 
 
+def unmet(who: str, code: int | None, message: str) -> HeadraceError:
+    """What it means that documents were written, and the write concern was not met."""
+    if code in _NO_SUCH_CONCERN:
+        return failure(who, code, message)
+    return RetriableError(f"{who}: {message}", hint=UP)
+
+
 def of_document(code: int) -> bool:
     """Whether an error in a bulk is one document's own fault."""
-    return code not in _DENIED and code not in _PASSING
+    return code not in _DENIED | _PASSING | _NO_SUCH_CONCERN

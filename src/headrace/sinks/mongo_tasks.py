@@ -169,7 +169,8 @@ class Documents:
                     doubles.append((put, error))
             guards = _guards(collection, [put.id for put, _ in doubles])
             for put, error in doubles:
-                if put.overtaken(guards.get(_text(put.id))):
+                guard = guards[text] if (text := _text(put.id)) in guards else _guard(collection, put.id)
+                if put.overtaken(guard):
                     overtaken.add(put.number)
                 elif _on_id(error):  # somebody made it at the same moment: now it can be replaced
                     again.append(put)
@@ -193,7 +194,7 @@ class Documents:
                 if not mongo_client.of_document(one["code"]):
                     raise mongo_client.failure(self.sink, one["code"], one["errmsg"]) from error
             if concern := error.details["writeConcernErrors"]:
-                raise RetriableError(f"{self.sink}: {concern[0]['errmsg']}", hint=mongo_client.UP) from error
+                raise mongo_client.unmet(self.sink, concern[0].get("code"), concern[0]["errmsg"]) from error
             return failed
         return []
 
@@ -227,9 +228,16 @@ def _on_id(error: Mapping[str, Any]) -> bool:
 
 
 def _guards(collection: Any, ids: Sequence[Any]) -> dict[bytes, Any]:
+    """Of those that are stored as they are asked for."""
     if not ids:
         return {}
     return {_text(found["_id"]): found.get(GUARD) for found in collection.find({"_id": {"$in": list(ids)}}, {GUARD: 1})}
+
+
+def _guard(collection: Any, found: Any) -> Any:
+    """Of what the server takes for the same `_id`: to it 1 is 1, be it an int, a long or a double."""
+    stored = collection.find_one({"_id": found}, {GUARD: 1})
+    return stored and stored.get(GUARD)
 
 
 def _text(found: Any) -> bytes:

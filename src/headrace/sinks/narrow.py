@@ -40,7 +40,17 @@ def keeps_partitions(rows: DataFrame) -> bool:
 def one_task_per_range(rows: DataFrame, ranges: int) -> bool:
     """Whether task number n has the rows of range number n, all of them and no others."""
     plan: Any = rows._jdf.queryExecution().executedPlan()
-    return _in_place(plan) and int(plan.execute().getNumPartitions()) == ranges
+    return _in_place(plan) and int(plan.execute().getNumPartitions()) == ranges and _reads_kafka(plan)
+
+
+def _reads_kafka(plan: Any) -> bool:
+    """Whether its rows come out of Kafka as they are: an RDD that a transform made itself may have moved them."""
+    while plan.children().size():
+        plan = plan.children().apply(0)
+    if plan.getClass().getSimpleName() != "RDDScanExec":
+        return False
+    parents = plan.rdd().dependencies()
+    return bool(parents.size()) and parents.apply(0).rdd().getClass().getSimpleName() == "KafkaSourceRDD"
 
 
 def _in_place(plan: Any) -> bool:

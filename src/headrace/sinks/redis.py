@@ -13,7 +13,7 @@ from headrace.masking import masked
 from headrace.sinks import in_order, tasks
 from headrace.sinks.base import METADATA, stored_schema
 from headrace.sinks.keyed import Identity, KeyedSink
-from headrace.sinks.redis_tasks import Add, Append, Place, Put
+from headrace.sinks.redis_tasks import LONGEST, Add, Append, Place, Put
 from headrace.sinks.redis_values import converters
 from headrace.stores import redis as server
 
@@ -178,7 +178,9 @@ def _numeric(name: str, schema: StructType) -> None:
 
 
 def _positive(option: str, value: object) -> None:
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    most = math.inf if option == "maxlen" else LONGEST
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most
     whole = option != "maxlen" or isinstance(value, int)
     if value is not None and not (fits and whole):
-        raise ConfigError(f"{option}={value!r} is not a number above 0", hint=f"{option}=3600")
+        said = "a number above 0" if option == "maxlen" else "a number of seconds above 0 and up to 100 years"
+        raise ConfigError(f"{option}={value!r} is not {said}", hint=f"{option}=3600")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from headrace.types import Range
 
 RIGHTS = "EVALSHA, SCRIPT LOAD and what is written with"
+LONGEST = 100 * 366 * 24 * 3600.0
+"""Seconds to live. Redis refuses what does not fit into its clock only once the row is written."""
 _PIECE_ROWS, _PIECE_SIZE = 500, 1_000_000
 _MOST_OF_ONE_RECORD = 50_000
 
@@ -33,7 +35,7 @@ _MOST_OF_ONE_RECORD = 50_000
 class Place:
     """Where rows go: a key, or the beginning of the keys of rows. `sink` is what errors call it."""
 
-    url: str
+    url: str = field(repr=False)
     name: str
     sink: str
 
@@ -72,8 +74,10 @@ class Put:
         taken: list[tuple[Row, Call]] = []
         for row in rows:
             lives = self._lives(row)
-            if lives is not None and lives <= 0:
-                refused.append((row, f"{self.ttl} is {lives:g}: a row lives for more than no time"))
+            if lives is not None and not 0 < lives <= LONGEST:
+                refused.append(
+                    (row, f"{self.ttl} is {lives:g}: a row lives for more than no time, and up to 100 years")
+                )
             else:
                 taken.append((row, self._call(row, lives)))
         with self.place.client() as client:
@@ -128,7 +132,7 @@ class Append:
         refusals = Refusals(self.place.sink, self.most)
         count = 0
         try:
-            for at, arguments, rows in self._pieces(records(batches), refusals):
+            for at, arguments, rows in self._pieces(records(batches, refusals), refusals):
                 self._append(at, arguments)
                 count += rows
             return tasks.Report(count, refused=refusals.found)
@@ -206,7 +210,7 @@ class Add:
         refusals = Refusals(self.place.sink, self.most)
         count = 0
         try:
-            rows = each(batches)
+            rows = each(batches, refusals)
             while piece := list(islice(rows, _PIECE_ROWS)):
                 members = [made for origin, row in piece if (made := self._member(origin, row, refusals)) is not None]
                 if members:

@@ -1,16 +1,16 @@
-"""The rows of one task that a sink does not take."""
+"""The rows of one task that a sink takes, as Python values, and those that it does not."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headrace.letters import too_many
+from headrace.letters import Origin, too_many
 from headrace.sinks.base import METADATA
-from headrace.sinks.tables import refused
+from headrace.sinks.tables import PLACE, refused
 
 if TYPE_CHECKING:
-    from headrace.letters import Origin
+    from collections.abc import Iterator
 
 
 @dataclass(slots=True)
@@ -30,3 +30,24 @@ class Refusals:
         self.found.append((origin, why))
         if len(self.found) > self.most:
             raise too_many(self.most, f"{self.found[0][0]}: {self.found[0][1]}")
+
+    def taken(self, piece: Any) -> Iterator[tuple[Origin | None, dict[str, Any]]]:
+        """The rows of an Arrow batch that has PLACE, each with the record it came from.
+
+        One with a value that Python has none for, such as a date after 9999, is refused.
+        """
+        try:
+            found = piece.to_pylist()
+        except (ValueError, OverflowError) as error:
+            if len(piece) == 1:
+                self.add(_origin(*(piece.column(name)[0].as_py() for name in PLACE)), f"it cannot be read: {error}")
+                return
+            yield from self.taken(piece.slice(0, len(piece) // 2))
+            yield from self.taken(piece.slice(len(piece) // 2))
+        else:
+            for values in found:
+                yield _origin(*(values.pop(name) for name in PLACE)), values
+
+
+def _origin(topic: str | None, partition: int, offset: int) -> Origin | None:
+    return None if topic is None else Origin(topic, partition, offset)

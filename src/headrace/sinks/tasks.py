@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 KEPT: dict[Hashable, tuple[Any, Callable[[Any], object]]] = {}
 """One of each per Python worker, and Spark has one of those per task that runs: that is the bound."""
+_MOST_KEPT = 32  # a client has threads and sockets
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,9 @@ class Report:
 
 
 def failed(error: HeadraceError) -> Report:
-    return Report(error=(type(error).__name__, error.message, error.hint))
+    """Told by the nearest class of ours: one of a user's may not be known where it is raised again."""
+    kind = next(known for known in type(error).__mro__ if known.__module__ == errors.__name__)
+    return Report(error=(kind.__name__, str(error), getattr(error, "hint", None)))
 
 
 def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report]) -> list[Report]:
@@ -70,9 +73,11 @@ def kept(key: Hashable, make: Callable[[], Any], end: Callable[[Any], object] = 
 
     `end` lets go of it when the process ends.
     """
-    if key not in KEPT:
-        KEPT[key] = (make(), end)
-    return KEPT[key][0]
+    found = KEPT.pop(key, None) or (make(), end)
+    KEPT[key] = found  # the last used is the last one
+    while len(KEPT) > _MOST_KEPT:
+        drop(next(iter(KEPT)))
+    return found[0]
 
 
 def drop(key: Hashable) -> None:

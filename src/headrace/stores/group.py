@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 _UNSETTLED_SECONDS = 2.0  # a living run settles within milliseconds
+_ATTEMPTS = 5  # to be the newest, while somebody else tries the same
 _AT_ONCE = 16  # clients that are made side by side; each waits for answers most of the time
 # The settings that a Java client and librdkafka share by name and meaning; the rest concern reading alone.
 _SHARED_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "enable.ssl.")
@@ -34,6 +35,10 @@ _REFUSED = {
     "_SSL": "correct the ssl.* options",
     "INVALID_GROUP_ID": "choose another group",
     "OFFSET_METADATA_TOO_LARGE": "raise the broker's offset.metadata.max.bytes; 4096 is its default",
+    "_INVALID_ARG": "correct options=…, which are settings of librdkafka",
+    "_CONFLICT": "correct options=…, which are settings of librdkafka",
+    "INVALID_TRANSACTION_TIMEOUT": "lower transaction.timeout.ms, or raise the broker's transaction.max.timeout.ms",
+    "MSG_SIZE_TOO_LARGE": 'options={"batch.size": …} keeps what is sent at once below the topic\'s max.message.bytes',
     "UNSUPPORTED_VERSION": "the broker must be Kafka 2.5 or later",
     "_UNSUPPORTED_FEATURE": "the broker must be Kafka 2.5 or later",
 }
@@ -65,8 +70,8 @@ class Group:
     `token` is another object after each claim and each commit, and None without a claim.
 
     `names` are those of the topics here, where they are of another cluster. `writers` gives the transactional id under
-    which a task may commit the offset of a partition, if tasks do: see `fence`. `producing` are settings of a producer
-    that also produces.
+    which a task may commit the offset of a partition, if tasks do: see `take_over`. `producing` are settings of
+    producers, where they also produce.
 
     Offsets are asked of a consumer that never joins. The admin client would list a group without being told its
     partitions, but it takes the process down when the coordinator moves while it asks (librdkafka #5040, #5397), and
@@ -189,12 +194,11 @@ class Group:
 
     def _settle_open(self, positions: list[Any]) -> None:
         self.reclaim()
-        self.fence(self._unsettled(positions))
+        self._as_writers(self._unsettled(positions), lambda producer, at: None)
 
     def _settle_lost(self, positions: list[Any]) -> None:
         self._complete_lost(self._producer)
-        for producer in self.fence(self._unsettled(positions)):
-            self._complete_lost(producer)
+        self._as_writers(self._unsettled(positions), lambda producer, at: self._complete_lost(producer))
 
     def _unsettled(self, positions: list[Any]) -> list[TopicPartition]:
         """Those of them over which a transaction is open."""
@@ -211,16 +215,44 @@ class Group:
         self.release()
         self.claim()
 
-    def fence(self, partitions: Iterable[TopicPartition]) -> list[Any]:
-        """End what tasks had in hand for these, and refuse them from now on; their producers, each under a new epoch.
+    def take_over(self, partitions: Iterable[TopicPartition], anew: Callable[[Entry], Entry]) -> None:
+        """End what tasks of others had in hand for these, and refuse them from now on.
 
-        To be done before offsets are read by a run that may have left tasks behind, or followed one that has.
+        A task commits only over the entry that it was planned from, with a producer that is the newest of its
+        partition. So each entry is read and put in its place as `anew` has it, by a newer producer: a task that began
+        before is fenced, and one that begins later, in a run that does not know yet, finds another entry.
         """
-        if self._writers is None:
-            return []
-        ids = [self._writers(at) for at in partitions]
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-fence") as side_by_side:
-            return list(side_by_side.map(lambda name: self._bounded(lambda: self._initialised(name)), ids))
+        self._as_writers(partitions, lambda producer, at: self._replace(producer, at, anew))
+
+    def _replace(self, producer: Any, at: TopicPartition, anew: Callable[[Entry], Entry]) -> None:
+        there = self.fetch([at])
+        if at in there:
+            position = self._names.position(at, anew(there[at]))
+            self._bounded(lambda: in_transaction(producer, [position], self._membership))
+
+    def _as_writers(self, partitions: Iterable[TopicPartition], step: Callable[[Any, TopicPartition], None]) -> None:
+        """Take `step` with a producer of each partition's writer, the newest there is."""
+        writers = self._writers
+        if writers is None:
+            return
+
+        def one(at: TopicPartition) -> None:
+            for attempt in range(_ATTEMPTS):
+                producer = self._bounded(lambda: self._initialised(writers(at)))
+                try:
+                    step(producer, at)
+                except RetriableError as error:
+                    if attempt + 1 == _ATTEMPTS or not self._is_fenced(error):
+                        raise
+                else:
+                    return
+
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-take-over") as side_by_side:
+            for _ in side_by_side.map(one, partitions):
+                pass
+
+    def _is_fenced(self, error: Exception) -> bool:
+        return isinstance(error.__cause__, self._errors) and error.__cause__.args[0].name() in FENCED
 
     def _complete_lost(self, producer: Any) -> None:
         """Finish a transaction whose end a broker forgot to write down with the offsets.
@@ -270,7 +302,7 @@ class Group:
                 return False
             raise self._translated(error) from error
         except RetriableError as error:
-            if isinstance(error.__cause__, self._errors) and error.__cause__.args[0].name() in FENCED:
+            if self._is_fenced(error):
                 return False
             raise
         self._producer, self.token = producer, object()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.extras import require
@@ -19,7 +19,7 @@ _THERE = "SELECT 1 WHERE to_regclass('headrace_marks') IS NOT NULL"
 
 @dataclass(frozen=True, slots=True)
 class PostgresMarks:
-    dsn: str
+    dsn: str = field(repr=False)
     pipeline: str
     keep: float
     local: bool = False

@@ -151,6 +151,16 @@ def changes(
     }
 
 
+def retaken(group: Mapping[TopicPartition, Entry], entry: Entry) -> Entry:
+    """What `entry` becomes when a run takes over: it says the same, anew, and signed by nobody."""
+    own = _parsed(entry)
+    texts = [text for text in (own, *map(_parsed, group.values())) if text]
+    number = 1 + max((text.number for text in texts), default=0)
+    last_batch = max((text.last_batch for text in texts), default=0)
+    share = own.share if own else Share(entry.offset)
+    return Entry(entry.offset, _Text(share, number, len(group), last_batch, None).to_json())
+
+
 def _shares(state: State) -> dict[TopicPartition, Share]:
     progress, pending = state.progress, state.progress.pending
     begun: dict[TopicPartition, Begun] = {}

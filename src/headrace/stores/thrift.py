@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 _DEFAULT_PORT = 9090
 _ANSWER_MILLISECONDS = 10_000
 _REFUSALS = ("TableNotFoundException", "NoSuchColumnFamilyException", "AccessDeniedException", "NamespaceNotFound")
+# What HBase itself would not try again, but for a connection that the gateway has closed. The timestamp that is out of
+# range has an exception of its own, a subclass.
+_NEVER = re.compile(r"FailedSanityCheckException|DoNotRetryIOException(?!.*\bclosed\b)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,4 +101,6 @@ def _ours(who: object, error: Exception, rights: str) -> HeadraceError:
     message = f"{who!r}: {said(error)}"
     if any(refusal in _text(error) for refusal in _REFUSALS):
         return ConfigError(message, hint=rights)
+    if _NEVER.search(_text(error)):
+        return ConfigError(message, hint="HBase refuses this for good: check the settings of the table and the server")
     return RetriableError(message, hint="are HBase and its Thrift gateway up, and the address right?")

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from confluent_kafka import Message
+    from confluent_kafka.admin import AdminClient
 
 
-def undecided(bootstrap: str, topic: str) -> int:
+def undecided(admin: AdminClient, topic: str) -> int:
     """How many records of a topic lie behind the first open transaction: those that a reader waits for."""
     from confluent_kafka import IsolationLevel, TopicPartition
-    from confluent_kafka.admin import AdminClient, _listoffsets
+    from confluent_kafka.admin import _listoffsets
 
     latest: Any = _listoffsets.OffsetSpec.latest
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     partitions = [TopicPartition(topic, number) for number in admin.list_topics(topic).topics[topic].partitions]
 
     def ends(isolation: Any) -> int:

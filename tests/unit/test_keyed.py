@@ -1,0 +1,89 @@
+"""Which row of a key is handed to a writer, and which keys tell records apart."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from headrace.errors import ConfigError
+from headrace.letters import Origin
+from headrace.sinks.keyed import Identity, _Task
+from headrace.sinks.tables import OFFSET, ORIGIN, PLACE
+
+
+@dataclass
+class Keeping:
+    """A store that takes what it is given, but for some texts."""
+
+    refused: tuple[str, ...] = ()
+    there: dict = field(default_factory=dict)
+
+    def __call__(self, rows):
+        assert len({row.key for row in rows}) == len(rows)
+        self.there |= {row.key: row.values["text"] for row in rows if row.values["text"] not in self.refused}
+        return [(row, "no such text") for row in rows if row.values["text"] in self.refused]
+
+
+def arrow(*rows, key=None):
+    """Of (key, text, partition, offset)."""
+    keys, texts, partitions, offsets = zip(*rows, strict=True)
+    return pa.RecordBatch.from_pydict(
+        {
+            "id": pa.array(keys, key),
+            "text": texts,
+            ORIGIN: [f"topic:{partition}" for partition in partitions],
+            OFFSET: offsets,
+            PLACE[0]: ["clicks"] * len(rows),
+            PLACE[1]: partitions,
+            PLACE[2]: offsets,
+        }
+    )
+
+
+def stored(*rows, refused=(), by_offset=False, key=None):
+    keeping = Keeping(refused)
+    report = _Task(keeping, "a sink", ("id",), by_offset, 10)(iter([arrow(*rows, key=key)]))
+    assert report.error is None
+    return keeping.there, [origin.offset for origin, _ in report.refused]
+
+
+def test_where_the_newest_row_of_a_key_is_refused_the_next_older_one_is_stored():
+    rows = [(1, "good", 0, 1), (2, "other", 0, 2), (1, "bad", 0, 3), (1, "worse", 0, 4), (2, "bad", 0, 5)]
+    assert stored(*rows, refused=("bad", "worse")) == ({(1,): "good", (2,): "other"}, [4, 5, 3])
+    assert stored((1, "bad", 0, 1), (1, "good", 0, 2), refused=("bad",)) == ({(1,): "good"}, [])
+
+
+def test_of_several_partitions_the_last_one_seen_counts_with_its_highest_offset():
+    rows = [(1, "A5", 0, 5), (1, "B3", 1, 3), (1, "A4", 0, 4)]
+    assert stored(*rows) == ({(1,): "A5"}, [])
+    assert stored(*rows, (1, "B1", 1, 1)) == ({(1,): "B3"}, [])
+
+
+def test_where_the_offset_alone_is_the_version_the_highest_of_all_partitions_counts():
+    assert stored((1, "A5", 0, 5), (1, "B3", 1, 3), by_offset=True) == ({(1,): "A5"}, [])
+
+
+def test_two_times_of_the_hour_that_a_zone_has_twice_are_two_keys():
+    times = [datetime(2024, 10, 27, hour, 30, tzinfo=UTC) for hour in (0, 1)]
+    found, _ = stored(
+        (times[0], "summer", 0, 0), (times[1], "winter", 0, 1), key=pa.timestamp("us", tz="Europe/Berlin")
+    )
+    assert found == {(times[0],): "summer", (times[1],): "winter"}
+
+
+def test_a_row_that_cannot_be_read_is_refused_and_the_others_are_stored():
+    days = pa.array([0, 3_000_000, 1], pa.date32())
+    batch = arrow(*[(n, f"row {n}", 0, n) for n in range(3)]).append_column("day", days)
+    keeping = Keeping()
+    report = _Task(keeping, "a sink", ("id",), False, 10)(iter([batch]))
+    assert [origin for origin, _ in report.refused] == [Origin("clicks", 0, 1)]
+    assert keeping.there == {(0,): "row 0", (2,): "row 2"}
+
+
+@pytest.mark.parametrize("key", ["offset", "partition", ("topic", "offset"), ("topic", "partition")])
+def test_a_key_that_records_share_is_refused_unless_the_rows_have_such_columns(key):
+    identity = Identity.of(key, None)
+    with pytest.raises(ConfigError, match="not told apart"):
+        identity.columns(["id", "_kafka"])
+    assert identity.columns([*identity.key, "id", "_kafka"]) == [*identity.key, "id"]
