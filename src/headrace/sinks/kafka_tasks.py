@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError, OffsetConflict, RetriableError
 from headrace.sinks import tasks
 from headrace.sinks.kafka_producing import Target, send
 from headrace.sinks.tasks import Report
-from headrace.stores.group import explained
+from headrace.stores.group import explained, quiet_logger
 from headrace.stores.shares import Entry
 from headrace.stores.transactions import FENCED, PATIENCE, TIMEOUT, bounded, commit, initialised
 
@@ -136,7 +136,9 @@ class ByPartition:
     def _producer(self, part: Part) -> Any:
         from confluent_kafka import Producer
 
-        settings = {**self.target.producing, "transactional.id": part.transactional_id}
+        # Fenced by a sibling is no news for a terminal: it is met by making another producer.
+        quiet = {"logger": quiet_logger(), "log_level": 0}
+        settings = {**self.target.producing, **quiet, "transactional.id": part.transactional_id}
         return bounded(lambda: initialised(Producer(settings)), PATIENCE)
 
     def _consumer(self) -> Any:

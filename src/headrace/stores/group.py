@@ -102,7 +102,7 @@ class Group:
             **connection(bootstrap, options),
             "retry.backoff.ms": 1,  # between two looks at an offset that is not settled yet
             "retry.backoff.max.ms": 5,
-            "logger": _quiet_logger(),
+            "logger": quiet_logger(),
             "error_cb": self._complain,
         }
         self._producer: Any = None
@@ -385,7 +385,7 @@ def _java_hash(text: str) -> int:
     return abs(value - 2**32 if value >= 2**31 else value) % 2**31
 
 
-def _quiet_logger() -> logging.Logger:
+def quiet_logger() -> logging.Logger:
     """librdkafka writes each failed connection to stderr; the runner says it once, in its own words."""
     logger = logging.getLogger("headrace.librdkafka")
     logger.addHandler(logging.NullHandler())
