@@ -1,5 +1,7 @@
 """The broker dies, or is not there yet: the run waits for it, says so, and loses nothing."""
 
+import uuid
+
 import pytest
 
 from crash.feed import Feed
@@ -23,15 +25,16 @@ def case_and_feed(broker, tmp_path, monkeypatch, request):
     """Into a file, and into another topic of the same broker, which so dies in the middle of transactions, too."""
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
     monkeypatch.setenv(SERVERS["kafka"], broker.bootstrap)
-    Topic(broker.bootstrap, "events", 2, {})
+    # A name of its own: the session keeps consumers by group and topic, those of a broker that is gone as well.
+    events = Topic(broker.bootstrap, f"events-{uuid.uuid4().hex[:8]}", 2, {})
     case = Case(
         kind=request.param,
         guarantee="exactly-once",
         bootstrap=broker.bootstrap,
-        topic="events",
+        topic=events.name,
         directory=str(tmp_path),
     )
-    return case, Feed(broker.bootstrap, "events", 2)
+    return case, Feed(broker.bootstrap, events.name, 2)
 
 
 def says_that_the_broker_is_away(run, broker):

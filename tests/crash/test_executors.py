@@ -6,6 +6,7 @@ import signal
 import psutil
 import psycopg
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from crash.pipelines import _table
@@ -38,11 +39,18 @@ def slow_case(case_on, kafka, tmp_path, monkeypatch, request):
     if request.param != "postgres":
         target = _table(tmp_path)
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        yield case, feed, lambda: undecided(admin, target) if target in admin.list_topics(timeout=30).topics else 0
+        yield case, feed, lambda: seen_open(admin, target)
         return
     with psycopg.connect(request.getfixturevalue("postgres").address, autocommit=True) as connection:
         connection.execute(SLOW.format(t=_table(tmp_path)))
         yield case, feed, lambda: connection.execute(COPYING).fetchone()[0]
+
+
+def seen_open(admin, topic):
+    try:
+        return undecided(admin, topic) if topic in admin.list_topics(timeout=30).topics else 0
+    except KafkaException:  # a topic that was just made has no leader yet
+        return 0
 
 
 def victims(run, what):

@@ -189,7 +189,8 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
     def _write_partitions(self, batch: Batch, frame: DataFrame, target: Target, parts: tuple[Part, ...]) -> None:
         """Per task, in its own transaction, records and offset."""
         try:
-            tasks.run(frame, ByPartition(target, self._opened.name, parts))
+            with nulls_refused(repr(self)):
+                tasks.run(frame, ByPartition(target, self._opened.name, parts))
         except BaseException as error:
             self._unsure = True  # others of the tasks may be at work still
             if f"{Fenced.__module__}.{Fenced.__name__}" in str(error):
