@@ -1,6 +1,12 @@
 """What the tests of sinks of documents share."""
 
+import time
+
+import pytest
+
+from headrace.errors import RetriableError
 from headrace.letters import Letter, Quarantine
+from headrace.testing.sinks import batch, frame, numbered
 
 _ORIGIN = (
     "named_struct('topic', 'clicks', 'partition', 0, 'offset', {offset}L, 'key', CAST(NULL AS BINARY),"
@@ -27,3 +33,15 @@ def refused(sink, batch, frame):
     quarantine = Quarantine([], most=10, originals=originals, send=found.extend)
     sink.write_apart(batch, frame, quarantine)
     return {letter.origin.offset: letter.error for letter in found}
+
+
+def write_around_a_death(server, sink, spark):
+    """Two batches of two rows: `server` is killed before the second, which is an error to repeat until it is back."""
+    sink.write(batch(1, 0, 2), frame(spark, numbered(0, 2)))
+    server.kill()
+    began = time.monotonic()
+    with pytest.raises(RetriableError):
+        sink.write(batch(2, 2, 4), frame(spark, numbered(2, 4)))
+    assert time.monotonic() - began < 20
+    server.start()
+    sink.write(batch(2, 2, 4), frame(spark, numbered(2, 4)))

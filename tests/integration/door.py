@@ -4,6 +4,8 @@ import contextlib
 import socket
 import threading
 
+from headrace import events
+
 
 class Door:
     """`with Door("127.0.0.1:9042") as door: ... door.address`."""
@@ -68,3 +70,18 @@ def _cut(end):
     with contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
     end.close()
+
+
+class Slamming:
+    """An observer of a run: shuts the door after its first batch with records, and opens it when that was noticed."""
+
+    def __init__(self, door):
+        self._door = door
+        self.noticed = []
+
+    def __call__(self, event):
+        if isinstance(event, events.Retrying):
+            self.noticed.append(event.error)
+            self._door.open()
+        elif isinstance(event, events.BatchDone) and len(event.batch) and not self.noticed:
+            self._door.shut()

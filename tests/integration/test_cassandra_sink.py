@@ -9,12 +9,12 @@ from decimal import Decimal
 import pytest
 
 import headrace as hr
-from headrace import events, sinks, stores
+from headrace import sinks, stores
 from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableError
 from headrace.letterbox import LetterBox
 from headrace.testing.sinks import batch, frame, numbered, upserts
 from headrace.types import Batch, Range, TopicPartition
-from integration.door import Door
+from integration.door import Door, Slamming
 
 NOBODY = "127.0.0.1:1"
 
@@ -277,26 +277,14 @@ def test_copies_that_are_missing_are_waited_for_and_then_the_batch_is_repeated(s
 def test_a_connection_that_is_lost_costs_a_repeat_and_no_row(topic, spark, ask, table, cassandra):
     where = topic(partitions=2)
     where.produce([{"id": n, "text": "x"} for n in range(400)])
-    seen = []
     with Door(cassandra.hosts) as door:
-
-        def watch(event):
-            seen.append(event)
-            if isinstance(event, events.BatchDone) and len(event.batch) and not any(map(_retrying, seen)):
-                door.shut()
-            if _retrying(event):
-                door.open()
-
+        slamming = Slamming(door)
         made = pipeline(
             where,
             sinks.Cassandra(door.address, f"sink.{table}", create=True),
             cassandra,
             limits=hr.Limits(max_records=100),
         )
-        made.run(until="caught-up", session=spark, observer=watch)
-    assert any(_retrying(event) and isinstance(event.error, RetriableError) for event in seen)
+        made.run(until="caught-up", session=spark, observer=slamming)
+    assert any(isinstance(error, RetriableError) for error in slamming.noticed)
     assert sorted(number for (number,) in ask(f"SELECT id FROM {table}")) == list(range(400))
-
-
-def _retrying(event):
-    return isinstance(event, events.Retrying)

@@ -15,7 +15,7 @@ from headrace.sinks import dynamodb_client
 from headrace.sinks.dynamodb_client import Pace
 from headrace.sinks.keyed import Row
 from headrace.testing.sinks import batch, frame, numbered, upserts
-from integration.documents import refused, rows
+from integration.documents import refused, rows, write_around_a_death
 
 
 @pytest.fixture(scope="module")
@@ -310,14 +310,7 @@ def test_a_server_that_is_gone_is_an_error_to_repeat_and_when_it_is_back_the_bat
         dev.DynamoDB(tmp_path) as server,
         sinks.DynamoDB("abc", endpoint=server.endpoint, create=True).open("p") as sink,
     ):
-        sink.write(batch(1, 0, 2), frame(spark, numbered(0, 2)))
-        server.kill()
-        began = time.monotonic()
-        with pytest.raises(RetriableError):
-            sink.write(batch(2, 2, 4), frame(spark, numbered(2, 4)))
-        assert time.monotonic() - began < 20
-        server.start()
-        sink.write(batch(2, 2, 4), frame(spark, numbered(2, 4)))
+        write_around_a_death(server, sink, spark)
         with closing(dynamodb_client.connect(None, server.endpoint)) as client:
             assert client.scan(TableName="abc", Select="COUNT")["Count"] == 4
 

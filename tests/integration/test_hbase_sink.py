@@ -7,12 +7,12 @@ import uuid
 import pytest
 
 import headrace as hr
-from headrace import events, sinks, stores
+from headrace import sinks, stores
 from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableError
 from headrace.letterbox import LetterBox
 from headrace.testing.sinks import batch, frame, numbered, upserts
 from headrace.types import Batch, Range, TopicPartition
-from integration.door import Door
+from integration.door import Door, Slamming
 
 
 @pytest.fixture(scope="module")
@@ -202,22 +202,10 @@ def test_a_cell_that_is_too_large_is_its_own_rows_fault(spark, cells, sink_on):
 def test_a_connection_that_is_lost_costs_a_repeat_and_no_row(topic, spark, cells, table, hbase):
     where = topic(partitions=2)
     where.produce([{"id": n, "text": "x"} for n in range(400)])
-    seen = []
     with Door(hbase.thrift) as door:
-
-        def watch(event):
-            seen.append(event)
-            if isinstance(event, events.BatchDone) and len(event.batch) and not any(map(_retrying, seen)):
-                door.shut()
-            if _retrying(event):
-                door.open()
-
+        slamming = Slamming(door)
         sink = sinks.HBase(door.address, table, create=True)
         made = pipeline(where, sink, hbase, limits=hr.Limits(max_records=100))
-        made.run(until="caught-up", session=spark, observer=watch)
-    assert any(_retrying(event) and isinstance(event.error, RetriableError) for event in seen)
+        made.run(until="caught-up", session=spark, observer=slamming)
+    assert any(isinstance(error, RetriableError) for error in slamming.noticed)
     assert sorted(int(row["id"]) for row in cells().values()) == list(range(400))
-
-
-def _retrying(event):
-    return isinstance(event, events.Retrying)

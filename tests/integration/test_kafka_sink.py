@@ -215,10 +215,10 @@ def test_topics_named_by_rows_take_what_each_of_them_allows(filled, topic, spark
     assert len(committed(source.bootstrap, wide.name)) == 1
     small = pipeline(
         source,
-        sinks.Kafka(source.bootstrap, topic_column="to"),
+        sinks.Kafka(source.bootstrap, topic_column="to", options={"batch.size": "50000"}),
         transform=lambda found: found.selectExpr("id", f"'{narrow.name}' AS to", "_kafka"),
     )
-    with pytest.raises(ConfigError, match="20,000 bytes at once") as refused:
+    with pytest.raises(ConfigError, match="20,000 bytes at once, and 50,000 may be sent") as refused:
         caught_up(small, spark)
     assert "batch.size" in refused.value.hint
 

@@ -17,7 +17,7 @@ from headrace.letters import Origin
 from headrace.sinks import mongo_client
 from headrace.sinks.keyed import Row
 from headrace.testing.sinks import batch, frame, numbered, upserts
-from integration.documents import refused, rows
+from integration.documents import refused, rows, write_around_a_death
 
 
 @pytest.fixture
@@ -292,14 +292,7 @@ def test_a_column_that_is_called_like_a_part_of_the_record_is_not_taken_for_it(m
 
 def test_a_server_that_is_gone_is_an_error_to_repeat_and_when_it_is_back_the_batch_is_stored(tmp_path, spark):
     with dev.Mongo(tmp_path) as server, sinks.Mongo(server.url, "a.b", create=True).open("p") as sink:
-        sink.write(batch(1, 0, 2), frame(spark, numbered(0, 2)))
-        server.kill()
-        began = time.monotonic()
-        with pytest.raises(RetriableError):
-            sink.write(batch(2, 2, 4), frame(spark, numbered(2, 4)))
-        assert time.monotonic() - began < 20
-        server.start()
-        sink.write(batch(2, 2, 4), frame(spark, numbered(2, 4)))
+        write_around_a_death(server, sink, spark)
         with MongoClient(server.url) as client:
             assert client["a"]["b"].count_documents({}) == 4
 

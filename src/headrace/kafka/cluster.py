@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from difflib import get_close_matches
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, RetriableError
 from headrace.planner import Log
+from headrace.stores.librdkafka import librdkafka_options, quiet_logger
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 TIMEOUT = 10.0
 _NO_ID = "A" * 22
 """The id of every topic, of brokers without ids: zero, as 16 bytes in Base64."""
-
-# The settings that a Java client and librdkafka share by name and meaning; the rest concern reading alone.
-_SHARED_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "enable.ssl.")
-
-
-def librdkafka_options(bootstrap: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The part of the user's options that the driver's own client needs."""
-    shared = {name: value for name, value in options.items() if name.startswith(_SHARED_PREFIXES)}
-    return {"client.id": "headrace", **shared, "bootstrap.servers": bootstrap}
 
 
 class Cluster:
@@ -170,11 +161,3 @@ def unreachable(bootstrap: str, error: Exception) -> RetriableError:
     return RetriableError(
         f"Kafka at {bootstrap} does not answer: {reason}", hint=f"headrace doctor --bootstrap {bootstrap}"
     )
-
-
-def quiet_logger() -> logging.Logger:
-    """librdkafka writes each failed connection to stderr; the runner says it once, in its own words."""
-    logger = logging.getLogger("headrace.librdkafka")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger

@@ -11,8 +11,8 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.kafka.cluster import librdkafka_options, quiet_logger
 from headrace.letters import Letter, Origin
+from headrace.stores.librdkafka import librdkafka_options, quiet_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from headrace import events
-from headrace.kafka.cluster import librdkafka_options
+from headrace.stores.librdkafka import librdkafka_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -96,7 +96,8 @@ def from_kafka_group(bootstrap: str, options: Mapping[str, str], group: str) -> 
     from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
     from confluent_kafka.admin import AdminClient
 
-    from headrace.kafka.cluster import TIMEOUT, librdkafka_options, unreachable
+    from headrace.kafka.cluster import TIMEOUT, unreachable
+    from headrace.stores.librdkafka import librdkafka_options
 
     settings: dict[str, Any] = {**librdkafka_options(bootstrap, options), "log_level": 0}
     admin = AdminClient(settings)

@@ -57,19 +57,6 @@ def stays_in_task(batch: Batch, rows: DataFrame) -> bool:
     return narrow.one_task_per_range(rows, len(batch.ranges))
 
 
-def stays_in_order(rows: DataFrame) -> bool:
-    """Whether a plan in which no row moves hands them on as they were read: no function has them all at hand."""
-
-    def names(plan: Any) -> Iterator[str]:
-        yield plan.getClass().getSimpleName()
-        children = plan.children()
-        for number in range(children.size()):
-            yield from names(children.apply(number))
-
-    found = names(rows._jdf.queryExecution().executedPlan())
-    return not any("MapIn" in name or "MapPartitions" in name for name in found)
-
-
 def records(batches: Iterator[Any], refusals: Refusals) -> Iterator[tuple[Origin, list[dict[str, Any]]]]:
     """The rows of each record, from the Arrow batches of a task."""
     for origin, found in groupby(each(batches, refusals), key=lambda item: item[0]):

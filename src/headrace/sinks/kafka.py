@@ -20,7 +20,7 @@ from headrace.sinks import narrow, tasks
 from headrace.sinks.avro_rows import nulls_refused
 from headrace.sinks.base import QuarantiningSink, TransactionalSink
 from headrace.sinks.kafka_producing import Target, enqueue, judged
-from headrace.sinks.kafka_rows import Layout, places
+from headrace.sinks.kafka_rows import Layout, place_of
 from headrace.sinks.kafka_tasks import ByPartition, Fenced, Part
 from headrace.sinks.kafka_topics import NewTopics, Topics, unknown
 from headrace.sinks.refusals import Refusals
@@ -155,14 +155,13 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
     def load(self) -> Progress:
         """Also ends what tasks of an earlier run, or of a batch that failed, still have in hand."""
         with self._lock:
-            progress = super().load()
-            state, _ = self.read()
-            if not self._unsure and state.run is None:
-                return progress
-            entries = self._fetch()
-            self._opened.take_over(entries, partial(shares.retaken, entries))
-            self._unsure, self._own = False, None
-            return super().load()
+            self._claimed()
+            state, version = self.read()
+            if self._unsure or state.run is not None:
+                self._opened.take_over(version.entries, partial(shares.retaken, version.entries))
+                self._unsure, self._own = False, None
+                state, _ = self.read()
+            return state.progress
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         target = self._prepared()
@@ -233,7 +232,7 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         """The numbers of the rows that are set apart; BadRecord if they cannot be."""
         refusals = Refusals(repr(self), None if quarantine is None else quarantine.most)
         for row, why in wrong:
-            refusals.add(places(some, [row])[0], why)
+            refusals.add(place_of(some, row), why)
         if quarantine is not None:
             quarantine.refuse([Refusal(origin, why, repr(self)) for origin, why in refusals.found])
         return [row for row, _ in wrong]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, RetriableError
 from headrace.sinks import tasks
-from headrace.sinks.kafka_rows import HEADERS, TOPIC, messages, places
+from headrace.sinks.kafka_rows import HEADERS, TOPIC, messages, place_of
 from headrace.sinks.kafka_topics import Topics, unknown
 from headrace.sinks.refusals import Refusals
 
@@ -55,10 +55,10 @@ class Target:
             return self.rules
         make = lambda: Topics(self.bootstrap, self.connecting, self.new)  # noqa: E731
         known: Topics = tasks.kept((self.bootstrap, "topics"), make, lambda _: None)
-        rules = known.rules(topic)
-        if rules is not None and rules.most_bytes < int(self.producing["batch.size"]):
+        rules, sent = known.rules(topic), int(self.producing["batch.size"])
+        if rules is not None and rules.most_bytes < sent:
             raise ConfigError(
-                f"{topic} takes {rules.most_bytes:,} bytes at once, and {self.producing['batch.size']:,} may be sent",
+                f"{topic} takes {rules.most_bytes:,} bytes at once, and {sent:,} may be sent",
                 hint=f'options={{"batch.size": "{rules.most_bytes}"}}',
             )
         return rules
@@ -90,7 +90,7 @@ def send(producer: Any, target: Target, records: Any, at: TopicPartition) -> int
     """Give an Arrow batch of records, all from `at`, to the producer; BadRecord if a topic does not take one."""
     for topic, some, wrong in judged(target, records):
         for row, why in wrong:
-            Refusals(target.sink, most=None).add(places(some, [row], at)[0], why)
+            Refusals(target.sink, most=None).add(place_of(some, row, at), why)
         enqueue(producer, target, topic, some)
     return len(records)
 

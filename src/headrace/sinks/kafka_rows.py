@@ -184,12 +184,8 @@ def messages(records: Any) -> list[dict[str, Any]]:
     return made
 
 
-def places(records: Any, rows: Sequence[int], at: TopicPartition | None = None) -> list[Origin | None]:
-    """Where these rows came from, as far as it is known: all of them from `at`, if that is given."""
-
-    def place(row: int) -> Origin | None:
-        *before, offset = (records.column(name)[row].as_py() for name in (PLACE if at is None else PLACE[2:]))
-        topic, partition = before if at is None else (at.topic, at.partition)
-        return None if offset is None else Origin(topic, partition, offset)
-
-    return [place(row) for row in rows]
+def place_of(records: Any, row: int, at: TopicPartition | None = None) -> Origin | None:
+    """Where a row came from, if that is known; from `at`, if that is given."""
+    *before, offset = (records.column(name)[row].as_py() for name in (PLACE if at is None else PLACE[2:]))
+    topic, partition = before if at is None else (at.topic, at.partition)
+    return None if offset is None else Origin(topic, partition, offset)

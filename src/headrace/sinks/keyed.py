@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, HeadraceError
-from headrace.sinks import in_order, tasks
+from headrace.sinks import in_order, narrow, tasks
 from headrace.sinks.base import METADATA, IdempotentSink
 from headrace.sinks.by_tasks import WrittenByTasks
 from headrace.sinks.eras import several_topics
@@ -145,7 +145,7 @@ class Identity:
         # So that several rows of one record meet, one after the other, in one task, which refuses them.
         if not in_order.stays_in_task(batch, frame):
             return frame.repartition(*PLACE).sortWithinPartitions(*PLACE)
-        return frame if in_order.stays_in_order(frame) else frame.sortWithinPartitions(*PLACE)
+        return frame if narrow.keeps_order(frame) else frame.sortWithinPartitions(*PLACE)
 
     @property
     def _shape(self) -> Shape:

@@ -34,27 +34,39 @@ _IN_PLACE = {
 
 def keeps_partitions(rows: DataFrame) -> bool:
     """Whether nothing in the plan moves a row to another task."""
-    return _in_place(rows._jdf.queryExecution().executedPlan())
+    return _in_place(_operators(_plan(rows)))
 
 
 def one_task_per_range(rows: DataFrame, ranges: int) -> bool:
     """Whether task number n has the rows of range number n, all of them and no others."""
-    plan: Any = rows._jdf.queryExecution().executedPlan()
-    return _in_place(plan) and int(plan.execute().getNumPartitions()) == ranges and _reads_kafka(plan)
+    plan = _plan(rows)
+    operators = _operators(plan)
+    return _in_place(operators) and int(plan.execute().getNumPartitions()) == ranges and _reads_kafka(operators[-1][1])
 
 
-def _reads_kafka(plan: Any) -> bool:
-    """Whether its rows come out of Kafka as they are: an RDD that a transform made itself may have moved them."""
-    while plan.children().size():
-        plan = plan.children().apply(0)
-    if plan.getClass().getSimpleName() != "RDDScanExec":
-        return False
-    parents = plan.rdd().dependencies()
-    return bool(parents.size()) and parents.apply(0).rdd().getClass().getSimpleName() == "KafkaSourceRDD"
+def keeps_order(rows: DataFrame) -> bool:
+    """Whether a plan in which no row moves hands them on as they were read: no function has them all at hand."""
+    return not any("MapIn" in name or "MapPartitions" in name for name, _ in _operators(_plan(rows)))
 
 
-def _in_place(plan: Any) -> bool:
-    if plan.getClass().getSimpleName() not in _IN_PLACE:
-        return False
+def _plan(rows: DataFrame) -> Any:
+    return rows._jdf.queryExecution().executedPlan()
+
+
+def _operators(plan: Any) -> list[tuple[str, Any]]:
+    """All of a plan, each with its name; in one without branches the last is where the rows come from."""
     children = plan.children()
-    return all(_in_place(children.apply(number)) for number in range(children.size()))
+    below = [found for number in range(children.size()) for found in _operators(children.apply(number))]
+    return [(plan.getClass().getSimpleName(), plan), *below]
+
+
+def _in_place(operators: list[tuple[str, Any]]) -> bool:
+    return all(name in _IN_PLACE for name, _ in operators)
+
+
+def _reads_kafka(leaf: Any) -> bool:
+    """Whether its rows come out of Kafka as they are: an RDD that a transform made itself may have moved them."""
+    if leaf.getClass().getSimpleName() != "RDDScanExec":
+        return False
+    parents = leaf.rdd().dependencies()
+    return bool(parents.size()) and parents.apply(0).rdd().getClass().getSimpleName() == "KafkaSourceRDD"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.stores.librdkafka import librdkafka_options, quiet_logger
 from headrace.stores.names import Names
 from headrace.stores.shares import Entry
 from headrace.stores.transactions import FENCED, PATIENCE, TIMEOUT, bounded, commit, in_transaction, initialised, parts
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 _UNSETTLED_SECONDS = 2.0  # a living run settles within milliseconds
 _ATTEMPTS = 5  # to be the newest, while somebody else tries the same
 _AT_ONCE = 16  # clients that are made side by side; each waits for answers most of the time
-# The settings that a Java client and librdkafka share by name and meaning; the rest concern reading alone.
-_SHARED_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "enable.ssl.")
 _SILENCE = {"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"}
 _REFUSED = {
     "TOPIC_AUTHORIZATION_FAILED": "grant this user READ on the topics it reads, WRITE on those it writes",
@@ -47,11 +45,9 @@ _REFUSED = {
 def connection(bootstrap: str, options: Mapping[str, str]) -> dict[str, Any]:
     """Settings that every client of a cluster needs, of a pipeline with these options."""
     return {
-        "client.id": "headrace",
         "socket.timeout.ms": int(TIMEOUT * 1000),
         "reconnect.backoff.max.ms": 1000,  # 10 s by default: a broker that is back should be found
-        **{key: value for key, value in options.items() if key.startswith(_SHARED_PREFIXES)},
-        "bootstrap.servers": bootstrap,
+        **librdkafka_options(bootstrap, options),
     }
 
 
@@ -383,11 +379,3 @@ def _java_hash(text: str) -> int:
     for unit in memoryview(text.encode("utf-16-le")).cast("H"):
         value = (31 * value + unit) & 0xFFFFFFFF
     return abs(value - 2**32 if value >= 2**31 else value) % 2**31
-
-
-def quiet_logger() -> logging.Logger:
-    """librdkafka writes each failed connection to stderr; the runner says it once, in its own words."""
-    logger = logging.getLogger("headrace.librdkafka")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger

@@ -96,9 +96,12 @@ class Kafka(OffsetStore):
     def load(self) -> Progress:
         """Also fences all other handles: what they had in hand is over before this returns."""
         with self._lock:
-            self._opened.claim()
-            self._known = frozenset()  # find partitions that another tool committed, too
+            self._claimed()
             return super().load()
+
+    def _claimed(self) -> None:
+        self._opened.claim()
+        self._known = frozenset()  # find partitions that another tool committed, too
 
     def read(self) -> tuple[State, Any]:
         with self._lock:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from headrace.stores.sql import Connection
@@ -87,11 +86,3 @@ class SqlMarker:
 
     def close(self) -> None:
         self.end()
-
-
-@contextmanager
-def closing(marker: Any) -> Iterator[Any]:
-    try:
-        yield marker
-    finally:
-        marker.close()

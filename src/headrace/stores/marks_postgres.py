@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.extras import require
 from headrace.masking import masked
@@ -25,9 +25,10 @@ class PostgresMarks:
     local: bool = False
 
     def prepare(self) -> None:
-        with marks.closing(self.connect()) as marker:
+        with closing(self.connect()) as marker:
             with self._translated():
-                driver = marker.connection.driver
+                connection: Any = marker.connection
+                driver = connection.driver
                 if not driver.execute(_THERE).fetchall():
                     with driver.transaction():
                         driver.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.extras import require
 from headrace.masking import masked
 from headrace.stores import redis as server
-from headrace.stores.marks import closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

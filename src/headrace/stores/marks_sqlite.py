@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ class SQLiteMarks:
     def prepare(self) -> None:
         with self._translated():
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        with marks.closing(self.connect()) as marker:
+        with closing(self.connect()) as marker:
             with self._translated():
                 marker.connection.execute("PRAGMA journal_mode = WAL")
                 marker.connection.execute(marks.TABLE)
