@@ -13,7 +13,7 @@ import headrace as hr
 from benchmarks import structured
 from benchmarks.frame import Benchmark, Bound, Contender, Schedule, Setting
 from headrace import events, stores
-from headrace.kafka.cluster import Cluster
+from headrace.launch import connected
 from headrace.runner import Runner
 from headrace.sinks.base import Sink
 from headrace.spark.engine import DirectEngine
@@ -127,7 +127,7 @@ class SmallBatches(Benchmark):
 
         # What Pipeline.run() puts together, by hand: the only way to stop after so many batches.
         engine = DirectEngine(setting.spark, pipeline)
-        runner = Runner(pipeline, Cluster(setting.bootstrap, {}), engine, observer=watch, fail_fast=True)
+        runner = Runner(pipeline, connected(pipeline.sources), engine, observer=watch, fail_fast=True)
         runner.run()
         self._batch_done.append(1e3 * statistics.median(seconds[FIRST:]))
         return statistics.median(stopwatch.milliseconds())

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 from headrace.delivery import Guarantee
 from headrace.expectations import expect
 from headrace.formats.avro import Avro
+from headrace.formats.csv import Csv
+from headrace.formats.custom import Custom
 from headrace.formats.json import Json
 from headrace.formats.plain import Bytes, Text
+from headrace.formats.protobuf import Protobuf
 from headrace.kafka.source import Kafka
 from headrace.letters import DeadLetters
 from headrace.pipeline import Pipeline
 from headrace.planner import Limits
+from headrace.stream import stream
 from headrace.version import __version__
 
 if TYPE_CHECKING:
@@ -21,16 +25,20 @@ if TYPE_CHECKING:
 __all__ = [
     "Avro",
     "Bytes",
+    "Csv",
+    "Custom",
     "DeadLetters",
     "Guarantee",
     "Json",
     "Kafka",
     "Limits",
     "Pipeline",
+    "Protobuf",
     "Text",
     "__version__",
     "configure",
     "expect",
+    "stream",
 ]
 
 

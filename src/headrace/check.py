@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.delivery import Guarantee
 from headrace.errors import HeadraceError
 from headrace.expectations import Gate
+from headrace.kafka.source import ROWS
 from headrace.launch import check_transform
 from headrace.sinks.base import IdempotentSink, TransactionalSink
 
@@ -35,15 +36,18 @@ class Report:
 def check(pipeline: Pipeline, options: Mapping[str, str]) -> Report:
     """Raises ConfigError for a schema or transform that cannot work; everything else was checked at build."""
     from headrace.spark import session
+    from headrace.spark.inputs import Inputs
 
-    result = check_transform(pipeline, session.create({**pipeline.sink.spark_options, **options}))
-    source = pipeline.source
+    spark = session.create({**pipeline.sink.spark_options, **options})
+    result = check_transform(pipeline, Inputs.of(spark, pipeline))
     return Report(
         pipeline=pipeline.name,
         guarantee=pipeline.guaranteed,
         reason=_reason(pipeline, result),
         steps=tuple(pipeline.steps),
-        source=f"{', '.join(source.topics)} on {source.bootstrap}, from {source.start}, {type(source.format).__name__}",
+        source="; ".join(
+            str(source) if name == ROWS else f"{name}: {source}" for name, source in pipeline.sources.items()
+        ),
         sink=repr(pipeline.sink),
         offsets="in the sink" if isinstance(pipeline.sink, TransactionalSink) else repr(pipeline.store),
         columns=tuple(f"{f.name} {f.dataType.simpleString()}" for f in result.schema) if result is not None else (),

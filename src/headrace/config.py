@@ -19,9 +19,11 @@ from headrace.adapters import sink_kinds, store_kinds
 from headrace.errors import ConfigError, HeadraceError
 from headrace.expectations import expect
 from headrace.formats.avro import Avro
+from headrace.formats.csv import Csv
 from headrace.formats.json import Json
 from headrace.formats.plain import Bytes, Text
-from headrace.kafka.source import Kafka
+from headrace.formats.protobuf import Protobuf
+from headrace.kafka.source import ROWS, Kafka
 from headrace.letters import DeadLetters
 from headrace.masking import masked
 from headrace.pipeline import Pipeline
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from headrace.formats.base import Format
     from headrace.sinks.base import Sink
 
+PROFILE = "HEADRACE_PROFILE"
 _NAMING = threading.Lock()
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -48,8 +51,11 @@ class Loaded:
     spark: Mapping[str, str] = field(default_factory=dict)
 
 
-def load(target: str) -> Loaded:
-    """`clicks.toml`, `app.py:clicks`, or `app.py` where it holds one pipeline."""
+def load(target: str, profile: str | None = None) -> Loaded:
+    """`clicks.toml`, `app.py:clicks`, or `app.py` where it holds one pipeline.
+
+    `profile`, or else `HEADRACE_PROFILE`, names a part of a TOML file that is laid over the rest.
+    """
     file, _, name = target.partition(":") if not Path(target).exists() else (target, "", "")
     path = Path(file)
     if not path.is_file():
@@ -57,14 +63,20 @@ def load(target: str) -> Loaded:
             f"no file {file}; looked in {Path.cwd()}", hint="headrace run app.py:clicks, or headrace run clicks.toml"
         )
     if path.suffix == ".toml":
-        return from_toml(path)
+        return from_toml(path, profile or os.environ.get(PROFILE) or None)
     if path.suffix == ".py":
+        if profile:
+            raise ConfigError(
+                f"--profile {profile} is for TOML files; {file} is Python",
+                hint=f"{PROFILE}={profile} in the environment, which the file can read",
+            )
         return Loaded(_from_python(path, name))
     raise ConfigError(f"{file} is neither a .py nor a .toml file", hint="headrace run app.py:clicks")
 
 
-def from_toml(path: Path) -> Loaded:
-    """Read one pipeline. `${NAME}` in a text stands for an environment variable."""
+def from_toml(path: Path, profile: str | None = None) -> Loaded:
+    """Read one pipeline. `${NAME}` in a text stands for an environment variable; `[profile.NAME…]` is laid over the
+    rest if it is the one asked for."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
@@ -72,7 +84,7 @@ def from_toml(path: Path) -> Loaded:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     try:
-        return _pipeline(_with_environment(raw))
+        return _pipeline(_with_environment(_with_profile(raw, profile)))
     except ConfigError as error:
         raise type(error)(f"{path}: {error.message}", hint=error.hint) from error
 
@@ -83,6 +95,7 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
         "guarantee",
         "engine",
         "source",
+        "sources",
         "transform",
         "expect",
         "sink",
@@ -93,16 +106,17 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
         "spark",
     }
     _refuse_unknown("the file", raw, known)
-    for needed in ("name", "guarantee", "source", "sinks" if "sinks" in raw else "sink"):
+    sources = "sources" if "sources" in raw else "source"
+    for needed in ("name", "guarantee", sources, "sinks" if "sinks" in raw else "sink"):
         if needed not in raw:
             raise ConfigError(f"{needed} is missing", hint=f"known here: {', '.join(sorted(known))}")
-    for table in ("source", "transform", "expect", "sink", "offsets", "limits", "spark"):
+    for table in ("source", "sources", "transform", "expect", "sink", "offsets", "limits", "spark"):
         if not isinstance(raw.get(table, {}), dict):
             raise ConfigError(f"[{table}] is a table", hint=f"[{table}]")
     arguments: dict[str, Any] = {
         "name": raw["name"],
         "guarantee": raw["guarantee"],
-        "source": _source(dict(raw["source"])),
+        "source": _sources(raw),
         "sink": _sink(raw),
     }
     if "engine" in raw:
@@ -121,19 +135,42 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
     return Loaded(Pipeline(**arguments), spark)
 
 
-def _source(raw: dict[str, Any]) -> Kafka:
-    source: Kafka = _one_of("source", _with_format("source", raw), {"kafka": Kafka})
+def _sources(raw: Mapping[str, Any]) -> Kafka | dict[str, Kafka]:
+    """One `[source]`, or several `[sources.NAME]` whose rows SQL knows by their names."""
+    if "sources" not in raw:
+        return _source("source", raw["source"])
+    if "source" in raw:
+        raise ConfigError("one [source], or several [sources.NAME]")
+    return {name: _source(f"sources.{name}", one) for name, one in raw["sources"].items()}
+
+
+def _source(where: str, raw: Any) -> Kafka:
+    source: Kafka = _one_of(where, _with_format(where, raw), {"kafka": Kafka})
     return source
 
 
 def _with_format(where: str, raw: Any) -> Any:
-    """`format = "text"` is `Text()`, and `format = {json = "id INT"}` is `Json("id INT")`."""
-    if not isinstance(raw, Mapping) or "format" not in raw:
+    """`format = "text"` is `Text()`, and `format = {json = "id INT"}` is `Json("id INT")`; `key_format` too."""
+    if not isinstance(raw, Mapping):
         return raw
-    wanted = raw["format"]
+    found = dict(raw)
+    for name in {"format", "key_format"} & set(raw):
+        found[name] = _format(f"{where}.{name}", raw[name])
+    return found
+
+
+def _format(where: str, wanted: Any) -> Format:
     table = {wanted: True} if isinstance(wanted, str) else wanted
-    formats: dict[str, type[Format]] = {"avro": Avro, "json": Json, "text": Text, "bytes": Bytes}
-    return {**raw, "format": _one_of(f"{where}.format", table, formats)}
+    formats: dict[str, type[Format]] = {
+        "avro": Avro,
+        "bytes": Bytes,
+        "csv": Csv,
+        "json": Json,
+        "protobuf": Protobuf,
+        "text": Text,
+    }
+    made: Format = _one_of(where, table, formats)
+    return made
 
 
 def _sink(raw: Mapping[str, Any]) -> Sink:
@@ -155,16 +192,18 @@ def _dead_letters(raw: Any) -> Any:
     return _call("dead_letters", DeadLetters, [], raw) if isinstance(raw, Mapping) else raw
 
 
-def _transform(raw: dict[str, Any]) -> Callable[[DataFrame], DataFrame]:
+def _transform(raw: dict[str, Any]) -> Callable[[DataFrame | dict[str, DataFrame]], DataFrame]:
     _refuse_unknown("[transform]", raw, {"sql"})
     query = raw.get("sql")
     if not isinstance(query, str):
         raise ConfigError("[transform] needs sql", hint='sql = "SELECT * FROM rows"')
 
-    def by_sql(rows: DataFrame) -> DataFrame:
-        with _NAMING:  # pipelines of one process may share a session, and so the name
-            rows.createOrReplaceTempView("rows")
-            return rows.sparkSession.sql(query)
+    def by_sql(rows: DataFrame | dict[str, DataFrame]) -> DataFrame:
+        views = rows if isinstance(rows, dict) else {ROWS: rows}
+        with _NAMING:  # pipelines of one process may share a session, and so the names
+            for name, frame in views.items():
+                frame.createOrReplaceTempView(name)
+            return next(iter(views.values())).sparkSession.sql(query)
 
     return by_sql
 
@@ -195,6 +234,28 @@ def _call(where: str, kind: Callable[..., Any], first: list[Any], rest: Mapping[
         return kind(*first, **rest)
     except TypeError as error:
         raise ConfigError(f"[{where}]: a value is of the wrong kind: {error}") from error
+
+
+def _with_profile(raw: dict[str, Any], wanted: str | None) -> dict[str, Any]:
+    profiles = raw.pop("profile", {})
+    if not isinstance(profiles, dict):
+        raise ConfigError("[profile.NAME] is a table", hint="[profile.staging.source]")
+    if wanted is None:
+        return raw
+    if wanted not in profiles:
+        there = ", ".join(sorted(profiles)) or "none"
+        raise ConfigError(f"no profile {wanted}; profiles there: {there}", hint=f"[profile.{wanted}.source]")
+    return _laid_over(raw, profiles[wanted], {*sink_kinds(), *store_kinds()})
+
+
+def _laid_over(under: dict[str, Any], over: Mapping[str, Any], kinds: set[str]) -> dict[str, Any]:
+    """Tables by their keys, but for a sink or store of another kind; anything else whole."""
+    laid = dict(under)
+    for key, value in over.items():
+        below = laid.get(key)
+        alike = isinstance(value, dict) and isinstance(below, dict) and not (kinds & set(value)) - set(below)
+        laid[key] = _laid_over(below, value, kinds) if alike and isinstance(below, dict) else value
+    return laid
 
 
 def _refuse_unknown(where: str, raw: Mapping[str, Any], known: set[str]) -> None:

@@ -39,10 +39,11 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of the bad records of a batch that was written."""
+    """What became of the bad records of a batch that was written, and its size in bytes, where somebody counted."""
 
     dropped: int = 0
     quarantined: int = 0
+    bytes: int | None = None
 
 
 def protocol(guarantee: Guarantee, sink: Sink) -> tuple[Step, ...]:

@@ -10,15 +10,15 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from headrace import paths
 from headrace.dev import ports
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, RetriableError
 from headrace.spark import classpath, installation, jars, java
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headrace.spark.jars import Bundle
 
@@ -39,8 +39,11 @@ class Check:
     hint: str | None = None
 
 
-def examine(bootstrap: Sequence[str] = ()) -> Iterator[Check]:
-    """Every check, in the order a person would ask. One that cannot be made has failed; none raises."""
+def examine(bootstrap: Sequence[str] = (), options: Mapping[str, str] | None = None) -> Iterator[Check]:
+    """Every check, in the order a person would ask. One that cannot be made has failed; none raises.
+
+    `options` are those of Kafka's clients.
+    """
     checks: list[tuple[str, Callable[[], list[Check]]]] = [
         ("java", check_java),
         ("python", check_python),
@@ -58,7 +61,7 @@ def examine(bootstrap: Sequence[str] = ()) -> Iterator[Check]:
         except ConfigError as error:
             yield Check(name, "fail", error.message, error.hint)
     for address in bootstrap:
-        yield check_broker(address)
+        yield check_broker(address, options)
 
 
 def check_java() -> list[Check]:
@@ -215,18 +218,18 @@ def check_ports() -> list[Check]:
     return [Check("ports", "ok", f"{ports.HOST} can be listened on{taken}")]
 
 
-def check_broker(address: str, seconds: float = 5.0) -> Check:
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
+def check_broker(address: str, options: Mapping[str, str] | None = None, seconds: float = 5.0) -> Check:
+    from headrace.stores.hearing import greeted
 
     name = f"broker {address}"
-    settings: dict[str, Any] = {"bootstrap.servers": address, "log_level": 0, "error_cb": lambda _: None}
     try:
-        found = AdminClient(settings).list_topics(timeout=seconds)
-    except KafkaException as error:
-        said = f"does not answer within {seconds:.0f} s: {error.args[0].str()}"
+        found = greeted(address, options or {}, seconds)
+    except RetriableError as error:
+        said = f"does not answer within {seconds:.0f} s: {error.message}"
         return Check(name, "fail", said, "headrace dev up kafka   (or check the address, the firewall, TLS settings)")
-    return Check(name, "ok", f"{len(found.brokers)} broker(s), {len(found.topics)} topics")
+    except ConfigError as error:
+        return Check(name, "fail", error.message, error.hint)
+    return Check(name, "ok", f"{len(found.nodes)} broker(s), cluster {found.cluster_id}")
 
 
 _FETCH = "headrace jars fetch, then use headrace's session or hr.configure(builder)"

@@ -27,6 +27,20 @@ class PartitionsFound:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionsLeftOut:
+    """Partitions that the topics have and that the source does not name: nobody reads them."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Something to know that is no error: said once a run."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class BatchStarted:
     """`replay` says that the batch was found pending: an earlier run died with it in hand."""
 
@@ -109,6 +123,8 @@ class RunStopped:
 Event: TypeAlias = (
     RunStarted
     | PartitionsFound
+    | PartitionsLeftOut
+    | Noted
     | BatchStarted
     | BatchDone
     | BadRecordsDropped

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headrace import events
 from headrace.delivery import Guarantee
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.expectations import Gate
-from headrace.runner import Runner
+from headrace.reading import Feed
+from headrace.runner import Pace, Runner, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.kafka.source import Kafka
     from headrace.pipeline import Pipeline
-    from headrace.runner import Summary
+    from headrace.spark.inputs import Inputs
 
 DRAIN_SECONDS = 60.0
 GRACE_SECONDS = 5.0
@@ -43,20 +45,24 @@ def launch(
     progress: Callable[[str], None] = lambda line: None,
 ) -> Summary:
     """Run `pipeline` in this process until it is stopped or done."""
-    from headrace.kafka.cluster import Cluster
     from headrace.spark.engine import DirectEngine
+    from headrace.spark.inputs import Inputs
 
     if until not in (None, "caught-up"):
         raise ConfigError(f"until={until!r} is unknown", hint='until="caught-up"')
     with _Signals(drain) as signals:
         spark = _session(pipeline, session, options, progress)
         signals.listen()  # again: Spark's own handler would cancel the running jobs on the first Ctrl-C
-        result = check_transform(pipeline, spark)
+        watching = _observers(pipeline, observer or events.ignore)
+        inputs = _patiently(lambda: Inputs.of(spark, pipeline), watching, signals, fail_fast=fail_fast)
+        if inputs is None:
+            return Summary(0, 0)
+        result = check_transform(pipeline, inputs)
         runner = Runner(
             pipeline,
-            Cluster(pipeline.source.bootstrap, pipeline.source.options),
-            DirectEngine(spark, pipeline, result.schema if result is not None else None),
-            observer=_observers(pipeline, observer or events.ignore),
+            connected(pipeline.sources),
+            DirectEngine(spark, pipeline, inputs, result.schema if result is not None else None),
+            observer=watching,
             fail_fast=fail_fast,
         )
         signals.direct_to(runner.stop, spark.sparkContext.cancelAllJobs)
@@ -66,7 +72,32 @@ def launch(
     return summary
 
 
-def check_transform(pipeline: Pipeline, spark: SparkSession) -> DataFrame | None:
+def connected(sources: Mapping[str, Kafka]) -> list[Feed]:
+    """Each source with a connection to its cluster."""
+    from headrace.kafka.cluster import Cluster
+
+    return [Feed(source, Cluster(source.bootstrap, source.options, source.known_as)) for source in sources.values()]
+
+
+def _patiently(
+    make: Callable[[], Inputs], observe: events.Observer, signals: _Signals, *, fail_fast: bool
+) -> Inputs | None:
+    """What `make` makes, as soon as whom it asks (a schema registry) answers. None if a stop is asked for before."""
+    pace, attempt = Pace(), 0
+    while not signals.heard(0.0):
+        try:
+            return make()
+        except RetriableError as error:
+            if fail_fast:
+                raise
+            attempt += 1
+            observe(events.Retrying(error, attempt, pace.retry(attempt)))
+            if signals.heard(pace.retry(attempt)):
+                break
+    return None
+
+
+def check_transform(pipeline: Pipeline, inputs: Inputs) -> DataFrame | None:
     """The transform's result on no rows, before anything is read; ConfigError for what cannot work.
 
     None if the function raised something of its own: it may depend on what is there later, so a batch will tell.
@@ -75,7 +106,7 @@ def check_transform(pipeline: Pipeline, spark: SparkSession) -> DataFrame | None
     from headrace.spark.plan import preview
 
     try:
-        result = preview(spark, pipeline.source.format, pipeline.transform)
+        result = preview(inputs, pipeline.transform)
     except HeadraceError:
         raise
     except Exception:
@@ -91,14 +122,15 @@ def _observers(pipeline: Pipeline, observer: events.Observer) -> events.Observer
     name = pipeline.store.mirror
     if not name:
         return observer
-    source, group = pipeline.source, pipeline.name if name is True else str(name)
-    mirror = Mirror(source.bootstrap, source.options, group, tell=observer)
+    group = pipeline.name if name is True else str(name)
+    mirrors = [Mirror(source, group, tell=observer) for source in pipeline.sources.values()]
 
-    def both(event: events.Event) -> None:
+    def all_of_them(event: events.Event) -> None:
         observer(event)
-        mirror(event)
+        for mirror in mirrors:
+            mirror(event)
 
-    return both
+    return all_of_them
 
 
 def _session(
@@ -129,6 +161,7 @@ class _Signals:
         self._drain = drain
         self._heard: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._again = False
+        self._told = threading.Event()
         self._finished = threading.Event()
         self._before: dict[int, Any] = {}
         self.overdue = False
@@ -148,6 +181,10 @@ class _Signals:
         for number in (signal.SIGTERM, signal.SIGINT):
             replaced = signal.signal(number, self._hear)
             self._before.setdefault(number, replaced)
+
+    def heard(self, seconds: float) -> bool:
+        """Whether a signal has come, or comes within so long."""
+        return self._told.wait(seconds)
 
     def direct_to(self, stop: Callable[[str], None], cut_off: Callable[[], None]) -> None:
         """From now on, also for a signal heard before, stop gently and cut off at the deadline."""
@@ -170,3 +207,4 @@ class _Signals:
             os._exit(FORCED)
         self._again = True
         self._heard.put(signal.Signals(number).name)
+        self._told.set()

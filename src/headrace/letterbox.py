@@ -26,7 +26,7 @@ class LetterBox:
             )
         self.pipeline = pipeline
         self._place = pipeline.quarantine
-        source, topic = pipeline.source, self._place.topic
+        source, topic = next(iter(pipeline.sources.values())), self._place.topic
         reader = f"headrace-letters-{pipeline.name}"
         self._topic = LetterTopic(source.bootstrap, source.options, topic, reader) if topic else None
         self._read: frozenset[Origin] = frozenset()
@@ -60,8 +60,18 @@ class LetterBox:
     def replay(self, letters: Sequence[Letter], to: str | None) -> None:
         """Send records back to Kafka, into `to` or the topics they came from, then drop their letters."""
         self._refuse_some(letters)
-        source = self.pipeline.source
-        LetterTopic(source.bootstrap, source.options, to or "").send_back(letters, to)
+        sources = list(self.pipeline.sources.values())
+        if to and len({source.bootstrap for source in sources}) > 1:
+            raise ConfigError(
+                f"{self.pipeline.name} reads several clusters: which one has {to} is not said",
+                hint="without --to they go back to the topics they came from",
+            )
+        for source in sources:
+            own = letters if to else [letter for letter in letters if source.reads_known(letter.origin.topic)]
+            if own:
+                LetterTopic(source.bootstrap, source.options, to or "").send_back(own, to, source.real_name)
+            if to:
+                break
         self.drop(letters)
 
     def drop(self, letters: Sequence[Letter]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headrace import delivery
 from headrace.delivery import Guarantee
 from headrace.errors import ConfigError
-from headrace.kafka.source import Kafka
+from headrace.kafka.source import Kafka, known_topics, sources_by_name
 from headrace.letters import DeadLetters
 from headrace.masking import masked
 from headrace.paths import state_directory
@@ -38,14 +38,15 @@ def _unchanged(rows: DataFrame) -> DataFrame:
 class Pipeline:
     """A named source, transform and sink, with a guarantee.
 
-    `transform` takes a DataFrame of one batch (the decoded columns and the struct `_kafka`) and returns one.
+    `transform` takes a DataFrame of one batch (the decoded columns and the struct `_kafka`) and returns one. `source`
+    may be several by name, `{"clicks": hr.Kafka(…), "users": hr.Kafka(…)}`: it takes a dict of them then.
     `offsets` is where offsets are kept: by default the sink itself where it is transactional, else a SQLite
     file in the state directory. `dead_letters` is where records go that cannot be stored: a table of the sink by its
     name, or `hr.DeadLetters(…)`; without it such a record stops the pipeline.
     """
 
     name: str
-    source: Kafka
+    source: Kafka | Mapping[str, Kafka]
     sink: Sink
     guarantee: Guarantee | Literal["at-most-once", "at-least-once", "exactly-once"]
     transform: Callable[[Any], Any] = _unchanged
@@ -60,7 +61,11 @@ class Pipeline:
                 f"{self.name!r} is not a pipeline's name: letters, digits, dots, dashes and underscores are",
                 hint='name="clicks"',
             )
-        _expect(self.name, "source", self.source, Kafka, 'hr.Kafka("localhost:9092", topics=["clicks"])')
+        try:
+            named = sources_by_name(self.source)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error.message}", hint=error.hint) from error
+        object.__setattr__(self, "source", self.source if isinstance(self.source, Kafka) else named)
         _expect(self.name, "sink", self.sink, Sink, 'sinks.DuckDB("app.duckdb", table="clicks")')
         _expect(self.name, "limits", self.limits, Limits, "hr.Limits(max_records=100_000)")
         if self.offsets is not None:
@@ -80,8 +85,18 @@ class Pipeline:
                 hint="leave offsets= out",
             )
         delivery.protocol(self.guaranteed, self.sink)
-        self.sink.accept(self.source.topics)
+        self.sink.accept(self.topics)
         self._check_dead_letters()
+
+    @property
+    def sources(self) -> Mapping[str, Kafka]:
+        """By the names that SQL has for their rows."""
+        return sources_by_name(self.source)
+
+    @property
+    def topics(self) -> tuple[str, ...] | None:
+        """The names of all topics, as offsets and rows have them, where they are known ahead."""
+        return known_topics(self.sources)
 
     @property
     def quarantine(self) -> DeadLetters | None:
@@ -135,17 +150,23 @@ class Pipeline:
                 f"{self.name}: {type(self.sink).__name__} has no tables of its own for dead letters",
                 hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
             )
-        if wanted and wanted.topic in self.source.topics:
+        if wanted and wanted.topic and len({source.bootstrap for source in self.sources.values()}) > 1:
             raise ConfigError(
-                f"{self.name}: the dead letters would be read again: {wanted.topic} is a topic of the source",
-                hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
+                f"{self.name}: dead letters of several clusters have no topic in common",
+                hint='a sink with tables: dead_letters="clicks_dead"',
             )
-        if self.source.format.on_error != "fail":
-            raise ConfigError(
-                f'{self.name}: bad records can go to the dead letters or be treated by on_error="'
-                f'{self.source.format.on_error}", not both',
-                hint="leave on_error out",
-            )
+        for source in self.sources.values():
+            if wanted and wanted.topic and source.reads(wanted.topic):
+                raise ConfigError(
+                    f"{self.name}: the dead letters would be read again: {wanted.topic} is a topic of the source",
+                    hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
+                )
+            if source.format.on_error != "fail":
+                raise ConfigError(
+                    f'{self.name}: bad records can go to the dead letters or be treated by on_error="'
+                    f'{source.format.on_error}", not both',
+                    hint="leave on_error out",
+                )
 
 
 def _expect(pipeline: str, argument: str, value: object, kind: type, example: str) -> None:

@@ -2,33 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import ConfigError
-from headrace.types import Batch, Range
+from headrace.types import Batch, Range, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from headrace.types import Progress
 
-    from headrace.types import Progress, TopicPartition
+LONGEST_DELAY = 60.0
+"""Seconds that `min_records` may hold a batch back, unless `max_delay` is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one batch may read. `max_records` over all partitions, `per_partition` in each of them."""
+    """How much one batch may read, and how little.
+
+    `max_records` over all partitions and `per_partition` in each are never passed. `max_bytes`, of keys and values, is
+    met as well as the size of the records before tells. `batch_seconds` is the time that a batch should take: a
+    controller lets batches shrink while a sink is slow. Both begin with a batch of `first_records`.
+
+    With `min_records` a batch waits until there are so many, but not longer than `max_delay` seconds.
+    """
 
     max_records: int = 1_000_000
     per_partition: int | None = None
+    max_bytes: int | None = None
+    min_records: int | None = None
+    max_delay: float | None = None
+    batch_seconds: float | None = None
+    first_records: int = 10_000
 
     def __post_init__(self) -> None:
-        for name in ("max_records", "per_partition"):
+        for name in ("max_records", "per_partition", "max_bytes", "min_records", "first_records"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                what = "bytes" if name == "max_bytes" else "records"
                 raise ConfigError(
-                    f"Limits({name}={value!r}): the limit is a whole number of records, at least 1",
+                    f"Limits({name}={value!r}): the limit is a whole number of {what}, at least 1",
                     hint=f"Limits({name}=100_000)",
                 )
+        for name in ("max_delay", "batch_seconds"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or value <= 0):
+                raise ConfigError(f"Limits({name}={value!r}): seconds above 0 are meant", hint=f"Limits({name}=5)")
+        if self.max_delay is not None and self.min_records is None:
+            raise ConfigError("Limits(max_delay=…) says how long min_records may wait", hint="min_records=10_000")
+        if self.min_records is not None and self.min_records > self.max_records:
+            raise ConfigError(
+                f"Limits(min_records={self.min_records:,}, max_records={self.max_records:,}): no batch can be both"
+            )
+
+    def due(self, waiting: int, waited: float) -> bool:
+        """Whether `waiting` records, the first of which was seen `waited` seconds ago, make a batch."""
+        longest = LONGEST_DELAY if self.max_delay is None else self.max_delay
+        return self.min_records is None or waiting >= self.min_records or waited >= longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +75,82 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What the cluster holds of one topic: Kafka's id of it, and per partition the first and the next offset."""
+    """What the cluster holds of one topic: Kafka's id of it, and per partition the first and the next offset.
+
+    `left_out` are partitions that it has and that are not asked for.
+    """
 
     topic_id: str
     beginnings: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
+    left_out: tuple[TopicPartition, ...] = ()
 
 
-def first_positions(progress: Progress, logs: Mapping[str, Log], start: str) -> tuple[Range, ...]:
+Start: TypeAlias = str | datetime | Mapping[TopicPartition, int]
+"""Where a source begins: "earliest", "latest", "stored", a time, or offsets."""
+
+
+def first_positions(
+    progress: Progress, logs: Mapping[str, Log], start: Start, at_time: Mapping[TopicPartition, int]
+) -> tuple[Range, ...]:
     """Empty ranges that fix where partitions never seen before are first read.
 
     `start` speaks of topics new to the pipeline. A partition that appears in a topic already known holds
-    only records younger than the pipeline, so all of them are wanted.
+    only records younger than the pipeline, so all of them are wanted. `at_time` has the offsets at a `start` that is a
+    time, of partitions that have a record since.
     """
     known = {at.topic for at in progress.offsets}
     first: list[Range] = []
     for topic, log in logs.items():
-        positions = log.ends if start == "latest" and topic not in known else log.beginnings
+        if topic in known:
+            positions: Mapping[TopicPartition, int] = log.beginnings
+        elif start == "stored":
+            raise ConfigError(
+                f'no offsets of {topic} are stored, and start="stored" begins nowhere else',
+                hint='headrace offsets import, or headrace offsets reset; or start="earliest"',
+            )
+        else:
+            positions = starts(log, start, at_time)
         first += [Range(at, offset, offset) for at, offset in positions.items() if at not in progress.offsets]
     return tuple(sorted(first))
+
+
+def starts(log: Log, start: Start, at_time: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """What `start` means for each partition of a topic; ConfigError for an offset that its log does not have."""
+    if isinstance(start, datetime):
+        return {at: at_time.get(at, end) for at, end in log.ends.items()}
+    if isinstance(start, Mapping):
+        for at, end in log.ends.items():
+            if not log.beginnings[at] <= start.get(at, end) <= end:
+                raise ConfigError(
+                    f"start: {at} from {start[at]}; its log has offsets {log.beginnings[at]} to {end}",
+                    hint='correct start={…}, or start="earliest"',
+                )
+        return {at: start.get(at, beginning) for at, beginning in log.beginnings.items()}
+    return dict(log.ends if start == "latest" else log.beginnings)
+
+
+def skips(
+    progress: Progress,
+    ends: Mapping[TopicPartition, int],
+    max_lag: int | timedelta,
+    since: Mapping[TopicPartition, int],
+) -> list[Gap]:
+    """What lags more than `max_lag` allows, per partition. `since` has the first offset that is young enough, of
+    partitions that have one, where `max_lag` is a time."""
+    found = []
+    for at, end in ends.items():
+        offset = progress.offsets.get(at)
+        if offset is None:
+            continue
+        wanted = since.get(at, end) if isinstance(max_lag, timedelta) else end - max_lag
+        if offset < wanted:
+            found.append(Gap(Range(at, offset, wanted), f"skipped: more than max_lag={_shown(max_lag)} behind"))
+    return found
+
+
+def _shown(max_lag: int | timedelta) -> str:
+    return f"{max_lag:,} records" if isinstance(max_lag, int) else str(max_lag)
 
 
 def gaps(progress: Progress, logs: Mapping[str, Log]) -> list[Gap]:
@@ -98,8 +186,9 @@ def plan(
     ends: Mapping[TopicPartition, int],
     limits: Limits,
     topic_ids: Mapping[str, str],
+    budget: int | None = None,
 ) -> Batch | None:
-    """The next batch, or None when there is nothing to read.
+    """The next batch, or None when there is nothing to read. `budget` is a number of records below the limit.
 
     The budget is filled evenly: every partition gets the same share or all it has, so a long partition never
     starves a short one. A budget smaller than the number of partitions goes round by batch id.
@@ -110,7 +199,7 @@ def plan(
     batch_id = progress.last_batch + 1
     if limits.per_partition is not None:
         waiting = {at: min(lag, limits.per_partition) for at, lag in waiting.items()}
-    counts = _share(waiting, limits.max_records, batch_id)
+    counts = _share(waiting, min(limits.max_records, budget or limits.max_records), batch_id)
     ranges = tuple(
         Range(at, progress.offsets[at], progress.offsets[at] + count) for at, count in counts.items() if count
     )

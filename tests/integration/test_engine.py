@@ -10,13 +10,14 @@ from headrace import events, sinks, stores
 from headrace.errors import ConfigError, HeadraceError
 from headrace.spark import plan
 from headrace.spark.engine import DirectEngine
+from headrace.spark.inputs import Inputs
 from headrace.types import Batch, Range, TopicPartition
 
 FORMAT = hr.Json("user STRING, page STRING, at TIMESTAMP, window STRING")
 
 
 def look(spark, transform):
-    return plan.preview(spark, FORMAT, transform)
+    return plan.preview(Inputs(spark, hr.Kafka("nowhere:1", topics=["t"], format=FORMAT), "g", whole=True), transform)
 
 
 STATEFUL = {

@@ -78,9 +78,9 @@ def test_segments_deleted_by_retention_under_a_stopped_pipeline_stop_it_or_are_r
     pipe.topic.configure({"retention.ms": "1"})
     at = TopicPartition(pipe.topic.name, 0)
     cluster = Cluster(pipe.topic.bootstrap, {})
-    wait_until(lambda: cluster.logs([pipe.topic.name])[pipe.topic.name].beginnings[at] > 10)
+    wait_until(lambda: cluster.logs_of([pipe.topic.name])[pipe.topic.name].beginnings[at] > 10)
     pipe.topic.configure({"retention.ms": "-1"})
-    beginning = cluster.logs([pipe.topic.name])[pipe.topic.name].beginnings[at]
+    beginning = cluster.logs_of([pipe.topic.name])[pipe.topic.name].beginnings[at]
 
     with pytest.raises(DataLoss) as caught:
         pipe.run()

@@ -75,12 +75,13 @@ def ids(bootstrap, *topics, **how):
     [(lambda rows: rows, "each task produces"), (lambda rows: rows.repartition(3), "the driver produces")],
 )
 def test_the_plan_decides_which_way_and_check_says_it(filled, topic, spark, transform, way):
+    from headrace.spark.inputs import Inputs
     from headrace.spark.plan import preview
 
     source, target = filled(), topic(partitions=3)
     sink = sinks.Kafka(source.bootstrap, target.name)
     made = pipeline(source, sink, transform=transform)
-    assert sink.how(preview(spark, made.source.format, transform), held=False).startswith(way)
+    assert sink.how(preview(Inputs.of(spark, made), transform), held=False).startswith(way)
 
     caught_up(made, spark)
     source.produce([{"id": n, "name": "later"} for n in range(200, 300)])

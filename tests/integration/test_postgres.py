@@ -84,8 +84,9 @@ def test_the_way_is_read_off_the_plan_and_every_row_arrives(
     where = filled()
     made = pipeline(where, sinks.Postgres(postgres.address, table, create=True), transform=transform)
     from headrace.launch import check_transform
+    from headrace.spark.inputs import Inputs
 
-    assert way in made.sink.how(check_transform(made, spark), held=False)
+    assert way in made.sink.how(check_transform(made, Inputs.of(spark, made)), held=False)
     made.run(until="caught-up", session=spark, fail_fast=True)
     assert set(ways) == {way}
     expected = transform(spark.createDataFrame([(n, f"u{n % 7}") for n in range(400)], "id BIGINT, user STRING"))
@@ -372,8 +373,9 @@ def test_the_last_value_of_every_key_is_there_and_what_was_deleted_is_not(topic,
     sink = sinks.Postgres(postgres.address, table, key="user", mode="upsert", create=True)
     made = pipeline(where, sink, limits=hr.Limits(max_records=70))
     from headrace.launch import check_transform
+    from headrace.spark.inputs import Inputs
 
-    assert BY_PARTITION in made.sink.how(check_transform(made, spark), held=False)
+    assert BY_PARTITION in made.sink.how(check_transform(made, Inputs.of(spark, made)), held=False)
     made.run(until="caught-up", session=spark, fail_fast=True)
     expected = {(f"u{number}", 9) for number in range(30) if number % 5}
     assert set(ask(f'SELECT "user", id FROM {table}')) == expected

@@ -21,6 +21,7 @@ from headrace.formats import avro_schema, registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 URL = "http://user:secret@localhost:8081"
 
@@ -143,9 +144,13 @@ def test_a_topic_gives_its_record_a_name(text: str, name: str) -> None:
         ({"registry": URL, "subject": ""}, "names no subject"),
         ({"registry": URL, "name": "a b"}, "no name"),
         ({"registry": URL, "namespace": "com..x"}, "no namespace"),
-        ({"registry": URL, "record_schema": "{"}, "not JSON"),
-        ({"registry": URL, "record_schema": '"string"'}, "not the schema of a record"),
-        ({"registry": URL, "record_schema": '{"type": "record"}', "name": "r"}, "its own name"),
+        ({"registry": URL, "schema": "{"}, "not JSON"),
+        ({"registry": URL, "schema": '"lung"'}, "neither the Avro schema of a record nor of a simple type"),
+        ({"registry": URL, "schema": '{"type": "record"}', "name": "r"}, "its own name"),
+        ({"schema": URL}, "is an address, not a schema"),
+        ({"schema": "none-such.avsc"}, "cannot be read"),
+        ({"schema": '"string"', "subject": "a"}, "is of a registry"),
+        ({}, "neither a schema nor a registry"),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -154,14 +159,22 @@ def test_arguments_that_cannot_work_are_refused(arguments: dict[str, Any], messa
     assert "secret" not in refused.value.message
 
 
-def test_it_writes_only_and_a_source_says_so() -> None:
-    with pytest.raises(ConfigError, match=r"Avro\(\) writes only, so far"):
-        hr.Kafka("localhost:9092", topics=["t"], format=hr.Avro(URL))
+def test_a_schema_may_be_a_file(tmp_path: Path) -> None:
+    text = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}'
+    (tmp_path / "r.avsc").write_text(text)
+    assert hr.Avro(tmp_path / "r.avsc") == hr.Avro(str(tmp_path / "r.avsc")) == hr.Avro(text)
+
+
+def test_without_a_registry_the_bytes_are_those_of_the_schema_alone() -> None:
+    assert hr.Avro('{"type": "record"}').encoded({"id": "long"}, "t") == 'to_avro(struct(`id`), \'{"type": "record"}\')'
+    assert hr.Avro('"string"').encoded({"id": "long", "value": "string"}, "t") == "to_avro(`value`, '\"string\"')"
+    with pytest.raises(ConfigError, match="one column, value LONG"):
+        hr.Avro('"long"').encoded({"value": "string"}, "t")
 
 
 def test_a_column_that_names_the_topic_needs_a_subject() -> None:
     with pytest.raises(ConfigError, match="topic_column") as refused:
-        hr.Avro(URL).encoded({"a": "long"}, None)
+        hr.Avro(registry=URL).encoded({"a": "long"}, None)
     assert "subject=" in str(refused.value.hint)
 
 
@@ -195,7 +208,7 @@ def server() -> Iterator[Any]:
 
 
 def test_a_schema_is_registered_once_and_its_id_stands_before_the_row(server: Any) -> None:
-    fmt = hr.Avro(server.url)
+    fmt = hr.Avro(registry=server.url)
     sql = fmt.encoded({"id": "long"}, "c.1")
     assert sql.startswith("concat(X'0000000102', to_avro(struct(`id`), '{")
     assert fmt.encoded({"id": "long"}, "c.1") == sql
@@ -206,13 +219,13 @@ def test_a_schema_is_registered_once_and_its_id_stands_before_the_row(server: An
     assert json.loads(body["schema"])["name"] == "c_1"
 
     fmt.encoded({"id": "long", "more": "long"}, "c.1")
-    hr.Avro(server.url, subject="a/b", record_schema='{"type": "record"}').encoded({"id": "long"}, None)
+    hr.Avro(registry=server.url, subject="a/b", schema='{"type": "record"}').encoded({"id": "long"}, None)
     assert [path for path, _, _ in server.asked[1:]] == [path, "/base/subjects/a%2Fb/versions"]
     assert server.asked[2][2] == {"schema": '{"type": "record"}'}
 
 
 def test_what_was_asked_does_not_make_two_of_them_differ(server: Any) -> None:
-    one, other = hr.Avro(server.url), hr.Avro(server.url)
+    one, other = hr.Avro(registry=server.url), hr.Avro(registry=server.url)
     one.encoded({"id": "long"}, "t")
     assert one == other
     assert hash(one) == hash(other)

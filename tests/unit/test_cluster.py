@@ -12,5 +12,5 @@ from headrace.kafka.cluster import Cluster
 def test_a_topic_is_known_by_its_id_or_where_brokers_have_none_by_its_name(said, known, monkeypatch):
     cluster = Cluster("localhost:1", {})
     described = SimpleNamespace(topic_id=said, partitions=[])
-    monkeypatch.setattr(cluster, "_describe", lambda topics: {"clicks": described})
-    assert cluster.logs(["clicks"])["clicks"].topic_id == known
+    monkeypatch.setattr(cluster, "_describe", lambda topics: ({"clicks": described}, []))
+    assert cluster.logs_of(["clicks"])["clicks"].topic_id == known

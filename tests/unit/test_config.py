@@ -115,7 +115,7 @@ def test_formats_can_be_said_by_name(toml, written, meant):
 
 
 def test_a_sink_of_kafka_can_write_avro(toml):
-    avro = '{ avro = "http://localhost:8081", namespace = "com.example" }'
+    avro = '{ avro = true, registry = "http://localhost:8081", namespace = "com.example" }'
     sink = toml(f"""
         name = "clean"
         guarantee = "exactly-once"
@@ -127,7 +127,7 @@ def test_a_sink_of_kafka_can_write_avro(toml):
         topic = "clean"
         format = {avro}
     """).pipeline.sink
-    assert sink._layout.format == hr.Avro("http://localhost:8081", namespace="com.example")
+    assert sink._layout.format == hr.Avro(registry="http://localhost:8081", namespace="com.example")
 
 
 def test_console_can_be_said_without_settings(toml):
@@ -404,3 +404,80 @@ def test_a_duckdb_sink_without_duckdb_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(ImportError, match=r"headrace\[duckdb\]"):
         sinks.DuckDB(tmp_path / "x.duckdb", table="t").open("clicks")
+
+
+PROFILES = """
+name = "clicks"
+guarantee = "at-least-once"
+[source]
+kafka = "localhost:9092"
+topics = ["clicks"]
+format = { json = "user STRING" }
+[sink]
+console = true
+[offsets]
+sqlite = "offsets.db"
+[limits]
+max_records = 10
+[profile.staging.source]
+kafka = "staging:9092"
+options = { "security.protocol" = "SSL" }
+[profile.staging.limits]
+max_records = 500
+[profile.staging]
+sink = { parquet = "out" }
+"""
+
+
+def test_a_profile_is_laid_over_the_rest(tmp_path, monkeypatch):
+    file = tmp_path / "clicks.toml"
+    file.write_text(PROFILES)
+    plain = config.load(str(file)).pipeline
+    assert (plain.source.bootstrap, plain.limits.max_records) == ("localhost:9092", 10)
+    staged = config.load(str(file), "staging").pipeline
+    assert (staged.source.bootstrap, staged.source.topics) == ("staging:9092", ("clicks",))
+    assert staged.source.options == {"security.protocol": "SSL"}
+    assert (staged.limits.max_records, type(staged.sink).__name__) == (500, "Parquet")
+    monkeypatch.setenv("HEADRACE_PROFILE", "staging")
+    assert config.load(str(file)).pipeline.source.bootstrap == "staging:9092"
+
+
+def test_a_profile_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+    file = tmp_path / "clicks.toml"
+    file.write_text(PROFILES)
+    with pytest.raises(ConfigError, match="no profile production; profiles there: staging"):
+        config.load(str(file), "production")
+
+
+def test_several_sources_in_a_file(tmp_path):
+    file = tmp_path / "joined.toml"
+    file.write_text(
+        """
+name = "joined"
+guarantee = "at-least-once"
+[sources.clicks]
+kafka = "localhost:9092"
+topics = ["clicks"]
+start = 2026-11-01T00:00:00Z
+max_lag = "1h"
+[sources.users]
+kafka = "other:9092"
+pattern = "users.*"
+cluster = "east"
+key_format = "text"
+location = { users = "host-1" }
+[transform]
+sql = "SELECT * FROM clicks"
+[sink]
+console = true
+[offsets]
+sqlite = "offsets.db"
+"""
+    )
+    made = config.load(str(file)).pipeline
+    assert list(made.sources) == ["clicks", "users"]
+    assert made.topics is None
+    assert made.sources["users"].location == {"east.users": "host-1"}
+    file.write_text(file.read_text() + '[source]\nkafka = "k:1"\ntopics = ["a"]\n')
+    with pytest.raises(ConfigError, match=r"one \[source\], or several"):
+        config.load(str(file))

@@ -198,7 +198,7 @@ def test_any_other_failure_is_left_alone(error: str) -> None:
 
 
 def _run(monkeypatch: pytest.MonkeyPatch, checks: list[Check], *arguments: str) -> tuple[int, str]:
-    monkeypatch.setattr(doctor, "examine", lambda bootstrap: iter(checks))
+    monkeypatch.setattr(doctor, "examine", lambda bootstrap, options: iter(checks))
     app = typer.Typer()
     app.command()(command)
     result = CliRunner().invoke(app, list(arguments))

@@ -246,7 +246,7 @@ def test_a_password_in_the_options_is_not_shown():
 def test_an_unknown_start_is_refused():
     error = refused_source("localhost:9092", topics=["clicks"], start="now")
     assert error.message == "start='now' is unknown"
-    assert error.hint == 'start="earliest" or start="latest"'
+    assert error.hint == 'start="earliest", "latest", "stored", a time with its zone, or {"clicks": {0: 1200}}'
 
 
 def test_a_format_that_is_none_is_refused_with_an_example():

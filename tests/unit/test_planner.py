@@ -128,28 +128,28 @@ def log(beginnings, ends, topic_id="id-1"):
 
 
 def test_a_topic_new_to_the_pipeline_starts_at_its_beginning_by_default():
-    first = first_positions(Progress(), {"clicks": log({A: 3, B: 0}, {A: 9, B: 4})}, "earliest")
+    first = first_positions(Progress(), {"clicks": log({A: 3, B: 0}, {A: 9, B: 4})}, "earliest", {})
     assert first == (Range(A, 3, 3), Range(B, 0, 0))
 
 
 def test_a_topic_new_to_the_pipeline_starts_at_its_end_when_latest_is_asked_for():
-    first = first_positions(Progress(), {"clicks": log({A: 3, B: 0}, {A: 9, B: 4})}, "latest")
+    first = first_positions(Progress(), {"clicks": log({A: 3, B: 0}, {A: 9, B: 4})}, "latest", {})
     assert first == (Range(A, 9, 9), Range(B, 4, 4))
 
 
 def test_a_partition_that_appears_in_a_known_topic_is_read_from_its_beginning_even_with_latest():
-    first = first_positions(Progress({A: 7}), {"clicks": log({A: 0, B: 0}, {A: 9, B: 4})}, "latest")
+    first = first_positions(Progress({A: 7}), {"clicks": log({A: 0, B: 0}, {A: 9, B: 4})}, "latest", {})
     assert first == (Range(B, 0, 0),)
 
 
 def test_a_second_topic_added_to_a_running_pipeline_starts_where_start_says():
     orders = TopicPartition("orders", 0)
     logs = {"clicks": log({A: 0}, {A: 9}), "orders": log({orders: 2}, {orders: 5})}
-    assert first_positions(Progress({A: 7}), logs, "latest") == (Range(orders, 5, 5),)
+    assert first_positions(Progress({A: 7}), logs, "latest", {}) == (Range(orders, 5, 5),)
 
 
 def test_partitions_already_known_are_never_placed_anew():
-    assert first_positions(Progress({A: 7}), {"clicks": log({A: 0}, {A: 9})}, "earliest") == ()
+    assert first_positions(Progress({A: 7}), {"clicks": log({A: 0}, {A: 9})}, "earliest", {}) == ()
 
 
 # where the stored offsets and the log no longer meet

@@ -19,6 +19,8 @@ BATCH = Batch(7, (Range(A, 0, 1500), Range(B, 3, 4)), {"clicks": "id"})
 SAID = [
     (events.RunStarted("exactly-once", ("write",), {A: 3}), "started: exactly-once (write)"),
     (events.PartitionsFound({A: 0, B: 9}), "found 2 new partitions: clicks[0] from 0, clicks[1] from 9"),
+    (events.PartitionsLeftOut((A, B)), "not read, as the source names others: clicks[0], clicks[1]"),
+    (events.Noted("one broker is named"), "note: one broker is named"),
     (events.BatchStarted(BATCH, replay=True), "batch 7: found unfinished, repeating its 1,501 records"),
     (events.BatchStarted(BATCH, replay=False), None),
     (events.BatchDone(BATCH, 0.5, 12345), "batch 7: 1,501 records in 0.50 s (3,002/s), lag 12,345"),

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import pytest
 
@@ -12,12 +13,14 @@ import headrace as hr
 from headrace import events, sinks, stores
 from headrace.delivery import Written
 from headrace.errors import BadRecord, ConfigError, DataLoss, OffsetConflict, RetriableError
+from headrace.kafka.subscription import Subscription, Topics
 from headrace.planner import Log
+from headrace.reading import Feed
 from headrace.runner import Pace, Runner
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 A, B, C = (TopicPartition("clicks", number) for number in range(3))
-QUICK = Pace(idle=0.001, growth=1000.0, first_retry=0.001, last_retry=0.004)
+QUICK = Pace(idle=0.001, first_retry=0.001, last_retry=0.004)
 SOON = 20.0
 
 
@@ -30,22 +33,38 @@ class Cluster:
     topic_id: str = "id-1"
     asked: int = 0
     before: object = None
+    at_times: dict = field(default_factory=dict)
 
     def _ask(self):
         if self.before is not None:
             self.before(self.asked)
         self.asked += 1
 
-    def logs(self, topics):
+    def logs(self, subscription):
         self._ask()
+        counts = {}
+        for at in self.ends_:
+            counts[at.topic] = max(counts.get(at.topic, 0), at.partition + 1)
+        if subscription.names is not None:
+            counts = {topic: counts.get(topic, 0) for topic in subscription.names}
+        wanted = set(subscription.wanted(counts)) & set(self.ends_)
+        topics = subscription.names or sorted({at.topic for at in wanted})
         return {
             topic: Log(
                 self.topic_id,
-                {at: self.beginnings.get(at, 0) for at in self.ends_ if at.topic == topic},
-                {at: end for at, end in self.ends_.items() if at.topic == topic},
+                {at: self.beginnings.get(at, 0) for at in sorted(wanted) if at.topic == topic},
+                {at: self.ends_[at] for at in sorted(wanted) if at.topic == topic},
+                tuple(sorted(at for at in self.ends_ if at.topic == topic and at not in wanted)),
             )
             for topic in topics
         }
+
+    def logs_of(self, topics):
+        return self.logs(Topics(list(topics)))
+
+    def at_time(self, partitions, time):
+        self._ask()
+        return {at: self.at_times[at] for at in partitions if at in self.at_times}
 
     def ends(self, partitions):
         self._ask()
@@ -58,13 +77,14 @@ class Engine:
     def __init__(self, sink, dropped=0):
         self._sink = sink
         self._dropped = dropped
+        self.bytes_each = None
 
     def prepare(self):
         """No schema is known."""
 
     def write(self, batch):
         self._sink.write(batch, [(r.at, offset) for r in batch.ranges for offset in range(r.start, r.until)])
-        return Written(dropped=self._dropped)
+        return Written(dropped=self._dropped, bytes=self.bytes_each and self.bytes_each * len(batch))
 
     def translated(self, error):
         return error
@@ -124,7 +144,7 @@ class World:
         self.react = lambda event: None
         self.pipeline = hr.Pipeline(
             name="clicks",
-            source=hr.Kafka("nowhere:1", topics=["clicks"], **source),
+            source=hr.Kafka("nowhere:1", **({"topics": ["clicks"]} | {"refresh": 1000.0} | source)),
             sink=self.sink,
             guarantee=guarantee,
             offsets=stores.Memory(self.shared),
@@ -152,7 +172,13 @@ class World:
         self.react(event)
 
     def runner(self, **how):
-        return Runner(self.pipeline, self.cluster, self.engine, observer=self.observe, **{"pace": QUICK, **how})
+        return Runner(
+            self.pipeline,
+            [Feed(self.pipeline.source, self.cluster)],
+            self.engine,
+            observer=self.observe,
+            **{"pace": QUICK, **how},
+        )
 
     def run(self, until="caught-up", **how):
         return self.runner(**how).run(until)
@@ -629,8 +655,8 @@ def test_a_run_that_dies_in_its_first_batch_does_not_choose_its_beginning_anew()
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 def test_partitions_that_appear_while_running_are_noticed_and_read_from_their_beginning(start):
-    world = World({A: 0}, start=start)
-    runner = world.runner(pace=Pace(idle=0.001, growth=0.0))
+    world = World({A: 0}, start=start, refresh=0.000_1)
+    runner = world.runner()
 
     def react(event):
         if isinstance(event, events.CaughtUp):
@@ -646,9 +672,9 @@ def test_partitions_that_appear_while_running_are_noticed_and_read_from_their_be
 
 
 def test_partitions_are_looked_for_at_their_own_pace():
-    world = World({A: 0})
+    world = World({A: 0}, refresh=30.0)
     now = [0.0]
-    runner = world.runner(pace=Pace(idle=0.001, growth=30.0), clock=lambda: now[0])
+    runner = world.runner(clock=lambda: now[0])
     looks = []
     look = world.cluster.logs
 
@@ -688,8 +714,8 @@ def test_a_topic_made_anew_is_data_loss_though_its_log_is_longer():
 
 
 def test_a_topic_made_anew_while_running_is_noticed():
-    world = World({A: 10})
-    runner = world.runner(pace=Pace(idle=0.001, growth=0.0))
+    world = World({A: 10}, refresh=0.000_1)
+    runner = world.runner()
 
     def react(event):
         if isinstance(event, events.CaughtUp):
@@ -854,3 +880,201 @@ def test_a_run_signs_the_store_while_it_lives_and_leaves_no_sign_behind():
     world.run()
     assert during[0].pid == os.getpid()
     assert world.store.read()[0].run is None
+
+
+# what is read, and from where
+
+
+def test_a_pattern_reads_what_matches_and_finds_new_topics_from_their_beginning_though_it_starts_at_the_latest():
+    eu, us, other = (TopicPartition(name, 0) for name in ("clicks.eu", "clicks.us", "taps.eu"))
+    world = World({eu: 5, other: 9}, topics=None, pattern=r"clicks\..*", start="latest", refresh=0.000_1)
+    runner = world.runner()
+
+    def react(event):
+        if isinstance(event, events.CaughtUp):
+            if (us, 2) in world.sink.rows:
+                runner.stop("test")
+            world.cluster.ends_[us] = 3
+
+    world.react = react
+    runner.run()
+    assert world.sink.rows == [(us, offset) for offset in range(3)]
+    assert world.progress.offsets == {eu: 5, us: 3}
+
+
+def test_a_topic_that_a_pattern_meets_after_a_restart_is_read_from_its_beginning():
+    eu, us = TopicPartition("clicks.eu", 0), TopicPartition("clicks.us", 0)
+    world = World({eu: 5}, topics=None, pattern=r"clicks\..*", start="latest")
+    world.run()
+    world.cluster.ends_[us] = 3
+    world.run()
+    assert world.sink.rows == [(us, offset) for offset in range(3)]
+
+
+def test_a_pattern_that_matches_nothing_yet_waits_and_says_so():
+    world = World({A: 5}, topics=None, pattern="taps")
+    world.run()
+    assert [event.text for event in world.all(events.Noted)] == ["nothing to read yet: no topics like taps"]
+    assert world.progress.offsets == {}
+
+
+def test_named_partitions_are_read_alone_and_the_others_are_told_once():
+    world = World({A: 5, B: 7}, topics=None, partitions={"clicks": [1]}, refresh=0.000_1)
+    runner = world.runner()
+
+    def react(event):
+        if isinstance(event, events.CaughtUp):
+            if C in world.cluster.ends_:
+                runner.stop("test")
+            world.cluster.ends_[C] = 2
+            world.cluster.ends_[B] = 8
+
+    world.react = react
+    runner.run()
+    assert world.sink.rows == [(B, offset) for offset in range(8)]
+    assert [event.partitions for event in world.all(events.PartitionsLeftOut)] == [(A,), (C,)]
+
+
+def test_a_rule_of_ones_own_chooses_partitions():
+    class Odd(Subscription):
+        names = ("clicks",)
+
+        def wanted(self, topics):
+            return [TopicPartition(topic, n) for topic, count in topics.items() for n in range(count) if n % 2]
+
+        def __str__(self):
+            return "odd partitions of clicks"
+
+    world = World({A: 5, B: 7, C: 9}, topics=Odd())
+    world.run()
+    assert world.sink.rows == records(b=7)
+
+
+def test_a_time_starts_each_partition_at_its_first_record_since():
+    world = World({A: 10, B: 10}, start=datetime(2026, 11, 1, tzinfo=UTC))
+    world.cluster.at_times = {A: 6}
+    world.run()
+    assert world.sink.rows == [(A, offset) for offset in range(6, 10)]
+    world.cluster.at_times = {A: 0, B: 0}
+    world.cluster.ends_.update({A: 11, B: 11})
+    world.run()
+    assert world.sink.rows[4:] == [(A, 10), (B, 10)]
+
+
+def test_given_offsets_start_there_and_the_others_at_their_beginning():
+    world = World({A: 10, B: 3}, start={"clicks": {0: 8}})
+    world.run()
+    assert sorted(world.sink.rows) == [(A, 8), (A, 9), (B, 0), (B, 1), (B, 2)]
+
+
+@pytest.mark.parametrize("offset", [4, 11])
+def test_an_offset_that_the_log_does_not_have_is_refused_before_anything_is_read(offset):
+    world = World({A: 10}, start={"clicks": {"0": offset}})
+    world.cluster.beginnings = {A: 5}
+    with pytest.raises(ConfigError, match=rf"clicks\[0\] from {offset}; its log has offsets 5 to 10"):
+        world.run()
+    assert world.progress.offsets == {}
+
+
+def test_stored_starts_where_it_was_or_not_at_all():
+    world = World({A: 10}, start="stored")
+    with pytest.raises(ConfigError, match="no offsets of clicks are stored"):
+        world.run()
+    assert world.progress == Progress()
+    world.restore(Progress({A: 4}, topic_ids={"clicks": "id-1"}))
+    world.cluster.ends_[B] = 2
+    world.run()
+    assert sorted(world.sink.rows) == [(A, n) for n in range(4, 10)] + [(B, 0), (B, 1)]
+
+
+def test_every_run_starts_fresh_without_resume_and_what_it_leaves_out_is_on_record():
+    world = World({A: 10}, start="latest", resume=False)
+    world.run()
+    world.cluster.ends_[A] = 25
+    world.run()
+    assert world.sink.rows == []
+    assert [(event.lost, event.resumed_at) for event in world.all(events.GapFound)] == [(Range(A, 10, 25), 25)]
+    (change,) = world.store.history()
+    assert (change.action, change.before, change.after) == ("fresh start", {A: 10}, {A: 25})
+
+
+def test_a_run_without_resume_goes_on_where_it_was_after_an_error_of_its_own():
+    world = World({A: 10}, start="earliest", resume=False, limits=hr.Limits(max_records=5))
+    world.sink.before = failing(1, RetriableError("no"))
+    world.run()
+    assert world.sink.rows == records(a=10)
+    world.run()
+    assert world.sink.rows == records(a=10) + records(a=10)
+
+
+def test_what_lags_more_than_allowed_is_skipped_and_recorded():
+    world = World({A: 100, B: 3}, max_lag=10)
+    world.run()
+    assert sorted(world.sink.rows) == [(A, n) for n in range(90, 100)] + [(B, n) for n in range(3)]
+    (gap,) = world.all(events.GapFound)
+    assert (gap.lost, gap.resumed_at) == (Range(A, 0, 90), 90)
+    assert "max_lag=10 records" in gap.reason
+    (change,) = world.store.history()
+    assert "90 records" in change.note
+
+
+def test_a_lag_may_be_given_as_a_time():
+    world = World({A: 100, B: 50}, max_lag="10m")
+    world.cluster.at_times = {A: 97}
+    world.run()
+    assert world.sink.rows == [(A, n) for n in range(97, 100)]
+
+
+# how much is read
+
+
+def test_a_batch_waits_for_enough_records_but_not_for_ever():
+    world = World({A: 0}, limits=hr.Limits(min_records=10, max_delay=60))
+    now, sizes = [0.0], {5: 3, 8: 12, 20: 13}
+    runner = world.runner(clock=lambda: now[0])
+
+    def tick(asked):
+        now[0] += 10.0
+        world.cluster.ends_[A] = max(end for when, end in [(0, 0), *sizes.items()] if when <= asked)
+        if asked > 40:
+            runner.stop("test")
+
+    world.cluster.before = tick
+    runner.run(None)
+    assert [len(batch) for batch in world.sink.batches] == [12, 1]
+    assert len(world.all(events.CaughtUp)) == 3
+
+
+def test_to_catch_up_means_to_wait_for_no_more():
+    world = World({A: 4}, limits=hr.Limits(min_records=10))
+    world.run()
+    assert world.sink.rows == records(a=4)
+
+
+def test_batches_shrink_while_the_sink_is_slow_and_grow_when_it_is_not():
+    world = World({A: 600_000}, limits=hr.Limits(batch_seconds=2, first_records=1_000))
+    now, per_second = [0.0], [10_000]
+
+    def write(batch):
+        if len(world.sink.batches) == 10:
+            per_second[0] = 1_000
+        if len(world.sink.batches) == 20:
+            per_second[0] = 20_000
+        now[0] += len(batch) / per_second[0]
+
+    world.sink.before = write
+    world.run(clock=lambda: now[0])
+    sizes = [len(batch) for batch in world.sink.batches]
+    assert sizes[0] == 1_000
+    assert sizes[5] == pytest.approx(20_000, rel=0.1)
+    assert sizes[15] == pytest.approx(2_000, rel=0.2)
+    assert sizes[25] == pytest.approx(40_000, rel=0.1)
+    assert world.sink.rows == records(a=600_000)
+
+
+def test_bytes_limit_the_records_of_a_batch():
+    world = World({A: 100_000}, limits=hr.Limits(max_bytes=1_000_000, first_records=500))
+    world.engine.bytes_each = 1_000
+    world.run()
+    assert [len(batch) for batch in world.sink.batches][:3] == [500, 1_000, 1_000]
+    assert world.sink.rows == records(a=100_000)

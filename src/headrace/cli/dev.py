@@ -29,7 +29,7 @@ def up(
 ) -> None:
     """Start servers (kafka, if none is named), wait until they answer, print one line for each.
 
-    kafka, zookeeper, postgres, redis, cassandra, hbase, mongo, dynamodb, schema-registry; or all.
+    kafka, zookeeper, postgres, redis, cassandra, hbase, mongo, dynamodb, schema-registry, spark; or all.
     """
     from headrace.dev import registry
 

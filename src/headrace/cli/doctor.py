@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.pairs import Option, OptionsFile, kafka_options
+
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
@@ -14,13 +16,15 @@ def doctor(
     bootstrap: Annotated[
         list[str] | None, typer.Option(help="Brokers to reach.", show_default="$KAFKA_BOOTSTRAP")
     ] = None,
+    option: Option = None,
+    options_file: OptionsFile = None,
     json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Check Java, Python, pyspark, jars, directories, ports and brokers. Exit code 1 if anything fails."""
     from headrace.doctor import examine
 
     given = os.environ.get("KAFKA_BOOTSTRAP")
-    checks = examine(bootstrap or ([given] if given else []))
+    checks = examine(bootstrap or ([given] if given else []), kafka_options(option, options_file))
     failed = False
     if json:
         from dataclasses import asdict

@@ -53,9 +53,9 @@ def compact(
 ) -> None:
     """Merge small files of a Parquet dataset into large ones, beside running pipelines and readers."""
     from headrace.cli.progress import progress
+    from headrace.durations import duration
     from headrace.lake.compaction import compact as compacted
     from headrace.lake.place import Place
-    from headrace.offsets.targets import duration
 
     kept = duration(older_than)
     if kept is None:

@@ -11,7 +11,10 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import dead_letters, dev, jars, offsets, offsets_move  # noqa: F401 - offsets_move adds its verbs to offsets.app
+from headrace.cli import consume as consuming
+from headrace.cli import dead_letters, dev, groups, jars, offsets, offsets_move, topics  # noqa: F401 - offsets_move adds its verbs to offsets.app
+from headrace.cli import produce as producing
+from headrace.cli import replay as replaying
 from headrace.cli.doctor import doctor
 from headrace.cli.lake import compact, files
 from headrace.cli.pairs import spark_options
@@ -31,7 +34,12 @@ app.add_typer(dev.app, name="dev", help="Real servers on this machine, for devel
 app.add_typer(offsets.app, name="offsets", help="Offsets and lag: show, move, export, import, copy, undo.")
 app.add_typer(dead_letters.app, name="dead-letters", help="Records that could not be stored: list, replay, drop.")
 app.add_typer(transactions, name="transactions", help="Transactions left open in a Kafka cluster: list, abort.")
+app.add_typer(topics.app, name="topics", help="Topics: list, describe, create, alter, delete.")
+app.add_typer(groups.app, name="groups", help="Consumer groups: list, describe, delete.")
 app.add_typer(jars.app, name="jars", help="Spark's Kafka connector: list, fetch, path.")
+app.command(epilog=producing.EXAMPLES)(producing.produce)
+app.command(epilog=consuming.EXAMPLES)(consuming.consume)
+app.command(epilog=replaying.EXAMPLES)(replaying.replay)
 app.command()(doctor)
 app.command()(files)
 app.command()(compact)
@@ -41,6 +49,10 @@ Target = Annotated[
 ]
 Spark = Annotated[
     list[str] | None, typer.Option("--spark", metavar="KEY=VALUE", help="A Spark option; may be repeated.")
+]
+
+Profile = Annotated[
+    str | None, typer.Option("--profile", metavar="NAME", help="Lay [profile.NAME] of a TOML file over the rest.")
 ]
 
 
@@ -80,6 +92,7 @@ def run(
     log_format: Annotated[
         LogFormat, typer.Option(help="auto: a live line on a terminal, else plain log lines. json: one object a line.")
     ] = LogFormat.AUTO,
+    profile: Profile = None,
     spark: Spark = None,
 ) -> None:
     """Run a pipeline until SIGTERM or Ctrl-C (the batch in hand is finished; a second Ctrl-C leaves at once)."""
@@ -87,7 +100,7 @@ def run(
     from headrace.config import load
     from headrace.launch import launch
 
-    loaded = load(target)
+    loaded = load(target, profile)
     options = {**loaded.spark, **spark_options(spark)}
     with observing(loaded.pipeline.name, log_format) as observer:
         launch(
@@ -105,6 +118,7 @@ def run(
 def check(
     target: Target,
     json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    profile: Profile = None,
     spark: Spark = None,
 ) -> None:
     """Validate a pipeline and print its guarantee with the reason. Changes nothing anywhere."""
@@ -112,7 +126,7 @@ def check(
     from headrace.cli.render import report
     from headrace.config import load
 
-    loaded = load(target)
+    loaded = load(target, profile)
     report(checked(loaded.pipeline, {**loaded.spark, **spark_options(spark)}), as_json=json)
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli.pairs import OPTIONS_FILE, kafka_options
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,6 +36,7 @@ Partition = Annotated[
 Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this the change is only shown.")]
 Outside = Annotated[bool, typer.Option("--outside", help="Also set offsets that the log does not have.")]
 Json = Annotated[bool, typer.Option("--json", help="For machines.")]
+_WIDEST = 10_000
 
 
 @contextmanager
@@ -44,11 +49,20 @@ def opened(
 
     if file is not None:
         pipeline = load(file).pipeline
-        source = pipeline.source
-        kept = store_at(store) if store else pipeline.store
-        desk = Desk(name or pipeline.name, kept, bootstrap or source.bootstrap, source.options, topics or source.topics)
+        sources = [] if bootstrap else list(pipeline.sources.values())
+        first = next(iter(pipeline.sources.values()))
+        desk = Desk(
+            name or pipeline.name,
+            store_at(store) if store else pipeline.store,
+            bootstrap or first.bootstrap,
+            first.options,
+            topics or pipeline.topics or (),
+            sources,
+        )
     elif store is not None and name is not None:
-        desk = Desk(name, store_at(store), bootstrap, {}, topics or ())
+        file_of_options = os.environ.get(OPTIONS_FILE)
+        options = kafka_options(None, Path(file_of_options) if file_of_options else None)
+        desk = Desk(name, store_at(store), bootstrap, options, topics or ())
     else:
         raise ConfigError(
             "which pipeline is meant is not said",
@@ -70,11 +84,13 @@ def partition_of(text: str) -> TopicPartition:
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    Console().print(table)
+        table.add_row(*(Text(str(cell)) for cell in row))  # a name may hold what would be markup
+    # Who reads from a pipe has no width: a name must not be cut or folded there.
+    Console(width=None if sys.stdout.isatty() else _WIDEST).print(table)
 
 
 def print_json(value: Mapping[str, object] | Sequence[object], indent: int | None = 2) -> None:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+Option = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", metavar="NAME=VALUE", help="A setting of Kafka's clients; ${NAME} is read from the environment."
+    ),
+]
+OPTIONS_FILE = "KAFKA_OPTIONS_FILE"
+OptionsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--options-file", metavar="FILE", help="Settings of Kafka's clients: a properties file.", envvar=OPTIONS_FILE
+    ),
+]
 
 
 def pairs(flag: str, given: Iterable[str] | None, example: str) -> dict[str, str]:
@@ -18,6 +35,14 @@ def pairs(flag: str, given: Iterable[str] | None, example: str) -> dict[str, str
             raise ConfigError(f"{flag} {item} is not KEY=VALUE", hint=f"{flag} {example}")
         options[key] = value
     return options
+
+
+def kafka_options(given: Iterable[str] | None, file: Path | None) -> dict[str, str]:
+    """Settings from `--options-file`, and those of `--option` over them. A value is never shown: it may be secret."""
+    from headrace.kafka.options import read, with_environment
+
+    named = {name: with_environment(value) for name, value in pairs("--option", given, "security.protocol=SSL").items()}
+    return {**(read(file) if file else {}), **named}
 
 
 def spark_options(given: Iterable[str] | None) -> dict[str, str]:

@@ -47,9 +47,8 @@ def sentence(event: Event) -> str | None:
     match event:
         case events.RunStarted(guarantee, steps):
             return f"started: {guarantee} ({', '.join(steps)})"
-        case events.PartitionsFound(positions):
-            shown = ", ".join(f"{at} from {offset}" for at, offset in list(positions.items())[:8])
-            return f"found {len(positions)} new partitions: {shown}{' …' if len(positions) > 8 else ''}"
+        case events.PartitionsFound() | events.PartitionsLeftOut() | events.Noted():
+            return _found(event)
         case events.BatchStarted(batch, replay):
             return f"batch {batch.id}: found unfinished, repeating its {len(batch):,} records" if replay else None
         case events.BatchDone(batch, seconds, lag):
@@ -78,6 +77,18 @@ def sentence(event: Event) -> str | None:
             return f"{ending} after {batches:,} batches, {records:,} records"
 
 
+def _found(event: events.PartitionsFound | events.PartitionsLeftOut | events.Noted) -> str:
+    match event:
+        case events.PartitionsFound(positions):
+            shown = ", ".join(f"{at} from {offset}" for at, offset in list(positions.items())[:8])
+            return f"found {len(positions)} new partitions: {shown}{' …' if len(positions) > 8 else ''}"
+        case events.PartitionsLeftOut(partitions):
+            shown = ", ".join(map(str, partitions[:8]))
+            return f"not read, as the source names others: {shown}{' …' if len(partitions) > 8 else ''}"
+        case events.Noted(text):
+            return f"note: {text}"
+
+
 def record(pipeline: str, event: Event) -> dict[str, Any]:
     """An event as one JSON object."""
     fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
@@ -93,6 +104,8 @@ def _plain(value: Any) -> Any:
         case BaseException():
             hint = value.hint if isinstance(value, HeadraceError) else None
             return {"type": type(value).__name__, "message": str(value), "hint": hint}
+        case tuple():
+            return [item if isinstance(item, str) else str(item) for item in value]
         case dict():
             return {str(key): item for key, item in value.items()}
         case _:

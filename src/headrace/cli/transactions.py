@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.offsets_arguments import Execute, Json, print_json, table
-from headrace.cli.pairs import pairs
+from headrace.cli.pairs import Option, OptionsFile, kafka_options
 from headrace.cli.progress import progress
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from headrace.spark.transactions import Transaction, Transactions
 
@@ -23,16 +24,18 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 OURS = "headrace"
 Bootstrap = Annotated[str, typer.Option("--bootstrap", help="The cluster, HOST:PORT.", envvar="KAFKA_BOOTSTRAP")]
 Prefix = Annotated[str, typer.Option(help="Only transactional ids that begin so; '' for everybody's.")]
-Option = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help="A setting of Kafka's Java client; may be repeated."),
-]
 
 
 @app.command("list")
-def list_(bootstrap: Bootstrap, prefix: Prefix = OURS, option: Option = None, as_json: Json = False) -> None:
+def list_(
+    bootstrap: Bootstrap,
+    prefix: Prefix = OURS,
+    option: Option = None,
+    options_file: OptionsFile = None,
+    as_json: Json = False,
+) -> None:
     """Transactions that are open now: a reader of committed records waits at each."""
-    with _connected(bootstrap, option) as transactions:
+    with _connected(bootstrap, option, options_file) as transactions:
         found = transactions.open(prefix)
     if as_json:
         print_json([_complete(one) for one in found])
@@ -51,6 +54,7 @@ def abort(
     everything: Annotated[bool, typer.Option("--all", help="All that `list` shows.")] = False,
     prefix: Prefix = OURS,
     option: Option = None,
+    options_file: OptionsFile = None,
     execute: Execute = False,
 ) -> None:
     """End open transactions and refuse their producers: nothing of them is ever seen by a reader of committed records.
@@ -59,7 +63,7 @@ def abort(
     """
     if bool(ids) == everything:
         raise ConfigError("say which, or --all", hint="headrace transactions list")
-    with _connected(bootstrap, option) as transactions:
+    with _connected(bootstrap, option, options_file) as transactions:
         there = {one.id: one for one in transactions.open("" if ids else prefix)}
         if unknown := [name for name in ids or () if name not in there]:
             raise ConfigError(f"no open transaction {unknown[0]} at {bootstrap}", hint="headrace transactions list")
@@ -101,9 +105,9 @@ def _word(found: list[Transaction]) -> str:
 
 
 @contextmanager
-def _connected(bootstrap: str, option: list[str] | None) -> Iterator[Transactions]:
+def _connected(bootstrap: str, option: list[str] | None, file: Path | None) -> Iterator[Transactions]:
     from headrace.spark.transactions import connected
 
-    options = pairs("--option", option, "security.protocol=SSL")
+    options = kafka_options(option, file)
     with progress() as say, connected(bootstrap, options, say) as transactions:
         yield transactions

@@ -8,6 +8,20 @@ from headrace.dev.mongo import Mongo
 from headrace.dev.postgres import Postgres
 from headrace.dev.redis import Redis
 from headrace.dev.schema_registry import SchemaRegistry
+from headrace.dev.secure_kafka import SecureKafka
+from headrace.dev.spark import Spark
 from headrace.dev.zookeeper import ZooKeeper
 
-__all__ = ["Cassandra", "DynamoDB", "HBase", "Kafka", "Mongo", "Postgres", "Redis", "SchemaRegistry", "ZooKeeper"]
+__all__ = [
+    "Cassandra",
+    "DynamoDB",
+    "HBase",
+    "Kafka",
+    "Mongo",
+    "Postgres",
+    "Redis",
+    "SchemaRegistry",
+    "SecureKafka",
+    "Spark",
+    "ZooKeeper",
+]

@@ -61,7 +61,8 @@ class Broker(Node):
         if (self.directory / "data" / "meta.properties").exists():
             return
         # Not by hand: formatting also turns on this release's features, such as the new group protocol.
-        arguments = ("kafka.tools.StorageTool", "format", "-t", self._cluster.id, "-c", str(properties))
+        arguments = ["kafka.tools.StorageTool", "format", "-t", self._cluster.id, "-c", str(properties)]
+        arguments += self._cluster.formatting()
         done = subprocess.run(self._java(*arguments), capture_output=True, text=True, timeout=60, check=False)
         if done.returncode != 0:
             raise ConfigError(
@@ -167,6 +168,10 @@ class Kafka(Server):
                 if line.startswith("cluster.id="):
                     return line.partition("=")[2].replace("\\", "")
         return new_id(uuid.uuid4())
+
+    def formatting(self) -> list[str]:
+        """What its data begins with, as arguments of the tool that formats it."""
+        return []
 
     def properties(self, broker: Broker) -> dict[str, str | int]:
         copies = min(3, len(self.brokers))

@@ -20,6 +20,7 @@ from headrace.dev.postgres import Postgres
 from headrace.dev.process import Identity, Process
 from headrace.dev.redis import Redis
 from headrace.dev.schema_registry import SchemaRegistry
+from headrace.dev.spark import Spark
 from headrace.dev.zookeeper import ZooKeeper
 from headrace.errors import ConfigError
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 SERVERS: dict[str, type[Server]] = {
     server.name: server
-    for server in (Kafka, ZooKeeper, Postgres, Redis, Cassandra, HBase, Mongo, DynamoDB, SchemaRegistry)
+    for server in (Kafka, ZooKeeper, Postgres, Redis, Cassandra, HBase, Mongo, DynamoDB, SchemaRegistry, Spark)
 }
 
 

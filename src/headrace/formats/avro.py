@@ -1,44 +1,61 @@
-"""Avro in Confluent's wire format: a zero byte, the id of the schema in four, and the row."""
+"""Avro: plain, by one schema, or in Confluent's wire format (a zero byte, the id of the schema in four, the value)."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
 from headrace.formats import avro_schema
-from headrace.formats.base import Format, literal
+from headrace.formats.base import Decoding, Format, Part, literal
+from headrace.formats.plain import only
 from headrace.masking import masked
 from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-_SUFFIX = "-value"
+_EXAMPLE = 'hr.Avro(registry="http://localhost:8081"), or hr.Avro("customer.avsc")'
+_SCALARS = {"boolean": "boolean", "int": "integer", "long": "long", "float": "float", "double": "double"} | {
+    "string": "string",
+    "bytes": "binary",
+}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Avro(Format):
-    """Avro records, with their schema in the registry at `registry`. It writes; it does not read yet.
+    """Avro values. With `registry`, its address, each names its schema there; without, all are of `schema`.
 
-    The schema is derived from the columns, or is `record_schema`, the JSON text of a record. It is registered under
-    `subject`, by default `<topic>-value`, when the pipeline starts. `name` and `namespace` are those of the derived
-    record, by default the topic and none. A user and password may stand in the address.
+    `schema` is the JSON text of one, or the path of an .avsc file. A source reads by it, whatever schema a record was
+    written by; without it by the newest one of the subject when a run starts. The subject is `subject`, by default
+    `<topic>-value`, or `<topic>-key` for keys. A sink writes by `schema`, or by one that it derives from the columns
+    and registers; `name` and `namespace` are those of the derived record, by default the topic and none. A user and
+    password may stand in the address.
     """
 
-    registry: str = field(kw_only=False)
+    schema: str | Path | None = field(default=None, kw_only=False)
+    registry: str | None = None
     subject: str | None = None
     name: str | None = None
     namespace: str | None = None
-    record_schema: str | None = None
     _ids: dict[tuple[str, str], int] = field(default_factory=dict, init=False, compare=False)
 
     def __post_init__(self) -> None:
-        from headrace.formats import registry  # here, for it loads Python's HTTP and TLS
-
         super().__post_init__()
-        registry.checked(self.registry)
+        if self.schema is None and self.registry is None:
+            raise ConfigError("Avro() has neither a schema nor a registry", hint=_EXAMPLE)
+        if self.schema is not None:
+            object.__setattr__(self, "schema", _text(self.schema))
+            if self.name is not None or self.namespace is not None:
+                raise ConfigError("the schema of Avro(schema) has its own name", hint="leave out name= and namespace=")
+        if self.registry is not None:
+            from headrace.formats import registry  # here, for it loads Python's HTTP and TLS
+
+            registry.checked(self.registry)
+        elif self.subject is not None:
+            raise ConfigError("Avro(subject=…) is of a registry", hint=_EXAMPLE)
         if self.subject is not None and not self.subject:
             raise ConfigError("Avro(subject='') names no subject", hint='subject="clicks-value"')
         if self.name is not None and not avro_schema.allowed(self.name):
@@ -47,34 +64,38 @@ class Avro(Format):
             )
         if self.namespace is not None and not all(map(avro_schema.allowed, self.namespace.split("."))):
             raise ConfigError(f"namespace={self.namespace!r} is no namespace of Avro", hint='namespace="com.example"')
-        if self.record_schema is not None:
-            self._check_given(self.record_schema)
 
     def __repr__(self) -> str:
-        return f"Avro({masked(self.registry)!r})"
+        return f"Avro(registry={masked(self.registry)!r})" if self.registry else "Avro(schema)"
 
-    def schema(self) -> str:
-        raise self._writes_only()
+    def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
+        from headrace.formats.avro_reading import PlainAvro, RegistryAvro
 
-    def decoded(self) -> str:
-        raise self._writes_only()
-
-    def error(self) -> str | None:
-        raise self._writes_only()
+        given = None if self.schema is None else str(self.schema)
+        if self.registry is None:
+            assert given is not None
+            return PlainAvro(spark, given)
+        subjects = [f"{topic}-{part}" for topic in topics] if self.subject is None else [self.subject]
+        return RegistryAvro(spark, self.registry, part, subjects, given)
 
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+        if self.registry is None:
+            return self.body(columns, topic)
         from headrace.formats import registry
 
         subject = self._subject(topic)
-        text = self._text(columns, subject)
+        text = self._writer(columns, topic)
         if (subject, text) not in self._ids:
             self._ids[subject, text] = registry.register(self.registry, subject, text)
         return f"concat(X'00{self._ids[subject, text]:08X}', {self.body(columns, topic)})"
 
     def body(self, columns: Mapping[str, Any], topic: str | None) -> str:
         """SQL: the same without the five bytes before, for which no registry is asked."""
+        text = self._writer(columns, topic)
+        if scalar := _SCALARS.get(json.loads(text) if text.startswith('"') else ""):
+            return f"to_avro({only(self, columns, scalar)}, {literal(text)})"
         row = ", ".join(quoted(name) for name in columns)
-        return f"to_avro(struct({row}), {literal(self._text(columns, self._subject(topic)))})"
+        return f"to_avro(struct({row}), {literal(text)})"
 
     def _subject(self, topic: str | None) -> str:
         if self.subject is not None:
@@ -84,26 +105,32 @@ class Avro(Format):
                 "Avro() with a topic_column needs the subject of the schema that all the topics share",
                 hint='hr.Avro(…, subject="events-value")',
             )
-        return f"{topic}{_SUFFIX}"
+        return f"{topic}-value"
 
-    def _text(self, columns: Mapping[str, Any], subject: str) -> str:
-        if self.record_schema is not None:
-            return self.record_schema
-        name = self.name or avro_schema.made_name(subject.removesuffix(_SUFFIX))
+    def _writer(self, columns: Mapping[str, Any], topic: str | None) -> str:
+        if self.schema is not None:
+            return str(self.schema)
+        name = self.name or avro_schema.made_name(self._subject(topic).removesuffix("-value"))
         return json.dumps(avro_schema.record(columns, name, self.namespace), separators=(",", ":"))
 
-    def _check_given(self, text: str) -> None:
-        if self.name is not None or self.namespace is not None:
-            raise ConfigError("Avro(record_schema=…) has its own name", hint="leave out name= and namespace=")
-        try:
-            given = json.loads(text)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"record_schema is not JSON: {error}", hint="the text of an .avsc file") from error
-        if not isinstance(given, dict) or given.get("type") != "record":
-            raise ConfigError("record_schema is not the schema of a record", hint='{"type": "record", "name": …}')
 
-    def _writes_only(self) -> ConfigError:
-        return ConfigError(
-            "Avro() writes only, so far",
-            hint="format=hr.Bytes() in the source, and from_avro(substring(value, 6), …) in the transform",
+def _text(given: object) -> str:
+    """The JSON text of a schema, out of a file if `given` is the path of one."""
+    if isinstance(given, str) and given.startswith(("http://", "https://")):
+        raise ConfigError(f"{masked(given)!r} is an address, not a schema", hint=f"hr.Avro(registry={masked(given)!r})")
+    if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".avsc")):
+        try:
+            given = Path(given).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the Avro schema {str(given)!r} cannot be read: {error}") from error
+    try:
+        schema = json.loads(given) if isinstance(given, str) else None
+    except ValueError as error:
+        raise ConfigError(f"the Avro schema is not JSON: {error}", hint="the text of an .avsc file") from error
+    record = isinstance(schema, dict) and "type" in schema
+    if not record and schema not in _SCALARS:
+        raise ConfigError(
+            "this is neither the Avro schema of a record nor of a simple type",
+            hint='{"type": "record", "name": …}, or "string" with its quotes',
         )
+    return str(given)

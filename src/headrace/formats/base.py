@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -9,14 +10,58 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 OnError = Literal["fail", "drop", "keep"]
+Part = Literal["key", "value"]
+HIDDEN = "_headrace_"
+"""Fields of a decoded struct whose names begin so are no columns."""
+UNKNOWN = "headrace.UnknownSchema:"
+"""Stands in the error of a batch that met a schema which was not known when its expressions were made."""
+
+
+class Decoding(ABC):
+    """How the keys or the values of one run become columns."""
+
+    single = False
+    """Whether there is one column, `value`. As a key it is that value, and not a struct."""
+
+    @abstractmethod
+    def decoded(self, source: str) -> str:
+        """SQL over the column `source` (BINARY): a struct. NULL, or a struct of NULLs, where there is nothing."""
+
+    @abstractmethod
+    def error(self, source: str, decoded: str) -> str | None:
+        """SQL over both: why the record is bad, NULL for a good one. None: it never is."""
+
+    def row(self, decoded: str) -> str:
+        """SQL: the struct of the columns, which is `decoded` or a field of it."""
+        return decoded
+
+
+class Learning(Decoding):
+    """One whose records name schemas, which a registry tells. A batch that meets an unknown one fails; it is repeated
+    when the registry has been asked."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_hex(8)  # by which a failed batch says who has to ask
+
+    @abstractmethod
+    def learn(self, number: int, topic: str) -> str:
+        """Ask for the schema that a record of `topic` names. Says what was found; from then on it is known.
+
+        RetriableError if nobody answers.
+        """
+
+    def unknown(self, number: str) -> str:
+        """SQL that fails the batch; `number` is SQL for the id of a schema that is not known."""
+        found = f"named_struct('token', '{self.token}', 'id', {number}, 'topic', topic)"
+        return f"raise_error(concat('{UNKNOWN}', to_json({found})))"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format(ABC):
-    """How a record's value becomes columns, and what happens to one that does not parse.
+    """How a record's key or value becomes columns, and what happens to one that does not parse.
 
     `on_error`: "fail" stops the batch with BadRecord, naming the record and its bytes; "drop" leaves the record
     out and counts it; "keep" passes it on with null columns and the struct column `bad` (error, value) set.
@@ -28,17 +73,17 @@ class Format(ABC):
         if self.on_error not in get_args(OnError):
             raise ConfigError(f"on_error={self.on_error!r} is unknown", hint='on_error="fail", "drop" or "keep"')
 
-    @abstractmethod
-    def schema(self) -> str:
-        """The decoded columns, as a Spark DDL string."""
+    def check_reads(self) -> None:
+        """ConfigError if it can only write."""
+        return
+
+    def ddl(self) -> str | None:
+        """The decoded columns as a Spark DDL string, where they are given so."""
+        return None
 
     @abstractmethod
-    def decoded(self) -> str:
-        """SQL over the column `value` (BINARY): a struct whose first fields are those of `schema()`."""
-
-    @abstractmethod
-    def error(self) -> str | None:
-        """SQL over `value` and `decoded`: why the record is bad, NULL for a good one. None: it never is."""
+    def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
+        """What decodes in one run. Here a registry is asked, if there is one: RetriableError if it does not answer."""
 
     @abstractmethod
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
@@ -46,6 +91,14 @@ class Format(ABC):
 
         `columns` gives each one's type as Spark's JSON of a schema has it; `topic` is where the records go, if to one.
         """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Described(Format, Decoding):
+    """A format whose description is all that it needs to decode."""
+
+    def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
+        return self
 
 
 def literal(text: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
-from headrace.formats.base import Format
+from headrace.formats.base import Described, Format
 from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
@@ -14,40 +14,38 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text(Format):
+class Text(Described):
     """UTF-8 text in one column `value STRING`. Bytes that are not UTF-8 are a bad record."""
 
-    def schema(self) -> str:
-        return "value STRING"
+    single = True
 
-    def decoded(self) -> str:
-        return "named_struct('value', CAST(value AS STRING))"
+    def decoded(self, source: str) -> str:
+        return f"named_struct('value', CAST({source} AS STRING))"
 
-    def error(self) -> str | None:
-        return "CASE WHEN NOT is_valid_utf8(CAST(value AS STRING)) THEN 'not UTF-8 text' END"
+    def error(self, source: str, decoded: str) -> str | None:
+        return f"CASE WHEN NOT is_valid_utf8({decoded}.value) THEN 'not UTF-8 text' END"
 
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
-        return f"CAST({_only(self, columns, 'string')} AS BINARY)"
+        return f"CAST({only(self, columns, 'string')} AS BINARY)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bytes(Format):
+class Bytes(Described):
     """The untouched bytes in one column `value BINARY`. No record is ever bad."""
 
-    def schema(self) -> str:
-        return "value BINARY"
+    single = True
 
-    def decoded(self) -> str:
-        return "named_struct('value', value)"
+    def decoded(self, source: str) -> str:
+        return f"named_struct('value', {source})"
 
-    def error(self) -> str | None:
+    def error(self, source: str, decoded: str) -> str | None:
         return None
 
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
-        return _only(self, columns, "binary")
+        return only(self, columns, "binary")
 
 
-def _only(fmt: Format, columns: Mapping[str, Any], kind: str) -> str:
+def only(fmt: Format, columns: Mapping[str, Any], kind: str) -> str:
     """The one column there is, or the one called value beside others, which must be of the type `kind`."""
     name = next(iter(columns)) if len(columns) == 1 else "value"
     if columns.get(name) != kind:

@@ -1,6 +1,6 @@
 """A schema registry, asked the way Confluent's is.
 
-By hand, for one question: the client of confluent-kafka needs httpx and authlib, which warn of themselves at import.
+By hand, for a few questions: the client of confluent-kafka needs httpx and authlib, which warn of themselves at import.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import re
 import ssl
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
@@ -38,58 +40,119 @@ def checked(url: object) -> None:
         raise ConfigError(f"{masked(url)!r} is no address of a schema registry", hint=_EXAMPLE)
 
 
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A schema as a registry has it. `type` is "AVRO", "PROTOBUF" or "JSON"."""
+
+    id: int
+    schema: str
+    type: str = "AVRO"
+    references: tuple[tuple[str, int], ...] = ()
+    """The subjects and versions of the schemas that it names."""
+
+
 def register(url: str, subject: str, schema: str) -> int:
     """The id of an Avro schema, which becomes the next version of `subject` unless it is one of it already."""
-    request = _request(url, f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})
-    try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 - checked() allows http and https
-            number = json.load(answer)["id"]
-    except urllib.error.HTTPError as error:
-        with error:
-            raise _refused(error, url, subject) from error
-    except (OSError, http.client.HTTPException) as error:
-        raise _unreachable(error, url) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise _foreign(url) from error
+    answer = _ask(url, f"/subjects/{quote(subject, safe='')}/versions", f"the schema for {subject}", {"schema": schema})
+    number = answer.get("id") if isinstance(answer, dict) else None
     if not isinstance(number, int):
         raise _foreign(url)
     return number
 
 
-def _request(url: str, path: str, body: dict[str, str]) -> urllib.request.Request:
+def versions(url: str, subject: str) -> list[int]:
+    """The versions of a subject, oldest first; none if there is no such subject."""
+    answer = _ask(url, f"/subjects/{quote(subject, safe='')}/versions", subject, absent=[])
+    if not isinstance(answer, list) or not all(isinstance(number, int) for number in answer):
+        raise _foreign(url)
+    return sorted(answer)
+
+
+def version(url: str, subject: str, number: int) -> Registered | None:
+    """One version of a subject, if it is there."""
+    answer = _ask(url, f"/subjects/{quote(subject, safe='')}/versions/{number}", subject, absent=None)
+    return None if answer is None else _registered(url, answer)
+
+
+def by_id(url: str, number: int) -> Registered | None:
+    """The schema with an id, if it is there."""
+    answer = _ask(url, f"/schemas/ids/{number}", f"schema id {number}", absent=None)
+    return None if answer is None else _registered(url, {"id": number, **answer} if isinstance(answer, dict) else {})
+
+
+def subjects_of(url: str, number: int) -> list[str]:
+    """The subjects that the schema with an id is a version of."""
+    answer = _ask(url, f"/schemas/ids/{number}/versions", f"schema id {number}", absent=[])
+    return [str(one["subject"]) for one in answer if isinstance(one, dict) and "subject" in one]
+
+
+def _registered(url: str, answer: Any) -> Registered:
+    try:
+        references = tuple((str(one["subject"]), int(one["version"])) for one in answer.get("references") or ())
+        return Registered(int(answer["id"]), str(answer["schema"]), answer.get("schemaType") or "AVRO", references)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _foreign(url) from error
+
+
+_MUST = object()
+
+
+def _ask(url: str, path: str, what: str, body: dict[str, str] | None = None, *, absent: Any = _MUST) -> Any:
+    """The answer to a question, or `absent`, if that is given, where a registry says that it has no such thing."""
+    try:
+        with urllib.request.urlopen(_request(url, path, body), timeout=_TIMEOUT) as answer:  # noqa: S310 - checked() allows http and https
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            code, reason = _reason(error)
+            if error.code == 404 and code is not None and absent is not _MUST:
+                return absent
+            raise _refused(error.code, reason, url, what) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise _unreachable(error, url) from error
+    except ValueError as error:
+        raise _foreign(url) from error
+
+
+def _request(url: str, path: str, body: dict[str, str] | None) -> urllib.request.Request:
     parts = urlsplit(url)
     user, _, host = parts.netloc.rpartition("@")
     address = urlunsplit((parts.scheme, host, parts.path.rstrip("/") + path, "", ""))
-    headers = {"Content-Type": _CONTENT, "Accept": f"{_CONTENT}, application/json"}
+    headers = {"Accept": f"{_CONTENT}, application/json"}
     if user:
         headers["Authorization"] = "Basic " + base64.b64encode(unquote(user).encode()).decode()
+    if body is None:
+        return urllib.request.Request(address, headers=headers)  # noqa: S310
+    headers["Content-Type"] = _CONTENT
     return urllib.request.Request(address, json.dumps(body).encode(), headers, method="POST")  # noqa: S310
 
 
-def _refused(error: urllib.error.HTTPError, url: str, subject: str) -> HeadraceError:
+def _refused(status: int, reason: str, url: str, what: str) -> HeadraceError:
     where = f"the schema registry at {masked(url)}"
-    reason = _reason(error)
-    if error.code in _BUSY or error.code >= 500:
-        return RetriableError(f"{where} cannot answer now: {error.code} {reason}")
-    if error.code == 409:
+    if status in _BUSY or status >= 500:
+        return RetriableError(f"{where} cannot answer now: {status} {reason}")
+    if status == 409:
         return ConfigError(
-            f"{where} refuses the schema for {subject}, as incompatible with what is there: {reason}",
+            f"{where} refuses {what}, as incompatible with what is there: {reason}",
             hint="give the columns their earlier types, or name another subject=, or set its compatibility there",
         )
-    if error.code in (401, 403):
-        return ConfigError(f"{where} refuses this user for {subject}: {error.code} {reason}", hint=_EXAMPLE)
+    if status in (401, 403):
+        return ConfigError(f"{where} refuses this user for {what}: {status} {reason}", hint=_EXAMPLE)
     return ConfigError(
-        f"{where} does not take the schema for {subject}: {error.code} {reason}",
-        hint="check the address, with its path, and record_schema= if it is given",
+        f"{where} does not take {what}: {status} {reason}",
+        hint="check the address, with its path, and schema= if it is given",
     )
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
+def _reason(error: urllib.error.HTTPError) -> tuple[int | None, str]:
+    """The registry's own code and words; no code where something else answers."""
+    code: int | None = None
     try:
-        said = str(json.loads(error.read())["message"])
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+        answer = json.loads(error.read())
+        code, said = answer.get("error_code"), str(answer["message"])
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
         said = str(error.reason)
-    return said if len(said) <= _MOST else said[:_MOST] + "…"
+    return code, said if len(said) <= _MOST else said[:_MOST] + "…"
 
 
 def _unreachable(error: OSError | http.client.HTTPException, url: str) -> HeadraceError:

@@ -6,17 +6,22 @@ from difflib import get_close_matches
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import ConfigError, RetriableError
+from headrace.errors import ConfigError
+from headrace.kafka.subscription import Topics
 from headrace.planner import Log
+from headrace.stores.hearing import Ear
 from headrace.stores.librdkafka import librdkafka_options, quiet_logger
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Future
     from datetime import datetime
 
     from confluent_kafka.admin import AdminClient
+
+    from headrace.kafka.source import Kafka
+    from headrace.kafka.subscription import Subscription
 
 TIMEOUT = 10.0
 _NO_ID = "A" * 22
@@ -24,13 +29,19 @@ _NO_ID = "A" * 22
 
 
 class Cluster:
-    """One connection to one cluster. Every method raises RetriableError while no broker answers."""
+    """One connection to one cluster. Every method raises RetriableError while no broker answers.
 
-    def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
+    Topics are `known_as` names of theirs where a pipeline reads several clusters.
+    """
+
+    def __init__(
+        self, bootstrap: str, options: Mapping[str, str], known_as: Callable[[str], str] = lambda topic: topic
+    ) -> None:
         from confluent_kafka import IsolationLevel, KafkaException
         from confluent_kafka.admin import AdminClient
 
         self._bootstrap = bootstrap
+        self._known_as = known_as
         # A reader that waits for committed records only must not be promised uncommitted ones.
         self._isolation = (
             IsolationLevel.READ_UNCOMMITTED
@@ -38,57 +49,117 @@ class Cluster:
             else IsolationLevel.READ_COMMITTED
         )
         self._errors = KafkaException
-        self._config: dict[str, Any] = {**librdkafka_options(bootstrap, options), "logger": quiet_logger()}
+        self._ear = Ear(bootstrap, options)
+        self._config: dict[str, Any] = {
+            **librdkafka_options(bootstrap, options),
+            "logger": quiet_logger(),
+            "error_cb": self._ear,
+        }
         try:
             self._admin: AdminClient = AdminClient(self._config)
         except KafkaException as error:
             raise ConfigError(f"Kafka refuses these options: {error.args[0].str()}") from error
 
-    def logs(self, topics: Sequence[str]) -> dict[str, Log]:
-        """Id, beginnings and ends of each topic. ConfigError names topics that are not there."""
-        described = self._describe(topics)
-        partitions = [
-            TopicPartition(topic, partition.id)
-            for topic, description in described.items()
-            for partition in description.partitions
-        ]
-        beginnings, ends = self._offsets(partitions, first=True), self._offsets(partitions, first=False)
+    def logs(self, subscription: Subscription) -> dict[str, Log]:
+        """Id, beginnings and ends of each topic that is read. ConfigError names topics that are not there."""
+        if subscription.names is None:
+            matching = sorted({at.topic for at in subscription.wanted(self._all())})
+            described, _ = self._describe(matching)  # one that is missing was deleted just now
+        else:
+            described, missing = self._describe(subscription.names)
+            if missing:
+                raise self._missing(missing)
+        counts = {topic: len(description.partitions) for topic, description in described.items()}
+        wanted = set(subscription.wanted(counts))
+        beginnings, ends = self._offsets(wanted, first=True), self._offsets(wanted, first=False)
         return {
-            topic: Log(
+            self._known_as(topic): Log(
                 topic_id=topic_id(topic, str(description.topic_id)),
-                beginnings={at: offset for at, offset in beginnings.items() if at.topic == topic},
-                ends={at: offset for at, offset in ends.items() if at.topic == topic},
+                beginnings={self._ours(at): beginnings[at] for at in sorted(wanted) if at.topic == topic},
+                ends={self._ours(at): ends[at] for at in sorted(wanted) if at.topic == topic},
+                left_out=tuple(
+                    self._ours(at)
+                    for at in (TopicPartition(topic, number) for number in range(counts[topic]))
+                    if at not in wanted
+                ),
             )
             for topic, description in described.items()
         }
 
+    def logs_of(self, topics: Iterable[str]) -> dict[str, Log]:
+        """The same of topics by the names they are known as."""
+        return self.logs(Topics([self._theirs(TopicPartition(topic, 0)).topic for topic in topics]))
+
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The next offset of each partition that a reader may see."""
-        return self._offsets(partitions, first=False)
+        found = self._offsets(map(self._theirs, partitions), first=False)
+        return {self._ours(at): offset for at, offset in found.items()}
 
-    def _describe(self, topics: Sequence[str]) -> dict[str, Any]:
+    def leaders(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
+        """The host of each partition's leader, of those that have one."""
+        described, _ = self._describe(sorted({self._theirs(TopicPartition(topic, 0)).topic for topic in topics}))
+        return {
+            self._ours(TopicPartition(topic, partition.id)): partition.leader.host
+            for topic, description in described.items()
+            for partition in description.partitions
+            if partition.leader is not None
+        }
+
+    def largest(self, subscription: Subscription) -> dict[str, int]:
+        """How many bytes each topic takes at once, of those whose settings this user may see."""
+        from confluent_kafka.admin._config import ConfigResource
+        from confluent_kafka.admin._resource import ResourceType
+
+        names = subscription.names or sorted({at.topic for at in subscription.wanted(self._all())})
+        if not names:
+            return {}
+        asked = {ConfigResource(ResourceType.TOPIC, name): name for name in names}
+        found: dict[str, int] = {}
+        for resource, future in self._admin.describe_configs(list(asked), request_timeout=TIMEOUT).items():
+            try:
+                settings = self._ear.answer(self._admin, future)
+            except self._errors as error:
+                if error.args[0].name() not in ("TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART"):
+                    raise self._ear.unreachable(error) from error
+            else:
+                found[asked[resource]] = int(settings["max.message.bytes"].value)
+        return found
+
+    def _ours(self, at: TopicPartition) -> TopicPartition:
+        return TopicPartition(self._known_as(at.topic), at.partition)
+
+    def _theirs(self, at: TopicPartition) -> TopicPartition:
+        return TopicPartition(at.topic.removeprefix(self._known_as("")), at.partition)
+
+    def _all(self) -> dict[str, int]:
+        try:
+            # Asked first, for it tells at once of a login that is refused.
+            self._ear.answer(self._admin, self._admin.describe_cluster(request_timeout=TIMEOUT))
+            found = self._admin.list_topics(timeout=TIMEOUT).topics
+        except self._errors as error:
+            raise self._ear.unreachable(error) from error
+        return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
+
+    def _describe(self, topics: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        """What is known of each topic, and those that are not there."""
         from confluent_kafka import KafkaError, TopicCollection
 
+        if not topics:
+            return {}, []
         futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
         described: dict[str, Any] = {}
         missing: list[str] = []
         for topic, future in futures.items():
             try:
-                described[topic] = future.result()
+                described[topic] = self._ear.answer(self._admin, future)
             except self._errors as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise unreachable(self._bootstrap, error) from error
+                    raise self._ear.unreachable(error) from error
                 missing.append(topic)
-        if missing:
-            raise self._missing(missing)
-        return described
+        return described, missing
 
     def _missing(self, topics: list[str]) -> ConfigError:
-        try:
-            there = sorted(self._admin.list_topics(timeout=TIMEOUT).topics)
-        except self._errors as error:
-            raise unreachable(self._bootstrap, error) from error
-        visible = [name for name in there if not name.startswith("__")]
+        visible = [name for name in sorted(self._all()) if not name.startswith("__")]
         close = get_close_matches(topics[0], visible, n=1)
         named = ", ".join(visible[:10]) or "none"
         return ConfigError(
@@ -101,8 +172,8 @@ class Cluster:
         from confluent_kafka.admin import _listoffsets
 
         spec_of: Any = _listoffsets.OffsetSpec.for_timestamp
-        found = self._ask(dict.fromkeys(partitions, spec_of(int(time.timestamp() * 1000))))
-        return {at: offset for at, offset in found.items() if offset >= 0}
+        found = self._ask(dict.fromkeys(map(self._theirs, partitions), spec_of(int(time.timestamp() * 1000))))
+        return {self._ours(at): offset for at, offset in found.items() if offset >= 0}
 
     def times(self, positions: Mapping[TopicPartition, int], timeout: float = 5.0) -> dict[TopicPartition, float]:
         """When the record at each position was produced, in seconds since the epoch, where it can be read in time."""
@@ -112,8 +183,9 @@ class Cluster:
         if not positions:
             return {}
         consumer = Consumer({**self._config, "group.id": "headrace-lag", "enable.auto.commit": False})
+        asked = {self._theirs(at): offset for at, offset in positions.items()}
         try:
-            consumer.assign([Position(at.topic, at.partition, offset) for at, offset in positions.items()])
+            consumer.assign([Position(at.topic, at.partition, offset) for at, offset in asked.items()])
             found: dict[TopicPartition, float] = {}
             deadline = monotonic() + timeout
             while len(found) < len(positions) and monotonic() < deadline:
@@ -121,7 +193,7 @@ class Cluster:
                 if message is None or message.error():
                     continue
                 at = TopicPartition(message.topic() or "", message.partition() or 0)
-                found.setdefault(at, message.timestamp()[1] / 1000)
+                found.setdefault(self._ours(at), message.timestamp()[1] / 1000)
                 consumer.pause([Position(at.topic, at.partition)])
             return found
         finally:
@@ -144,20 +216,41 @@ class Cluster:
         )
         try:
             return {
-                TopicPartition(position.topic, position.partition): future.result().offset
+                TopicPartition(position.topic, position.partition): self._ear.answer(self._admin, future).offset
                 for position, future in futures.items()
             }
         except self._errors as error:
-            raise unreachable(self._bootstrap, error) from error
+            raise self._ear.unreachable(error) from error
+
+
+class Clusters:
+    """The same of the clusters of several sources: each topic is asked of the one whose source reads it."""
+
+    def __init__(self, sources: Iterable[Kafka]) -> None:
+        self._each = [(source, Cluster(source.bootstrap, source.options, source.known_as)) for source in sources]
+
+    def logs_of(self, topics: Iterable[str]) -> dict[str, Log]:
+        wanted = list(topics)
+        found: dict[str, Log] = {}
+        for source, cluster in self._each:
+            if own := [topic for topic in wanted if source.reads_known(topic)]:
+                found.update(cluster.logs_of(own))
+        return found
+
+    def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]:
+        wanted = list(partitions)
+        found: dict[TopicPartition, int] = {}
+        for source, cluster in self._each:
+            found.update(cluster.at_time([at for at in wanted if source.reads_known(at.topic)], time))
+        return found
+
+    def times(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
+        found: dict[TopicPartition, float] = {}
+        for source, cluster in self._each:
+            found.update(cluster.times({at: n for at, n in positions.items() if source.reads_known(at.topic)}))
+        return found
 
 
 def topic_id(topic: str, said: str) -> str:
     """What tells a topic from others: the id that a broker says, or the name where brokers are too old for ids."""
     return topic if said == _NO_ID else said
-
-
-def unreachable(bootstrap: str, error: Exception) -> RetriableError:
-    reason = error.args[0].str() if error.args and hasattr(error.args[0], "str") else str(error)
-    return RetriableError(
-        f"Kafka at {bootstrap} does not answer: {reason}", hint=f"headrace doctor --bootstrap {bootstrap}"
-    )

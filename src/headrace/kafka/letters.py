@@ -12,10 +12,11 @@ from confluent_kafka import TopicPartition as Place
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.letters import Letter, Origin
+from headrace.stores.hearing import greeted
 from headrace.stores.librdkafka import librdkafka_options, quiet_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     Header = tuple[str, str | bytes | None]
     Record = tuple[str, bytes | None, bytes | None, list[Header]]
@@ -53,11 +54,13 @@ class LetterTopic:
         """On return every one of `letters` is acknowledged by all in-sync replicas."""
         self.produce((self.topic, letter.key, letter.value, [*letter.headers, *_about(letter)]) for letter in letters)
 
-    def send_back(self, letters: Sequence[Letter], to: str | None = None) -> None:
+    def send_back(
+        self, letters: Sequence[Letter], to: str | None = None, real_name: Callable[[str], str] = lambda topic: topic
+    ) -> None:
         """The records as they were, into the topics they came from, or into `to`."""
         self.produce(
             (
-                to or letter.origin.topic,
+                to or real_name(letter.origin.topic),
                 letter.key,
                 letter.value,
                 [*letter.headers, (f"{OURS}replay", f"{letter.origin}".encode())],
@@ -66,7 +69,11 @@ class LetterTopic:
         )
 
     def produce(self, records: Iterable[Record]) -> None:
-        durable = {"enable.idempotence": True, "message.timeout.ms": int(_SECONDS * 1000)}
+        durable = {
+            "enable.idempotence": True,
+            "message.timeout.ms": int(_SECONDS * 1000),
+            "message.max.bytes": 1_000_000_000,  # each topic has a limit of its own
+        }
         producer = Producer({**self._options, **durable, "logger": quiet_logger()})
         failures: list[tuple[KafkaError, str | None]] = []
 
@@ -84,6 +91,7 @@ class LetterTopic:
 
     def read(self) -> list[Letter]:
         """The letters that are not dealt with yet, oldest first in each partition."""
+        greeted(self._bootstrap, self._options, _SECONDS)  # a refused login shows as a long silence otherwise
         with closing(self._consumer()) as consumer:
             try:
                 left = self._left(consumer)
@@ -146,7 +154,7 @@ class LetterTopic:
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return ConfigError(
                 f"a record is larger than the {place} allows: {error.str()}",
-                hint="raise max.message.bytes of the topic, and message.max.bytes in the source's options",
+                hint="raise max.message.bytes of the topic",
             )
         return RetriableError(
             f"dead letters, {place}: {error.str()}", hint=f"headrace doctor --bootstrap {self._bootstrap}"

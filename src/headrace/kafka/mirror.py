@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.events import Event, Observer
+    from headrace.kafka.source import Kafka
     from headrace.types import TopicPartition
 
 _TIMEOUT = 10.0
@@ -24,9 +25,10 @@ class Mirror:
     committed is told to `tell` and tried again with the next batch.
     """
 
-    def __init__(self, bootstrap: str, options: Mapping[str, str], group: str, tell: Observer) -> None:
+    def __init__(self, source: Kafka, group: str, tell: Observer) -> None:
+        self._source = source
         self._config: dict[str, Any] = {
-            **librdkafka_options(bootstrap, options),
+            **librdkafka_options(source.bootstrap, source.options),
             "group.id": group,
             "enable.auto.commit": False,
             "log_level": 0,
@@ -75,14 +77,15 @@ class Mirror:
                 consumer.close()
                 return
 
-    @staticmethod
-    def _commit(consumer: Any, offsets: Mapping[TopicPartition, int]) -> None:
+    def _commit(self, consumer: Any, offsets: Mapping[TopicPartition, int]) -> None:
         from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as Position
 
-        if not offsets:
+        source = self._source
+        own = {at: offset for at, offset in offsets.items() if source.reads_known(at.topic)}
+        if not own:
             return
-        asked = [Position(at.topic, at.partition, offset) for at, offset in offsets.items()]
+        asked = [Position(source.real_name(at.topic), at.partition, offset) for at, offset in own.items()]
         for answer in consumer.commit(offsets=asked, asynchronous=False):
             if answer.error:
                 raise KafkaException(answer.error)

@@ -5,11 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
 
+from headrace.durations import duration
 from headrace.errors import ConfigError
 from headrace.formats.base import Format
 from headrace.formats.plain import Bytes
+from headrace.kafka import security, settings
+from headrace.kafka.options import given
+from headrace.kafka.subscription import Partitions, Pattern, Subscription, Topics
+from headrace.masking import masked
+from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,58 +31,233 @@ OWNED_OPTIONS = {
     "auto.offset.reset": "start=",
 }
 
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+ROWS = "rows"
+"""What SQL calls the rows of a pipeline with one source."""
+_VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_ANY_COUNT = 1_000
+"""Partitions of a topic that is only asked about: a rule may leave out the first ones."""
+_CLUSTER = re.compile(r"[a-zA-Z0-9_-]{1,60}")
+_STARTS = '"earliest", "latest", "stored", a time with its zone, or {"clicks": {0: 1200}}'
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kafka:
-    """Kafka topics as a source.
+    """Topics of a Kafka cluster as a source.
 
-    `start` says where a topic is first read; from then on the stored offsets count. `on_data_loss` says what to do
-    when the stored offsets are no longer in the log (deleted by retention, or a topic made anew): "fail", or go on at
-    the "earliest" or "latest" record there, with the gap in the audit log. `options` are Kafka's own client settings,
-    passed on untouched, for example `{"security.protocol": "SSL"}`.
+    What is read is `topics`, a list of names (or a `Subscription` of your own), or `pattern`, a regular expression that
+    whole names match, or `partitions`, such as `{"clicks": [0, 1]}`. Topics and partitions that appear while a pipeline
+    runs are found within `refresh` seconds and read from their beginning.
+
+    `format` and `key_format` say how a record's value and key become columns.
+
+    `start` says where a topic is first read: "earliest", "latest", a time, or offsets such as `{"clicks": {0: 1200}}`
+    (partitions that are not named: from their beginning). From then on the stored offsets count, unless `resume` is
+    False: then every run starts so. "stored" starts nowhere else: without stored offsets it is an error. `max_lag` is a
+    number of records per partition, or a time such as "10m": what lags more is skipped, and recorded.
+
+    `on_data_loss` says what to do when the stored offsets are no longer in the log (deleted by retention, or a topic
+    made anew): "fail", or go on at the "earliest" or "latest" record there, with the gap in the audit log.
+
+    A long range of a partition is read by several tasks, and many short ones by one, where the sink has no use for one
+    task per partition; `split=False` keeps to one, for a transform that needs the order of the log.
+
+    `location` says on which executors a partition is read: "consistent", always on the same where it can be; "brokers",
+    on the host of its leader; or hosts by topic or partition. `cluster` is a name to tell topics of several clusters
+    apart: `clicks` of the cluster `east` is then known as `east.clicks`. `options` are Kafka's own client settings,
+    for example `{"security.protocol": "SSL"}`, or the path of a properties file that has them.
     """
 
     bootstrap: str = field(kw_only=False)
-    topics: Sequence[str]
+    topics: Sequence[str] | Subscription | None = None
+    pattern: str | None = None
+    partitions: Mapping[str, Sequence[int]] | None = None
     format: Format = field(default_factory=Bytes)
-    start: Literal["earliest", "latest"] = "earliest"
+    key_format: Format | None = None
+    start: Literal["earliest", "latest", "stored"] | datetime | Mapping[Any, Any] | str = "earliest"
+    resume: bool = True
+    max_lag: int | timedelta | str | None = None
     on_data_loss: Literal["fail", "earliest", "latest"] = "fail"
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    refresh: float = 30.0
+    split: bool = True
+    location: Literal["consistent", "brokers"] | Mapping[Any, Any] = "consistent"
+    cluster: str | None = None
+    options: Mapping[str, str] | Any = field(default_factory=dict, repr=False)
+    subscription: Subscription = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.bootstrap, str) or not self.bootstrap.strip():
             raise ConfigError("Kafka(bootstrap) is empty", hint='Kafka("localhost:9092", topics=["clicks"])')
-        if isinstance(self.topics, str):
-            raise ConfigError(
-                f"topics={self.topics!r} is one string; a list of names is meant",
-                hint=f"topics=[{self.topics!r}]",
-            )
-        if not isinstance(self.topics, list | tuple | set | frozenset):
-            raise ConfigError(f"topics={self.topics!r} is not a list of names", hint='topics=["clicks"]')
-        if not self.topics:
-            raise ConfigError("Kafka(topics=[]) names no topic", hint='topics=["clicks"]')
-        for topic in self.topics:
-            if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
-                raise ConfigError(f"{topic!r} is not a name that Kafka gives to a topic")
-        if not isinstance(self.format, Format):
-            raise ConfigError(
-                f"format={self.format!r} is not a format", hint='format=hr.Json("user STRING, page STRING")'
-            )
-        self.format.schema()  # raises for one that can only write
-        if self.start not in {"earliest", "latest"}:
-            raise ConfigError(f"start={self.start!r} is unknown", hint='start="earliest" or start="latest"')
+        object.__setattr__(self, "subscription", self._subscription())
+        if self.topics is not None and not isinstance(self.topics, Subscription):
+            object.__setattr__(self, "topics", self.subscription.names)
+        for name, fmt in (("format", self.format), ("key_format", self.key_format)):
+            if fmt is None and name == "key_format":
+                continue
+            if not isinstance(fmt, Format):
+                raise ConfigError(f"{name}={fmt!r} is not a format", hint=f'{name}=hr.Json("user STRING, page STRING")')
+            fmt.check_reads()
+        self._check_position()
+        self._check_location()
+        object.__setattr__(self, "options", given(self.options))
+        for name in self.options:
+            if name in OWNED_OPTIONS:
+                raise ConfigError(f"the option {name} is set by Headrace: use {OWNED_OPTIONS[name]}")
+        settings.check(self.options)
+        for spoken in (security.java, security.librdkafka):
+            spoken(self.options)  # raises for what one of the two kinds of clients cannot do
+
+    def __str__(self) -> str:
+        start = self.start
+        if isinstance(start, Mapping):
+            shown = "given offsets"
+        else:
+            shown = start.isoformat() if isinstance(start, datetime) else str(start)
+        return f"{self.subscription} on {self.bootstrap}, from {shown}, {type(self.format).__name__}"
+
+    def known_as(self, topic: str) -> str:
+        """The name that offsets and rows have for a topic of this cluster."""
+        return f"{self.cluster}.{topic}" if self.cluster else topic
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The topics, as they are known, where they are known ahead."""
+        names = self.subscription.names
+        return None if names is None else tuple(map(self.known_as, names))
+
+    def real_name(self, known: str) -> str:
+        """The name that its cluster has for a topic."""
+        return known.removeprefix(self.known_as(""))
+
+    def reads_known(self, known: str) -> bool:
+        """Whether a topic, by the name it is known as, is one of them."""
+        return known.startswith(self.known_as("")) and self.reads(self.real_name(known))
+
+    def reads(self, topic: str) -> bool:
+        """Whether a topic of this cluster is one of them."""
+        names = self.subscription.names
+        return topic in names if names is not None else any(self.subscription.wanted({topic: _ANY_COUNT}))
+
+    def _subscription(self) -> Subscription:
+        given = [name for name in ("topics", "pattern", "partitions") if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = f"{' and '.join(given)} are" if given else "neither topics nor pattern nor partitions is"
+            raise ConfigError(f"{found} given; one of them is meant", hint='topics=["clicks"], or pattern="clicks.*"')
+        if self.pattern is not None:
+            return Pattern(self.pattern)
+        if self.partitions is not None:
+            return Partitions(self.partitions)
+        return self.topics if isinstance(self.topics, Subscription) else Topics(self.topics or ())
+
+    def _check_position(self) -> None:
+        object.__setattr__(self, "start", self._start())
+        for name in ("resume", "split"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name}={getattr(self, name)!r} is neither True nor False")
+        if not self.resume and self.start == "stored":
+            raise ConfigError('start="stored" needs what resume=False leaves aside', hint='start="latest"')
+        if self.max_lag is not None:
+            object.__setattr__(self, "max_lag", self._max_lag())
         if self.on_data_loss not in {"fail", "earliest", "latest"}:
             raise ConfigError(
                 f"on_data_loss={self.on_data_loss!r} is unknown", hint='on_data_loss="fail", "earliest" or "latest"'
             )
-        if not isinstance(self.options, Mapping):
+        if isinstance(self.refresh, bool) or not isinstance(self.refresh, int | float) or self.refresh <= 0:
+            raise ConfigError(f"refresh={self.refresh!r}: a number of seconds above 0 is meant", hint="refresh=30")
+        if self.cluster is not None and not (isinstance(self.cluster, str) and _CLUSTER.fullmatch(self.cluster)):
+            raise ConfigError(f"cluster={self.cluster!r} is no name of a cluster", hint='cluster="east"')
+
+    def _start(self) -> str | datetime | Mapping[TopicPartition, int]:
+        start = self.start
+        if isinstance(start, str) and start not in {"earliest", "latest", "stored"}:
+            try:
+                start = datetime.fromisoformat(start)
+            except ValueError:
+                raise ConfigError(f"start={self.start!r} is unknown", hint=f"start={_STARTS}") from None
+        if isinstance(start, Mapping):
+            offsets = by_partition("start", start, self.known_as)
+            for at, offset in offsets.items():
+                if not isinstance(at, TopicPartition) or not isinstance(offset, int) or offset < 0:
+                    raise ConfigError(f"start: {at} from {offset!r} is no offset", hint='start={"clicks": {0: 1200}}')
+            return {at: offset for at, offset in offsets.items() if isinstance(at, TopicPartition)}
+        if isinstance(start, datetime):
+            if start.tzinfo is None:
+                raise ConfigError(f"start={start} has no time zone", hint=f'start="{start.isoformat()}Z"')
+        elif not isinstance(start, str):
+            raise ConfigError(f"start={start!r} is unknown", hint=f"start={_STARTS}")
+        return start
+
+    def _max_lag(self) -> int | timedelta:
+        wanted = duration(self.max_lag) if isinstance(self.max_lag, str) else self.max_lag
+        whole = isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0
+        if not whole and not (isinstance(wanted, timedelta) and wanted > timedelta()):
             raise ConfigError(
-                "Kafka(options=…) is not a table of names and values", hint='options={"security.protocol": "SSL"}'
+                f"max_lag={self.max_lag!r} is neither a number of records nor a time",
+                hint='max_lag=100_000, or max_lag="10m"',
             )
-        for name in self.options:
-            if name in OWNED_OPTIONS:
-                raise ConfigError(f"the option {name} is set by Headrace: use {OWNED_OPTIONS[name]}")
-        object.__setattr__(self, "topics", tuple(dict.fromkeys(self.topics)))
-        object.__setattr__(self, "options", {name: str(value) for name, value in self.options.items()})
+        assert isinstance(wanted, int | timedelta)
+        return wanted
+
+    def _check_location(self) -> None:
+        example = 'location="consistent", "brokers", or {"clicks": "host-1"}, or {"clicks": {0: "host-1"}}'
+        if isinstance(self.location, Mapping):
+            hosts = by_partition("location", self.location, self.known_as)
+            if any(not isinstance(host, str) or not host for host in hosts.values()):
+                raise ConfigError(f"location={self.location!r}: a host's name is missing", hint=example)
+            object.__setattr__(self, "location", hosts)
+        elif self.location not in ("consistent", "brokers"):
+            raise ConfigError(f"location={self.location!r} is unknown", hint=example)
+
+
+def by_partition(argument: str, given: Mapping[Any, Any], known_as: Any) -> dict[TopicPartition | str, Any]:
+    """`{"clicks": {0: x}}`, `{"clicks": x}` and `{TopicPartition("clicks", 0): x}`, as one table."""
+    found: dict[TopicPartition | str, Any] = {}
+    for key, value in given.items():
+        match key, value:
+            case TopicPartition(topic, partition), _:
+                found[TopicPartition(known_as(topic), partition)] = value
+            case str(topic), Mapping():
+                for number, inner in value.items():
+                    if not str(number).isdigit():  # in TOML every key is a text
+                        raise ConfigError(f"{argument}: {topic}: {number!r} is no number of a partition")
+                    found[TopicPartition(known_as(topic), int(number))] = inner
+            case str(topic), _:
+                found[known_as(topic)] = value
+            case _:
+                raise ConfigError(f"{argument}: {key!r} is neither a topic nor a partition")
+    return found
+
+
+def sources_by_name(given: Kafka | Mapping[str, Kafka]) -> dict[str, Kafka]:
+    """A source, or several that can be read together, by the names that SQL has for their rows."""
+    example = 'hr.Kafka("localhost:9092", topics=["clicks"])'
+    if isinstance(given, Kafka):
+        return {ROWS: given}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"source={masked(repr(given))} is not a headrace.kafka.source.Kafka", hint=example)
+    if not given:
+        raise ConfigError("source={} names nothing to read", hint=f'source={{"clicks": {example}}}')
+    known: dict[str, str] = {}
+    for name, source in given.items():
+        if not isinstance(name, str) or not _VIEW.fullmatch(name):
+            raise ConfigError(
+                f"{name!r} cannot be the name of a source: letters, digits and _ can, no digit first",
+                hint=f'source={{"clicks": {example}}}',
+            )
+        if not isinstance(source, Kafka):
+            raise ConfigError(
+                f"source {name} is not a headrace.kafka.source.Kafka: {masked(repr(source))}", hint=example
+            )
+        for topic in source.names or ():
+            if topic in known:
+                raise ConfigError(
+                    f"both {known[topic]} and {name} read {topic}: their offsets would be one",
+                    hint='name the clusters apart: hr.Kafka(…, cluster="east"); or read the topic once',
+                )
+            known[topic] = name
+    return dict(given)
+
+
+def known_topics(sources: Mapping[str, Kafka]) -> tuple[str, ...] | None:
+    """The names of all topics, as offsets and rows have them; None where they are not known ahead."""
+    names = [source.names for source in sources.values()]
+    return None if None in names else tuple(topic for given in names for topic in given or ())

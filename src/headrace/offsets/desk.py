@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import psutil
 
 from headrace.errors import ConfigError, OffsetConflict
-from headrace.kafka.cluster import Cluster
+from headrace.kafka.cluster import Cluster, Clusters
 from headrace.offsets import targets
 from headrace.offsets.imports import from_kafka_group, from_spark_json, to_spark_json
 from headrace.paths import state_directory
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from headrace.kafka.source import Kafka
     from headrace.offsets.targets import Move, Target
     from headrace.planner import Log
     from headrace.stores.base import OffsetStore
@@ -85,12 +86,14 @@ class Desk:
         bootstrap: str | None,
         options: Mapping[str, str],
         topics: Sequence[str] = (),
+        sources: Sequence[Kafka] = (),
     ) -> None:
         self.pipeline = pipeline
         self.store = store
         self._bootstrap = bootstrap
         self._options = options
         self._topics = tuple(topics)
+        self._sources = sources
 
     def __enter__(self) -> Self:
         self.store.open(self.pipeline)
@@ -104,7 +107,9 @@ class Desk:
         return self.store.read()[0]
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> Cluster | Clusters:
+        if self._sources:
+            return Clusters(self._sources)
         if self._bootstrap is None:
             raise ConfigError("the cluster is not known", hint="--bootstrap localhost:9092")
         return Cluster(self._bootstrap, self._options)
@@ -113,7 +118,7 @@ class Desk:
         topics = self._topics or tuple(sorted({at.topic for at in progress.offsets}))
         if not topics:
             raise ConfigError(f"{self.pipeline} has no offsets in {self.store!r} yet", hint="--topic clicks")
-        return self.cluster.logs(topics)
+        return self.cluster.logs_of(topics)
 
     def lag(self) -> list[Lag]:
         progress = self.state.progress
@@ -138,7 +143,7 @@ class Desk:
 
     def plan_offsets(self, offsets: Mapping[TopicPartition, int]) -> tuple[Progress, list[Move]]:
         progress = self.state.progress
-        logs = self.cluster.logs(sorted({at.topic for at in offsets}))
+        logs = self.cluster.logs_of(sorted({at.topic for at in offsets}))
         return progress, targets.to_offsets(progress, logs, offsets)
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
@@ -164,7 +169,7 @@ class Desk:
         after = {move.at: move.after for move in moves}
         undo = Undo(self.pipeline, before, after).write()
         topic_ids = {
-            topic: log.topic_id for topic, log in self.cluster.logs(sorted({at.topic for at in after})).items()
+            topic: log.topic_id for topic, log in self.cluster.logs_of(sorted({at.topic for at in after})).items()
         }
         self.store.move(progress, after, change(action, before, after, note), topic_ids)
         return undo

@@ -96,16 +96,18 @@ def from_kafka_group(bootstrap: str, options: Mapping[str, str], group: str) -> 
     from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
     from confluent_kafka.admin import AdminClient
 
-    from headrace.kafka.cluster import TIMEOUT, unreachable
-    from headrace.stores.librdkafka import librdkafka_options
+    from headrace.kafka.cluster import TIMEOUT
+    from headrace.stores.hearing import Ear
+    from headrace.stores.librdkafka import librdkafka_options, quiet_logger
 
-    settings: dict[str, Any] = {**librdkafka_options(bootstrap, options), "log_level": 0}
+    ear = Ear(bootstrap, options)
+    settings: dict[str, Any] = {**librdkafka_options(bootstrap, options), "logger": quiet_logger(), "error_cb": ear}
     admin = AdminClient(settings)
     try:
         futures = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=TIMEOUT)
-        positions = futures[group].result().topic_partitions
+        positions = ear.answer(admin, futures[group]).topic_partitions
     except KafkaException as error:
-        raise unreachable(bootstrap, error) from error
+        raise ear.unreachable(error) from error
     offsets = {TopicPartition(p.topic, p.partition): p.offset for p in positions if p.offset >= 0}
     if not offsets:
         raise ConfigError(f"the group {group} has no offsets on {bootstrap}", hint="look at the group's name")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from headrace.durations import duration
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
 
     from headrace.planner import Log
     from headrace.types import Progress, TopicPartition
-
-_ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
-_SHORT_DURATION = re.compile(r"(\d+)\s*(s|m|h|d|w)")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +46,6 @@ def parse(text: str, now: datetime) -> Target:
             hint="earliest, latest, 2026-11-01T12:00:00Z, 1h, an offset such as 1000, or shift:-1000",
         ) from error
     return Target(time=time if time.tzinfo else time.replace(tzinfo=UTC))
-
-
-def duration(text: str) -> timedelta | None:
-    """`1h`, `30m`, `PT1H30M`, `P1D`; None for anything else."""
-    if short := _SHORT_DURATION.fullmatch(text):
-        return timedelta(**{_UNITS[short[2]]: int(short[1])})
-    iso = _ISO_DURATION.fullmatch(text)
-    if iso is None or not any(iso.groups()):
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in iso.groups())
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)

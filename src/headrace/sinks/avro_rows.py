@@ -37,7 +37,7 @@ def check(rows: DataFrame, encoding: str) -> None:
         if reasons := _UNFIT.findall(said):
             raise ConfigError(
                 f"the Avro schema does not fit the columns: {reasons[-1]}",
-                hint="correct record_schema=, or cast and select the columns as it has them in the transform",
+                hint="correct schema=, or cast and select the columns as it has them in the transform",
             ) from error
         raise
 
@@ -51,6 +51,6 @@ def nulls_refused(sink: str) -> Iterator[None]:
         if found := _NULL.search(str(error)):
             raise BadRecord(
                 f"{sink}: {found[1]}",
-                hint="leave such rows out in the transform, or allow null there in record_schema=",
+                hint="leave such rows out in the transform, or allow null there in schema=",
             ) from error
         raise

@@ -32,11 +32,16 @@ class Sink(Resource, ABC):
     """
 
     spark_options: Mapping[str, str] = MappingProxyType({})
+    whole_ranges = True
+    """Whether a task that has all rows of a partition, in the order of the log, is of use to it."""
     cannot_be_exact = "a repeated batch would be stored twice"
     """Why a plain sink cannot give exactly-once, for whoever asks for it."""
 
-    def accept(self, topics: Sequence[str]) -> None:
-        """ConfigError if rows of these topics cannot be stored together; asked when a pipeline is built."""
+    def accept(self, topics: Sequence[str] | None) -> None:
+        """ConfigError if rows of these topics cannot be stored together; asked when a pipeline is built.
+
+        None: they are not known ahead, and may be many.
+        """
 
     def prepare(self, schema: StructType) -> None:
         """Make ready for rows of `schema`, before anything is read: create what is missing, if told so.

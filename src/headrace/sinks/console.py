@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Console(Sink):
     """Prints the first `limit` rows of each batch to standard output."""
 
+    whole_ranges = False
+
     def __init__(self, limit: int = 20) -> None:
         if not isinstance(limit, int) or limit < 1:
             raise ConfigError(f"Console(limit={limit!r}): at least one row", hint="sinks.Console(limit=20)")

@@ -46,6 +46,8 @@ class Delta(IdempotentSink):
     as its rows. `app_id` takes another name than the pipeline's: the one it had before it was renamed.
     """
 
+    whole_ranges = False
+
     def __init__(
         self,
         path: str | Path,

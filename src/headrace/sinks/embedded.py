@@ -31,6 +31,8 @@ ROWS = "headrace_rows"
 class EmbeddedTable(LetterTables, TransactionalSink):
     """What a database adds: its types, its errors, and how rows get into the relation ROWS."""
 
+    whole_ranges = False
+
     _word: ClassVar[str]
     """The name of the database at crash points."""
     _extra: ClassVar[Mapping[str, str]]

@@ -60,10 +60,11 @@ def era_of(
             return first + len(known)
 
 
-def several_topics(sink: str, topics: Sequence[str]) -> ConfigError:
+def several_topics(sink: str, topics: Sequence[str] | None) -> ConfigError:
+    which = "topics not known ahead" if topics is None else f"{len(topics)} topics ({', '.join(sorted(topics))})"
     return ConfigError(
-        f"{sink}: the rows come from {len(topics)} topics ({', '.join(sorted(topics))}), and offsets of two topics do"
-        " not tell which of two values with one key is newer",
+        f"{sink}: the rows come from {which}, and offsets of two topics do not tell"
+        " which of two values with one key is newer",
         hint="a pipeline and a table for each topic",
     )
 

@@ -29,6 +29,8 @@ class Fanout(Sink):
     it, a transactional one has its own offsets to tell. With only such sinks a fan-out is idempotent itself.
     """
 
+    whole_ranges = False  # a batch that is written several times is held, and held rows are in no task
+
     def __new__(cls, sinks: Sequence[Sink]) -> Self:
         given = sinks if isinstance(sinks, list | tuple) else ()
         exact = all(isinstance(sink, IdempotentSink | TransactionalSink) for sink in given)
@@ -51,7 +53,7 @@ class Fanout(Sink):
     def __repr__(self) -> str:
         return f"sinks.Fanout([{', '.join(repr(sink) for sink in self._sinks.values())}])"
 
-    def accept(self, topics: Sequence[str]) -> None:
+    def accept(self, topics: Sequence[str] | None) -> None:
         for sink in self._sinks.values():
             sink.accept(topics)
 

@@ -35,6 +35,8 @@ class Hive(IdempotentSink):
     in one transaction there. The partition's name is derived from the ranges, so a repeated batch finds itself.
     """
 
+    whole_ranges = False
+
     spark_options = MappingProxyType({_CATALOG: "hive"})
     """What a session for this sink must be started with; it cannot be changed later."""
 

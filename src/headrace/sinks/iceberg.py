@@ -39,6 +39,8 @@ class Iceberg(IdempotentSink):
     The table remembers the newest batch in its property `headrace.<pipeline>`, in the same commit as the rows.
     """
 
+    whole_ranges = False
+
     def __init__(
         self,
         table: str,

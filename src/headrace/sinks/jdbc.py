@@ -65,6 +65,8 @@ class Jdbc(IdempotentSink):
     by its number in a table of ours, `headrace_batches`, which moves in the same transaction as the rows.
     """
 
+    whole_ranges = False
+
     def __init__(
         self,
         url: str,

@@ -31,6 +31,8 @@ from headrace.stores.kafka import TOPIC_SECONDS
 from headrace.stores.names import Names
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -90,9 +92,9 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         format: Format | None = None,  # noqa: A002
         create: bool | Mapping[str, Any] = False,
         group: str | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | str | PathLike[str] | None = None,
     ) -> None:
-        super().__init__(bootstrap, group=group, options={n: str(value) for n, value in (options or {}).items()})
+        super().__init__(bootstrap, group=group, options=options)
         if not isinstance(bootstrap, str) or not bootstrap.strip():
             raise ConfigError("Kafka(bootstrap) is empty", hint='sinks.Kafka("localhost:9092", topic="clean")')
         if (topic is None) == (topic_column is None):

@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError, OffsetConflict, RetriableError
 from headrace.sinks import tasks
 from headrace.sinks.kafka_producing import Target, send
 from headrace.sinks.tasks import Report
-from headrace.stores.group import explained
+from headrace.stores.hearing import explained
 from headrace.stores.librdkafka import quiet_logger
 from headrace.stores.shares import Entry
 from headrace.stores.transactions import FENCED, PATIENCE, TIMEOUT, bounded, commit, initialised

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
 from headrace.sinks.kafka_rows import Rules
-from headrace.stores.group import explained
+from headrace.stores.hearing import explained
 from headrace.stores.transactions import TIMEOUT
 
 if TYPE_CHECKING:

@@ -83,11 +83,13 @@ class Identity:
         """Whether the key may be that of the record, by its names."""
         return set(self.key) <= set(_FIELDS)
 
-    def accept(self, topics: Sequence[str]) -> None:
+    def accept(self, topics: Sequence[str] | None) -> None:
         """ConfigError if keys of these topics would meet."""
-        if self.of_record and "topic" not in self.key and len(topics) > 1:
+        several = topics is None or len(topics) > 1
+        if self.of_record and "topic" not in self.key and several:
+            count = "several" if topics is None else len(topics)
             raise ConfigError(
-                f"rows of {len(topics)} topics cannot be told apart by {', '.join(self.key)}",
+                f"rows of {count} topics cannot be told apart by {', '.join(self.key)}",
                 hint='key=("topic", "partition", "offset")',
             )
 
@@ -174,9 +176,9 @@ class KeyedSink(WrittenByTasks, IdempotentSink):
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
 
-    def accept(self, topics: Sequence[str]) -> None:
+    def accept(self, topics: Sequence[str] | None) -> None:
         self._identity.accept(topics)
-        if self.by_offset and len(topics) > 1 and not self._identity.of_record:
+        if self.by_offset and (topics is None or len(topics) > 1) and not self._identity.of_record:
             raise several_topics(repr(self), topics)
 
     @abstractmethod

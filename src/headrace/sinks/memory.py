@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class Memory(Sink):
     """Appends every row, as a dictionary, to `rows`. A repeated batch is there twice: that is the point."""
 
+    whole_ranges = False
+
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
 

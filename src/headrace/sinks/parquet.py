@@ -32,6 +32,8 @@ class Parquet(IdempotentSink):
     batch meets what it published before and leaves it.
     """
 
+    whole_ranges = False
+
     def __init__(
         self,
         path: str | Path,

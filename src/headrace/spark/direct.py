@@ -10,15 +10,20 @@ import json
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
 
 from headrace.errors import ConfigError
+from headrace.kafka.security import java
+from headrace.kafka.settings import PARTITION_FETCH_BYTES
+from headrace.spark import pieces
+from headrace.types import Range, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from headrace.types import Range, TopicPartition
+    from headrace.spark.location import Location
 
 TESTED = ((4, 0), (4, 3))
 """First and last Spark version (major, minor) whose connector internals are known to fit."""
@@ -32,12 +37,12 @@ def consumer_options(bootstrap: str, options: Mapping[str, str], group: str) -> 
     return {
         # Every poll costs two ListOffsets calls, so few large polls beat many small ones.
         "max.poll.records": "50000",
-        "max.partition.fetch.bytes": str(8 << 20),
+        "max.partition.fetch.bytes": str(PARTITION_FETCH_BYTES),
         "receive.buffer.bytes": str(1 << 20),
         # A read that stops short of the log's end waits this long behind its own prefetch.
         "fetch.max.wait.ms": "5",
         "isolation.level": "read_committed",
-        **options,
+        **java(options),
         "bootstrap.servers": bootstrap,
         # The executors pool consumers by group and partition: a stable group is what makes them reusable.
         "group.id": group,
@@ -51,16 +56,52 @@ def consumer_options(bootstrap: str, options: Mapping[str, str], group: str) -> 
 class Reader:
     """Reads ranges of one cluster. Made once per run; the Java objects that repeat are kept."""
 
-    def __init__(self, spark: SparkSession, bootstrap: str, options: Mapping[str, str], group: str) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        bootstrap: str,
+        options: Mapping[str, str],
+        group: str,
+        *,
+        known_as: Callable[[str], str] = lambda topic: topic,
+        location: Location | None = None,
+    ) -> None:
         self._spark = spark
         self._options = consumer_options(bootstrap, options, group)
         self._internals = _Internals(spark, self._options) if _fits(spark.version) else None
+        self._prefix = known_as("")
+        self._location = location
 
     def rows(self, ranges: Sequence[Range]) -> DataFrame:
         """The records of `ranges`: key, value, topic, partition, offset, timestamp, timestampType, headers."""
+        return self._named(self._read(ranges))
+
+    def dealt(self, ranges: Sequence[Range]) -> DataFrame:
+        """The same, with long ranges dealt out to several tasks and many short ones packed into few."""
+        if self._internals is None:  # Spark's own reader takes a partition once
+            return self.rows(ranges)
+        cores = self._spark.sparkContext.defaultParallelism
+        parts = pieces.split(ranges, cores)
+        frame = self._named(self._read(parts))
+        wanted = pieces.tasks(parts, cores)
+        return frame.coalesce(wanted) if wanted < len(parts) else frame
+
+    def _read(self, ranges: Sequence[Range]) -> DataFrame:
         if self._internals is None:
-            return self.public(ranges)
-        return self._internals.rows(ranges)
+            return self.public([self._theirs(r) for r in ranges])
+        hosts = self._location.of({r.at for r in ranges}) if self._location else {}
+        return self._internals.rows([(self._theirs(r), hosts.get(r.at)) for r in ranges])
+
+    def _theirs(self, r: Range) -> Range:
+        if not self._prefix:
+            return r
+        return Range(TopicPartition(r.at.topic.removeprefix(self._prefix), r.at.partition), r.start, r.until)
+
+    def _named(self, frame: DataFrame) -> DataFrame:
+        """With the names that the topics are known as."""
+        if not self._prefix:
+            return frame
+        return frame.withColumn("topic", sql.concat(sql.lit(self._prefix), "topic"))
 
     def public(self, ranges: Sequence[Range]) -> DataFrame:
         """The same through `spark.read.format("kafka")`, on any Spark."""
@@ -102,7 +143,8 @@ class _Internals:
         self._schema = self._package.KafkaRecordToRowConverter.kafkaSchema(True)
         row = loader.loadClass("org.apache.spark.sql.catalyst.InternalRow")
         self._row_tag = self._jvm.scala.reflect.ClassTag.apply(row)
-        self._anywhere = self._jvm.scala.Option.apply(None)
+        self._option = self._jvm.scala.Option.apply
+        self._places: dict[str | None, Any] = {}
         # Every dot on the way to a class is a round trip to the JVM, and a small batch has time for few.
         self._to_seq = self._jvm.PythonUtils.toSeq
         self._source_rdd = self._package.KafkaSourceRDD
@@ -111,18 +153,24 @@ class _Internals:
         self._java_context = spark.sparkContext._jsc.sc()
         self._partitions: dict[TopicPartition, Any] = {}
 
-    def rows(self, ranges: Sequence[Range]) -> DataFrame:
-        offsets = self._to_seq([self._range(r) for r in ranges])
+    def rows(self, ranges: Sequence[tuple[Range, str | None]]) -> DataFrame:
+        """The records of each range, read at its host if there is one named."""
+        offsets = self._to_seq([self._range(wanted, host) for wanted, host in ranges])
         rdd = self._source_rdd(self._java_context, self._params, offsets, _POLL_TIMEOUT_MS, True)
         session = self._spark._jsparkSession
         frame = session.internalCreateDataFrame(rdd.map(self._to_row, self._row_tag), self._schema, False)
         return DataFrame(frame, self._spark)
 
-    def _range(self, wanted: Range) -> Any:
+    def _range(self, wanted: Range, host: str | None) -> Any:
         at = wanted.at
         if at not in self._partitions:
             self._partitions[at] = self._topic_partition(at.topic, at.partition)
-        return self._offset_range(self._partitions[at], wanted.start, wanted.until, self._anywhere)
+        return self._offset_range(self._partitions[at], wanted.start, wanted.until, self._place(host))
+
+    def _place(self, host: str | None) -> Any:
+        if host not in self._places:
+            self._places[host] = self._option(host)
+        return self._places[host]
 
 
 def _fits(version: str) -> bool:

@@ -9,19 +9,20 @@ from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
 
 from headrace.delivery import Written
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.expectations import Gate
 from headrace.kafka.letters import LetterTopic
 from headrace.letters import Quarantine
 from headrace.sinks.base import QuarantiningSink
 from headrace.sinks.fanout import Fanout
 from headrace.spark import gate, plan, session
-from headrace.spark.direct import Reader
-from headrace.spark.rows import bad_record, columns, decode, judged, originals
+from headrace.spark.inputs import Inputs, Raw
+from headrace.spark.refused import refused
+from headrace.spark.rows import bad_record, originals
 from headrace.tracebacks import short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -37,16 +38,17 @@ class DirectEngine:
     `schema` is that of the transformed rows, where it is known before the first batch.
     """
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, schema: StructType | None = None) -> None:
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, inputs: Inputs | None = None, schema: StructType | None = None
+    ) -> None:
         self._spark = spark
         self._sink = pipeline.sink
         self._transform = pipeline.transform
         self._dead_letters = pipeline.quarantine
-        self._format = pipeline.source.format
         self._schema = schema
-        self._names = columns(spark, self._format)
-        source = pipeline.source
-        self._reader = Reader(spark, source.bootstrap, source.options, group=f"headrace-{pipeline.name}")
+        self._inputs = inputs or Inputs.of(spark, pipeline)
+        self._weigh = pipeline.limits.max_bytes is not None
+        source = next(iter(pipeline.sources.values()))
         topic = self._dead_letters.topic if self._dead_letters else None
         self._letters = LetterTopic(source.bootstrap, source.options, topic) if topic else None
         self._seen = False
@@ -56,27 +58,40 @@ class DirectEngine:
             self._sink.prepare(self._schema)
 
     def write(self, batch: Batch) -> Written:
+        raw = Raw(self._inputs, batch, weigh=self._weigh)
         with ExitStack() as holding:
-            raw = self._reader.rows(batch.ranges)
             if self._dead_letters is None:
-                decoded = decode(raw, self._format, self._names)
-                self._sink.write(batch, self._transformed(batch, decoded.rows, holding))
-                return Written(dropped=decoded.dropped())
+                decoded = {name: one.decoder.decode(raw.frames[name]) for name, one in self._inputs.each.items()}
+                frames = {name: found.rows for name, found in decoded.items()}
+                self._sink.write(batch, self._transformed(batch, frames, holding))
+                return Written(dropped=sum(found.dropped() for found in decoded.values()), bytes=raw.size())
             # Good and bad records are read one after the other, and Kafka only once.
-            apart = judged(raw, self._format, self._names)
-            holding.enter_context(_held(apart.frame))
-            quarantine = self._quarantine(batch, self._dead_letters, apart.letters(self._dead_letters.most(batch)))
-            rows = self._transformed(batch, apart.good, holding)
+            most = self._dead_letters.most(batch)
+            letters: list[Letter] = []
+            frames = {}
+            for name, one in self._inputs.each.items():
+                apart = one.decoder.judged(raw.frames[name])
+                holding.enter_context(_held(apart.frame))
+                letters += apart.letters(most)
+                frames[name] = apart.good
+            quarantine = self._quarantine(batch, self._dead_letters, letters)
+            rows = self._transformed(batch, frames, holding)
             if isinstance(self._sink, QuarantiningSink):
                 self._sink.write_apart(batch, rows, quarantine)
             else:
                 quarantine.settled()
                 self._sink.write(batch, rows)
-            return Written(quarantined=quarantine.count)
+            return Written(quarantined=quarantine.count, bytes=raw.size())
 
     def translated(self, error: Exception) -> Exception:
-        if found := bad_record(error):
+        if found := bad_record(error) or refused(error):
             return found
+        try:
+            for one in self._inputs.each.values():
+                if news := one.decoder.learn(error):
+                    return RetriableError(news)
+        except HeadraceError as failure:
+            return failure
         if isinstance(error, AnalysisException):
             return ConfigError(f"Spark refuses the rows: {short(error)}", hint="change the transform")
         if not session.alive(self._spark):
@@ -86,8 +101,8 @@ class DirectEngine:
             )
         return error
 
-    def _transformed(self, batch: Batch, decoded: DataFrame, holding: ExitStack) -> DataFrame:
-        rows = plan.apply(self._transform, decoded)
+    def _transformed(self, batch: Batch, decoded: Mapping[str, DataFrame], holding: ExitStack) -> DataFrame:
+        rows = plan.apply(self._transform, self._inputs.given(decoded))
         if not self._seen:
             # A transform that raised on the empty frame has not been looked at yet.
             plan.refuse_state(rows)
@@ -102,7 +117,9 @@ class DirectEngine:
         return Quarantine(
             letters,
             most=wanted.most(batch),
-            originals=lambda refused: originals(self._reader.rows(batch.ranges), refused),
+            originals=lambda refused: [
+                letter for frame in Raw(self._inputs, batch).frames.values() for letter in originals(frame, refused)
+            ],
             table=wanted.table,
             send=self._letters.send if self._letters else None,
         )

@@ -10,14 +10,11 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from headrace.errors import ConfigError
-from headrace.spark.rows import RAW_SCHEMA, columns, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import SparkSession
-
-    from headrace.formats.base import Format
+    from headrace.spark.inputs import Inputs
 
 _STATEFUL = {
     "EventTimeWatermark": "withWatermark",
@@ -29,17 +26,10 @@ _STATEFUL = {
 }
 
 
-def preview(spark: SparkSession, fmt: Format, transform: Callable[[DataFrame], DataFrame]) -> DataFrame:
+def preview(inputs: Inputs, transform: Callable[[Any], DataFrame]) -> DataFrame:
     """The transform's result on no rows. ConfigError for what cannot work on the direct engine."""
-    names = columns(spark, fmt)
-    try:
-        empty = decode(spark.createDataFrame([], RAW_SCHEMA), fmt, names).rows
-    except AnalysisException as error:
-        raise ConfigError(
-            f"{type(fmt).__name__}: the schema cannot be used: {fmt.schema()!r}: {_reason(error)}",
-            hint='a Spark DDL string is meant: "user STRING, amount DECIMAL(10,2), at TIMESTAMP"',
-        ) from error
-    with _watermarks_refused(type(empty)):
+    empty = inputs.empty()
+    with _watermarks_refused(type(next(iter(empty.values())) if isinstance(empty, dict) else empty)):
         result = apply(transform, empty)
     refuse_state(result)
     return result
@@ -74,7 +64,7 @@ def _watermarks_refused(frames: type[DataFrame]) -> Iterator[None]:
         setattr(frames, original.__name__, original)
 
 
-def apply(transform: Callable[[DataFrame], DataFrame], rows: DataFrame) -> DataFrame:
+def apply(transform: Callable[[Any], DataFrame], rows: DataFrame | dict[str, DataFrame]) -> DataFrame:
     """Call the user's function. A plan that Spark refuses is a ConfigError; what else is raised is the user's own."""
     try:
         result = transform(rows)

@@ -5,24 +5,28 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
 from headrace.errors import BadRecord, ConfigError
+from headrace.formats.base import HIDDEN, UNKNOWN, Learning, literal
 from headrace.letters import Letter, Origin
 from headrace.sinks.base import METADATA
 from headrace.spark.quoting import quoted
+from headrace.tracebacks import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from headrace.formats.base import Format
+    from headrace.formats.base import Decoding, Format, Part
     from headrace.letters import Refusal
 
 RAW_SCHEMA = (
@@ -30,12 +34,14 @@ RAW_SCHEMA = (
     " timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 _ORIGIN = f"struct(topic, partition, offset, timestamp, key, headers, value IS NULL AS tombstone) AS {METADATA}"
+_WALLS = count()
 _MARK = "headrace.BadRecord:"
 _RAISE = (
     f"raise_error(concat('{_MARK}', to_json(named_struct('topic', topic, 'partition', partition,"
-    " 'offset', offset, 'error', error, 'value', base64(value)))))"
+    " 'offset', offset, 'error', error, 'key', base64(key), 'value', base64(value)))))"
 )
 _BAD = "if(error IS NULL, NULL, named_struct('error', error, 'value', value)) AS bad"
+_DDL = 'a Spark DDL string is meant: "user STRING, amount DECIMAL(10,2), at TIMESTAMP"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,68 +61,16 @@ class Decoded:
         return int(self._dropped.get["bad"])
 
 
-def columns(spark: SparkSession, fmt: Format) -> list[str]:
-    """The names of the decoded columns; ConfigError when the schema does not parse."""
-    try:
-        parsed = StructType.fromDDL(fmt.schema())
-    except PySparkException as error:
-        raise ConfigError(
-            f"{type(fmt).__name__}: the schema does not parse: {fmt.schema()!r}: {_first_line(error)}",
-            hint='a Spark DDL string is meant: "user STRING, amount DECIMAL(10,2), at TIMESTAMP"',
-        ) from error
-    if not isinstance(parsed, StructType):
-        raise ConfigError(
-            f"{type(fmt).__name__}: {fmt.schema()!r} is a type; columns are meant",
-            hint='"user STRING, amount DECIMAL(10,2), at TIMESTAMP"',
-        )
-    names: list[str] = parsed.fieldNames()
-    reserved = {METADATA, "bad"} if fmt.on_error == "keep" else {METADATA}
-    lowered = [name.lower() for name in names]
-    if clash := sorted(name for name in names if name.lower() in reserved):
-        raise ConfigError(f"the column name {clash[0]} is taken by Headrace", hint="rename the field")
-    if twice := sorted(name for name in names if lowered.count(name.lower()) > 1):
-        raise ConfigError(f"the schema names the column {twice[0]} twice")
-    return names
-
-
-def decode(raw: DataFrame, fmt: Format, names: list[str]) -> Decoded:
-    """Decode `raw` by `fmt`.
-
-    The observed metric is also a wall: Spark pushes no filter of the transform through it, which would parse
-    every record a second time, and prunes nothing behind it, which would let a bad record pass unseen.
-    """
-    error = fmt.error()
-    if error is None:
-        whole = [f"({fmt.decoded()}).{quoted(name)} AS {quoted(name)}" for name in names]
-        return Decoded(raw.selectExpr(*whole, _ORIGIN))
-    fields = [f"decoded.{quoted(name)}" for name in names]
-    parsed = raw.selectExpr("*", f"{fmt.decoded()} AS decoded")
-    judged = parsed.selectExpr("*", f"{error} AS error")
-    count_bad = sql.count_if(sql.col("error").isNotNull()).alias("bad")
-    match fmt.on_error:
-        case "fail":
-            checked = judged.withColumn("decoded", sql.expr(f"if(error IS NULL, decoded, {_RAISE})"))
-            walled = checked.observe("headrace", sql.count("decoded").alias("good"))
-            return Decoded(walled.selectExpr(*fields, _ORIGIN))
-        case "keep":
-            walled = judged.observe("headrace", count_bad)
-            return Decoded(walled.selectExpr(*_null_if_bad(fields), _BAD, _ORIGIN))
-        case "drop":
-            seen = Observation()
-            walled = judged.observe(seen, count_bad).where("error IS NULL")
-            return Decoded(walled.selectExpr(*fields, _ORIGIN), seen)
-
-
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A frame whose bad records can be asked for apart from the good ones, so it is held while both are read."""
 
     frame: DataFrame
-    names: list[str]
+    fields: list[str]
 
     @property
     def good(self) -> DataFrame:
-        return self.frame.where("error IS NULL").selectExpr(*[f"decoded.{quoted(n)}" for n in self.names], METADATA)
+        return self.frame.where("error IS NULL").selectExpr(*self.fields, METADATA)
 
     def letters(self, most: int) -> list[Letter]:
         """The bad records, or, if they are more than `most`, one more than that."""
@@ -129,11 +83,172 @@ class Judged:
         return [letter(row, row["error"], "decoding") for row in found]
 
 
-def judged(raw: DataFrame, fmt: Format, names: list[str]) -> Judged:
-    """Decode `raw` by `fmt`, with the bytes of bad records kept."""
-    parsed = raw.selectExpr("*", f"{fmt.decoded()} AS decoded")
-    checked = parsed.selectExpr("*", f"{fmt.error() or 'CAST(NULL AS STRING)'} AS error")
-    return Judged(checked.selectExpr("decoded", _ORIGIN, "if(error IS NULL, NULL, value) AS value", "error"), names)
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The keys or the values of a run: how they are decoded, and the names of the columns."""
+
+    part: Part
+    decoding: Decoding
+    names: list[str]
+
+    @property
+    def held(self) -> str:
+        """Where the decoded struct is until the columns are selected."""
+        return f"decoded_{self.part}"
+
+    def parsed(self) -> str:
+        return f"{self.decoding.decoded(self.part)} AS {self.held}"
+
+    def error(self) -> str | None:
+        said = self.decoding.error(self.part, self.held)
+        return said if said is None or self.part == "value" else f"concat('key: ', {said})"
+
+    def fields(self) -> dict[str, str]:
+        """SQL of each column: those of a value, or the one of a key."""
+        row = self.decoding.row(self.held)
+        fields = {name: f"{row}.{quoted(name)}" for name in self.names}
+        if self.part == "value":
+            return fields
+        if self.decoding.single:
+            return {"key": fields["value"]}
+        named = ", ".join(f"{literal(name)}, {field}" for name, field in fields.items())
+        return {"key": f"if(key IS NULL, NULL, named_struct({named}))"}
+
+
+class Decoder:
+    """Decodes the records of one source. Made once per run, for it asks registries.
+
+    Raises ConfigError for schemas that cannot work, RetriableError if a registry does not answer.
+    """
+
+    def __init__(
+        self, spark: SparkSession, value: Format, key: Format | None = None, topics: Sequence[str] = ()
+    ) -> None:
+        self._spark = spark
+        self._wall = f"headrace-{next(_WALLS)}"  # Spark wants a name of its own for each of several in one plan
+        self._on_error = value.on_error
+        if key is not None and key.on_error not in ("fail", value.on_error):
+            raise ConfigError(
+                f"key_format has on_error={key.on_error!r} and format has {value.on_error!r}",
+                hint="on_error of format= counts for both: leave it out in key_format=",
+            )
+        self._sides = [_opened(spark, value, "value", topics)]
+        self.columns = list(self._sides[0].names)
+        if key is not None:
+            self._sides.append(_opened(spark, key, "key", topics))
+            if clash := [name for name in self.columns if name.lower() == "key"]:
+                raise ConfigError(
+                    f"the value has a column {clash[0]}, and the decoded key is called so",
+                    hint="rename the field, or leave out key_format= and take _kafka.key",
+                )
+            self.columns.append("key")
+
+    def empty(self) -> DataFrame:
+        """What a transform gets of no records."""
+        return self.decode(self._spark.createDataFrame([], RAW_SCHEMA)).rows
+
+    def decode(self, raw: DataFrame) -> Decoded:
+        """The rows of `raw`, with bad records treated as `on_error` says.
+
+        The observed metric is also a wall: Spark pushes no filter of the transform through it, which would parse
+        every record a second time, and prunes nothing behind it, which would let a bad record pass unseen.
+        """
+        fields = self._fields()
+        parsed = raw.selectExpr("*", *(side.parsed() for side in self._sides))
+        error = self._error()
+        if error is None:
+            return Decoded(parsed.selectExpr(*_named(fields), _ORIGIN))
+        judged = parsed.selectExpr("*", f"{error} AS error")
+        count_bad = sql.count_if(sql.col("error").isNotNull()).alias("bad")
+        held = self._sides[0].held
+        match self._on_error:
+            case "fail":
+                checked = judged.withColumn(held, sql.expr(f"if(error IS NULL, {held}, {_RAISE})"))
+                walled = checked.observe(self._wall, sql.count(held).alias("good"))
+                return Decoded(walled.selectExpr(*_named(fields), _ORIGIN))
+            case "keep":
+                walled = judged.observe(self._wall, count_bad)
+                kept = {name: f"if(error IS NULL, {field}, NULL)" for name, field in fields.items()}
+                return Decoded(walled.selectExpr(*_named(kept), _BAD, _ORIGIN))
+            case "drop":
+                seen = Observation()
+                walled = judged.observe(seen, count_bad).where("error IS NULL")
+                return Decoded(walled.selectExpr(*_named(fields), _ORIGIN), seen)
+
+    def judged(self, raw: DataFrame) -> Judged:
+        """The rows of `raw`, with the bytes of bad records kept beside them."""
+        value, *key = self._sides
+        parsed = raw.selectExpr("*", *(side.parsed() for side in self._sides))
+        checked = parsed.selectExpr("*", f"{self._error() or 'CAST(NULL AS STRING)'} AS error")
+        keys = [name for side in key for name in _named(side.fields())]
+        kept = checked.selectExpr(value.held, *keys, _ORIGIN, "if(error IS NULL, NULL, value) AS value", "error")
+        return Judged(kept, [*_named(value.fields()), *("key" for _ in key)])
+
+    def learn(self, error: Exception) -> str | None:
+        """If `error` says that a record names a schema which was not known, ask for it and tell what was found.
+
+        The batch can then be decoded anew. None for any other error; RetriableError if the registry does not answer.
+        """
+        text = str(error)
+        start = text.find(UNKNOWN)
+        if start < 0:
+            return None
+        found, _ = json.JSONDecoder().raw_decode(text[start + len(UNKNOWN) :])
+        for side in self._sides:
+            if isinstance(side.decoding, Learning) and side.decoding.token == found["token"]:
+                return side.decoding.learn(int(found["id"]), found["topic"])
+        return None
+
+    def _fields(self) -> dict[str, str]:
+        return {name: field for side in self._sides for name, field in side.fields().items()}
+
+    def _error(self) -> str | None:
+        errors = [error for side in reversed(self._sides) if (error := side.error()) is not None]
+        return f"coalesce({', '.join(errors)})" if len(errors) > 1 else next(iter(errors), None)
+
+
+def _opened(spark: SparkSession, fmt: Format, part: Part, topics: Sequence[str]) -> _Side:
+    if (ddl := fmt.ddl()) is not None:
+        _check_ddl(fmt, ddl)
+    decoding = fmt.decoding(spark, part, topics)
+    try:
+        empty = spark.createDataFrame([], RAW_SCHEMA).selectExpr(f"{decoding.decoded(part)} AS decoded")
+        row = empty.selectExpr(f"{decoding.row('decoded')} AS row").schema["row"].dataType
+    except (AnalysisException, Py4JJavaError) as error:
+        said = f"{ddl!r}: " if ddl is not None else ""
+        raise ConfigError(
+            f"{type(fmt).__name__}: the schema cannot be used: {said}{_cause(error)}",
+            hint=_DDL if ddl is not None else "change the schema, or read hr.Bytes() and decode in the transform",
+        ) from error
+    assert isinstance(row, StructType)
+    names = [name for name in row.fieldNames() if not name.startswith(HIDDEN)]
+    if part == "value":
+        _check_names(names, fmt)
+    return _Side(part, decoding, names)
+
+
+def _check_ddl(fmt: Format, ddl: str) -> None:
+    try:
+        parsed = StructType.fromDDL(ddl)
+    except PySparkException as error:
+        raise ConfigError(
+            f"{type(fmt).__name__}: the schema does not parse: {ddl!r}: {_first_line(error)}", hint=_DDL
+        ) from error
+    if not isinstance(parsed, StructType):
+        raise ConfigError(
+            f"{type(fmt).__name__}: {ddl!r} is a type; columns are meant",
+            hint='"user STRING, amount DECIMAL(10,2), at TIMESTAMP"',
+        )
+    _check_names(parsed.fieldNames(), fmt)
+
+
+def _check_names(names: list[str], fmt: Format) -> None:
+    reserved = {METADATA, "bad"} if fmt.on_error == "keep" else {METADATA}
+    lowered = [name.lower() for name in names]
+    if clash := sorted(name for name in names if name.lower() in reserved or name.lower().startswith(HIDDEN)):
+        raise ConfigError(f"the column name {clash[0]} is taken by Headrace", hint="rename the field")
+    if twice := sorted(name for name in names if lowered.count(name.lower()) > 1):
+        raise ConfigError(f"the schema names the column {twice[0]} twice")
 
 
 def originals(raw: DataFrame, refused: Sequence[Refusal]) -> list[Letter]:
@@ -179,7 +294,8 @@ def bad_record(error: BaseException) -> BadRecord | None:
     record, _ = json.JSONDecoder().raw_decode(text[start + len(_MARK) :])
     import base64
 
-    value = base64.b64decode(record["value"])
+    part = "key" if record["error"].startswith("key: ") else "value"
+    value = base64.b64decode(record.get(part, ""))
     shown = repr(value[:200]) + (f" and {len(value) - 200} bytes more" if len(value) > 200 else "")
     return BadRecord(
         f"{record['topic']}[{record['partition']}] offset {record['offset']}: {record['error']}: {shown}",
@@ -187,8 +303,14 @@ def bad_record(error: BaseException) -> BadRecord | None:
     )
 
 
-def _null_if_bad(fields: list[str]) -> list[str]:
-    return [f"if(error IS NULL, {field}, NULL) AS {field.partition('.')[2]}" for field in fields]
+def _named(fields: dict[str, str]) -> list[str]:
+    return [f"{field} AS {quoted(name)}" for name, field in fields.items()]
+
+
+def _cause(error: AnalysisException | Py4JJavaError) -> str:
+    if isinstance(error, AnalysisException):
+        return short(error)
+    return " ".join(str(error.java_exception.getMessage()).split())[:300]
 
 
 def _first_line(error: BaseException) -> str:

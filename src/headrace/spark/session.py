@@ -34,6 +34,12 @@ _POOL = {
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
 }
 
+# A corrupt length in a record of Avro would be allocated, up to 2 GB, and an executor that runs out of memory dies.
+_AVRO_LIMITS = {"string": 64 << 20, "bytes": 64 << 20, "collectionItems": 10_000_000}
+_AVRO_FLAGS = " ".join(f"-Dorg.apache.avro.limits.{kind}.maxLength={most}" for kind, most in _AVRO_LIMITS.items())
+# Not the extraJavaOptions, which are the user's: Spark puts these before them.
+_JAVA = {"spark.driver.defaultJavaOptions": _AVRO_FLAGS, "spark.executor.defaultJavaOptions": _AVRO_FLAGS}
+
 
 def defaults() -> dict[str, str]:
     """Settings for one machine. A cluster's own configuration, or any option given, wins over them."""
@@ -83,7 +89,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     present = [jar for jar in str(options.get("spark.jars", "")).split(",") if jar]
     names = {Path(jar).name for jar in present}
     ours = [str(jar) for jar in jars.connector() if jar.name not in names]
-    for name, value in _POOL.items():
+    for name, value in {**_POOL, **_JAVA}.items():
         if name not in options:
             builder = builder.config(name, value)
     return builder.config("spark.jars", ",".join(present + ours))

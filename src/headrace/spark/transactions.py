@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, RetriableError
+from headrace.kafka.security import java as spoken_in_java
 from headrace.spark import installation, jars, java
 from headrace.types import TopicPartition
 
@@ -32,7 +33,7 @@ class Transaction:
 
 
 class Transactions:
-    """A connection to one cluster; `options` are settings of the Java client."""
+    """A connection to one cluster; `options` are settings of its clients."""
 
     def __init__(self, gateway: Any, bootstrap: str, options: Mapping[str, str]) -> None:
         self._jvm = gateway.jvm
@@ -41,7 +42,7 @@ class Transactions:
         for name, value in {
             "default.api.timeout.ms": str(_TIMEOUT_MS),
             "request.timeout.ms": str(_TIMEOUT_MS // 3),
-            **options,
+            **spoken_in_java(options),
             "bootstrap.servers": bootstrap,
         }.items():
             settings.setProperty(name, value)
@@ -87,7 +88,7 @@ class Transactions:
                 cause = cause.getCause()
             message = f"Kafka at {self._bootstrap}: {cause.getMessage() or cause.getClass().getSimpleName()}"
             if any(word in cause.getClass().getName() for word in _WRONG):
-                raise ConfigError(message, hint="--option NAME=VALUE gives settings of Kafka's Java client") from error
+                raise ConfigError(message, hint="correct --option, or --options-file") from error
             raise RetriableError(message, hint=f"headrace doctor --bootstrap {self._bootstrap}") from error
 
 

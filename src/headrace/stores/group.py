@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.stores.hearing import SILENCE, Ear, explained
 from headrace.stores.librdkafka import librdkafka_options, quiet_logger
 from headrace.stores.names import Names
 from headrace.stores.shares import Entry
@@ -16,30 +17,10 @@ from headrace.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from confluent_kafka import KafkaError
 
 _UNSETTLED_SECONDS = 2.0  # a living run settles within milliseconds
 _ATTEMPTS = 5  # to be the newest, while somebody else tries the same
 _AT_ONCE = 16  # clients that are made side by side; each waits for answers most of the time
-_SILENCE = {"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"}
-_REFUSED = {
-    "TOPIC_AUTHORIZATION_FAILED": "grant this user READ on the topics it reads, WRITE on those it writes",
-    "GROUP_AUTHORIZATION_FAILED": "grant this user READ on the group",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "grant this user WRITE on the transactional id",
-    "CLUSTER_AUTHORIZATION_FAILED": "grant this user IDEMPOTENT_WRITE on the cluster",
-    "SASL_AUTHENTICATION_FAILED": "correct the sasl.* options",
-    "UNSUPPORTED_SASL_MECHANISM": "correct the option sasl.mechanism",
-    "_AUTHENTICATION": "correct the sasl.* options",
-    "_SSL": "correct the ssl.* options",
-    "INVALID_GROUP_ID": "choose another group",
-    "OFFSET_METADATA_TOO_LARGE": "raise the broker's offset.metadata.max.bytes; 4096 is its default",
-    "_INVALID_ARG": "correct options=…, which are settings of librdkafka",
-    "_CONFLICT": "correct options=…, which are settings of librdkafka",
-    "INVALID_TRANSACTION_TIMEOUT": "lower transaction.timeout.ms, or raise the broker's transaction.max.timeout.ms",
-    "MSG_SIZE_TOO_LARGE": 'options={"batch.size": …} keeps what is sent at once below the topic\'s max.message.bytes',
-    "UNSUPPORTED_VERSION": "the broker must be Kafka 2.5 or later",
-    "_UNSUPPORTED_FEATURE": "the broker must be Kafka 2.5 or later",
-}
 
 
 def connection(bootstrap: str, options: Mapping[str, str]) -> dict[str, Any]:
@@ -93,13 +74,13 @@ class Group:
         self.token: object | None = None
         self._bootstrap = bootstrap
         self._errors = KafkaException
-        self._complaint: KafkaError | None = None
+        self._ear = Ear(bootstrap, options)
         self._config: dict[str, Any] = {
             **connection(bootstrap, options),
             "retry.backoff.ms": 1,  # between two looks at an offset that is not settled yet
             "retry.backoff.max.ms": 5,
             "logger": quiet_logger(),
-            "error_cb": self._complain,
+            "error_cb": self._ear,
         }
         self._producer: Any = None
         try:
@@ -118,7 +99,9 @@ class Group:
         self._producer = self.token = None
 
     def cluster_id(self) -> str:
-        return str(self._metadata("__consumer_offsets").cluster_id)
+        """Asked first, and of the admin client: a login that is refused is told at once."""
+        future = self._admin.describe_cluster(request_timeout=TIMEOUT)
+        return str(self._asked(lambda: self._ear.answer(self._admin, future)).cluster_id)
 
     def partitions(self) -> list[TopicPartition]:
         """All there are in the cluster: the group may hold any of them."""
@@ -341,25 +324,11 @@ class Group:
         except self._errors as error:
             raise self._translated(error) from error
 
-    def _complain(self, error: KafkaError) -> None:
-        self._complaint = error
-
     def _translated(self, error: Exception) -> HeadraceError:
-        reason: KafkaError = error.args[0]
         # A refused password shows as silence; the reason for it comes on another way.
-        if self._complaint is not None and self._complaint.name() in _REFUSED and reason.name() in _SILENCE:
-            reason = self._complaint
-        return explained(reason, self._bootstrap, f"the group {self.name}")
-
-
-def explained(reason: KafkaError, bootstrap: str, what: str) -> HeadraceError:
-    """What a broker, or its silence, means for `what` was asked of it."""
-    if reason.name() in _REFUSED:
-        return ConfigError(f"Kafka at {bootstrap} refuses {what}: {reason.str()}", hint=_REFUSED[reason.name()])
-    return RetriableError(
-        f"Kafka at {bootstrap} does not answer for {what}: {reason.str()}",
-        hint=f"headrace doctor --bootstrap {bootstrap}",
-    )
+        if error.args[0].name() in SILENCE and (refusal := self._ear.refusal()) is not None:
+            return refusal
+        return explained(error.args[0], self._bootstrap, f"the group {self.name}")
 
 
 @contextmanager

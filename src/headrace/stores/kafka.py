@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.errors import ConfigError, DataLoss
+from headrace.kafka.options import given
+from headrace.kafka.security import librdkafka
 from headrace.stores import shares
 from headrace.stores.base import OffsetStore
 from headrace.stores.group import Group
@@ -16,6 +18,7 @@ from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from os import PathLike
 
     from headrace.stores.shares import Entry
     from headrace.stores.state import Change, Run, State
@@ -61,12 +64,12 @@ class Kafka(OffsetStore):
         bootstrap: str,
         *,
         group: str | None = None,
-        options: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | str | PathLike[str] | None = None,
         mirror: bool | str = False,
     ) -> None:
         self._bootstrap = bootstrap
         self._name = group
-        self._options = dict(options or {})
+        self._options = librdkafka(given(options))
         self.mirror = False  # it is the group
         self._lock = threading.RLock()
         self._group: Group | None = None

@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from headrace.kafka import security
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The settings that a Java client and librdkafka share by name and meaning; the rest concern reading alone.
-_SHARED_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "enable.ssl.")
+# Connections, which every client needs; the rest concern reading alone, or producing.
+_SHARED_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "enable.ssl.", "https.ca.")
 
 
 def librdkafka_options(bootstrap: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The part of the user's options that the driver's own client needs."""
-    shared = {name: value for name, value in options.items() if name.startswith(_SHARED_PREFIXES)}
+    """The part of the user's options that a client of the driver needs, in its own words."""
+    spoken = security.librdkafka(options)
+    shared = {name: value for name, value in spoken.items() if name.startswith(_SHARED_PREFIXES)}
     return {"client.id": "headrace", **shared, "bootstrap.servers": bootstrap}
 
 

@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.dev import Cassandra, DynamoDB, HBase, Kafka, Mongo, Postgres, Redis, SchemaRegistry, ZooKeeper
+from headrace.dev import (
+    Cassandra,
+    DynamoDB,
+    HBase,
+    Kafka,
+    Mongo,
+    Postgres,
+    Redis,
+    SchemaRegistry,
+    SecureKafka,
+    Spark,
+    ZooKeeper,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -127,6 +139,14 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 
 @pytest.fixture(scope="session")
+def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
+    """A real broker with TLS and passwords, shared by all tests: `app` may do everything, `guest` nothing."""
+    users = {"app": 'a "b" \\c; d=e', "guest": uuid.uuid4().hex}
+    with SecureKafka(tmp_path_factory.mktemp("secure-kafka"), heap="512m", users=users) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     """A real ZooKeeper, shared by all tests; as with all of these, a run that never asks for it never starts it."""
     with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
@@ -182,12 +202,26 @@ def schema_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Schema
         yield server
 
 
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
+    """A real Spark cluster of two hosts, shared by all tests. A session on it has a process of its own: this one may
+    have another, and there is one in a process."""
+    with Spark(tmp_path_factory.mktemp("spark")) as server:
+        yield server
+
+
 @pytest.fixture
 def topic(kafka: Kafka) -> Callable[..., Topic]:
     """Make a topic that no other test knows: `topic(partitions=4)`."""
 
-    def make(partitions: int = 2, config: Mapping[str, str] | None = None) -> Topic:
-        return Topic(kafka.bootstrap, f"test-{uuid.uuid4().hex[:12]}", partitions, config or {})
+    def make(
+        partitions: int = 2,
+        config: Mapping[str, str] | None = None,
+        *,
+        name: str | None = None,
+        bootstrap: str | None = None,
+    ) -> Topic:
+        return Topic(bootstrap or kafka.bootstrap, name or f"test-{uuid.uuid4().hex[:12]}", partitions, config or {})
 
     return make
 

@@ -1,0 +1,215 @@
+"""`headrace consume`: records of topics, one a line."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.connection import Connection, connecting
+from headrace.cli.decoded import Decoded, format_of
+from headrace.cli.topics import count as counted
+from headrace.cli.topics import regex
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.cli.printing import Printer
+    from headrace.kafka.places import Places, Start
+
+EXAMPLES = """Examples:
+
+  headrace consume clicks
+
+  headrace consume clicks --from -5 --follow -v
+
+  headrace consume clicks --from 1h --json > clicks.jsonl
+
+  headrace consume clicks --from clicks:0:1200 --count 1"""
+
+
+class Until(StrEnum):
+    CAUGHT_UP = "caught-up"
+
+
+class Form(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    HEX = "hex"
+    BASE64 = "base64"
+    CSV = "csv"
+    AVRO = "avro"
+
+
+class KeyForm(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+_BY_SPARK = (Form.CSV, Form.AVRO)
+
+
+@connecting
+def consume(
+    at: Connection,
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC")] = None,
+    pattern: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="The topics whose whole name it fits, also new ones.")
+    ] = None,
+    begin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="earliest, latest, -N (the last N of each partition), a time, 1h (ago), TOPIC:PARTITION:OFFSET (may be"
+            " repeated). Default: earliest; with --follow latest.",
+        ),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    until: Annotated[Until | None, typer.Option(help="caught-up, the default: end where the topics end now.")] = None,
+    count: Annotated[int | None, typer.Option(help="Stop after so many.", min=1)] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option(help="Only this partition; may be repeated. Not with --group.", min=0)
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Join this group: go on where it was, and commit what was printed.")
+    ] = None,
+    form: Annotated[
+        Form, typer.Option("--format", help="What values are; json is checked, csv and avro are shown as JSON.")
+    ] = Form.TEXT,
+    key_form: Annotated[KeyForm, typer.Option("--key-format", help="What keys are.")] = KeyForm.TEXT,
+    columns: Annotated[
+        str | None, typer.Option(metavar="DDL", help="Of json and csv, as Spark writes them: 'user STRING, n INT'")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="SQL", help='Only records it holds for: "n > 10 AND _kafka.partition = 0"')
+    ] = None,
+    registry: Annotated[str | None, typer.Option(metavar="URL", help="Of avro: the schema registry.")] = None,
+    schema: Annotated[Path | None, typer.Option(metavar="FILE", help="Of avro: a schema, .avsc.")] = None,
+    spark: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark option; may be repeated.")
+    ] = None,
+    show: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES", help="Before the value: some of topic, partition, offset, timestamp, key, headers."
+        ),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show all of them.")] = False,
+    key_separator: Annotated[str | None, typer.Option(metavar="TEXT", help="Show the key, this, the value.")] = None,
+    null: Annotated[str, typer.Option(metavar="TEXT", help="Shown for no value (a tombstone) and no key.")] = "null",
+    as_json: Annotated[bool, typer.Option("--json", help="A record a line, whole; headrace replay takes it.")] = False,
+) -> None:
+    """Print the records of topics: what is there, or on and on with --follow. Only committed ones; nothing is changed.
+
+    What a terminal would obey, and bytes that are not UTF-8, are shown escaped. --json is exact. With --columns,
+    --where, csv or avro Spark decodes the records as it does for a pipeline.
+    """
+    from headrace.cli.printing import Printer
+    from headrace.cli.stopping import stoppable
+    from headrace.kafka.places import Places, Wanted
+
+    if bool(topics) == bool(pattern):
+        raise ConfigError("which topics are meant is not said, or twice", hint="headrace consume clicks")
+    if follow and until:
+        raise ConfigError("--follow goes on, and --until caught-up ends", hint="leave one of them out")
+    if group and partition:
+        raise ConfigError(
+            "a group shares out the partitions by itself", hint="leave out --partition, or read without --group"
+        )
+    start = _start(begin or ["latest" if follow else "earliest"])
+    if start.offsets and (partition or group or pattern):
+        raise ConfigError("offsets choose the partitions to read", hint="leave out --partition, --group and --pattern")
+    decoding = bool(columns or where or registry or schema) or form in _BY_SPARK
+    if decoding and group:
+        raise ConfigError("a group reads without Spark", hint="leave out --group, or --columns and --where")
+    shown = "json" if columns or form in _BY_SPARK else form.value
+    printer = Printer.of(shown, key_form.value, show, null, key_separator, verbose=verbose, as_json=as_json)
+    fmt = format_of(form.value, columns, registry, schema) if decoding else None
+    wanted = Wanted(tuple(topics or ()), regex(pattern), frozenset(partition or ()))
+    with stoppable() as stop:
+        places = Places(at.client(), wanted, start, follow=follow)
+        if fmt is not None:
+            _print_decoded(Decoded(at, places, fmt, where, spark), printer, stop, count, follow=follow)
+        else:
+            _print(at, places, printer, stop, count, group, follow=follow)
+    ended = "" if follow or count is not None or stop() else "; --follow waits for more"
+    typer.echo(f"{counted(printer.printed, 'record')}{ended}", err=True)
+    if printer.wrong:
+        typer.echo(f"{counted(printer.wrong, 'record')} of another format", err=True)
+        raise typer.Exit(1)
+
+
+def _print(
+    at: Connection,
+    places: Places,
+    printer: Printer,
+    stop: Callable[[], bool],
+    count: int | None,
+    group: str | None,
+    *,
+    follow: bool,
+) -> None:
+    from headrace.kafka.reading import Reading
+
+    with Reading(at.client(), places, group=group, follow=follow) as reading:
+        for records in reading.batches():
+            some = records if count is None else records[: count - printer.printed]
+            printer.print(some)
+            reading.done(some)
+            if stop() or printer.printed == count:
+                return
+
+
+def _print_decoded(
+    decoded: Decoded, printer: Printer, stop: Callable[[], bool], count: int | None, *, follow: bool
+) -> None:
+    def most() -> int | None:
+        return None if count is None else count - printer.printed
+
+    for records in decoded.batches(most, stop, follow=follow):
+        printer.print(records)
+        if printer.printed == count:
+            break
+    printer.wrong += decoded.left_out
+
+
+def _start(given: list[str]) -> Start:
+    from headrace.kafka.places import Start
+    from headrace.offsets.imports import from_spark_json
+    from headrace.offsets.targets import parse
+    from headrace.types import TopicPartition
+
+    offsets: dict[TopicPartition, int] = {}
+    for text in given:
+        topic, _, place = text.partition(":")
+        partition, _, offset = place.partition(":")
+        if partition.isdigit() and offset.isdigit() and not topic.isdigit():
+            offsets[TopicPartition(topic, int(partition))] = int(offset)
+        elif text.startswith("{"):
+            try:
+                offsets |= from_spark_json(json.loads(text), "--from")
+            except json.JSONDecodeError as error:
+                raise ConfigError(f"--from is not JSON: {error}", hint='{"clicks": {"0": 10}}') from error
+        elif len(given) > 1:
+            raise ConfigError(f"--from {text} stands beside others", hint="several may be TOPIC:PARTITION:OFFSET only")
+    if offsets:
+        return Start(offsets=offsets)
+    (text,) = given
+    if text.startswith("-") and text[1:].isdigit():
+        return Start(last=int(text[1:]))
+    hint = "earliest, latest, -10, 2026-11-01T12:00:00Z, 1h, or clicks:0:1200"
+    try:
+        target = parse(text, datetime.now(UTC))
+    except ConfigError as error:
+        raise ConfigError(f"--from {text} is no place to begin", hint=hint) from error
+    if target.edge is None and target.time is None:
+        raise ConfigError(f"--from {text} is no place to begin", hint=hint)
+    return Start(edge=target.edge, time=target.time)

@@ -1,0 +1,213 @@
+"""`headrace groups`: consumer groups, who is in them and how far they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.connection import Connection, connecting
+from headrace.cli.offsets_arguments import Execute, Json, print_json, table
+from headrace.cli.topics import count, regex
+from headrace.errors import ConfigError
+from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.kafka.groups import Group, Groups
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+Pattern = Annotated[str | None, typer.Argument(metavar="REGEX", help="Only groups whose whole name it fits.")]
+Ends = dict[TopicPartition, int]
+
+
+@app.command("list")
+@connecting
+def list_(at: Connection, pattern: Pattern = None, as_json: Json = False) -> None:
+    """The groups: state, members, lag. Pipelines whose offsets are in Kafka are marked."""
+    groups = _groups(at)
+    found = groups.describe(groups.names(regex(pattern)))
+    ends = _ends(at, found)
+    if as_json:
+        print_json([_complete(group, ends) for group in found])
+        return
+    rows = [
+        [
+            group.name,
+            group.state,
+            len(group.members),
+            "?" if group.offsets is None else f"{_total(group, ends):,}",
+            "Headrace" if group.ours else "",
+        ]
+        for group in found
+    ]
+    if rows:
+        table(["group", "state", "members", "lag", "of"], rows)
+    typer.echo(f"{count(len(found), 'group')} at {at.bootstrap}", err=True)
+
+
+@app.command()
+@connecting
+def describe(at: Connection, pattern: Pattern = None, as_json: Json = False) -> None:
+    """Members and what each of them reads; the committed offset, the end and the lag of each partition."""
+    groups = _groups(at)
+    found = groups.describe(_named(groups, pattern, at) if pattern else groups.names())
+    ends = _ends(at, found)
+    if as_json:
+        print_json([_complete(group, ends) for group in found])
+        return
+    for number, group in enumerate(found):
+        if number:
+            typer.echo()
+        _show(group, ends)
+
+
+@app.command()
+@connecting
+def delete(
+    at: Connection,
+    names: Annotated[list[str], typer.Argument(metavar="GROUP")],
+    execute: Execute = False,
+) -> None:
+    """Forget groups and their offsets: who reads with one next starts over. Refused while somebody does."""
+    from headrace.kafka.groups import NOBODY
+
+    groups = _groups(at)
+    there = set(groups.names())
+    if missing := [name for name in names if name not in there]:
+        raise ConfigError(f"there is no group {missing[0]} at {at.bootstrap}", hint="headrace groups list")
+    found = groups.describe(names)
+    for group in found:
+        if group.members or group.state.upper() not in NOBODY:
+            who = ", ".join(f"{m.client} ({m.host.lstrip('/')})" for m in group.members) or group.state
+            raise ConfigError(f"the group {group.name} is in use: {who}", hint="stop its members first")
+    table(
+        ["group", "partitions with an offset", ""],
+        [[g.name, len(g.offsets or {}), "the offsets of a Headrace pipeline" if g.ours else ""] for g in found],
+    )
+    if not execute:
+        typer.echo(f"{count(len(found), 'group')} would be forgotten; --execute does it")
+        return
+    groups.delete(names)
+    typer.echo(f"{count(len(found), 'group')} forgotten")
+
+
+def _show(group: Group, ends: Mapping[TopicPartition, int]) -> None:
+    typer.echo(group.name)
+    typer.echo(f"  state        {group.state}{f', {group.assignor}' if group.assignor else ''}")
+    typer.echo(f"  coordinator  {'?' if group.coordinator is None else group.coordinator}")
+    typer.echo(f"  lag          {'?' if group.offsets is None else f'{_total(group, ends):,}'}")
+    if group.ours:
+        typer.echo("  of           a Headrace pipeline, which never joins it; see headrace offsets")
+    if group.members:
+        typer.echo("\nmembers")
+        rows = [
+            [member.client, member.host.lstrip("/"), len(member.partitions), _places(member.partitions), member.id]
+            for member in group.members
+        ]
+        table(["client", "host", "partitions", "which", "member"], rows)
+    typer.echo("\npartitions")
+    if group.offsets is None:
+        typer.echo("a transaction is open over its offsets; headrace transactions list")
+        return
+    rows = [
+        [
+            entry["topic"],
+            entry["partition"],
+            *(_known(entry[name]) for name in ("offset", "end", "lag")),
+            entry["owner"],
+        ]
+        for entry in _partitions(group, ends)
+    ]
+    if rows:
+        table(["topic", "partition", "offset", "end", "lag", "read by"], rows)
+    else:
+        typer.echo("none: nothing is committed, and nobody reads")
+
+
+def _partitions(group: Group, ends: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
+    offsets = group.offsets or {}
+    entries = []
+    for at in sorted({*offsets, *(place for member in group.members for place in member.partitions)}):
+        offset = offsets[at].offset if at in offsets else None
+        owner = group.owner(at)
+        entries.append(
+            {
+                "topic": at.topic,
+                "partition": at.partition,
+                "offset": offset,
+                "end": ends.get(at),
+                "lag": None if offset is None or at not in ends else max(0, ends[at] - offset),
+                "owner": owner.client if owner else "",
+                "member": owner.id if owner else None,
+            }
+        )
+    return entries
+
+
+def _complete(group: Group, ends: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    return {
+        "group": group.name,
+        "state": group.state,
+        "type": group.kind,
+        "assignor": group.assignor,
+        "coordinator": group.coordinator,
+        "headrace": group.ours,
+        "lag": None if group.offsets is None else _total(group, ends),
+        "members": [
+            {
+                "id": member.id,
+                "client": member.client,
+                "host": member.host,
+                "partitions": [[place.topic, place.partition] for place in member.partitions],
+            }
+            for member in group.members
+        ],
+        "partitions": None if group.offsets is None else _partitions(group, ends),
+    }
+
+
+def _total(group: Group, ends: Mapping[TopicPartition, int]) -> int:
+    return sum(entry["lag"] or 0 for entry in _partitions(group, ends))
+
+
+def _ends(at: Connection, found: Iterable[Group]) -> Ends:
+    from headrace.kafka.topics import Topics
+
+    topics = Topics(at.client())
+    wanted = {place.topic for group in found for place in group.offsets or {}}
+    wanted |= {place.topic for group in found for member in group.members for place in member.partitions}
+    there = sorted(wanted & set(topics.names(internal=True)))
+    return {
+        TopicPartition(topic.name, partition.number): partition.next
+        for topic in topics.describe(there)
+        for partition in topic.partitions
+        if partition.next is not None
+    }
+
+
+def _named(groups: Groups, pattern: str, at: Connection) -> list[str]:
+    names = groups.names()
+    # A name is taken as it is first: groups are called what their owners like.
+    found = [pattern] if pattern in names else groups.names(regex(pattern))
+    if not found:
+        raise ConfigError(f"there is no group {pattern} at {at.bootstrap}", hint="headrace groups list")
+    return found
+
+
+def _places(partitions: Iterable[TopicPartition]) -> str:
+    by_topic: dict[str, list[str]] = {}
+    for place in partitions:
+        by_topic.setdefault(place.topic, []).append(str(place.partition))
+    return " ".join(f"{topic}[{','.join(numbers)}]" for topic, numbers in by_topic.items()) or "none"
+
+
+def _known(number: int | None) -> str:
+    return "none" if number is None else f"{number:,}"
+
+
+def _groups(at: Connection) -> Groups:
+    from headrace.kafka.groups import Groups
+
+    return Groups(at.client())

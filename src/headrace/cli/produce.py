@@ -1,0 +1,196 @@
+"""`headrace produce`: records into a topic, from lines or made up."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.connection import Connection, connecting
+from headrace.errors import BadRecord, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import timedelta
+
+    from headrace.cli.lines import Lines
+    from headrace.cli.sending import Refused
+    from headrace.kafka.records import Headers, Record
+
+_DEFAULT_RATE = 10.0
+
+
+class Acks(StrEnum):
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+
+class Compression(StrEnum):
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class Form(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+class SampleName(StrEnum):
+    CLICKS = "clicks"
+    EVENTS = "events"
+    TRADES = "trades"
+    WEBLOGS = "weblogs"
+    WORDS = "words"
+
+
+_ACKS = "all: every in-sync copy has it. 1: the leader has it, and may lose it. 0: nobody asks."
+EXAMPLES = """Examples:
+
+  echo 'ann:{"page": "/"}' | headrace produce clicks --key-separator :
+
+  headrace produce clicks --file day.json.gz --format json
+
+  headrace produce clicks --sample clicks --rate 100"""
+
+
+@connecting
+def produce(
+    at: Connection,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="It must be there: headrace topics create.")],
+    file: Annotated[
+        list[Path] | None, typer.Option(help="Lines of a file, also .gz; may be repeated. Default: standard input.")
+    ] = None,
+    sample: Annotated[SampleName | None, typer.Option(help="Made-up records instead of lines.")] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What stands between the key and the value of a line.")
+    ] = None,
+    null: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A value (or key) that stands for none: a tombstone.")
+    ] = None,
+    form: Annotated[Form, typer.Option("--format", help="What values are written in; json is checked.")] = Form.TEXT,
+    key_form: Annotated[Form, typer.Option("--key-format", help="The same of keys.")] = Form.TEXT,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every record; may be repeated.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(help="All into this partition. Default: by the hash of the key, as Java does.", min=0)
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Records a second; a sample without a count: 10.", min=0.001)
+    ] = None,
+    count: Annotated[int | None, typer.Option(help="Stop after so many.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Of a sample: the same seed makes the same records.")] = 1,
+    start: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Of a sample: its first event time, or 2d for two days ago.")
+    ] = None,
+    every: Annotated[str, typer.Option(metavar="DURATION", help="With --start: from one event to the next.")] = "1s",
+    malformed: Annotated[float, typer.Option(help="The share of weblogs that is cut short.", min=0, max=1)] = 0.0,
+    acks: Annotated[Acks, typer.Option(help=_ACKS)] = Acks.ALL,
+    compression: Annotated[Compression, typer.Option(help="snappy and lz4 are quick, gzip and zstd small.")] = (
+        Compression.NONE
+    ),
+    linger: Annotated[float, typer.Option(help="Milliseconds that a batch waits to be filled.", min=0)] = 5.0,
+    batch_size: Annotated[int | None, typer.Option(help="Bytes at which a batch is full.", min=1)] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds until a record that nobody takes has failed.", min=0.1)] = 30,
+    errors: Annotated[
+        Path | None, typer.Option(help="Append failed records here, with the reason; headrace replay sends them again.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print where each record lies.")] = False,
+) -> None:
+    """Send records to a topic, one a line, and say how many were acknowledged. Exit code 1 if any failed."""
+    from headrace.cli.lines import Lines, from_files, from_stdin
+    from headrace.cli.sending import Failures, account, send_all, warn_of_retention
+    from headrace.cli.stopping import stoppable
+    from headrace.kafka.producing import Producing, Sender
+
+    if sample and (file or key_separator is not None or null is not None):
+        raise ConfigError("a sample has its own keys and values", hint="leave out --file, --key-separator and --null")
+    if key_separator == "":
+        raise ConfigError("--key-separator is empty", hint="--key-separator :")
+    separator, nothing = (None if text is None else text.encode() for text in (key_separator, null))
+    lines = Lines(topic, separator, nothing, key_form.value, form.value, _headers(header), partition)
+    first = _time(start) if start else None
+    if sample and rate is None and count is None:
+        rate = _DEFAULT_RATE
+    how = Producing(acks.value, compression.value, timeout, linger, batch_size)
+    with Failures(errors) as failures, stoppable() as stop:
+        told = (lambda record: typer.echo(record.place)) if verbose else None
+        sender = Sender(at.client(), topic, how, told, failures)
+        records: Iterator[Record | Refused | None]
+        if sample:
+            records = _samples(sample, seed, first, _every(every), malformed, lines)
+            if first is not None:
+                warn_of_retention(sender, int(first.timestamp() * 1000))
+        else:
+            if not file and sys.stdin.isatty():
+                typer.echo("one record a line; Ctrl-D ends", err=True)
+            records = _said(lines, from_files(file) if file else from_stdin(stop))
+        send_all(sender, records, stop, None if rate is None else _pace(rate), count)
+        sender.finish()
+    account(sender, failures, asked=acks is not Acks.NONE, stopped=stop())
+
+
+def _said(lines: Lines, given: Iterator[bytes] | Iterator[bytes | None]) -> Iterator[Record | Refused | None]:
+    from headrace.cli.sending import Refused
+
+    for line in given:
+        try:
+            yield None if line is None else lines.record(line)
+        except BadRecord as error:
+            yield Refused(lines.as_it_is(line or b""), error.message)
+
+
+def _samples(
+    name: SampleName, seed: int, start: datetime | None, every: timedelta, malformed: float, lines: Lines
+) -> Iterator[Record]:
+    from headrace.kafka.records import Record
+    from headrace.samples import SAMPLES, as_they_come, spaced, weblogs
+
+    times = as_they_come() if start is None else spaced(start, every)
+    made = weblogs(seed, times, malformed) if name is SampleName.WEBLOGS else SAMPLES[name](seed, times)
+    for key, value, headers, at in made:
+        when = round(at.timestamp() * 1000)
+        yield Record(lines.topic, lines.partition, None, when, "create", key, value, (*headers, *lines.headers))
+
+
+def _pace(rate: float) -> Callable[[int], float]:
+    return lambda number: number / rate
+
+
+def _headers(given: list[str] | None) -> Headers:
+    """Not a table: Kafka lets a name stand twice."""
+    found = []
+    for item in given or ():
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigError(f"--header {item} is not NAME=VALUE", hint="--header source=shop")
+        found.append((name, value.encode()))
+    return tuple(found)
+
+
+def _time(text: str) -> datetime:
+    from headrace.offsets.targets import parse
+
+    found = parse(text, datetime.now(UTC)).time
+    if found is None:
+        raise ConfigError(f"--start {text} is no time", hint="--start 2026-11-01T12:00:00Z, or 2d for two days ago")
+    return found
+
+
+def _every(text: str) -> timedelta:
+    from headrace.durations import duration
+
+    found = duration(text)
+    if found is None:
+        raise ConfigError(f"--every {text} is no length of time", hint="--every 20s")
+    return found

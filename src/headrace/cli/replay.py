@@ -1,0 +1,140 @@
+"""`headrace replay`: records from a file, sent again as they once came."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from array import array
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from shutil import copyfileobj
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.connection import Connection, connecting
+from headrace.errors import BadRecord, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.kafka.replaying import Recorded
+
+EXAMPLES = """Examples:
+
+  headrace consume clicks --from 1h --json > clicks.jsonl
+
+  headrace replay clicks.jsonl --to clicks-test --speed 60x --times shifted
+
+  headrace replay orders.jsonl --to orders --time at --key user --speed max"""
+_NEVER = float("-inf")
+
+
+class Times(StrEnum):
+    KEPT = "kept"
+    SHIFTED = "shifted"
+
+
+@connecting
+def replay(
+    at: Connection,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Lines of `headrace consume --json`, or of JSON objects; also .gz.")
+    ],
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where they go; it must be there.")],
+    speed: Annotated[str, typer.Option(metavar="60x", help="So many times as fast as they came, or max.")] = "1x",
+    times: Annotated[
+        Times, typer.Option(help="kept: event times as recorded. shifted: all by as much, so that the first is now.")
+    ] = Times.KEPT,
+    time_field: Annotated[
+        str | None, typer.Option("--time", metavar="FIELD", help="Where in the value the event time stands: event.at")
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="FIELD", help="Of JSON objects: what becomes the key.")] = None,
+    keep_partitions: Annotated[
+        bool, typer.Option("--keep-partitions", help="Each into the partition it was in.")
+    ] = False,
+    errors: Annotated[Path | None, typer.Option(help="Append failed records here, with the reason.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds until a record that nobody takes has failed.", min=0.1)] = 30,
+) -> None:
+    """Send recorded records to a topic with the pauses that were between them, keys and headers as they were.
+
+    They go in the order of their event times; within a partition in the order of the file.
+    """
+    from headrace.cli.progress import progress
+    from headrace.cli.sending import Failures, account, waited, warn_of_retention
+    from headrace.cli.stopping import stoppable
+    from headrace.kafka import replaying
+    from headrace.kafka.producing import Producing, Sender
+
+    factor = replaying.speed(speed)
+    with _seekable(file) as lines, Failures(errors) as failures, stoppable() as stop, progress() as say:
+        starts, order = _looked_through(file, lines, time_field, key)
+        known = [when for _, when in order if when != _NEVER]
+        if not known and factor is not None and order:
+            raise ConfigError(f"the records in {file} have no times", hint="--time FIELD, or --speed max")
+        first = min(known, default=0.0)
+        sender = Sender(at.client(), to, Producing(timeout=timeout), failed=failures)
+        shift = time.time() * 1000 - first if times is Times.SHIFTED else 0.0
+        if known and not shift:
+            warn_of_retention(sender, round(first))
+        if sys.stderr.isatty():
+            say(f"{len(order):,} records, {replaying.span(known)}")
+        began = time.monotonic()
+        for number, (line, when) in enumerate(order):
+            due = began if factor is None or when == _NEVER else began + (when - first) / 1000 / factor
+            if stop() or not waited(sender, due, stop):
+                break
+            given = _read(lines, starts[line], time_field, key)
+            record = replaying.shifted(given, shift, time_field) if shift else given.record
+            sender.send(record if keep_partitions else replace(record, partition=None))
+            if number % 100 == 0 and sys.stderr.isatty():
+                say(f"{number + 1:,} of {len(order):,} records … {sender.acknowledged:,} acknowledged")
+        sender.finish()
+    account(sender, failures, stopped=stop())
+
+
+def _looked_through(
+    file: Path, lines: IO[bytes], time_field: str | None, key: str | None
+) -> tuple[array[int], list[tuple[int, float]]]:
+    """Where each line begins, and the order to send them in. ConfigError names a line that is no record."""
+    from headrace.kafka.replaying import in_order, recorded
+
+    starts = array("q")
+    places: list[tuple[tuple[str, int | None], float | None]] = []
+    position = 0
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                given = recorded(line, time_field, key)
+            except BadRecord as error:
+                raise ConfigError(f"{file}, line {number}: {error.message}", hint="nothing was sent") from error
+            starts.append(position)
+            when = None if given.at is None else given.at.milliseconds
+            places.append(((given.record.topic, given.record.partition), when))
+        position += len(line)
+    return starts, in_order(places)
+
+
+def _read(lines: IO[bytes], start: int, time_field: str | None, key: str | None) -> Recorded:
+    from headrace.kafka.replaying import recorded
+
+    lines.seek(start)
+    return recorded(lines.readline(), time_field, key)
+
+
+@contextmanager
+def _seekable(path: Path) -> Iterator[IO[bytes]]:
+    """The file; a packed one unpacked aside, for its lines are read in another order than they stand in."""
+    from headrace.cli.lines import opened
+
+    with opened(path) as file:
+        if path.suffix != ".gz" and file.seekable():
+            yield file
+            return
+        with tempfile.TemporaryFile() as aside:
+            copyfileobj(file, aside)
+            aside.seek(0)
+            yield aside

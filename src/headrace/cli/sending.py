@@ -1,0 +1,111 @@
+"""What `produce` and `replay` share: records sent at a pace, failed ones kept, and the account at the end."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Self
+
+import typer
+
+from headrace.kafka.records import instant, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from headrace.kafka.producing import Sender
+    from headrace.kafka.records import Record
+
+_SHOWN = 5
+_PAUSE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A line that makes no record: what there is of it, and why."""
+
+    record: Record
+    reason: str
+
+
+class Failures:
+    """Called with each failed record: the first ones are shown, all go to the file, if there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._file: IO[str] | None = None
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def __call__(self, record: Record, reason: str) -> None:
+        self._count += 1
+        if self._count <= _SHOWN:
+            typer.echo(f"failed: {reason}", err=True)
+        if self.path is not None:
+            self._file = self._file or self.path.open("a", encoding="utf-8")
+            self._file.write(to_json(record, error=reason) + "\n")
+
+
+def send_all(
+    sender: Sender,
+    records: Iterable[Record | Refused | None],
+    stop: Callable[[], bool],
+    due: Callable[[int], float] | None = None,
+    count: int | None = None,
+) -> None:
+    """Send each when it is due: `due` gives the seconds from now on of the record with a number. None: nothing yet."""
+    began, number = time.monotonic(), 0
+    for record in records:
+        if stop():
+            return
+        if record is None:
+            sender.wait(0)
+            continue
+        if due is not None and not waited(sender, began + due(number), stop):
+            return
+        if isinstance(record, Refused):
+            sender.refuse(record.record, record.reason)
+        else:
+            sender.send(record)
+        number += 1
+        if number == count:
+            return
+
+
+def waited(sender: Sender, until: float, stop: Callable[[], bool]) -> bool:
+    """False if it was told to stop before."""
+    while (left := until - time.monotonic()) > 0:
+        if stop():
+            return False
+        sender.wait(min(left, _PAUSE))
+    return True
+
+
+def warn_of_retention(sender: Sender, first: int) -> None:
+    """A broker deletes by the time of a record, not by its arrival."""
+    kept = int(sender.topic.setting("retention.ms") or -1)
+    deletes = "delete" in (sender.topic.setting("cleanup.policy") or "")
+    if deletes and 0 <= kept < time.time() * 1000 - first:
+        typer.echo(
+            f"warning: records of {instant(first)} are older than {sender.topic.name} keeps them (retention.ms={kept}):"
+            " the broker deletes them soon",
+            err=True,
+        )
+
+
+def account(sender: Sender, failures: Failures, *, asked: bool = True, stopped: bool = False) -> None:
+    """The last line, and exit code 1 if a record failed."""
+    told = f"{sender.acknowledged:,} acknowledged" if asked else f"{sender.acknowledged:,} sent, acknowledged by nobody"
+    kept = f" (in {failures.path})" if sender.failures and failures.path else ""
+    typer.echo(
+        f"{'stopped: ' if stopped else ''}{told}, {sender.failures:,} failed{kept}, {sender.rate:,.0f}/s", err=True
+    )
+    if sender.failures:
+        raise typer.Exit(1)

@@ -1,0 +1,57 @@
+"""A key and its certificate for a dev server, made by Java's own keytool."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.errors import ConfigError
+from headrace.spark import java
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Signed by itself, so that whoever trusts `authority` trusts it; good for either side of a connection."""
+
+    directory: Path
+    password: str
+    subject: ClassVar[str] = "CN=headrace"
+
+    @property
+    def keystore(self) -> Path:
+        """Key and certificate, as PKCS #12."""
+        return self.directory / "keystore.p12"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate alone, as PEM."""
+        return self.directory / "ca.pem"
+
+    def make(self) -> None:
+        """Once; what is there stays."""
+        if self.authority.exists():
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.keystore.unlink(missing_ok=True)
+        names = "san=ip:127.0.0.1,dns:localhost"
+        pair = ("-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3650")
+        self._keytool(*pair, "-dname", self.subject, "-ext", names, "-storetype", "PKCS12")
+        self._keytool("-exportcert", "-rfc", "-file", str(self.authority))
+
+    def _keytool(self, *arguments: str) -> None:
+        tool = java.path().with_name("keytool")
+        command = [str(tool), *arguments, "-alias", "headrace", "-keystore", str(self.keystore)]
+        # By the environment: everybody on the machine can read a command line.
+        given = {**os.environ, "HEADRACE_STORE_PASSWORD": self.password}
+        command += ["-storepass:env", "HEADRACE_STORE_PASSWORD"]
+        try:
+            done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=60, check=False)
+        except OSError as error:
+            raise ConfigError(f"{tool} does not run: {error}", hint=java.INSTALL) from error
+        if done.returncode != 0:
+            raise ConfigError(f"no certificate could be made: {(done.stderr or done.stdout).strip()}")

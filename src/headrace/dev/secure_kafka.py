@@ -1,0 +1,116 @@
+"""The real Kafka of this machine with locked doors: TLS and passwords, TLS and certificates, rights."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from headrace.dev import ports as loopback
+from headrace.dev.certificates import Certificate
+from headrace.dev.kafka import Kafka
+from headrace.dev.node import DEADLINE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from typing import Self
+
+    from headrace.dev.kafka import Broker
+
+MECHANISM = "SCRAM-SHA-512"
+_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_DOORS = ("SASL_SSL", "SSL")
+
+
+class SecureKafka(Kafka):
+    """`with dev.SecureKafka(tmp_path) as kafka: hr.Kafka(kafka.secure, topics=…, options=kafka.client("app"))`.
+
+    Beside the open listener at `bootstrap` there are `secure`, for TLS and the password of one of `users` (name to
+    password), and `tls`, for TLS and a client's certificate. The first user may do everything, as may whoever comes
+    with the certificate or by the open listener. The others may do what access control lists grant them.
+    """
+
+    name = "secure-kafka"
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        users: Mapping[str, str] | None = None,
+        doors: Sequence[Sequence[int]] = (),
+        **rest: Any,
+    ) -> None:
+        super().__init__(directory, **rest)
+        self.users = dict(users or {"app": secrets.token_urlsafe(18)})
+        self.certificate = Certificate(self.directory / "tls", next(iter(self.users.values())))
+        found = iter(loopback.free(len(_DOORS) * len(self.brokers)))
+        for number, broker in enumerate(self.brokers):
+            chosen = doors[number] if doors else [next(found) for _ in _DOORS]
+            broker.ports.update(zip(_DOORS, chosen, strict=True))
+
+    @property
+    def secure(self) -> str:
+        return self._door("SASL_SSL")
+
+    @property
+    def tls(self) -> str:
+        return self._door("SSL")
+
+    def client(self, user: str) -> dict[str, str]:
+        """Options of a client that comes by `secure`."""
+        return {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": MECHANISM,
+            "sasl.username": user,
+            "sasl.password": self.users[user],
+            "ssl.ca.location": str(self.certificate.authority),
+        }
+
+    def certified(self) -> dict[str, str]:
+        """Options of a client that comes by `tls`."""
+        return {
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(self.certificate.authority),
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.location": str(self.certificate.keystore),
+            "ssl.keystore.password": self.certificate.password,
+        }
+
+    def settings(self) -> dict[str, Any]:
+        doors = [[broker.ports[door] for door in _DOORS] for broker in self.brokers]
+        return {**super().settings(), "users": self.users, "doors": doors}
+
+    def start(self, launched: Callable[[Self], None] | None = None, seconds: float = DEADLINE) -> None:
+        self.certificate.make()
+        super().start(launched, seconds)
+
+    def formatting(self) -> list[str]:
+        users = (f"{MECHANISM}=[name={name},password={password}]" for name, password in self.users.items())
+        return [word for user in users for word in ("--add-scram", user)]
+
+    def properties(self, broker: Broker) -> dict[str, str | int]:
+        plain = super().properties(broker)
+        listeners = ",".join(f"{door}://{loopback.HOST}:{broker.ports[door]}" for door in _DOORS)
+        masters = ["ANONYMOUS", next(iter(self.users)), self.certificate.subject]
+        more: dict[str, str | int] = {
+            "listeners": f"{plain['listeners']},{listeners}",
+            "advertised.listeners": f"{plain['advertised.listeners']},{listeners}",
+            "listener.security.protocol.map": ",".join(
+                [str(plain["listener.security.protocol.map"]), *(f"{door}:{door}" for door in _DOORS)]
+            ),
+            "sasl.enabled.mechanisms": MECHANISM,
+            # The broker itself comes by the open listener; who may log in here is in the metadata.
+            f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config": f"{_MODULE} required;",
+            "listener.name.ssl.ssl.client.auth": "required",
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.location": str(self.certificate.keystore),
+            "ssl.keystore.password": self.certificate.password,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.certificate.authority),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": ";".join(f"User:{name}" for name in masters),
+        }
+        return plain | more | self.options
+
+    def _door(self, door: str) -> str:
+        return ",".join(f"{loopback.HOST}:{broker.ports[door]}" for broker in self.brokers)

@@ -1,0 +1,139 @@
+"""A real Spark cluster on this machine: a master, and workers that are different hosts to Spark."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from headrace.dev import jvm
+from headrace.dev import ports as loopback
+from headrace.dev.node import Node
+from headrace.dev.server import silent
+from headrace.dev.single import Single
+from headrace.spark import installation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.dev.server import Progress
+
+
+class SparkNode(Node):
+    """One process, at the loopback address that is its host to Spark."""
+
+    def __init__(self, name: str, server: Spark, host: str, ports: Mapping[str, int]) -> None:
+        super().__init__(name, server.directory / name, ports)
+        self._server = server
+        self.host = host
+
+    def java(self, main: str, *arguments: str) -> list[str]:
+        flags = [f"-D{name}={value}" for name, value in self._server.options.items()]
+        program = jvm.command(main, "--host", self.host, *arguments, jars=self._server.jars, heap="256m", flags=flags)
+        settings = {
+            "SPARK_HOME": installation.folder(),
+            "SPARK_LOCAL_IP": self.host,
+            "SPARK_SCALA_VERSION": installation.SCALA,  # or it looks for folders that a build of Spark has
+        }
+        return ["env", *(f"{name}={value}" for name, value in settings.items()), *program]
+
+    def overview(self) -> dict[str, Any]:
+        """What it says of itself; nothing while it does not answer."""
+        try:
+            with closing(http.client.HTTPConnection(self.host, self.ports["webui"], timeout=1.0)) as connection:
+                connection.request("GET", "/json/")
+                found: dict[str, Any] = json.loads(connection.getresponse().read())
+                return found
+        except (OSError, http.client.HTTPException, ValueError):
+            return {}
+
+
+class Master(SparkNode):
+    """Hands out workers; drivers connect to it."""
+
+    def __init__(self, server: Spark) -> None:
+        super().__init__("spark-master", server, loopback.HOST, {"client": server.port, "webui": server.webuis[0]})
+
+    def prepare(self) -> None:
+        """It needs nothing."""
+
+    def command(self) -> list[str]:
+        ports = ("--port", str(self.ports["client"]), "--webui-port", str(self.ports["webui"]))
+        return self.java("org.apache.spark.deploy.master.Master", *ports)
+
+    def answers(self) -> bool:
+        return self.overview().get("status") == "ALIVE"
+
+
+class Worker(SparkNode):
+    """Runs executors."""
+
+    def __init__(self, server: Spark, number: int) -> None:
+        ports = {"webui": server.webuis[number]}
+        super().__init__(f"spark-worker-{number}", server, f"127.0.0.{number}", ports)
+
+    def prepare(self) -> None:
+        """A worker that finds no master tries again only after some ten seconds."""
+        self._server.nodes[0].wait()
+
+    def command(self) -> list[str]:
+        means = ("--cores", str(self._server.cores), "--memory", self._server.memory)
+        place = ("--webui-port", str(self.ports["webui"]), "--work-dir", str(self.directory / "work"))
+        return self.java("org.apache.spark.deploy.worker.Worker", *means, *place, self._server.address)
+
+    def answers(self) -> bool:
+        """The master has taken it."""
+        return self.overview().get("masterurl") == self._server.address
+
+
+class Spark(Single):
+    """`with dev.Spark(tmp_path) as spark: session.create({"spark.master": spark.address, …})`.
+
+    Each of the `workers` has its own loopback address, 127.0.0.1, 127.0.0.2 and so on, and runs executors of up to
+    `cores` and `memory` in all. `options` are Spark's, for master and workers.
+    """
+
+    name = "spark"
+    variable = "SPARK_MASTER"
+    usual_port = 7077
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        workers: int = 2,
+        cores: int = 1,
+        memory: str = "1g",
+        port: int | None = None,
+        webuis: Sequence[int] = (),
+        options: Mapping[str, str | int] | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        self.workers = workers
+        self.cores = cores
+        self.memory = memory
+        self.webuis = list(webuis) or loopback.free(1 + workers)
+        ours: dict[str, str | int] = {"spark.master.rest.enabled": "false", "spark.worker.cleanup.enabled": "true"}
+        super().__init__(directory, port=port, options=ours | dict(options or {}), progress=progress)
+
+    def make_nodes(self) -> Sequence[Node]:
+        return [Master(self), *(Worker(self, number) for number in range(1, self.workers + 1))]
+
+    @property
+    def address(self) -> str:
+        return f"spark://{loopback.HOST}:{self.port}"
+
+    @property
+    def hosts(self) -> list[str]:
+        return [node.host for node in self.nodes if isinstance(node, Worker)]
+
+    @property
+    def jars(self) -> list[Path]:
+        """Those that pyspark brings."""
+        return [installation.folder() / "jars" / "*"]
+
+    def settings(self) -> dict[str, Any]:
+        more = {"workers": self.workers, "cores": self.cores, "memory": self.memory, "webuis": self.webuis}
+        return {**super().settings(), **more}

@@ -1,0 +1,255 @@
+"""Avro to columns: by one schema, or by the schema that each record names and a reader's schema for all."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ConfigError
+from headrace.formats import registry
+from headrace.formats.base import HIDDEN, Decoding, Learning, Part, literal
+from headrace.masking import masked
+from headrace.spark.quoting import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_FORGET = 60.0
+"""Seconds for which a schema that the registry does not have is not asked for again."""
+# Spark reads malformed Avro as a struct of NULLs, and what follows a value is not looked at. So every value is read as
+# the first field of a record whose second is this number, which is put behind the bytes: what is not there afterwards
+# was too short, too long, or no Avro of this schema.
+_END, _END_FIELD = 0x6865616472616365, f"{HIDDEN}end"
+_WIRE = "not in the wire format of a schema registry: a zero byte and the id of a schema come first"
+
+
+class PlainAvro(Decoding):
+    """Records that are all written by one schema."""
+
+    def __init__(self, spark: Any, schema: str) -> None:
+        from headrace.spark import avro
+
+        self._spark = spark
+        self._reader = avro.parsed(spark, schema)
+        kind = avro.columns(spark, self._reader)
+        self.single = _not_a_record(self._reader)
+        self._texts = _texts("", kind)
+
+    def decoded(self, source: str) -> str:
+        return self._read(source, self._reader)
+
+    def error(self, source: str, decoded: str) -> str | None:
+        return f"CASE {self._good(source, decoded)} ELSE 'not Avro of this schema' END"
+
+    def row(self, decoded: str) -> str:
+        return decoded if self.single else f"{decoded}.value"
+
+    def _read(self, value: str, writer: str) -> str:
+        options = f"map('mode', 'PERMISSIVE', 'avroSchema', {literal(_framed(self._reader))})"
+        return f"from_avro(concat({value}, X'{_end().hex()}'), {literal(_framed(writer))}, {options})"
+
+    def _good(self, source: str, decoded: str) -> str:
+        """The first branches of a CASE, where nearly every record goes."""
+        found = " OR ".join(f"NOT {valid.format(f'{decoded}.value')}" for valid in self._texts)
+        inside = f"CASE WHEN {found} THEN 'not UTF-8 text in a field' END" if found else "NULL"
+        return f"WHEN {source} IS NULL THEN NULL WHEN {decoded}.{_END_FIELD} = {_END} THEN {inside}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """A schema that records name by its id, or why records that do cannot be read."""
+
+    schema: str
+    misfit: str | None = None
+
+
+class RegistryAvro(PlainAvro, Learning):
+    """Records that name their schema by its id in a registry.
+
+    Read by `schema`, or by the newest one of the subjects: a run has the same columns from its first batch to its last.
+    """
+
+    def __init__(
+        self,
+        spark: Any,
+        url: str,
+        part: Part,
+        subjects: Sequence[str],
+        schema: str | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spark, self._url, self._part, self._clock = spark, url, part, clock
+        self._subjects = set(subjects)
+        self._known: dict[int, _Writer] = {}
+        self._missing: dict[int, float] = {}
+        found = {subject: self._versions(subject) for subject in subjects}
+        Learning.__init__(self)
+        PlainAvro.__init__(self, spark, schema if schema is not None else self._newest(found))
+        for number, writer in {number: text for texts in found.values() for number, text in texts.items()}.items():
+            self._add(number, writer, ours=True)
+
+    def decoded(self, source: str) -> str:
+        now = self._clock()
+        self._missing = {number: at for number, at in self._missing.items() if now - at < _FORGET}
+        named = f"substring({source}, 1, 5)"
+        branches: dict[str, list[int]] = {}
+        for number, writer in sorted(self._known.items(), reverse=True):
+            if writer.misfit is None:
+                branches.setdefault(writer.schema, []).append(number)
+        whens = [
+            f"WHEN {named} IN ({_wires(numbers)}) THEN {self._read(f'substring({source}, 6)', schema)}"
+            for schema, numbers in branches.items()
+        ]
+        bad = [f"{source} IS NULL", f"octet_length({source}) < 5", f"substring({source}, 1, 1) <> X'00'"]
+        if unreadable := [*self._missing, *(number for number, writer in self._known.items() if writer.misfit)]:
+            bad.append(f"{named} IN ({_wires(unreadable)})")
+        # Without a branch that gives rows, the CASE would have no columns.
+        always = whens or [f"WHEN false THEN {self._read(source, self._reader)}"]
+        return f"CASE {' '.join(always)} WHEN {' OR '.join(bad)} THEN NULL ELSE {self.unknown(_number(source))} END"
+
+    def error(self, source: str, decoded: str) -> str | None:
+        named = f"substring({source}, 1, 5)"
+        whens = [f"WHEN octet_length({source}) < 5 OR substring({source}, 1, 1) <> X'00' THEN {literal(_WIRE)}"]
+        whens += [
+            f"WHEN {named} = {_wires([number])} THEN 'schema id {number} is not in the registry'"
+            for number in self._missing
+        ]
+        whens += [
+            f"WHEN {named} = {_wires([number])} THEN {literal(f'schema id {number} cannot be read: {writer.misfit}')}"
+            for number, writer in self._known.items()
+            if writer.misfit
+        ]
+        other = f"concat('not Avro of schema id ', {_number(source)})"
+        return f"CASE {self._good(source, decoded)} {' '.join(whens)} ELSE {other} END"
+
+    def learn(self, number: int, topic: str) -> str:
+        where = f"the schema registry at {masked(self._url)}"
+        found = registry.by_id(self._url, number)
+        if found is None:
+            self._missing[number] = self._clock()
+            return f"schema id {number} is not in {where}: records that name it are bad"
+        ours = {*self._subjects, f"{topic}-{self._part}"} & set(registry.subjects_of(self._url, number))
+        if found.type != "AVRO":
+            self._known[number] = _Writer("", f"it is of the type {found.type}, not AVRO")
+        else:
+            self._add(number, self._text(found), ours=bool(ours))
+        return f"schema id {number} was not known; {where} has it"
+
+    def _versions(self, subject: str) -> dict[int, str]:
+        """The schemas of a subject by their ids, oldest first."""
+        found = (registry.version(self._url, subject, number) for number in registry.versions(self._url, subject))
+        versions = [one for one in found if one is not None]
+        if other := [one.type for one in versions if one.type != "AVRO"]:
+            raise ConfigError(
+                f"the subject {subject} holds schemas of the type {other[0]}, not AVRO",
+                hint="hr.Protobuf(…) or hr.Json(…) as the format, or another subject=",
+            )
+        return {one.id: self._text(one) for one in versions}
+
+    def _text(self, found: registry.Registered) -> str:
+        from headrace.spark import avro
+
+        return avro.parsed(self._spark, found.schema, list(self._named(found, {}).values()))
+
+    def _named(self, found: registry.Registered, seen: dict[tuple[str, int], str]) -> dict[tuple[str, int], str]:
+        """The schemas that one refers to, each after those that it needs itself."""
+        for subject, number in found.references:
+            if (subject, number) not in seen:
+                named = registry.version(self._url, subject, number)
+                if named is None:
+                    raise ConfigError(
+                        f"schema id {found.id} refers to version {number} of {subject}, which is not in the registry",
+                        hint=f"register it again at {masked(self._url)}",
+                    )
+                self._named(named, seen)
+                seen[subject, number] = named.schema
+        return seen
+
+    def _newest(self, found: dict[str, dict[int, str]]) -> str:
+        """The one schema to read all by."""
+        from headrace.spark import avro
+
+        newest = {subject: list(texts.values())[-1] for subject, texts in found.items() if texts}
+        if not newest:
+            asked = ", ".join(found) or "no subject: the topics are not known yet"
+            raise ConfigError(
+                f"the schema registry at {masked(self._url)} has no schema to read by; asked for: {asked}",
+                hint="name it: hr.Avro(registry=…, subject=…), or give it: hr.Avro(schema, registry=…)",
+            )
+        (first, schema), *others = newest.items()
+        for subject, other in others:
+            if avro.columns(self._spark, other) != avro.columns(self._spark, schema):
+                raise ConfigError(
+                    f"the schemas of {first} and {subject} have different columns",
+                    hint="give the one to read all topics by: hr.Avro(schema, registry=…)",
+                )
+        return schema
+
+    def _add(self, number: int, schema: str, *, ours: bool) -> None:
+        from headrace.spark import avro
+
+        self._known[number] = _Writer(schema, avro.misfit(self._spark, self._reader, schema, any_name=ours))
+        self._missing.pop(number, None)
+
+
+def _framed(schema: str) -> str:
+    fields = f'{{"name":"value","type":{schema}}},{{"name":"{_END_FIELD}","type":"long"}}'
+    return f'{{"type":"record","name":"{HIDDEN}record","fields":[{fields}]}}'
+
+
+def _end() -> bytes:
+    """The number as Avro writes it."""
+    left, made = _END << 1, bytearray()
+    while left >= 0x80:
+        made.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*made, left])
+
+
+def _wires(numbers: Sequence[int]) -> str:
+    return ", ".join(f"X'00{number:08X}'" for number in numbers)
+
+
+def _number(source: str) -> str:
+    return f"conv(hex(substring({source}, 2, 4)), 16, 10)"
+
+
+def _not_a_record(schema: str) -> bool:
+    given = json.loads(schema)
+    return not (isinstance(given, dict) and given.get("type") == "record")
+
+
+def _texts(path: str, kind: Any, depth: int = 0) -> list[str]:
+    """SQL for each text in a value of the type `kind`: whether it is UTF-8, which Avro does not look at.
+
+    `{}` stands for the value.
+    """
+    at = f"{{}}{path}" if not depth else path
+    inner = f"x{depth}"
+    match kind:
+        case "string":
+            return [f"is_valid_utf8({at})"]
+        case {"type": "struct", "fields": fields}:
+            return [
+                text
+                for field in fields
+                for text in _texts(f"{path}.{_braced(quoted(field['name']))}", field["type"], depth)
+            ]
+        case {"type": "array", "elementType": element}:
+            return _each(at, inner, _texts(inner, element, depth + 1))
+        case {"type": "map", "keyType": key, "valueType": value}:
+            keys = _each(f"map_keys({at})", inner, _texts(inner, key, depth + 1))
+            return keys + _each(f"map_values({at})", inner, _texts(inner, value, depth + 1))
+    return []
+
+
+def _each(array: str, inner: str, texts: list[str]) -> list[str]:
+    # forall() is NULL if it meets one; NULL elements are fine.
+    all_of = " AND ".join(f"coalesce({text}, true)" for text in texts)
+    return [f"forall({array}, {inner} -> {all_of})"] if texts else []
+
+
+def _braced(name: str) -> str:
+    return name.replace("{", "{{").replace("}", "}}")

@@ -1,0 +1,104 @@
+"""What the tools' clients of a cluster have in common: their settings, and what their errors mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ConfigError, HeadraceError
+from headrace.stores.hearing import Ear, explained
+from headrace.stores.librdkafka import librdkafka_options, quiet_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from confluent_kafka import KafkaError
+
+TIMEOUT = 10.0
+_CONNECTING = (
+    "bootstrap.",
+    "security.",
+    "sasl.",
+    "ssl.",
+    "client.",
+    "socket.",
+    "reconnect.",
+    "enable.ssl.",
+    "https.ca.",
+)
+_CANNOT_BE = {
+    "INVALID_CONFIG",
+    "INVALID_PARTITIONS",
+    "INVALID_REPLICATION_FACTOR",
+    "INVALID_REQUEST",
+    "POLICY_VIOLATION",
+    "TOPIC_EXCEPTION",
+    "_INVALID_ARG",
+}
+
+
+class Client:
+    """The border to the driver for one cluster: every error that leaves is one of ours.
+
+    `tuning` are the user's options that do not concern the connection; a producer or a consumer is given them too.
+    """
+
+    def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
+        self.bootstrap = bootstrap
+        self.options = options
+        self._ear = Ear(bootstrap, options)
+        self.connecting: dict[str, Any] = {
+            "socket.timeout.ms": int(TIMEOUT * 1000),
+            "reconnect.backoff.max.ms": 1000,
+            **librdkafka_options(bootstrap, options),
+            "logger": quiet_logger(),
+            "error_cb": self._ear,
+        }
+        self.tuning = {name: value for name, value in options.items() if not name.startswith(_CONNECTING)}
+
+    def make(self, kind: Callable[[dict[str, Any]], Any], **settings: Any) -> Any:
+        """A client of this kind; `settings` have their dots written as underscores, and give way to the user's."""
+        from confluent_kafka import KafkaException
+
+        ours = {name.replace("_", "."): value for name, value in settings.items()}
+        try:
+            return kind({**ours, **self.tuning, **self.connecting})
+        except KafkaException as error:
+            raise _refused(error) from error
+
+    def admin(self, timeout: float = TIMEOUT) -> Any:
+        """An admin client, after the cluster has answered it; why it does not is told as soon as it is clear."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            admin = AdminClient(self.connecting)
+        except KafkaException as error:
+            raise _refused(error) from error
+        try:
+            self._ear.answer(admin, admin.describe_cluster(request_timeout=timeout))
+        except KafkaException as error:
+            raise self._ear.unreachable(error) from error
+        return admin
+
+    def ask(self, question: Callable[[], Any], what: str, passed: tuple[str, ...] = ()) -> Any:
+        """The answer; None if it is an error that is `passed`."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return question()
+        except KafkaException as error:
+            if error.args[0].name() in passed:
+                return None
+            raise self.ours(error.args[0], what) from error
+
+    def ours(self, reason: KafkaError, what: str) -> HeadraceError:
+        if reason.name() in _CANNOT_BE:
+            return ConfigError(f"{what}: {reason.str()}")
+        return explained(reason, self.bootstrap, what)
+
+
+def _refused(error: Exception) -> ConfigError:
+    return ConfigError(
+        f"Kafka's client refuses these options: {error.args[0].str()}",
+        hint="--option takes settings of librdkafka, and the names that Java's client has for connections",
+    )

@@ -1,0 +1,148 @@
+"""Records into one topic, each accounted for: acknowledged or failed, with the reason."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.kafka.records import Record
+from headrace.kafka.topics import Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka import KafkaError
+
+    from headrace.kafka.client import Client
+    from headrace.kafka.topics import Topic
+
+_FULL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Producing:
+    """How records are sent. `timeout` is how many seconds one may take; `linger` (milliseconds) and `batch_size`
+    (bytes) say how long and how far a batch is filled before it goes."""
+
+    acks: str = "all"
+    compression: str = "none"
+    timeout: float = 30.0
+    linger: float = 5.0
+    batch_size: int | None = None
+
+    def settings(self, most_bytes: int) -> dict[str, Any]:
+        made: dict[str, Any] = {
+            "acks": self.acks,
+            # Kept in order and free of duplicates, also when a batch is sent again.
+            "enable_idempotence": self.acks == "all",
+            "compression_type": self.compression,
+            "message_timeout_ms": max(1, int(self.timeout * 1000)),
+            "linger_ms": self.linger,
+            # A key goes where Java's producer would send it.
+            "partitioner": "murmur2_random",
+            # Records without a key are spread one by one, not a batch each.
+            "sticky_partitioning_linger_ms": 0,
+            # The topic's own limit decides; a smaller one here would refuse what it takes.
+            "message_max_bytes": most_bytes,
+        }
+        return made if self.batch_size is None else {**made, "batch_size": self.batch_size}
+
+
+class Sender:
+    """Sends to one topic, which must be there. `told` hears of each acknowledged record, `failed` of each other.
+
+    Nothing is sent twice by hand: the client itself repeats what may succeed, until the time is up.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        how: Producing,
+        told: Callable[[Record], None] | None = None,
+        failed: Callable[[Record, str], None] = lambda record, reason: None,
+    ) -> None:
+        from confluent_kafka import Producer
+
+        topics = Topics(client, how.timeout)
+        found = topics.describe_if_there(topic)
+        if found is None:
+            raise topics.missing(topic)
+        self.topic: Topic = found
+        self.acknowledged = 0
+        self.failures = 0
+        self._told = told
+        self._failed = failed
+        self._timeout = how.timeout
+        # 1,000 to 1,000,000,000 is what the client takes.
+        most = min(max(int(found.setting("max.message.bytes") or 1_048_588), 1000), 1_000_000_000)
+        self._producer = client.make(Producer, **how.settings(most))
+        self._began = time.monotonic()
+
+    @property
+    def rate(self) -> float:
+        """Acknowledged records a second."""
+        return self.acknowledged / max(time.monotonic() - self._began, 1e-9)
+
+    def send(self, record: Record) -> None:
+        """The record's topic and offset count for nothing, its partition only if it has one."""
+        from confluent_kafka import KafkaException
+
+        extra: dict[str, Any] = {}
+        if record.partition is not None:
+            extra["partition"] = record.partition
+        if record.timestamp is not None:
+            extra["timestamp"] = record.timestamp
+        if record.headers:
+            extra["headers"] = list(record.headers)
+        while True:
+            try:
+                self._producer.produce(self.topic.name, record.value, record.key, on_delivery=self._heard, **extra)
+            except BufferError:
+                self._producer.poll(_FULL_SECONDS)
+                continue
+            except KafkaException as error:  # too large, or no such partition: known before anything is sent
+                self.refuse(record, error.args[0].str())
+            self._producer.poll(0)
+            return
+
+    def refuse(self, record: Record, reason: str) -> None:
+        """A record that cannot be sent counts as failed."""
+        self.failures += 1
+        self._failed(record, reason)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, and hear of what was sent."""
+        self._producer.poll(seconds)
+
+    def finish(self) -> None:
+        """On return every record is acknowledged or failed."""
+        self._producer.flush(self._timeout + 1)
+        if len(self._producer):
+            self._producer.purge()
+            self._producer.flush(1)
+
+    def _heard(self, error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            self.acknowledged += 1
+            if self._told is not None:
+                self._told(as_record(message))
+        else:
+            self.refuse(as_record(message), error.str())
+
+
+def as_record(message: Any) -> Record:
+    """A record as it came from a broker, or as it was given to it."""
+    kind, at = message.timestamp()
+    offset, partition = message.offset(), message.partition()
+    return Record(
+        message.topic(),
+        None if partition is None or partition < 0 else partition,
+        None if offset is None or offset < 0 else offset,
+        at if kind else None,
+        {1: "create", 2: "append"}.get(kind),
+        message.key(),
+        message.value(),
+        tuple(message.headers() or ()),
+    )

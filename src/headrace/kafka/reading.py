@@ -1,0 +1,191 @@
+"""Records out of topics for people to look at: from where they say, to the end or on and on."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import DataLoss, RetriableError
+from headrace.kafka.client import TIMEOUT
+from headrace.kafka.producing import as_record
+from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from headrace.kafka.client import Client
+    from headrace.kafka.places import Places
+    from headrace.kafka.records import Record
+
+_POLL_SECONDS = 0.2
+_AT_ONCE = 500
+_REFRESH_SECONDS = 2.0
+_SILENT_SECONDS = 30.0
+_PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_MAX_POLL_EXCEEDED", "_RESOLVE", "_TIMED_OUT"}
+
+
+class Reading:
+    """`with Reading(…) as reading: for records in reading.batches(): …`
+
+    Without a group partitions are assigned, nobody else is concerned, and nothing is committed. With one, its
+    members share the partitions, a committed offset counts more than the places to begin, and `commit` moves it.
+    """
+
+    def __init__(self, client: Client, places: Places, *, group: str | None, follow: bool) -> None:
+        from confluent_kafka import Consumer
+
+        self._client = client
+        self._places = places
+        self._group = group
+        self._follow = follow
+        self._ends: dict[TopicPartition, int] = {}
+        self._behind: dict[TopicPartition, int] = {}
+        self._known: set[TopicPartition] = set()
+        self._joined = group is None
+        self._refreshed = self._answered = time.monotonic()
+        self._consumer = client.make(
+            Consumer,
+            group_id=group or "headrace-consume",
+            enable_auto_commit=False,
+            auto_offset_reset="error",  # an offset that has aged out is told, never skipped
+            isolation_level="read_committed",
+            enable_partition_eof=True,
+            fetch_wait_max_ms=100,
+        )
+
+    def __enter__(self) -> Reading:
+        names = self._places.names()
+        begins = self._places.begins(names)  # what cannot work is said before others are bothered
+        if self._group is None:
+            self._known |= begins.keys()
+            self._agree(begins)
+            self._consumer.assign(_positions(begins))
+        else:
+            self._subscribe(names)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._group is not None:
+            self._commit(asynchronous=False)
+        self._consumer.close()
+
+    def batches(self) -> Iterator[list[Record]]:
+        """Empty while nothing comes. Ends where the log ended at the start, unless it follows."""
+        while self._follow or not self._joined or self._ends:
+            yield self._poll()
+            if self._follow and time.monotonic() - self._refreshed > _REFRESH_SECONDS:
+                self._refresh()
+
+    def done(self, records: Iterable[Record]) -> None:
+        """These were printed: with a group, its offset moves behind them."""
+        for record in records:
+            if record.partition is not None and record.offset is not None:
+                self._behind[TopicPartition(record.topic, record.partition)] = record.offset + 1
+        if self._group is not None:
+            self._commit(asynchronous=True)
+
+    def _poll(self) -> list[Record]:
+        first = self._client.ask(lambda: self._consumer.poll(_POLL_SECONDS), "records")
+        if first is None:
+            self._bear_silence()
+            return []
+        self._answered = time.monotonic()
+        # More than one at once, but without waiting for more: a record is shown when it comes.
+        more = self._client.ask(lambda: self._consumer.consume(_AT_ONCE, timeout=0), "records")
+        found: list[Record] = []
+        for message in (first, *more):
+            if (error := message.error()) is not None:
+                self._heard(error, message)
+                continue
+            at = TopicPartition(message.topic(), message.partition())
+            if not self._follow and at not in self._ends:
+                continue  # it came after the end that was agreed on
+            found.append(as_record(message))
+            self._reached(at, message.offset() + 1)
+        return found
+
+    def _bear_silence(self) -> None:
+        """Who follows waits; who reads to the end must be answered. A group lets go of a dead member in 45 s."""
+        patience = _SILENT_SECONDS if self._joined else 2 * _SILENT_SECONDS
+        if not self._follow and time.monotonic() - self._answered > patience:
+            raise RetriableError(
+                f"Kafka at {self._client.bootstrap} has not answered for {patience:g} s",
+                hint=f"headrace doctor --bootstrap {self._client.bootstrap}",
+            )
+
+    def _reached(self, at: TopicPartition, offset: int) -> None:
+        if offset >= self._ends.get(at, offset + 1):
+            del self._ends[at]
+
+    def _heard(self, error: Any, message: Any) -> None:
+        from confluent_kafka import KafkaError
+
+        at = TopicPartition(message.topic() or "", message.partition() or 0)
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._reached(at, message.offset())
+        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            forget = f"headrace groups delete {self._group} --execute forgets it" if self._group else "--from earliest"
+            raise DataLoss(f"{at}: records that were to be read are gone: {error.str()}", hint=forget)
+        elif error.name() not in _PASSING:
+            raise self._client.ours(error, f"the records of {at.topic or 'these topics'}")
+
+    def _agree(self, begins: Mapping[TopicPartition, int]) -> None:
+        """The ends to read to are those of now."""
+        if not self._follow:
+            ends = self._places.ends(begins)
+            self._ends = {at: end for at, end in ends.items() if begins[at] < end}
+
+    def _refresh(self) -> None:
+        """New partitions, and new topics of a pattern, are read from their beginning."""
+        self._refreshed = time.monotonic()
+        if self._group is None:
+            new = self._places.newcomers(self._known)
+            if new:
+                self._known |= new.keys()
+                self._consumer.incremental_assign(_positions(new))
+        elif self._places.wanted.pattern is not None:
+            self._subscribe(self._places.names())
+
+    def _subscribe(self, names: list[str]) -> None:
+        self._consumer.subscribe(names, on_assign=self._assigned, on_revoke=self._revoked)
+
+    def _assigned(self, consumer: Any, given: list[Any]) -> None:
+        """The group gave us these: a committed offset counts; where there is none, the place to begin does."""
+        committed = consumer.committed(given, timeout=TIMEOUT) if given else []
+        if any(position.offset < 0 for position in committed):
+            begins = self._places.begins(sorted({position.topic for position in given}))
+            for position in committed:
+                if position.offset < 0:
+                    at = TopicPartition(position.topic, position.partition)
+                    # Committed with the first records, or without any: the next start goes on here.
+                    position.offset = self._behind[at] = begins[at]
+        begins = {TopicPartition(p.topic, p.partition): p.offset for p in committed}
+        self._agree(begins)
+        self._joined = True
+        consumer.assign(committed)
+
+    def _revoked(self, consumer: Any, taken: list[Any]) -> None:
+        """Whoever reads on begins behind what was printed here."""
+        self._commit(asynchronous=False)
+        for position in taken:
+            at = TopicPartition(position.topic, position.partition)
+            self._behind.pop(at, None)
+            self._ends.pop(at, None)
+        self._joined = False
+        consumer.unassign()
+
+    def _commit(self, *, asynchronous: bool) -> None:
+        from confluent_kafka import KafkaException
+
+        if not self._behind:
+            return
+        try:
+            self._consumer.commit(offsets=_positions(self._behind), asynchronous=asynchronous)
+        except KafkaException as error:
+            raise self._client.ours(error.args[0], f"the offsets of the group {self._group}") from error
+
+
+def _positions(offsets: Mapping[TopicPartition, int]) -> list[Any]:
+    from confluent_kafka import TopicPartition as Position
+
+    return [Position(at.topic, at.partition, offset) for at, offset in offsets.items()]

@@ -1,0 +1,170 @@
+"""A record of a topic as a value, as one line of JSON and back, and as text that is safe to show. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import BadRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# What a terminal would obey, or would show in another order than it stands: C0 but the tab, DEL, C1, line and
+# paragraph separators, the marks of direction, the mark of byte order; and surrogates, which are no characters.
+_UNSAFE = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_SPACE = re.compile(r"[\r\n\t]+ *")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`timestamp` is in milliseconds since the epoch, and `timestamp_type` says of what: create or append."""
+
+    topic: str
+    partition: int | None
+    offset: int | None
+    timestamp: int | None
+    timestamp_type: str | None
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+    @property
+    def place(self) -> str:
+        partition = "?" if self.partition is None else self.partition
+        return f"{self.topic}[{partition}] offset {'?' if self.offset is None else self.offset}"
+
+
+def instant(milliseconds: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def milliseconds(text: str) -> int:
+    """The other way; ValueError if it is no time. One without a zone is taken as UTC."""
+    at = datetime.fromisoformat(text)
+    return round(((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) / timedelta(milliseconds=1))
+
+
+def to_json(record: Record, *, parsed: bool = False, **more: str) -> str:
+    """One line. Bytes that are UTF-8 stand as text, others as Base64 under a name that says so: `value_base64`.
+
+    `parsed`: the value is JSON, and stands as it is, not as text; a string or null does not, to be told from text and
+    from a record without a value.
+    """
+    fields: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": None if record.timestamp is None else instant(record.timestamp),
+        "timestamp_type": record.timestamp_type,
+        **_bytes("key", record.key),
+        "headers": [{"name": name, **_bytes("value", value)} for name, value in record.headers],
+        **more,
+    }
+    text = json.dumps(fields)
+    if parsed and record.value is not None and record.value.lstrip()[:1] not in (b'"', b"n"):
+        return f'{text[:-1]}, "value": {compact(record.value)}}}'
+    return f"{text[:-1]}, {json.dumps(_bytes('value', record.value))[1:]}"
+
+
+def _bytes(name: str, raw: bytes | None) -> dict[str, str | None]:
+    if raw is None:
+        return {name: None}
+    try:
+        return {name: raw.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(raw).decode()}
+
+
+def is_record(fields: Mapping[str, Any]) -> bool:
+    """Whether this was written by `to_json`, and is not just any object."""
+    return {"topic", "partition", "offset", "timestamp"} <= fields.keys() and (
+        "value" in fields or "value_base64" in fields
+    )
+
+
+def from_json(fields: Mapping[str, Any]) -> Record:
+    """What `to_json` wrote; BadRecord if it did not."""
+    try:
+        at = fields["timestamp"]
+        return Record(
+            topic=str(fields["topic"]),
+            partition=fields["partition"],
+            offset=fields["offset"],
+            timestamp=None if at is None else milliseconds(at),
+            timestamp_type=fields.get("timestamp_type"),
+            key=_raw(fields, "key"),
+            value=_raw(fields, "value"),
+            headers=tuple((header["name"], _raw(header, "value")) for header in fields.get("headers") or ()),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadRecord(f"not a record as `headrace consume --json` writes them: {error}") from error
+
+
+def _raw(fields: Mapping[str, Any], name: str) -> bytes | None:
+    if f"{name}_base64" in fields:
+        return base64.b64decode(fields[f"{name}_base64"], validate=True)
+    value = fields.get(name)
+    if value is None or isinstance(value, str):
+        return None if value is None else value.encode()
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def compact(raw: bytes) -> str:
+    """JSON on one line, its numbers as they were written; ValueError if it is none."""
+    text = raw.decode()
+    json.loads(text, parse_constant=_no_constant)
+    # A line cannot break inside of a string, so every break is space between two parts.
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", _SPACE.sub(" ", text).strip())
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def shown(raw: bytes) -> str:
+    """Text for a terminal and for one line: what is not UTF-8, and what a terminal would obey, is escaped."""
+    text = raw.decode(errors="backslashreplace")
+    return _UNSAFE.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return {10: "\\n", 13: "\\r"}.get(code) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+DECODERS: Mapping[str, Callable[[bytes], str]] = {
+    "text": shown,
+    "json": compact,
+    "hex": bytes.hex,
+    "base64": lambda raw: base64.b64encode(raw).decode(),
+}
+
+
+def _json_line(raw: bytes) -> bytes:
+    json.loads(raw.decode(), parse_constant=_no_constant)
+    return raw
+
+
+def _hex(raw: bytes) -> bytes:
+    return bytes.fromhex(raw.decode("ascii"))
+
+
+def _base64(raw: bytes) -> bytes:
+    return base64.b64decode(raw, validate=True)
+
+
+ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
+    "text": lambda raw: raw,
+    "json": _json_line,
+    "hex": _hex,
+    "base64": _base64,
+}
+"""What a line says, as bytes; ValueError if it does not say it so (binascii's errors are such)."""

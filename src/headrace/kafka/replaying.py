@@ -1,0 +1,168 @@
+"""Recorded records and their times, to be sent again: in which order, when, and as of when. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import BadRecord, ConfigError
+from headrace.kafka.records import Record, from_json, instant, is_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# A number of seconds has at most eleven digits until the year 5138, one of milliseconds has more since 1973, and so on.
+_SCALES = ((10**11, 1), (10**14, 1_000), (10**17, 1_000_000), (10**20, 1_000_000_000))
+_TEXT = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d(?::\d\d(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:?\d\d)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time as it was written: in milliseconds since the epoch, and the words or the number that said it."""
+
+    milliseconds: float
+    written: str | int | float
+
+    @classmethod
+    def read(cls, written: Any) -> Moment:
+        """ValueError if it is no time."""
+        if isinstance(written, bool) or written is None:
+            raise ValueError(f"{written!r} is no time")
+        if isinstance(written, int | float):
+            return cls(written * 1000 / _scale(written), written)
+        if isinstance(written, str) and _TEXT.fullmatch(written):
+            return cls(_parsed(written).timestamp() * 1000, written)
+        raise ValueError(f"{written!r} is no time")
+
+    def shifted(self, milliseconds: float) -> str | int | float:
+        """Later by so much, written the same way."""
+        if isinstance(self.written, str):
+            return _rewritten(self.written, milliseconds)
+        by = milliseconds / 1000 * _scale(self.written)
+        return self.written + (round(by) if isinstance(self.written, int) else by)
+
+
+def _scale(number: float) -> int:
+    """How many of its units make a second."""
+    for most, scale in _SCALES:
+        if abs(number) < most:
+            return scale
+    raise ValueError(f"{number!r} is no time")
+
+
+def _parsed(text: str) -> datetime:
+    found = _TEXT.fullmatch(text)
+    fraction = found[2] if found else None
+    if fraction and len(fraction) > 6:  # Python has microseconds
+        text = text.replace(f".{fraction}", f".{fraction[:6]}", 1)
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _rewritten(text: str, milliseconds: float) -> str:
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no time")
+    at = _parsed(text) + timedelta(milliseconds=milliseconds)
+    seconds = text.count(":", 0, len(text) - len(found[3] or "")) == 2
+    made = f"{at:%Y-%m-%d}{found[1]}{at:%H:%M:%S}" if seconds else f"{at:%Y-%m-%d}{found[1]}{at:%H:%M}"
+    if found[2]:
+        made += "." + f"{at.microsecond:06}000"[: len(found[2])]
+    return made + (found[3] or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One line: the record, and its event time if there is one."""
+
+    record: Record
+    at: Moment | None
+
+
+def recorded(line: bytes, field: str | None, key: str | None) -> Recorded:
+    """A line that `headrace consume --json` wrote, or any JSON object; BadRecord if it is none of them.
+
+    `field` is where in the value the event time stands, else it is the record's own; `key` is the field of a plain
+    object that becomes its key. Both may lead inwards: `event.at`.
+    """
+    line = line.strip()
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        raise BadRecord(f"not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise BadRecord("not a JSON object")
+    record = from_json(fields) if is_record(fields) else _plain(line, fields, key)
+    if field is None:
+        at = None if record.timestamp is None else Moment(record.timestamp, record.timestamp)
+        return Recorded(record, at)
+    try:
+        at = Moment.read(_inside(json.loads(record.value or b"null"), field))
+    except ValueError as error:
+        raise BadRecord(f"no time at {field}: {error}") from error
+    stamped = record if record.timestamp is not None else replace(record, timestamp=round(at.milliseconds))
+    return Recorded(stamped, at)
+
+
+def _plain(line: bytes, fields: dict[str, Any], key: str | None) -> Record:
+    found = _inside(fields, key) if key else None
+    text = found if found is None or isinstance(found, str) else json.dumps(found)
+    return Record("", None, None, None, None, None if text is None else text.encode(), line)
+
+
+def _inside(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def in_order(lines: Iterable[tuple[tuple[str, int | None], float | None]]) -> list[tuple[int, float]]:
+    """The numbers of the lines, and the time of each, as they are to be sent; each is given by place and time.
+
+    By time, but never before what stood earlier in the same partition: its order is kept, whatever its times say. A
+    line without a time goes with the one before it.
+    """
+    latest: dict[tuple[str, int | None], float] = {}
+    found = []
+    for number, (place, at) in enumerate(lines):
+        before = latest.get(place)
+        time = max(at if at is not None else float("-inf"), before if before is not None else float("-inf"))
+        latest[place] = time
+        found.append((number, time))
+    return sorted(found, key=lambda entry: entry[1])
+
+
+def shifted(given: Recorded, milliseconds: float, field: str | None) -> Record:
+    """The record as of later by so much; its field `field` too, written as it was."""
+    record = given.record
+    if record.timestamp is not None:
+        record = replace(record, timestamp=record.timestamp + round(milliseconds))
+    if field is None or given.at is None:
+        return record
+    value = json.loads(record.value or b"null")
+    *outer, last = field.split(".")
+    holder = _inside(value, ".".join(outer)) if outer else value
+    holder[last] = given.at.shifted(milliseconds)
+    return replace(record, value=json.dumps(value, ensure_ascii=False).encode())
+
+
+def speed(text: str) -> float | None:
+    """`60x` is 60, `max` is None."""
+    if text == "max":
+        return None
+    try:
+        found = float(text.removesuffix("x"))
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise ConfigError(f"--speed {text} is no speed", hint="--speed 60x, --speed 0.5x or --speed max")
+    return found
+
+
+def span(times: Sequence[float]) -> str:
+    """From when to when."""
+    known = [time for time in times if time != float("-inf")]
+    return f"{instant(round(min(known)))} to {instant(round(max(known)))}" if known else "without times"

@@ -1,0 +1,239 @@
+"""One set of options for two clients: Kafka's own in Java, and librdkafka, which name the same things differently.
+
+Tasks read with the Java client, the driver and the tools ask with librdkafka. What a user writes in the words of one
+is said to the other in its own. Where both names of a thing are given, each client gets its own.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# What librdkafka would refuse to know: translated below, or about the Java machine alone.
+_JAVA = re.compile(
+    r"sasl\.(jaas\.config|login\..*|client\.callback\.handler\.class|kerberos\.ticket\.renew\..*)"
+    r"|sasl\.oauthbearer\.(clock|expected|header|jwks|scope\.claim|sub\.claim)\..*"
+    r"|ssl\.(truststore\..*|keystore\.(type|key|certificate\.chain)|enabled\.protocols|protocol|provider)"
+    r"|ssl\.(engine\.factory\.class|keymanager\.algorithm|trustmanager\.algorithm|secure\.random\.implementation)"
+    r"|security\.providers|socket\.connection\.setup\.timeout\.max\.ms"
+)
+# What Java does not know.
+_LIBRDKAFKA = re.compile(
+    r"sasl\.(mechanisms|username|password|kerberos\.(keytab|principal))"
+    r"|sasl\.oauthbearer\.(method|config|scope|extensions|grant\.type|(client|assertion|metadata)\..*)"
+    r"|ssl\.(ca|certificate|curves|sigalgs)\..*|ssl\.(key\.(location|pem)|providers|engine\.(location|id))"
+    r"|https\.ca\..*|enable\.ssl\..*|enable\.sasl\..*"
+    r"|socket\.(timeout|blocking\.max)\.ms|socket\.(send|receive)\.buffer\.bytes|socket\.(keepalive|nagle|max)\..*"
+)
+_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_KINDS = {
+    **dict.fromkeys((".pem", ".crt", ".cer", ".cert"), "PEM"),
+    **dict.fromkeys((".p12", ".pfx", ".pkcs12"), "PKCS12"),
+}
+_VALUE = r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\s;"']+)"""
+_PAIR = re.compile(rf"([\w.-]+)\s*=\s*({_VALUE})", re.DOTALL)
+_ENTRY = re.compile(rf"\s*[\w.$]+\s+\w+\s*((?:[\w.-]+\s*=\s*{_VALUE}\s*)*);", re.DOTALL)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b"}
+
+
+def java(options: Mapping[str, str]) -> dict[str, str]:
+    """`options` as Kafka's Java client is to be told them."""
+    kept = {name: value for name, value in options.items() if not _LIBRDKAFKA.fullmatch(name)}
+    for name, cure in {
+        "enable.ssl.certificate.verification": "trust the broker's certificate by ssl.ca.location=FILE instead",
+        "ssl.crl.location": "leave it out: a Java machine has its own settings for revoked certificates",
+    }.items():
+        if options.get(name, "true").lower() != "true":
+            raise ConfigError(f"the Java clients of the executors have no {name}", hint=cure)
+    if "security.protocol" in kept:
+        kept["security.protocol"] = kept["security.protocol"].upper()
+    if kept.get("ssl.endpoint.identification.algorithm") == "none":
+        kept["ssl.endpoint.identification.algorithm"] = ""
+    _refuse_ciphers(options, openssl=False)
+    return kept | _java_login(options) | _java_trust(options) | _java_key(options)
+
+
+def librdkafka(options: Mapping[str, str]) -> dict[str, str]:
+    """`options` as librdkafka is to be told them."""
+    kept = {name: value for name, value in options.items() if not _JAVA.fullmatch(name)}
+    if kept.get("ssl.endpoint.identification.algorithm") == "":
+        kept["ssl.endpoint.identification.algorithm"] = "none"
+    _refuse_ciphers(options, openssl=True)
+    if _kind(options, "ssl.keystore") != "PKCS12":
+        for name in ("ssl.keystore.location", "ssl.keystore.password"):
+            kept.pop(name, None)
+    return kept | _openssl_login(options) | _openssl_trust(options) | _openssl_key(options)
+
+
+def user(options: Mapping[str, str]) -> str | None:
+    """Who logs in, as far as the options tell."""
+    return options.get("sasl.username") or _login(options).get("username")
+
+
+def _mechanism(options: Mapping[str, str]) -> str | None:
+    return options.get("sasl.mechanism") or options.get("sasl.mechanisms")
+
+
+def _java_login(options: Mapping[str, str]) -> dict[str, str]:
+    mechanism = _mechanism(options)
+    if mechanism is None:
+        return {}
+    if "sasl.jaas.config" in options:
+        return {"sasl.mechanism": mechanism}
+    if mechanism not in _MODULES:
+        if mechanism == "OAUTHBEARER":
+            raise ConfigError(
+                "sasl.mechanism=OAUTHBEARER: the Java clients of the executors need sasl.jaas.config",
+                hint="give sasl.jaas.config and sasl.login.callback.handler.class beside sasl.oauthbearer.…",
+            )
+        return {"sasl.mechanism": mechanism}
+    _refuse_nobody(options)
+    pair = (f'{name}="{_escaped(options[f"sasl.{name}"])}"' for name in ("username", "password"))
+    return {"sasl.mechanism": mechanism, "sasl.jaas.config": f"{_MODULES[mechanism]} required {' '.join(pair)};"}
+
+
+def _openssl_login(options: Mapping[str, str]) -> dict[str, str]:
+    mechanism = _mechanism(options)
+    if mechanism in _MODULES:
+        found = _login(options)
+        login = {f"sasl.{name}": found[name] for name in ("username", "password") if name in found}
+        login |= {name: options[name] for name in ("sasl.username", "sasl.password") if name in options}
+        _refuse_nobody(login)
+        return login
+    if mechanism == "OAUTHBEARER" and not any(
+        name in options for name in ("sasl.oauthbearer.method", "sasl.oauthbearer.config")
+    ):
+        raise ConfigError(
+            "sasl.mechanism=OAUTHBEARER: the driver's client, librdkafka, needs settings of its own",
+            hint="sasl.oauthbearer.method=oidc, with sasl.oauthbearer.client.id, .client.secret, .token.endpoint.url",
+        )
+    return {}
+
+
+def _refuse_nobody(options: Mapping[str, str]) -> None:
+    missing = [name for name in ("sasl.username", "sasl.password") if name not in options]
+    if missing:
+        raise ConfigError(
+            f"the options name a sasl.mechanism and no {missing[0]}",
+            hint="sasl.username and sasl.password, or a sasl.jaas.config with username and password",
+        )
+
+
+def _login(options: Mapping[str, str]) -> dict[str, str]:
+    """What a JAAS configuration says to its login module. Never shown: it holds the password."""
+    text = options.get("sasl.jaas.config")
+    if text is None:
+        return {}
+    entry = _ENTRY.match(text)
+    if entry is None:
+        raise ConfigError(
+            "sasl.jaas.config cannot be read: it names a module, a flag and pairs, and ends with a semicolon",
+            hint="sasl.username and sasl.password say the same with less",
+        )
+    return {name: _unescaped(value) for name, value in _PAIR.findall(entry[1])}
+
+
+def _escaped(text: str) -> str:
+    for character, escape in {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}.items():
+        text = text.replace(character, escape)
+    return text
+
+
+def _unescaped(value: str) -> str:
+    if value[0] not in "\"'":
+        return value
+    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), value[1:-1], flags=re.DOTALL)
+
+
+def _kind(options: Mapping[str, str], store: str) -> str:
+    """PEM, PKCS12 or JKS, which is what Java takes a file for that is not called anything else."""
+    if f"{store}.type" in options:
+        return options[f"{store}.type"].upper()
+    if f"{store}.key" in options or f"{store}.certificates" in options:
+        return "PEM"
+    return _KINDS.get(Path(options.get(f"{store}.location", "")).suffix.lower(), "JKS")
+
+
+def _java_trust(options: Mapping[str, str]) -> dict[str, str]:
+    if "ssl.truststore.location" in options or "ssl.truststore.certificates" in options:
+        return {"ssl.truststore.type": _kind(options, "ssl.truststore")}
+    if "ssl.ca.pem" in options:
+        return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": options["ssl.ca.pem"]}
+    place = options.get("ssl.ca.location", "probe")
+    if place == "probe":
+        return {}
+    if Path(place).is_dir():
+        raise ConfigError(
+            f"ssl.ca.location={place} is a directory, and Java takes a file", hint=f"cat {place}/*.pem > ca.pem"
+        )
+    return {"ssl.truststore.type": "PEM", "ssl.truststore.location": place}
+
+
+def _openssl_trust(options: Mapping[str, str]) -> dict[str, str]:
+    if "ssl.ca.location" in options or "ssl.ca.pem" in options:
+        return {}
+    if "ssl.truststore.certificates" in options:
+        return {"ssl.ca.pem": options["ssl.truststore.certificates"]}
+    place = options.get("ssl.truststore.location")
+    if place is None:
+        return {}
+    if (kind := _kind(options, "ssl.truststore")) != "PEM":
+        raise ConfigError(
+            f"ssl.truststore.location={place} is of the type {kind}, and the driver's client reads PEM alone",
+            hint=f"keytool -exportcert -rfc -keystore {place} -alias NAME -file ca.pem, then ssl.ca.location=ca.pem"
+            " in its place",
+        )
+    return {"ssl.ca.location": place}
+
+
+def _java_key(options: Mapping[str, str]) -> dict[str, str]:
+    if "ssl.keystore.location" in options or "ssl.keystore.key" in options:
+        return {"ssl.keystore.type": _kind(options, "ssl.keystore")}
+    if "ssl.key.pem" in options and "ssl.certificate.pem" in options:
+        chain, key = options["ssl.certificate.pem"], options["ssl.key.pem"]
+        return {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+    certificate, key = options.get("ssl.certificate.location", ""), options.get("ssl.key.location", "")
+    if certificate != key:
+        raise ConfigError(
+            "the Java clients of the executors want key and certificate in one file",
+            hint=f"cat {key or 'key.pem'} {certificate or 'certificate.pem'} > client.pem,"
+            " then ssl.keystore.location=client.pem in the place of both",
+        )
+    return {"ssl.keystore.type": "PEM", "ssl.keystore.location": key} if key else {}
+
+
+def _openssl_key(options: Mapping[str, str]) -> dict[str, str]:
+    if any(f"ssl.{part}" in options for part in ("key.location", "key.pem", "certificate.location", "certificate.pem")):
+        return {}
+    if "ssl.keystore.key" in options:
+        chain = options.get("ssl.keystore.certificate.chain", "")
+        return {"ssl.key.pem": options["ssl.keystore.key"], "ssl.certificate.pem": chain}
+    place = options.get("ssl.keystore.location")
+    kind = _kind(options, "ssl.keystore")
+    if place is None or kind == "PKCS12":
+        return {}
+    if kind != "PEM":
+        raise ConfigError(
+            f"ssl.keystore.location={place} is of the type {kind}, and the driver's client reads PKCS12 and PEM",
+            hint=f"keytool -importkeystore -srckeystore {place} -destkeystore client.p12 -deststoretype PKCS12,"
+            " then ssl.keystore.location=client.p12; ssl.keystore.type says if it is another type than it is called",
+        )
+    return {"ssl.key.location": place, "ssl.certificate.location": place}
+
+
+def _refuse_ciphers(options: Mapping[str, str], *, openssl: bool) -> None:
+    """Java lists ciphers by names such as TLS_AES_128_GCM_SHA256, librdkafka as OpenSSL does: with no common word."""
+    named = options.get("ssl.cipher.suites")
+    if named is not None and named.lstrip().startswith("TLS_") == openssl:
+        whose = "the driver's client, OpenSSL" if openssl else "the Java clients of the executors"
+        raise ConfigError(f"ssl.cipher.suites is not in the words of {whose}", hint="restrict them at the broker")

@@ -1,0 +1,126 @@
+"""Which partitions of a cluster a source reads."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import ConfigError
+from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class Subscription(ABC):
+    """A rule that chooses partitions. Asked when a run starts and every `refresh` seconds, so it may say more later.
+
+    One of your own goes where the names of topics go: `hr.Kafka(…, topics=EverySecondPartition("clicks"))`.
+    """
+
+    names: Sequence[str] | None = None
+    """The topics it concerns, where they are known ahead: one that is missing is an error. None: any of the cluster."""
+
+    @abstractmethod
+    def wanted(self, topics: Mapping[str, int]) -> Iterable[TopicPartition]:
+        """The partitions to read. `topics` are those in `names`, or all there are, with their number of partitions."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """In a few words, for `headrace check`."""
+
+
+@dataclass(frozen=True)
+class Topics(Subscription):
+    """All partitions of these topics."""
+
+    names: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.names, str):
+            raise ConfigError(
+                f"topics={self.names!r} is one string; a list of names is meant", hint=f"topics=[{self.names!r}]"
+            )
+        if not isinstance(self.names, list | tuple | set | frozenset):
+            raise ConfigError(f"topics={self.names!r} is not a list of names", hint='topics=["clicks"]')
+        if not self.names:
+            raise ConfigError("Kafka(topics=[]) names no topic", hint='topics=["clicks"]')
+        object.__setattr__(self, "names", tuple(dict.fromkeys(checked(name) for name in self.names)))
+
+    def wanted(self, topics: Mapping[str, int]) -> Iterable[TopicPartition]:
+        return [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
+
+    def __str__(self) -> str:
+        return ", ".join(self.names)
+
+
+@dataclass(frozen=True)
+class Pattern(Subscription):
+    """All partitions of every topic whose whole name matches a regular expression. Kafka's own topics never do."""
+
+    pattern: str
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.pattern)
+        except (re.error, TypeError) as error:
+            raise ConfigError(
+                f"pattern={self.pattern!r} is no regular expression: {error}", hint=r'pattern="clicks\\..*"'
+            ) from error
+        if not self.pattern:
+            raise ConfigError("pattern='' matches no topic", hint=r'pattern="clicks\\..*"')
+
+    def wanted(self, topics: Mapping[str, int]) -> Iterable[TopicPartition]:
+        return [
+            TopicPartition(topic, number)
+            for topic, count in topics.items()
+            if re.fullmatch(self.pattern, topic) and not topic.startswith("__")
+            for number in range(count)
+        ]
+
+    def __str__(self) -> str:
+        return f"topics like {self.pattern}"
+
+
+@dataclass(frozen=True)
+class Partitions(Subscription):
+    """These partitions and no others: one that is added to a topic is not read."""
+
+    partitions: Mapping[str, Sequence[int]]
+
+    def __post_init__(self) -> None:
+        example = 'partitions={"clicks": [0, 1]}'
+        if not isinstance(self.partitions, Mapping) or not self.partitions:
+            raise ConfigError(f"partitions={self.partitions!r} is not a table of topics", hint=example)
+        for topic, numbers in self.partitions.items():
+            checked(topic)
+            if not isinstance(numbers, list | tuple | set | frozenset | range) or not numbers:
+                raise ConfigError(f"partitions of {topic}: {numbers!r} is not a list of numbers", hint=example)
+            if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in numbers):
+                raise ConfigError(f"partitions of {topic}: {numbers!r}: numbers from 0 on are meant", hint=example)
+        object.__setattr__(self, "partitions", {topic: tuple(sorted(set(n))) for topic, n in self.partitions.items()})
+        object.__setattr__(self, "names", tuple(self.partitions))
+
+    def wanted(self, topics: Mapping[str, int]) -> Iterable[TopicPartition]:
+        for topic, numbers in self.partitions.items():
+            if topic in topics and (missing := [number for number in numbers if number >= topics[topic]]):
+                raise ConfigError(
+                    f"{topic} has no partition {missing[0]}: it has {topics[topic]}, from 0 on",
+                    hint="correct partitions={…}, or headrace topics alter",
+                )
+        return [TopicPartition(topic, number) for topic, numbers in self.partitions.items() for number in numbers]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{topic}[{', '.join(map(str, numbers))}]" for topic, numbers in self.partitions.items())
+
+
+def checked(topic: object) -> str:
+    """`topic`, or ConfigError if Kafka gives no topic this name."""
+    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+        raise ConfigError(f"{topic!r} is not a name that Kafka gives to a topic")
+    return topic

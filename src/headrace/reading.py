@@ -1,0 +1,266 @@
+"""Where a pipeline stands in its topics, and what it reads next: offsets of the store and logs of the cluster."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from headrace import events
+from headrace.crashpoints import reach
+from headrace.errors import DataLoss, HeadraceError
+from headrace.planner import Gap, beyond, first_positions, gaps, lag, plan, skips, starts
+from headrace.rate import Flow
+from headrace.stores.state import Change, Run
+from headrace.types import Batch, Progress, Range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from headrace.kafka.source import Kafka
+    from headrace.kafka.subscription import Subscription
+    from headrace.planner import Limits, Log, Start
+    from headrace.stores.base import OffsetStore
+    from headrace.types import TopicPartition
+
+
+class Topics(Protocol):
+    """What is asked of a cluster."""
+
+    def logs(self, subscription: Subscription) -> dict[str, Log]: ...
+
+    def logs_of(self, topics: Iterable[str]) -> dict[str, Log]: ...
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
+
+    def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]: ...
+
+
+@dataclass(slots=True)
+class Feed:
+    """A source, its cluster, and what was last seen there."""
+
+    source: Kafka
+    topics: Topics
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    left_out: frozenset[TopicPartition] = frozenset()
+    looked: bool = False
+    """Whether this run has looked at it before."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it is still to be set to where every run starts."""
+        return not self.source.resume and not self.looked
+
+
+class Reading:
+    """Everything about a run but the delivery of its batches. Opened anew after every failure, made once per run."""
+
+    def __init__(
+        self,
+        name: str,
+        feeds: Sequence[Feed],
+        limits: Limits,
+        observe: events.Observer,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._feeds = feeds
+        self._observe = observe
+        self.clock = clock
+        self._store: OffsetStore
+        self._topic_ids: dict[str, str] = {}
+        self._looked = 0.0
+        self._waiting_since: float | None = None
+        now = time.time()
+        self._sign = Run(socket.gethostname(), os.getpid(), started=now, beat=now)
+        self.progress = Progress()
+        self.newest = 0
+        """The id of the newest batch that the sink remembers: new ones are numbered above it."""
+        self.flow = Flow(limits)
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """Up to where there is something to read, of each partition."""
+        return {at: end for feed in self._feeds for at, end in feed.ends.items()}
+
+    @property
+    def lag(self) -> int:
+        return lag(self.progress, self.ends)
+
+    def open(self, store: OffsetStore) -> None:
+        self._store = store
+        self.progress = store.load()
+
+    def leave(self, store: OffsetStore) -> None:
+        """Say that this run is no more, if it is this run that was last heard of."""
+        with suppress(HeadraceError):  # the sign of a run that cannot say goodbye grows old instead
+            if self._sign.same(store.read()[0].run):
+                store.sign(None)
+
+    def look(self) -> None:
+        """Ask for topics and partitions, meet gaps, fix the position of partitions not seen before."""
+        for feed in self._feeds:
+            logs = feed.topics.logs(feed.source.subscription)
+            self._topic_ids.update({topic: log.topic_id for topic, log in logs.items()})
+            if feed.fresh:
+                self._start_fresh(feed, logs)
+            elif lost := gaps(self.progress, logs):
+                self._pass_over(feed, lost, logs)
+            self._anchor(feed, logs)
+            self._tell_left_out(feed, logs)
+            feed.ends = {at: end for log in logs.values() for at, end in log.ends.items()}
+            feed.looked = True
+        self._sign = replace(self._sign, beat=time.time())
+        self._store.sign(self._sign)
+        self._looked = self.clock()
+
+    def refresh(self) -> None:
+        """Ask how far the logs go now, and now and then for everything else."""
+        if self.clock() - self._looked >= min(feed.source.refresh for feed in self._feeds):
+            self.look()
+            return
+        for feed in self._feeds:
+            feed.ends = feed.topics.ends(feed.ends)
+
+    def next(self, *, wait: bool = True) -> Batch | None:
+        """The batch that is to be read next. None if there is nothing to read, or, with `wait`, not enough yet."""
+        self._skip_lag()
+        waiting = self.lag
+        if not waiting:
+            self._waiting_since = None
+            return None
+        if self._waiting_since is None:
+            self._waiting_since = self.clock()
+        if wait and not self.flow.limits.due(waiting, self.clock() - self._waiting_since):
+            return None
+        self._waiting_since = None
+        numbered = replace(self.progress, last_batch=max(self.progress.last_batch, self.newest))
+        return plan(numbered, self.ends, self.flow.limits, self._topic_ids, self.flow.budget)
+
+    def done(self, batch: Batch, seconds: float | None = None, size: int | None = None) -> None:
+        """`batch` was committed; it took so long, and its records so many bytes, where that is known."""
+        self.progress = self.progress.advanced(batch)
+        if seconds is not None:
+            self.flow = self.flow.after(len(batch), seconds, size)
+
+    def given_up(self, pending: Batch) -> bool:
+        """Whether a batch that was begun can no longer be read, and is to be given up: recorded then, or DataLoss."""
+        lost = self._lost(pending)
+        if not lost:
+            return False
+        if any(feed.source.resume and feed.source.on_data_loss == "fail" for feed in self._feeds):
+            raise DataLoss(
+                f"{self._name}: batch {pending.id} was begun and can no longer be read: {lost[0]}",
+                hint='on_data_loss="earliest" gives the batch up and records it',
+            )
+        # Nobody can tell how much of it was written, and it cannot be repeated: give it up whole, and say so.
+        offsets = {r.at: r.start for r in pending.ranges}, {r.at: r.until for r in pending.ranges}
+        self._store.record(self._changed("gap", *offsets, f"batch {pending.id} given up: {lost[0]}"))
+        return True
+
+    def _lost(self, pending: Batch) -> list[Gap]:
+        # Both ends of each range must be there: below its start by retention, below its until if the log was cut back.
+        edges = ({r.at: r.start for r in pending.ranges}, {r.at: r.until for r in pending.ranges})
+        logs = self._logs_of({r.at.topic for r in pending.ranges})
+        return [gap for edge in edges for gap in gaps(Progress(edge, topic_ids=pending.topic_ids), logs)]
+
+    def _logs_of(self, topics: set[str]) -> dict[str, Log]:
+        if len(self._feeds) == 1:
+            return self._feeds[0].topics.logs_of(sorted(topics))
+        # What a topic belongs to may depend on what is there: the one that reads it is asked.
+        found: dict[str, Log] = {}
+        for feed in self._feeds:
+            logs = feed.topics.logs(feed.source.subscription)
+            found.update({topic: log for topic, log in logs.items() if topic in topics})
+        return found
+
+    def _start_fresh(self, feed: Feed, logs: Mapping[str, Log]) -> None:
+        """Leave the stored offsets aside: go to where the source starts, whatever lies between."""
+        at_time = self._at_start(feed, logs)
+        wanted = {at: offset for log in logs.values() for at, offset in starts(log, feed.source.start, at_time).items()}
+        after = {at: offset for at, offset in wanted.items() if at in self.progress.offsets}
+        skipped = [
+            Gap(Range(at, before, after[at]), "skipped: resume=False")
+            for at, before in self.progress.offsets.items()
+            if before < after.get(at, 0)
+        ]
+        if after:
+            self._move("fresh start", after, "; ".join(map(str, skipped)))
+        for gap in skipped:
+            self._observe(events.GapFound(gap.lost, gap.reason, gap.lost.until))
+
+    def _pass_over(self, feed: Feed, lost: list[Gap], logs: Mapping[str, Log]) -> None:
+        """Stop at a gap, or go on behind it as told: never without a word in the audit log."""
+        policy = feed.source.on_data_loss
+        if policy == "fail":
+            shown = "; ".join(str(gap) for gap in lost[:5]) + (" …" if len(lost) > 5 else "")
+            raise DataLoss(
+                f"{self._name}: records that were never processed are gone: {shown}",
+                hint='on_data_loss="earliest" goes on behind the gap and records it',
+            )
+        self._skip(lost, {gap.lost.at: beyond(gap, logs[gap.lost.at.topic], policy) for gap in lost})
+
+    def _skip_lag(self) -> None:
+        for feed in self._feeds:
+            max_lag = feed.source.max_lag
+            if not isinstance(max_lag, int | timedelta) or not lag(self.progress, feed.ends):
+                continue
+            young: dict[TopicPartition, int] = {}
+            if isinstance(max_lag, timedelta):
+                young = feed.topics.at_time(feed.ends, datetime.now(UTC) - max_lag)
+            if behind := skips(self.progress, feed.ends, max_lag, young):
+                self._skip(behind, {gap.lost.at: gap.lost.until for gap in behind})
+
+    def _skip(self, lost: Sequence[Gap], after: Mapping[TopicPartition, int]) -> None:
+        self._move("gap", after, "; ".join(f"{gap} ({len(gap.lost):,} records)" for gap in lost))
+        for gap in lost:
+            self._observe(events.GapFound(gap.lost, gap.reason, after[gap.lost.at]))
+
+    def _move(self, action: str, after: Mapping[TopicPartition, int], note: str) -> None:
+        before = {at: self.progress.offsets[at] for at in after}
+        reach("gap")
+        self._store.move(self.progress, after, self._changed(action, before, after, note), self._topic_ids)
+        self.progress = self._store.load()
+
+    def _anchor(self, feed: Feed, logs: Mapping[str, Log]) -> None:
+        first = first_positions(self.progress, logs, self._first_start(feed, logs), self._at_start(feed, logs))
+        if not first:
+            return
+        # Written down before the first read: a later start must not choose anew and skip or repeat.
+        anchor = Batch(self.progress.last_batch, first, {t: self._topic_ids[t] for t in {r.at.topic for r in first}})
+        reach("anchor")
+        self._store.commit(anchor)
+        self.progress = self.progress.advanced(anchor)
+        self._observe(events.PartitionsFound({r.at: r.start for r in first}))
+
+    def _first_start(self, feed: Feed, logs: Mapping[str, Log]) -> Start:
+        """`start` is for topics that were there first. One that a pattern meets later holds what came since."""
+        known = any(at.topic in logs for at in self.progress.offsets)
+        later = feed.source.subscription.names is None and (feed.looked or known)
+        return "earliest" if later else feed.source.start
+
+    def _at_start(self, feed: Feed, logs: Mapping[str, Log]) -> dict[TopicPartition, int]:
+        """The offsets at a start that is a time, of partitions that will start there."""
+        start = feed.source.start
+        if not isinstance(start, datetime):
+            return {}
+        every = [at for log in logs.values() for at in log.ends]
+        return feed.topics.at_time([at for at in every if feed.fresh or at not in self.progress.offsets], start)
+
+    def _tell_left_out(self, feed: Feed, logs: Mapping[str, Log]) -> None:
+        left_out = frozenset(at for log in logs.values() for at in log.left_out)
+        if new := left_out - feed.left_out:
+            self._observe(events.PartitionsLeftOut(tuple(sorted(new))))
+        if not logs and not feed.looked:
+            self._observe(events.Noted(f"nothing to read yet: no {feed.source.subscription}"))
+        feed.left_out = left_out
+
+    def _changed(
+        self, action: str, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int], note: str
+    ) -> Change:
+        return Change(time.time(), f"run {self._sign}", action, before, after, note)

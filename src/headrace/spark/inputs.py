@@ -1,0 +1,106 @@
+"""The sources of a pipeline: each one's records of a batch, read where and as it asks, and decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as sql
+
+from headrace.kafka.cluster import Cluster
+from headrace.kafka.source import ROWS
+from headrace.spark.direct import Reader
+from headrace.spark.location import Location
+from headrace.spark.observing import observed
+from headrace.spark.rows import Decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.kafka.source import Kafka
+    from headrace.pipeline import Pipeline
+    from headrace.types import Batch, Range, TopicPartition
+
+_WEIGHT = "sum(coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)) AS bytes"
+
+
+class Input:
+    """One source. `whole`: its partitions are read in one task each, in the order of the log."""
+
+    def __init__(self, spark: SparkSession, source: Kafka, group: str, *, whole: bool) -> None:
+        self.source = source
+        self.decoder = Decoder(spark, source.format, source.key_format, source.subscription.names or ())
+        where = Location(spark, source, self._leaders)
+        if source.cluster:  # Spark keeps consumers by group and topic, and does not ask of which cluster
+            group = f"{group}-{source.cluster}"
+        self._reader = Reader(spark, source.bootstrap, source.options, group, known_as=source.known_as, location=where)
+        self._whole = whole or not source.split
+
+    def _leaders(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
+        return self._cluster.leaders(topics)
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        return Cluster(self.source.bootstrap, self.source.options, self.source.known_as)
+
+    def raw(self, ranges: Sequence[Range]) -> DataFrame:
+        """The records of `ranges` as Kafka has them."""
+        return self._reader.rows(ranges) if self._whole else self._reader.dealt(ranges)
+
+
+class Inputs:
+    """All of them, by name. Made once per run; asks schema registries."""
+
+    def __init__(self, spark: SparkSession, source: Kafka | Mapping[str, Kafka], group: str, *, whole: bool) -> None:
+        named = source if isinstance(source, Mapping) else {ROWS: source}
+        self.each = {name: Input(spark, one, group, whole=whole) for name, one in named.items()}
+        self._one = not isinstance(source, Mapping)
+
+    @classmethod
+    def of(cls, spark: SparkSession, pipeline: Pipeline) -> Self:
+        return cls(spark, pipeline.source, f"headrace-{pipeline.name}", whole=pipeline.sink.whole_ranges)
+
+    def ranges(self, batch: Batch) -> dict[str, list[Range]]:
+        """The ranges of each source."""
+        found: dict[str, list[Range]] = {name: [] for name in self.each}
+        for r in batch.ranges:
+            found[self._owner(r.at.topic)].append(r)
+        return found
+
+    def _owner(self, topic: str) -> str:
+        reading = (name for name, one in self.each.items() if one.source.reads_known(topic))
+        # A batch that was begun may have topics that nobody asks for any more.
+        near = (name for name, one in self.each.items() if topic.startswith(one.source.known_as("")))
+        return next(reading, next(near, next(iter(self.each))))
+
+    def given(self, frames: Mapping[str, DataFrame]) -> DataFrame | dict[str, DataFrame]:
+        """What a transform takes: a frame, or several by name."""
+        return next(iter(frames.values())) if self._one else dict(frames)
+
+    def empty(self) -> DataFrame | dict[str, DataFrame]:
+        """The same of no records."""
+        return self.given({name: one.decoder.empty() for name, one in self.each.items()})
+
+
+class Raw:
+    """The undecoded records of a batch by source, and, if they are weighed, how many bytes they have."""
+
+    def __init__(self, inputs: Inputs, batch: Batch, *, weigh: bool = False) -> None:
+        ranges = inputs.ranges(batch)
+        self.frames = {name: one.raw(ranges[name]) for name, one in inputs.each.items()}
+        self._scales: list[Observation] = []
+        if weigh:
+            for name, frame in self.frames.items():
+                if ranges[name]:
+                    scale = Observation()
+                    self._scales.append(scale)
+                    self.frames[name] = frame.observe(scale, sql.expr(_WEIGHT))
+
+    def size(self) -> int | None:
+        """Bytes of keys and values, once the frames have been read; None if nobody weighed them."""
+        weights = [weight for scale in self._scales if (weight := observed(scale, "bytes")) is not None]
+        return sum(weights) if weights else None

@@ -1,0 +1,94 @@
+"""Decoded records for people to look at: as a pipeline would see them, and only those that a condition holds for."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import functions as sql
+
+from headrace.errors import ConfigError
+from headrace.formats.plain import Bytes, Text
+from headrace.kafka.records import Record
+from headrace.sinks.base import METADATA
+from headrace.spark.direct import Reader
+from headrace.spark.quoting import quoted
+from headrace.spark.refused import refused
+from headrace.spark.rows import Decoder
+from headrace.tracebacks import short
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from headrace.formats.base import Format
+    from headrace.types import Range
+
+_PLACE = ("topic", "partition", "offset", "timestamp", "key", "headers")
+
+
+class Looking:
+    """The records of ranges that are of `fmt` and that `where`, a condition in SQL over the columns and `_kafka`,
+    holds for. Their values are what was decoded, as JSON; text and bytes stay what they are."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        bootstrap: str,
+        options: Mapping[str, str],
+        fmt: Format,
+        topics: Sequence[str],
+        where: str | None,
+    ) -> None:
+        self._reader = Reader(spark, bootstrap, options, "headrace-consume")
+        self._decoder = Decoder(spark, fmt, topics=topics)
+        self._plain = isinstance(fmt, Text | Bytes)
+        self._where = where
+        self._chosen(self._decoder.empty())
+
+    def records(self, ranges: Sequence[Range], most: int | None) -> tuple[list[Record], int]:
+        """At the most `most` of them, and how many were left out because they are not of the format."""
+        while True:
+            decoded = self._decoder.decode(self._reader.rows(ranges))
+            chosen = self._chosen(decoded.rows)
+            try:
+                found = (chosen if most is None else chosen.limit(most)).collect()
+            except Exception as error:
+                if self._decoder.learn(error):
+                    continue
+                raise refused(error) or error from None
+            return [_record(row) for row in found], decoded.dropped()
+
+    def _chosen(self, rows: DataFrame) -> DataFrame:
+        columns = [quoted(name) for name in self._decoder.columns]
+        whole = f"to_json(struct({', '.join(columns)}), map('ignoreNullFields', 'false'))"
+        value = quoted("value") if self._plain else f"if({METADATA}.tombstone, NULL, {whole})"
+        try:
+            chosen = rows if self._where is None else rows.where(sql.expr(self._where))
+            return chosen.selectExpr(*(f"{METADATA}.{name} AS {name}" for name in _PLACE), f"CAST({value} AS BINARY) v")
+        except (AnalysisException, ParseException) as error:
+            raise ConfigError(
+                f"--where {self._where}: {short(error)}",
+                hint=f"columns: {', '.join(self._decoder.columns)}, {METADATA}.{{{', '.join(_PLACE)}}}",
+            ) from error
+
+
+def _record(row: Row) -> Record:
+    at = row["timestamp"]
+    return Record(
+        row["topic"],
+        row["partition"],
+        row["offset"],
+        # Spark gives the local time of this process, without saying so.
+        None if at is None else round(at.astimezone(UTC).timestamp() * 1000),
+        None,
+        _bytes(row["key"]),
+        _bytes(row["v"]),
+        tuple((header["key"], _bytes(header["value"])) for header in row["headers"] or ()),
+    )
+
+
+def _bytes(value: bytearray | bytes | None) -> bytes | None:
+    return None if value is None else bytes(value)

@@ -1,0 +1,242 @@
+"""The loop in hand: batches one by one, with the offsets of a pipeline and without its sink."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from headrace import events
+from headrace.crashpoints import reach
+from headrace.errors import ConfigError, RetriableError
+from headrace.kafka.source import known_topics, sources_by_name
+from headrace.planner import Limits, caught_up
+from headrace.reading import Feed, Reading
+from headrace.runner import Pace
+from headrace.stores.base import OffsetStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import FrameType, TracebackType
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.events import Observer
+    from headrace.kafka.source import Kafka
+    from headrace.spark.inputs import Inputs
+    from headrace.types import Batch, Range
+
+
+class InHand:
+    """One batch of a stream: journalled, so that it comes again with the same ranges until it is committed."""
+
+    def __init__(self, batch: Batch, inputs: Inputs, commit: Callable[[Batch], None], *, replay: bool) -> None:
+        self._batch = batch
+        self._inputs = inputs
+        self._commit = commit
+        self.replay = replay
+        """Whether it was begun before: what was done with it then may have to be recognised."""
+        self.committed = False
+
+    def __repr__(self) -> str:
+        return f"batch {self.id}: {len(self):,} records"
+
+    def __len__(self) -> int:
+        """Offsets covered: the records in the batch, or more on compacted and transactional topics."""
+        return len(self._batch)
+
+    @property
+    def id(self) -> int:
+        return self._batch.id
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """What it reads, by partition."""
+        return self._batch.ranges
+
+    def rows(self) -> Any:
+        """A DataFrame of the decoded columns and `_kafka`, or a dict of them by source. Lazy; asked again, the same."""
+        frames = self.raw()
+        each = self._inputs.each
+        return self._inputs.given({name: one.decoder.decode(frames[name]).rows for name, one in each.items()})
+
+    def raw(self) -> dict[str, DataFrame]:
+        """The records as Kafka has them, by source."""
+        from headrace.spark.inputs import Raw
+
+        return Raw(self._inputs, self._batch).frames
+
+    def commit(self) -> None:
+        """Say that it is done: the offsets move to its end. OffsetConflict if another run has moved them."""
+        if self.committed:
+            raise ConfigError(f"batch {self.id} was committed before", hint="commit() once at the end of the loop")
+        self._commit(self._batch)
+        self.committed = True
+
+
+class Stream:
+    """Made by `hr.stream`; to be iterated once, best inside `with`, which puts Spark's errors into our words."""
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Inputs,
+        feeds: list[Feed],
+        store: OffsetStore,
+        limits: Limits,
+        until: Literal["caught-up"] | None,
+        observer: Observer,
+    ) -> None:
+        self._name = name
+        self._inputs = inputs
+        self._store = store
+        self._until = until
+        self._observe = observer
+        self._reading = Reading(name, feeds, limits, observer)
+        self._stop = threading.Event()
+        self._pace = Pace()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        from headrace.spark.rows import bad_record
+
+        if isinstance(error, Exception) and (found := bad_record(error)):
+            raise found from error
+
+    def stop(self) -> None:
+        """End the loop after the batch in hand; from any thread."""
+        self._stop.set()
+
+    def __iter__(self) -> Iterator[InHand]:
+        with _Signals(self.stop), self._store.open(self._name) as store:
+            self._reading.open(store)
+            try:
+                yield from self._batches(store)
+            finally:
+                self._reading.leave(store)
+
+    def _batches(self, store: OffsetStore) -> Iterator[InHand]:
+        reading = self._reading
+        if reading.progress.pending is not None:
+            yield from self._settled(reading.progress.pending, store)
+        self._patiently(reading.look)
+        targets = reading.ends if self._until else None
+        while not self._stop.is_set():
+            if targets is not None and caught_up(reading.progress, targets):
+                return
+            batch = self._patiently(lambda: reading.next(wait=targets is None))
+            if batch is not None:
+                reach("stream: before begin")
+                store.begin(batch)
+                reach("stream: begun")
+                yield from self._handed(batch, store, replay=False)
+            else:
+                self._stop.wait(self._pace.idle)
+            self._patiently(reading.refresh)
+
+    def _settled(self, pending: Batch, store: OffsetStore) -> Iterator[InHand]:
+        """The batch that an earlier loop died with, unless its records are gone."""
+        gone = self._patiently(lambda: self._reading.given_up(pending))
+        if gone:
+            store.commit(pending)
+            self._reading.done(pending)
+        elif not self._stop.is_set():
+            yield from self._handed(pending, store, replay=True)
+
+    def _handed(self, batch: Batch, store: OffsetStore, *, replay: bool) -> Iterator[InHand]:
+        began = self._reading.clock()
+        self._observe(events.BatchStarted(batch, replay))
+        given = InHand(batch, self._inputs, store.commit, replay=replay)
+        yield given
+        if not given.committed:
+            raise ConfigError(
+                f"batch {batch.id} was not committed, and the next one was asked for",
+                hint="batch.commit() at the end of the loop; what is not committed comes again at the next start",
+            )
+        seconds = self._reading.clock() - began
+        self._reading.done(batch, seconds)
+        self._observe(events.BatchDone(batch, seconds, self._reading.lag))
+
+    def _patiently(self, ask: Callable[[], Any]) -> Any:
+        """What `ask` says, asked again while a broker does not answer. None once a stop is asked for."""
+        attempt = 0
+        while not self._stop.is_set():
+            try:
+                return ask()
+            except RetriableError as error:
+                attempt += 1
+                delay = self._pace.retry(attempt)
+                self._observe(events.Retrying(error, attempt, delay))
+                self._stop.wait(delay)
+        return None
+
+
+def stream(
+    source: Kafka | Mapping[str, Kafka],
+    *,
+    offsets: OffsetStore,
+    name: str | None = None,
+    limits: Limits | None = None,
+    until: Literal["caught-up"] | None = None,
+    session: SparkSession | None = None,
+    spark: Mapping[str, str] | None = None,
+    observer: Observer = events.ignore,
+) -> Stream:
+    """Batches to work on in a loop of your own, each to be committed at the end of it:
+
+        with hr.stream(source, offsets=stores.SQLite("offsets.db")) as batches:
+            for batch in batches:
+                rows = batch.rows()
+                ...
+                batch.commit()
+
+    A batch that is not committed, because the loop or the process died, comes again with exactly the same records:
+    at-least-once, or exactly-once where the work can recognise `batch.id` or the rows' origins. `name` names the
+    offsets, by default after the topics. Ends on SIGTERM or Ctrl-C after the batch in hand, or with
+    `until="caught-up"` when everything there was at the start has been handed out.
+    """
+    from headrace.launch import connected
+    from headrace.spark import session as sessions
+    from headrace.spark.inputs import Inputs
+
+    sources = sources_by_name(source)
+    if not isinstance(offsets, OffsetStore):
+        raise ConfigError(f"offsets={offsets!r} is no store", hint='offsets=stores.SQLite("offsets.db")')
+    if until not in (None, "caught-up"):
+        raise ConfigError(f"until={until!r} is unknown", hint='until="caught-up"')
+    made = session or sessions.create(spark or {})
+    named = name or _name(sources)
+    inputs = Inputs(made, source, f"headrace-{named}", whole=False)
+    return Stream(named, inputs, connected(sources), offsets, limits or Limits(), until, observer)
+
+
+def _name(sources: Mapping[str, Kafka]) -> str:
+    topics = known_topics(sources)
+    if topics is None:
+        raise ConfigError("a stream over a pattern needs a name for its offsets", hint='name="clicks"')
+    return "-".join(topics)[:100]
+
+
+class _Signals:
+    """SIGTERM and Ctrl-C end the loop after the batch in hand; the second time they interrupt it."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._hear)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self._stop()
+        for again, handler in self._before.items():
+            signal.signal(again, handler)

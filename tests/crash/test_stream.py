@@ -1,0 +1,48 @@
+"""The loop in hand, killed at every step: nothing is missing, and what comes again is the same batch."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.testing.gateway import gateway_environment
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_a_loop_killed_at_every_step_misses_nothing_and_repeats_only_the_batch_in_hand(spark, topic, tmp_path):
+    where = topic(partitions=2)
+    environment = {**os.environ, **gateway_environment(spark)}
+    command = [sys.executable, str(Path(__file__).with_name("loop.py")), str(tmp_path), where.bootstrap, where.name]
+    sent, died = 0, []
+    while True:
+        where.produce([{"n": number} for number in range(sent, sent + 60)])
+        sent += 60
+        done = subprocess.run(
+            [*command, *died], env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        if done.returncode != -signal.SIGKILL:
+            assert done.returncode == 0, done.stderr
+            break
+        died.append(done.stdout.splitlines()[-1])
+        assert len(died) < 20, died
+    assert {"loop: before the work", "loop: after the work", "loop: committed", "stream: before begin"} <= set(died)
+    with sqlite3.connect(tmp_path / "rows.db") as database:
+        once = [n for (n,) in database.execute("SELECT n FROM once")]
+        each = [n for (n,) in database.execute("SELECT n FROM each")]
+        (repeated,) = database.execute(
+            "SELECT count(DISTINCT batch) FROM (SELECT batch, n FROM each GROUP BY batch, n HAVING count(*) > 1)"
+        ).fetchone()
+        (again,) = database.execute(
+            "SELECT count(*) FROM (SELECT n FROM each GROUP BY n HAVING count(DISTINCT batch) > 1)"
+        ).fetchone()
+    print(f"{len(died)} kills, {sent} records, {len(each) - len(set(each))} done twice")
+    assert sorted(once) == list(range(sent))
+    assert set(each) == set(range(sent))
+    # Of all the deaths only the one between the work and the commit costs a repeat, and of that batch alone.
+    assert repeated == 1
+    assert again == 0

@@ -1,0 +1,80 @@
+"""The dev server for Spark: workers that are different hosts, a session that runs on both of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+
+from headrace import dev
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SESSION = """
+import json, sys
+from headrace.spark import session
+
+spark = session.create(json.loads(sys.argv[1]))
+context = spark.sparkContext
+infos = context._jsc.sc().statusTracker().getExecutorInfos()
+executors = sorted({info.host() for info in infos if info.port() != int(context.getConf().get("spark.driver.port"))})
+
+
+def host(_):
+    import os, time
+
+    time.sleep(0.2)  # long enough for the other executor to take the other half
+    yield os.environ["SPARK_LOCAL_IP"]
+
+
+found = context.parallelize(range(4), 4).mapPartitions(host).collect()
+print(json.dumps({"executors": executors, "tasks": sorted(set(found))}))
+spark.stop()
+"""
+
+
+def test_a_session_runs_its_tasks_on_both_hosts(spark_cluster: dev.Spark) -> None:
+    options = {
+        "spark.master": spark_cluster.address,
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+    }
+    command = [sys.executable, "-c", SESSION, json.dumps(options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert spark_cluster.hosts == ["127.0.0.1", "127.0.0.2"]
+    assert found == {"executors": spark_cluster.hosts, "tasks": spark_cluster.hosts}
+
+
+def test_a_worker_that_is_killed_comes_back_and_nobody_else_can_reach_the_cluster(spark_cluster: dev.Spark) -> None:
+    *_, worker = spark_cluster.nodes
+    before = worker.pid
+    worker.kill()
+    worker.start()
+    assert worker.pid != before
+    heard = {
+        connection.laddr.ip.removeprefix("::ffff:")
+        for node in spark_cluster.nodes
+        for connection in psutil.Process(node.pid).net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert heard == {"127.0.0.1", "127.0.0.2"}
+
+
+def test_the_same_cluster_is_found_again_by_its_settings(tmp_path: Path) -> None:
+    server = dev.Spark(tmp_path, memory="512m")
+    again = dev.Spark.again(tmp_path, json.loads(json.dumps(server.settings())))
+    assert (again.address, again.webuis, again.memory, again.hosts) == (
+        server.address,
+        server.webuis,
+        "512m",
+        server.hosts,
+    )
+    assert server.environment == {"SPARK_MASTER": server.address}

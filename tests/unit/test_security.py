@@ -1,0 +1,228 @@
+"""One set of options, told to both kinds of Kafka's clients in their own words."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer
+
+import headrace as hr
+from headrace.errors import ConfigError
+from headrace.kafka import options as given_options
+from headrace.kafka.security import java, librdkafka, user
+from headrace.stores.librdkafka import librdkafka_options
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+NASTY = "p\\a\"ss'; w=ö\n\t#${NO}"
+
+
+def login(**more):
+    return {"security.protocol": "sasl_ssl", "sasl.mechanism": "SCRAM-SHA-512", **more}
+
+
+def test_a_user_and_a_password_become_a_login_module():
+    told = java(login(**{"sasl.username": "app", "sasl.password": "geheim"}))
+    assert told == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": f'{SCRAM} required username="app" password="geheim";',
+    }
+
+
+def test_a_login_module_becomes_a_user_and_a_password():
+    jaas = f"""{PLAIN} required
+        username='app'
+        password="ge\\"heim"
+        serviceName=x ;"""
+    told = librdkafka({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas})
+    assert told == {"sasl.mechanism": "PLAIN", "sasl.username": "app", "sasl.password": 'ge"heim'}
+
+
+@pytest.mark.parametrize("password", ["geheim", NASTY, "", " ", "\\", '"', "a=b;c"])
+def test_any_password_survives_the_way_there_and_back(password):
+    options = login(**{"sasl.username": "app", "sasl.password": password})
+    told = librdkafka(java(options))
+    assert (told["sasl.username"], told["sasl.password"]) == ("app", password)
+
+
+def test_each_client_gets_its_own_where_both_are_given():
+    both = login(**{"sasl.username": "a", "sasl.password": "1", "sasl.jaas.config": f'{SCRAM} required username="b";'})
+    assert java(both)["sasl.jaas.config"] == f'{SCRAM} required username="b";'
+    assert librdkafka(both)["sasl.username"] == "a"
+    assert "sasl.password" not in java(both)
+    assert "sasl.jaas.config" not in librdkafka(both)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (login(), "sasl.username"),
+        (login(**{"sasl.username": "app"}), "sasl.password"),
+        (login(**{"sasl.jaas.config": "geheim"}), "cannot be read"),
+        ({"sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER"),
+        ({"enable.ssl.certificate.verification": "false"}, "enable.ssl.certificate.verification"),
+        ({"ssl.truststore.location": "trust.jks", "ssl.truststore.password": "geheim"}, "PEM"),
+        ({"ssl.keystore.location": "key.jks", "ssl.keystore.password": "geheim"}, "PKCS12"),
+        ({"ssl.certificate.location": "c.pem", "ssl.key.location": "k.pem"}, "one file"),
+        ({"ssl.ca.location": "/"}, "directory"),
+        ({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "OpenSSL"),
+        ({"ssl.cipher.suites": "ECDHE+AESGCM"}, "Java"),
+    ],
+)
+def test_what_one_of_the_clients_cannot_do_is_told_when_the_source_is_made(options, said):
+    with pytest.raises(ConfigError, match=said) as error:
+        hr.Kafka("kafka:9092", topics=["clicks"], options=options)
+    assert error.value.hint
+    assert "geheim" not in f"{error.value} {error.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"ssl.ca.location": "ca.pem"}, {"ssl.truststore.type": "PEM", "ssl.truststore.location": "ca.pem"}),
+        ({"ssl.ca.pem": "---"}, {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": "---"}),
+        (
+            {"ssl.certificate.pem": "--", "ssl.key.pem": "---"},
+            {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": "--", "ssl.keystore.key": "---"},
+        ),
+        (
+            {"ssl.certificate.location": "c.pem", "ssl.key.location": "c.pem", "ssl.key.password": "x"},
+            {"ssl.keystore.type": "PEM", "ssl.keystore.location": "c.pem", "ssl.key.password": "x"},
+        ),
+        ({"ssl.endpoint.identification.algorithm": "none"}, {"ssl.endpoint.identification.algorithm": ""}),
+    ],
+)
+def test_certificates_and_keys_are_known_by_both_names(one, other):
+    assert java(one) == other
+    assert librdkafka(other) == one
+
+
+def test_a_pkcs12_keystore_and_a_name_that_tells_the_type_need_no_translation():
+    options = {"ssl.keystore.location": "me.p12", "ssl.keystore.password": "x", "ssl.truststore.location": "ca.crt"}
+    assert java(options) == {**options, "ssl.keystore.type": "PKCS12", "ssl.truststore.type": "PEM"}
+    assert librdkafka(options) == {
+        "ssl.keystore.location": "me.p12",
+        "ssl.keystore.password": "x",
+        "ssl.ca.location": "ca.crt",
+    }
+
+
+def test_the_drivers_client_takes_what_java_alone_is_told_and_the_other_way_round():
+    options = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{PLAIN} required username="app" password="x";',
+        "sasl.login.refresh.window.factor": "0.8",
+        "ssl.enabled.protocols": "TLSv1.3",
+        "ssl.protocol": "TLSv1.3",
+        "ssl.truststore.password": "x",
+        "socket.connection.setup.timeout.max.ms": "20000",
+        "socket.keepalive.enable": "true",
+        "fetch.min.bytes": "10",
+        "isolation.level": "read_committed",
+    }
+    told = librdkafka_options("127.0.0.1:1", options)
+    assert told["sasl.username"] == "app"
+    Consumer({**told, "group.id": "g", "log_level": 0}).close()  # it refuses names that it does not know
+    assert "socket.keepalive.enable" not in java(options)
+    assert java(options)["ssl.enabled.protocols"] == "TLSv1.3"
+
+
+def test_options_without_security_are_told_as_they_are():
+    options = {"fetch.min.bytes": "10", "client.id": "me", "reconnect.backoff.ms": "5"}
+    assert java(options) == options
+    assert librdkafka(options) == options
+
+
+def test_the_user_is_known_by_either_name():
+    assert user({"sasl.username": "app"}) == "app"
+    assert user({"sasl.jaas.config": f'{SCRAM} required username="app" password="x";'}) == "app"
+    assert user({}) is None
+
+
+def test_a_file_of_options_is_read_as_java_reads_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("KAFKA_PASSWORD", "ge=he\\im")
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "# a comment\n"
+        "  ! another\n"
+        "\n"
+        "security.protocol=SASL_PLAINTEXT\n"
+        "sasl.mechanism : PLAIN\n"
+        "sasl.username  app\n"
+        "sasl.password=${KAFKA_PASSWORD}\n"
+        "client.id = one\\\n"
+        "    -two\\\\\n"
+        "client.rack=\\u00fc\\:\\=\\t.\n"
+        "ssl.ca.pem=${not a name}$\n"
+    )
+    source = hr.Kafka("kafka:9092", topics=["clicks"], options=str(file))
+    assert source.options == {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "app",
+        "sasl.password": "ge=he\\im",
+        "client.id": "one-two\\",
+        "client.rack": "ü:=\t.",
+        "ssl.ca.pem": "${not a name}$",
+    }
+    assert hr.Kafka("kafka:9092", topics=["clicks"], options=file).options == source.options
+    assert "ge=he" not in f"{source!r} {source}"
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("a=b", {"a": "b"}),
+        ("a", {"a": ""}),
+        ("a=", {"a": ""}),
+        ("a\\ b=c d ", {"a b": "c d "}),
+        ("a:b=c", {"a": "b=c"}),
+        ("a = = b", {"a": "= b"}),
+        ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("a=x\\", {"a": "x"}),
+        ("a=x\\\n# no comment\nb=1", {"a": "x# no comment", "b": "1"}),
+        ("cheeses  \\\n  = yes", {"cheeses": "yes"}),
+    ],
+)
+def test_the_syntax_of_properties(text, pairs):
+    assert given_options.parsed(text) == pairs
+
+
+def test_options_that_cannot_be_read_are_told_and_not_shown(tmp_path, monkeypatch):
+    monkeypatch.delenv("NO_SUCH_VARIABLE", raising=False)
+    file = tmp_path / "client.properties"
+    file.write_text("sasl.password=${NO_SUCH_VARIABLE}geheim\n")
+    with pytest.raises(ConfigError, match="NO_SUCH_VARIABLE") as error:
+        given_options.given(file)
+    assert "geheim" not in str(error.value)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        given_options.given(str(tmp_path / "other.properties"))
+    with pytest.raises(ConfigError, match=r"sasl\.password is None"):
+        given_options.given({"sasl.password": None})
+    with pytest.raises(ConfigError, match="neither"):
+        given_options.given(7)
+
+
+def test_a_table_within_a_table_is_a_dotted_name_and_a_value_is_a_text():
+    raw = {"security": {"protocol": "SSL"}, "socket.keepalive.enable": True, "fetch": {"min.bytes": 5}}
+    assert given_options.given(raw) == {
+        "security.protocol": "SSL",
+        "socket.keepalive.enable": "true",
+        "fetch.min.bytes": "5",
+    }
+
+
+def test_stores_and_sinks_take_a_file_too_and_never_show_it(tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={PLAIN} required username="app" password="geheim";\n'
+    )
+    for made in (
+        hr.stores.Kafka("kafka:9092", options=file),
+        hr.sinks.Kafka("kafka:9092", topic="clean", options=str(file)),
+    ):
+        assert made._options["sasl.password"] == "geheim"
+        assert "geheim" not in repr(made)

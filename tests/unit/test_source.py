@@ -1,0 +1,146 @@
+"""What a source may be told, and what it refuses at once."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import headrace as hr
+from headrace import sinks, stores
+from headrace.errors import ConfigError
+from headrace.kafka.subscription import Partitions, Pattern, Topics
+from headrace.types import TopicPartition
+
+A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+
+
+def source(**changes):
+    return hr.Kafka("k:9092", **({"topics": ["clicks"]} | changes))
+
+
+@pytest.mark.parametrize(
+    "both",
+    [
+        {"topics": ["a"], "pattern": "a.*"},
+        {"topics": ["a"], "partitions": {"a": [0]}},
+        {"pattern": "a", "partitions": {"a": [0]}},
+        {"topics": None},
+    ],
+)
+def test_what_is_read_is_said_in_one_way(both):
+    with pytest.raises(ConfigError, match="one of them is meant"):
+        source(**both)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"topics": None, "pattern": "("}, "no regular expression"),
+        ({"topics": None, "pattern": ""}, "matches no topic"),
+        ({"topics": None, "partitions": {}}, "not a table of topics"),
+        ({"topics": None, "partitions": {"a": 0}}, "not a list of numbers"),
+        ({"topics": None, "partitions": {"a": [-1]}}, "numbers from 0 on"),
+        ({"topics": None, "partitions": {"a b": [0]}}, "not a name"),
+        ({"start": datetime(2026, 11, 1)}, "has no time zone"),
+        ({"start": {"clicks": {"first": 0}}}, "no number of a partition"),
+        ({"start": {"clicks": {0: -1}}}, "is no offset"),
+        ({"start": {"clicks": 3}}, "is no offset"),
+        ({"start": 5}, "start=5 is unknown"),
+        ({"start": "stored", "resume": False}, "leaves aside"),
+        ({"resume": "no"}, "neither True nor False"),
+        ({"split": 1}, "neither True nor False"),
+        ({"max_lag": "soon"}, "neither a number of records nor a time"),
+        ({"max_lag": -1}, "neither a number of records nor a time"),
+        ({"refresh": 0}, "seconds above 0"),
+        ({"cluster": "a b"}, "no name of a cluster"),
+        ({"location": "anywhere"}, "is unknown"),
+        ({"location": {"clicks": {0: ""}}}, "host's name is missing"),
+        ({"key_format": "text"}, "is not a format"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_the_source_is_made(wrong, said):
+    with pytest.raises(ConfigError, match=said):
+        source(**wrong)
+
+
+def test_ways_to_say_where_to_start():
+    assert source(start="2026-11-01T12:00:00+02:00").start == datetime(2026, 11, 1, 10, tzinfo=UTC)
+    assert source(start={"clicks": {"0": 5, 1: 6}}).start == {A: 5, B: 6}
+    assert source(start={A: 5}).start == {A: 5}
+    assert source(max_lag="10m").max_lag == timedelta(minutes=10)
+
+
+def test_a_pattern_matches_whole_names_and_never_topics_of_kafkas_own():
+    there = {"clicks": 2, "clicks.eu": 1, "my-clicks": 1, "__consumer_offsets": 4}
+    assert list(Pattern("clicks.*").wanted(there)) == [A, B, TopicPartition("clicks.eu", 0)]
+    assert "__consumer_offsets" not in {at.topic for at in Pattern(".*").wanted(there)}
+
+
+def test_partitions_that_a_topic_does_not_have_are_refused():
+    assert list(Partitions({"clicks": [1, 0, 1]}).wanted({"clicks": 2})) == [A, B]
+    with pytest.raises(ConfigError, match="clicks has no partition 2: it has 2"):
+        Partitions({"clicks": [0, 2]}).wanted({"clicks": 2})
+
+
+def test_a_source_says_what_it_reads():
+    assert str(source()) == "clicks on k:9092, from earliest, Bytes"
+    assert "topics like c.*" in str(source(topics=None, pattern="c.*", start="latest"))
+    assert "clicks[0, 1]" in str(source(topics=None, partitions={"clicks": [0, 1]}, start={"clicks": {0: 1}}))
+
+
+def test_topics_of_a_named_cluster_are_known_by_both_names():
+    east = source(cluster="east", start={"clicks": {0: 5}})
+    assert east.names == ("east.clicks",)
+    assert east.start == {TopicPartition("east.clicks", 0): 5}
+    assert east.reads_known("east.clicks")
+    assert not east.reads_known("clicks")
+    assert east.real_name("east.clicks") == "clicks"
+
+
+def pipeline(sources, **changes):
+    return hr.Pipeline(
+        name="merged",
+        source=sources,
+        sink=sinks.Memory(),
+        guarantee="at-least-once",
+        offsets=stores.Memory(),
+        **changes,
+    )
+
+
+def test_sources_with_the_same_topic_need_names_for_their_clusters():
+    with pytest.raises(ConfigError, match="both one and two read clicks") as refused:
+        pipeline({"one": source(), "two": source()})
+    assert "cluster=" in refused.value.hint
+    made = pipeline({"one": source(cluster="east"), "two": source(cluster="west")})
+    assert made.topics == ("east.clicks", "west.clicks")
+
+
+@pytest.mark.parametrize(
+    ("sources", "said"),
+    [
+        ({}, "names nothing to read"),
+        ({"two words": source()}, "cannot be the name of a source"),
+        ({"one": "clicks"}, "is not a"),
+        ([source()], "is not a"),
+    ],
+)
+def test_sources_that_are_none_are_refused(sources, said):
+    with pytest.raises(ConfigError, match=said):
+        pipeline(sources)
+
+
+def test_dead_letters_of_two_clusters_have_no_topic_in_common():
+    with pytest.raises(ConfigError, match="no topic in common"):
+        pipeline(
+            {"one": source(), "two": hr.Kafka("other:9092", topics=["taps"])},
+            dead_letters=hr.DeadLetters(topic="dead"),
+        )
+
+
+def test_a_pattern_that_would_read_the_dead_letters_again_is_refused():
+    with pytest.raises(ConfigError, match="would be read again"):
+        pipeline(source(topics=None, pattern="clicks.*"), dead_letters=hr.DeadLetters(topic="clicks-dead"))
+
+
+def test_a_list_of_topics_names_each_once():
+    assert Topics(["a", "b", "a"]).names == ("a", "b")
