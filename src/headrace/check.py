@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.delivery import Guarantee
 from headrace.errors import HeadraceError
 from headrace.expectations import Gate
+from headrace.kafka import settings
+from headrace.kafka.cluster import Cluster
 from headrace.kafka.source import ROWS
 from headrace.launch import check_transform
 from headrace.sinks.base import IdempotentSink, TransactionalSink
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from headrace.kafka.source import Kafka
     from headrace.pipeline import Pipeline
 
 
@@ -53,9 +56,18 @@ def check(pipeline: Pipeline, options: Mapping[str, str]) -> Report:
         columns=tuple(f"{f.name} {f.dataType.simpleString()}" for f in result.schema) if result is not None else (),
         notes=(
             *([] if result is not None else ["the transform raised on an empty frame: its columns are unknown"]),
+            *(note for source in pipeline.sources.values() for note in _settings(source)),
             *_advice(pipeline),
         ),
     )
+
+
+def _settings(source: Kafka) -> list[str]:
+    notes = settings.notes(source)
+    try:
+        return notes + settings.asked(Cluster(source.bootstrap, source.options, source.known_as), source)
+    except HeadraceError as error:
+        return [*notes, f"the cluster could not be asked: {error.message}"]
 
 
 def _advice(pipeline: Pipeline) -> list[str]:

@@ -74,9 +74,14 @@ def launch(
 
 def connected(sources: Mapping[str, Kafka]) -> list[Feed]:
     """Each source with a connection to its cluster."""
+    from headrace.kafka import settings
     from headrace.kafka.cluster import Cluster
 
-    return [Feed(source, Cluster(source.bootstrap, source.options, source.known_as)) for source in sources.values()]
+    def feed(source: Kafka) -> Feed:
+        cluster = Cluster(source.bootstrap, source.options, source.known_as)
+        return Feed(source, cluster, lambda: [*settings.notes(source), *settings.asked(cluster, source)])
+
+    return [feed(source) for source in sources.values()]
 
 
 def _patiently(

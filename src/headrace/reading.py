@@ -46,6 +46,8 @@ class Feed:
 
     source: Kafka
     topics: Topics
+    notes: Callable[[], Sequence[str]] = tuple
+    """What to know about the source's settings, once its cluster has answered."""
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     left_out: frozenset[TopicPartition] = frozenset()
     looked: bool = False
@@ -112,7 +114,7 @@ class Reading:
             elif lost := gaps(self.progress, logs):
                 self._pass_over(feed, lost, logs)
             self._anchor(feed, logs)
-            self._tell_left_out(feed, logs)
+            self._tell(feed, logs)
             feed.ends = {at: end for log in logs.values() for at, end in log.ends.items()}
             feed.looked = True
         self._sign = replace(self._sign, beat=time.time())
@@ -252,12 +254,13 @@ class Reading:
         every = [at for log in logs.values() for at in log.ends]
         return feed.topics.at_time([at for at in every if feed.fresh or at not in self.progress.offsets], start)
 
-    def _tell_left_out(self, feed: Feed, logs: Mapping[str, Log]) -> None:
+    def _tell(self, feed: Feed, logs: Mapping[str, Log]) -> None:
         left_out = frozenset(at for log in logs.values() for at in log.left_out)
         if new := left_out - feed.left_out:
             self._observe(events.PartitionsLeftOut(tuple(sorted(new))))
-        if not logs and not feed.looked:
-            self._observe(events.Noted(f"nothing to read yet: no {feed.source.subscription}"))
+        if not feed.looked:
+            for note in [*feed.notes(), *([] if logs else [f"nothing to read yet: no {feed.source.subscription}"])]:
+                self._observe(events.Noted(note))
         feed.left_out = left_out
 
     def _changed(

@@ -34,6 +34,7 @@ SERVERS = {
     "redis": "REDIS_URL",
     "zookeeper": "ZOOKEEPER_HOSTS",
 }
+FORMAT = hr.Json("id BIGINT, value STRING")
 GUARANTEES = ("exactly-once", "at-least-once", "at-most-once")
 
 
@@ -144,6 +145,18 @@ def _unchanged(rows):
     return rows
 
 
+def _one_source(bootstrap, topic):
+    return hr.Kafka(bootstrap, topics=[topic], format=FORMAT)
+
+
+def _two_sources(bootstrap, topic):
+    """The two partitions of the topic, as if they were topics of two clusters."""
+    return {
+        name: hr.Kafka(bootstrap, partitions={topic: [number]}, format=FORMAT, cluster=name)
+        for number, name in enumerate(("east", "west"))
+    }
+
+
 def _sqlite(directory):
     return stores.SQLite(directory / "offsets.db")
 
@@ -165,6 +178,7 @@ class Kind:
     plain: bool = False
     dead_letters: hr.DeadLetters | None = None
     transform: Callable = _unchanged
+    source: Callable = _one_source
 
     @property
     def transactional(self):
@@ -217,6 +231,14 @@ KINDS = {
         random_kills=1,
         servers=("kafka",),
         transform=lambda rows: rows.repartition(3),
+    ),
+    "parquet of two sources": Kind(
+        sink=lambda directory: sinks.Parquet(directory / "rows"),
+        offsets=_sqlite,
+        rows=_parquet_rows,
+        random_kills=1,
+        source=_two_sources,
+        transform=lambda rows: rows["east"].union(rows["west"]),
     ),
     "fanout": Kind(
         sink=lambda directory: sinks.Fanout(
@@ -394,7 +416,7 @@ class Case:
         directory = Path(self.directory)
         return hr.Pipeline(
             name=self.name,
-            source=hr.Kafka(self.bootstrap, topics=[self.topic], format=hr.Json("id BIGINT, value STRING")),
+            source=self.parts.source(self.bootstrap, self.topic),
             sink=self.parts.sink(directory),
             guarantee=self.guarantee,
             offsets=self.parts.offsets(directory) if self.parts.offsets else None,
