@@ -165,3 +165,41 @@ def test_a_running_count_by_country(spark, topic):
             counts[row["value"]] = counts.get(row["value"], 0) + row["count"]
         batch.commit()
     assert json.loads(json.dumps(counts, indent=4)) == {"France": 1, "USA": 2}
+
+
+def murmur2(key):
+    """The hash by which Java's producers choose a partition, without its sign."""
+    mask, hashed = 0xFFFFFFFF, 0x9747B28C ^ len(key)
+    for at in range(0, len(key) - 3, 4):
+        k = int.from_bytes(key[at : at + 4], "little") * 0x5BD1E995 & mask
+        hashed = (hashed * 0x5BD1E995 ^ (k ^ k >> 24) * 0x5BD1E995) & mask
+    if rest := key[len(key) // 4 * 4 :]:
+        hashed = (hashed ^ int.from_bytes(rest, "little")) * 0x5BD1E995 & mask
+    hashed = (hashed ^ hashed >> 13) * 0x5BD1E995 & mask
+    return (hashed ^ hashed >> 15) & 0x7FFFFFFF
+
+
+def test_a_rule_of_ones_own_chooses_the_partition(spark, topic):
+    from pyspark.sql.functions import udf
+
+    def choose(customer):
+        return 3 if customer == "Banana" else murmur2(customer.encode()) % 3
+
+    assert murmur2(b"Precision Products") == 37184711
+    where, target = topic(partitions=1), topic(partitions=4)
+    customers = ["Banana", "Precision Products", *(f"customer {number}" for number in range(20))]
+    where.produce([{"customer": name} for name in customers])
+    hr.Pipeline(
+        name=f"kinds-{uuid.uuid4().hex[:8]}",
+        source=hr.Kafka(where.bootstrap, topics=[where.name], format=hr.Json("customer STRING")),
+        transform=lambda rows: rows.withColumn("place", udf(choose, "int")("customer")),
+        sink=sinks.Kafka(target.bootstrap, target.name, key="customer", partition="place"),
+        guarantee="exactly-once",
+    ).run(until="caught-up", session=spark)
+    placed = carry(
+        target, spark, lambda rows: rows.selectExpr("CAST(_kafka.key AS STRING) AS k", "_kafka.partition AS p")
+    )
+    found = {row["k"]: row["p"] for row in placed.rows}
+    assert (found.pop("Banana"), found["Precision Products"]) == (3, 2)
+    assert len(found) == len(customers) - 1
+    assert set(found.values()) == {0, 1, 2}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, RetriableError
 from headrace.sinks import tasks
-from headrace.sinks.kafka_rows import HEADERS, TOPIC, messages, place_of
+from headrace.sinks.kafka_rows import HEADERS, PARTITION, TOPIC, messages, place_of
 from headrace.sinks.kafka_topics import Topics, unknown
 from headrace.sinks.refusals import Refusals
 
@@ -97,7 +97,8 @@ def send(producer: Any, target: Target, records: Any, at: TopicPartition) -> int
 
 def enqueue(producer: Any, target: Target, topic: str, records: Any) -> None:
     waiting = messages(records)
-    add = _one_by_one if HEADERS in records.schema.names else _together
+    names = records.schema.names
+    add = _one_by_one if HEADERS in names else _by_partition if PARTITION in names else _together
     deadline = time.monotonic() + target.seconds
     while waiting := add(producer, topic, waiting):
         if time.monotonic() > deadline:
@@ -106,11 +107,14 @@ def enqueue(producer: Any, target: Target, topic: str, records: Any) -> None:
     producer.poll(0)
 
 
-def _together(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _together(
+    producer: Any, topic: str, waiting: list[dict[str, Any]], partition: int | None = None
+) -> list[dict[str, Any]]:
     """Those that the queue had no room for."""
     from confluent_kafka import KafkaError, KafkaException
 
-    if producer.produce_batch(topic, waiting) == len(waiting):
+    chosen = {} if partition is None else {"partition": partition}
+    if producer.produce_batch(topic, waiting, **chosen) == len(waiting):
         return []
     left = [message for message in waiting if "_error" in message]
     for message in left:
@@ -118,6 +122,14 @@ def _together(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[
         if error.code() != KafkaError._QUEUE_FULL:
             raise KafkaException(error)
     return left
+
+
+def _by_partition(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same: a partition that a message names by itself is not heeded, only that of all that go together."""
+    groups: dict[int | None, list[dict[str, Any]]] = {}
+    for message in waiting:
+        groups.setdefault(message.get("partition"), []).append(message)
+    return [left for partition, group in groups.items() for left in _together(producer, topic, group, partition)]
 
 
 def _one_by_one(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
