@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace import events
 from headrace.crashpoints import reach
-from headrace.errors import DataLoss, HeadraceError
+from headrace.errors import DataLoss, HeadraceError, OffsetConflict
 from headrace.planner import Gap, beyond, first_positions, gaps, lag, plan, skips, starts
 from headrace.rate import Flow
 from headrace.stores.state import Change, Run
@@ -155,7 +155,7 @@ class Reading:
         lost = self._lost(pending)
         if not lost:
             return False
-        if any(feed.source.resume and feed.source.on_data_loss == "fail" for feed in self._feeds):
+        if any(self._must_not_lose(gap.lost.at.topic) for gap in lost):
             raise DataLoss(
                 f"{self._name}: batch {pending.id} was begun and can no longer be read: {lost[0]}",
                 hint='on_data_loss="earliest" gives the batch up and records it',
@@ -164,6 +164,12 @@ class Reading:
         offsets = {r.at: r.start for r in pending.ranges}, {r.at: r.until for r in pending.ranges}
         self._store.record(self._changed("gap", *offsets, f"batch {pending.id} given up: {lost[0]}"))
         return True
+
+    def _must_not_lose(self, topic: str) -> bool:
+        reading = [feed.source for feed in self._feeds if feed.source.reads_known(topic)]
+        return any(
+            source.resume and source.on_data_loss == "fail" for source in reading or [f.source for f in self._feeds]
+        )
 
     def _lost(self, pending: Batch) -> list[Gap]:
         # Both ends of each range must be there: below its start by retention, below its until if the log was cut back.
@@ -225,8 +231,15 @@ class Reading:
 
     def _move(self, action: str, after: Mapping[TopicPartition, int], note: str) -> None:
         before = {at: self.progress.offsets[at] for at in after}
+        # As the store has it: a sink that commits by partition knows another last batch than the one that was written.
+        there = self._store.load()
+        if there.pending is not None or any(there.offsets.get(at) != offset for at, offset in before.items()):
+            raise OffsetConflict(
+                f"{self._name}: somebody else moved the offsets that this run was about to move",
+                hint="another run of this pipeline is active; let one of them finish, or stop it",
+            )
         reach("gap")
-        self._store.move(self.progress, after, self._changed(action, before, after, note), self._topic_ids)
+        self._store.move(there, after, self._changed(action, before, after, note), self._topic_ids)
         self.progress = self._store.load()
 
     def _anchor(self, feed: Feed, logs: Mapping[str, Log]) -> None:

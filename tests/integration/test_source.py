@@ -238,6 +238,45 @@ def test_many_short_ranges_are_read_by_few_tasks(spark, topic):
     assert len(sink.offsets) == 120
 
 
+# skipping
+
+
+def sink_and_offsets(kind, request, tmp_path):
+    match kind:
+        case "duckdb":
+            return sinks.DuckDB(tmp_path / "out.duckdb", table="numbers", create=True), None
+        case "postgres":
+            dsn = request.getfixturevalue("postgres").address
+            return sinks.Postgres(dsn, f"t_{uuid.uuid4().hex[:8]}", create=True), None
+        case "kafka":
+            bootstrap = request.getfixturevalue("kafka").bootstrap
+            return sinks.Kafka(bootstrap, f"out-{uuid.uuid4().hex[:8]}", create=True), None
+        case "offsets in kafka":
+            return sinks.Parquet(tmp_path / "out"), stores.Kafka(request.getfixturevalue("kafka").bootstrap)
+    return sinks.Parquet(tmp_path / "out"), stores.SQLite(tmp_path / "offsets.db")
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "postgres", "kafka", "offsets in kafka", "offsets in sqlite"])
+def test_what_lags_too_much_is_skipped_in_the_middle_of_a_run_wherever_the_offsets_are(
+    spark, topic, kind, request, tmp_path
+):
+    where = topic(partitions=1)
+    where.produce(numbers(0, 20))
+    sink, offsets = sink_and_offsets(kind, request, tmp_path)
+    source = hr.Kafka(where.bootstrap, topics=[where.name], format=NUMBERS, max_lag=30)
+    made = pipeline(source, sink, offsets=offsets, guarantee="exactly-once")
+    with Live(made, spark) as live:
+        live.wait(lambda: live.all(events.CaughtUp))
+        where.produce_in_transaction(numbers(20, 220), commit=True)  # all of them at once, and a mark behind them
+        live.wait(lambda: len(live.all(events.BatchDone)) == 2)
+    assert not live.all(events.Retrying)
+    (gap,) = live.all(events.GapFound)
+    assert (gap.lost.start, gap.lost.until) == (20, 191)
+    with made.store.open(made.name) as store:
+        assert list(store.load().offsets.values()) == [221]
+        assert [change.action for change in store.history()] == ["gap"]
+
+
 # several sources
 
 
