@@ -20,8 +20,6 @@ from headrace.spark import session
 
 spark = session.create(json.loads(sys.argv[1]))
 context = spark.sparkContext
-infos = context._jsc.sc().statusTracker().getExecutorInfos()
-executors = sorted({info.host() for info in infos if info.port() != int(context.getConf().get("spark.driver.port"))})
 
 
 def host(_):
@@ -32,25 +30,19 @@ def host(_):
 
 
 found = context.parallelize(range(4), 4).mapPartitions(host).collect()
-print(json.dumps({"executors": executors, "tasks": sorted(set(found))}))
+infos = context._jsc.sc().statusTracker().getExecutorInfos()
+print(json.dumps({"known": sorted({info.host() for info in infos}), "tasks": sorted(set(found))}))
 spark.stop()
 """
 
 
 def test_a_session_runs_its_tasks_on_both_hosts(spark_cluster: dev.Spark) -> None:
-    options = {
-        "spark.master": spark_cluster.address,
-        "spark.driver.memory": "512m",
-        "spark.executor.memory": "512m",
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
-    }
-    command = [sys.executable, "-c", SESSION, json.dumps(options)]
+    command = [sys.executable, "-c", SESSION, json.dumps(spark_cluster.session)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert spark_cluster.hosts == ["127.0.0.1", "127.0.0.2"]
-    assert found == {"executors": spark_cluster.hosts, "tasks": spark_cluster.hosts}
+    assert found == {"known": spark_cluster.hosts, "tasks": spark_cluster.hosts}
 
 
 def test_a_worker_that_is_killed_comes_back_and_nobody_else_can_reach_the_cluster(spark_cluster: dev.Spark) -> None:

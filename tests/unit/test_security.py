@@ -128,6 +128,11 @@ def test_the_drivers_client_takes_what_java_alone_is_told_and_the_other_way_roun
     assert java(options)["ssl.enabled.protocols"] == "TLSv1.3"
 
 
+def test_a_file_that_is_not_there_is_named_before_anybody_connects(tmp_path):
+    with pytest.raises(ConfigError, match=r"ssl\.ca\.location=.*no-ca\.pem is not there"):
+        librdkafka_options("127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "no-ca.pem")})
+
+
 def test_options_without_security_are_told_as_they_are():
     options = {"fetch.min.bytes": "10", "client.id": "me", "reconnect.backoff.ms": "5"}
     assert java(options) == options

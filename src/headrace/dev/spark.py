@@ -89,7 +89,7 @@ class Worker(SparkNode):
 
 
 class Spark(Single):
-    """`with dev.Spark(tmp_path) as spark: session.create({"spark.master": spark.address, …})`.
+    """`with dev.Spark(tmp_path) as spark: session.create(spark.session)`.
 
     Each of the `workers` has its own loopback address, 127.0.0.1, 127.0.0.2 and so on, and runs executors of up to
     `cores` and `memory` in all. `options` are Spark's, for master and workers.
@@ -128,6 +128,18 @@ class Spark(Single):
     @property
     def hosts(self) -> list[str]:
         return [node.host for node in self.nodes if isinstance(node, Worker)]
+
+    @property
+    def session(self) -> dict[str, str]:
+        """Options of a small session whose first job waits until there is an executor on every host."""
+        return {
+            "spark.master": self.address,
+            "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
+            "spark.cores.max": str(self.workers * self.cores),
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+        }
 
     @property
     def jars(self) -> list[Path]:

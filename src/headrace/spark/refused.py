@@ -9,7 +9,7 @@ from headrace.errors import ConfigError
 _REASONS = (
     (
         re.compile(r"org\.apache\.kafka\.common\.errors\.(?:Topic|Group|Cluster)AuthorizationException: (.*)"),
-        "grant this user READ on the topics, and on groups that begin with headrace-",
+        "grant this user READ on the topics",
     ),
     (
         re.compile(r"org\.apache\.kafka\.common\.errors\.(?:Sasl|Ssl)AuthenticationException: (.*)"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.errors import ConfigError
 from headrace.kafka import security
 
 if TYPE_CHECKING:
@@ -13,10 +15,17 @@ if TYPE_CHECKING:
 # Connections, which every client needs; the rest concern reading alone, or producing.
 _SHARED_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "enable.ssl.", "https.ca.")
 
+_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location")
+
 
 def librdkafka_options(bootstrap: str, options: Mapping[str, str]) -> dict[str, str]:
     """The part of the user's options that a client of the driver needs, in its own words."""
     spoken = security.librdkafka(options)
+    for name in _FILES:
+        if (place := spoken.get(name, "probe")) != "probe" and not Path(place).exists():
+            raise ConfigError(
+                f"{name}={place} is not there; looked in {Path.cwd()}", hint="name the whole path, readable here"
+            )
     shared = {name: value for name, value in spoken.items() if name.startswith(_SHARED_PREFIXES)}
     return {"client.id": "headrace", **shared, "bootstrap.servers": bootstrap}
 
