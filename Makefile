@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 .DEFAULT_GOAL := help
-.PHONY: help setup servers demo test lint unit crash equal bench clean
+.PHONY: help setup servers demo test lint unit crash equal bench burst clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ equal: servers ## The same 100,000 events into every sink, compared row by row
 
 bench: servers .tools/quix/.ready ## Side-by-side benchmarks; writes benchmarks/results.json
 	@$(BIN)/python -m benchmarks
+
+burst: setup ## A burst into a slow sink, drawn for the documentation
+	@$(UV) run --frozen --with matplotlib==3.10.0 python -m benchmarks.burst --picture docs/images/burst.svg
 
 clean: ## Remove what the targets made in this folder
 	@rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
