@@ -8,6 +8,7 @@ from itertools import islice
 import pytest
 
 from headrace import samples
+from headrace.cli.produce import SampleName
 from headrace.samples.trades import TICKERS
 
 START = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -26,6 +27,10 @@ def test_the_same_seed_gives_the_same_records_and_another_does_not(name):
     assert some(generator) == some(generator)
     assert some(generator) != some(generator, seed=8)
     assert [record.at for record in some(generator, 3)] == [START + timedelta(seconds=n) for n in range(3)]
+
+
+def test_the_command_line_knows_every_sample():
+    assert {name.value for name in SampleName} == samples.SAMPLES.keys()
 
 
 def test_clicks_are_keyed_by_their_user():

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.connection import Connection, connecting
-from headrace.cli.decoded import Decoded, format_of
+from headrace.cli.decoded import Decoded, format_like, format_of, is_plain
+from headrace.cli.produce import Form
 from headrace.cli.topics import count as counted
 from headrace.cli.topics import regex
 from headrace.errors import ConfigError
@@ -37,7 +38,7 @@ class Until(StrEnum):
     CAUGHT_UP = "caught-up"
 
 
-class Form(StrEnum):
+class ValueForm(StrEnum):
     TEXT = "text"
     JSON = "json"
     HEX = "hex"
@@ -46,14 +47,7 @@ class Form(StrEnum):
     AVRO = "avro"
 
 
-class KeyForm(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-    HEX = "hex"
-    BASE64 = "base64"
-
-
-_BY_SPARK = (Form.CSV, Form.AVRO)
+_BY_SPARK = (ValueForm.CSV, ValueForm.AVRO)
 
 
 @connecting
@@ -82,9 +76,9 @@ def consume(
         str | None, typer.Option(help="Join this group: go on where it was, and commit what was printed.")
     ] = None,
     form: Annotated[
-        Form, typer.Option("--format", help="What values are; json is checked, csv and avro are shown as JSON.")
-    ] = Form.TEXT,
-    key_form: Annotated[KeyForm, typer.Option("--key-format", help="What keys are.")] = KeyForm.TEXT,
+        ValueForm, typer.Option("--format", help="What values are; json is checked, csv and avro are shown as JSON.")
+    ] = ValueForm.TEXT,
+    key_form: Annotated[Form, typer.Option("--key-format", help="What keys are.")] = Form.TEXT,
     columns: Annotated[
         str | None, typer.Option(metavar="DDL", help="Of json and csv, as Spark writes them: 'user STRING, n INT'")
     ] = None,
@@ -93,6 +87,9 @@ def consume(
     ] = None,
     registry: Annotated[str | None, typer.Option(metavar="URL", help="Of avro: the schema registry.")] = None,
     schema: Annotated[Path | None, typer.Option(metavar="FILE", help="Of avro: a schema, .avsc.")] = None,
+    pipeline: Annotated[
+        str | None, typer.Option(metavar="FILE[:NAME]", help="Decode as the source of this pipeline does.")
+    ] = None,
     spark: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark option; may be repeated.")
     ] = None,
@@ -110,7 +107,7 @@ def consume(
     """Print the records of topics: what is there, or on and on with --follow. Only committed ones; nothing is changed.
 
     What a terminal would obey, and bytes that are not UTF-8, are shown escaped. --json is exact. With --columns,
-    --where, csv or avro Spark decodes the records as it does for a pipeline.
+    --where, --pipeline, csv or avro Spark decodes the records as it does for a pipeline.
     """
     from headrace.cli.printing import Printer
     from headrace.cli.stopping import stoppable
@@ -127,17 +124,24 @@ def consume(
     start = _start(begin or ["latest" if follow else "earliest"])
     if start.offsets and (partition or group or pattern):
         raise ConfigError("offsets choose the partitions to read", hint="leave out --partition, --group and --pattern")
-    decoding = bool(columns or where or registry or schema) or form in _BY_SPARK
-    if decoding and group:
-        raise ConfigError("a group reads without Spark", hint="leave out --group, or --columns and --where")
-    shown = "json" if columns or form in _BY_SPARK else form.value
+    described = bool(columns or registry or schema) or form in _BY_SPARK
+    if pipeline and described:
+        raise ConfigError("the pipeline says what the values are", hint="leave out --columns, --format and the like")
+    if group and (described or pipeline or where):
+        raise ConfigError("a group reads without Spark", hint="leave out --group, or what needs Spark")
+    fmt = None
+    if pipeline:
+        fmt = format_like(pipeline, topics or [])
+    elif described or where:
+        fmt = format_of(form.value, columns, registry, schema)
+    shown = form.value if fmt is None or is_plain(fmt) else "json"
     printer = Printer.of(shown, key_form.value, show, null, key_separator, verbose=verbose, as_json=as_json)
-    fmt = format_of(form.value, columns, registry, schema) if decoding else None
     wanted = Wanted(tuple(topics or ()), regex(pattern), frozenset(partition or ()))
+    places = Places(at.client(), wanted, start, follow=follow)
+    decoded = None if fmt is None else Decoded(at, places, fmt, where, spark)
     with stoppable() as stop:
-        places = Places(at.client(), wanted, start, follow=follow)
-        if fmt is not None:
-            _print_decoded(Decoded(at, places, fmt, where, spark), printer, stop, count, follow=follow)
+        if decoded is not None:
+            _print_decoded(decoded, printer, stop, count, follow=follow)
         else:
             _print(at, places, printer, stop, count, group, follow=follow)
     ended = "" if follow or count is not None or stop() else "; --follow waits for more"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
 
 from headrace.cli.pairs import spark_options
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, RetriableError
 from headrace.types import Range
 
 if TYPE_CHECKING:
@@ -44,46 +46,67 @@ def format_of(name: str, columns: str | None, registry: str | None, schema: Path
     return Text(on_error="drop") if name == "text" else Bytes(on_error="drop")
 
 
+def is_plain(fmt: Format) -> bool:
+    """Whether values stay the text or the bytes that they are."""
+    from headrace.formats.plain import Bytes, Text
+
+    return isinstance(fmt, Text | Bytes)
+
+
+def format_like(target: str, topics: list[str]) -> Format:
+    """The format of the source of a pipeline, of the one that reads these topics if it has several."""
+    from headrace.config import load
+
+    sources = list(load(target).pipeline.sources.values())
+    reading = (one for one in sources if set(topics) & set(one.subscription.names or ()))
+    return replace(next(reading, sources[0]).format, on_error="drop")
+
+
 class Decoded:
-    """`batches` of records, of which `left_out` were not of the format."""
+    """`batches` of records, of which `left_out` were not of the format. Starts Spark, which takes the signals."""
 
     def __init__(self, at: Connection, places: Places, fmt: Format, where: str | None, spark: list[str] | None) -> None:
-        self._at = at
+        names = places.names()
         self._places = places
-        self._format = fmt
-        self._where = where
-        self._spark = spark
+        self._positions = places.begins(names)
+        self._ends = places.ends(self._positions)
+        self._looking = _looking(at, fmt, names, where, spark)
         self.left_out = 0
 
     def batches(
         self, most: Callable[[], int | None], stop: Callable[[], bool], *, follow: bool
     ) -> Iterator[list[Record]]:
         """`most` says how many more are wanted. Ends where the log ended at the start, unless it follows."""
-        names = self._places.names()
-        positions = self._places.begins(names)
-        ends = self._places.ends(positions)
-        looking = self._looking(names)
         refreshed = time.monotonic()
         while not stop():
-            ranges = [Range(at, start, min(ends[at], start + _AT_ONCE)) for at, start in positions.items()]
-            if wanted := [r for r in ranges if len(r)]:
-                found, left_out = looking.records(wanted, most())
+            if wanted := self._next():
+                found, left_out = self._looking.records(wanted, most())
                 self.left_out += left_out
-                positions |= {r.at: r.until for r in wanted}
+                self._positions |= {r.at: r.until for r in wanted}
                 yield found
             elif not follow:
                 return
             else:
                 time.sleep(_PAUSE)
-            if follow and time.monotonic() - refreshed > _REFRESH_SECONDS:
-                positions |= self._places.newcomers(positions.keys())
-                refreshed = time.monotonic()
             if follow:
-                ends = self._places.ends(positions)
+                with suppress(RetriableError):  # a broker that is away may come back
+                    if time.monotonic() - refreshed > _REFRESH_SECONDS:
+                        self._positions |= self._places.newcomers(self._positions.keys())
+                        refreshed = time.monotonic()
+                    self._ends = self._places.ends(self._positions)
 
-    def _looking(self, names: list[str]) -> Looking:
-        from headrace.spark import session
-        from headrace.spark.looking import Looking
+    def _next(self) -> list[Range]:
+        wanted = []
+        for at, start in self._positions.items():
+            until = min(self._ends.get(at, start), start + _AT_ONCE)
+            if until > start:
+                wanted.append(Range(at, start, until))
+        return wanted
 
-        made = session.create(spark_options(self._spark), lambda line: typer.echo(line, err=True))
-        return Looking(made, self._at.bootstrap, self._at.options, self._format, names, self._where)
+
+def _looking(at: Connection, fmt: Format, names: list[str], where: str | None, spark: list[str] | None) -> Looking:
+    from headrace.spark import session
+    from headrace.spark.looking import Looking
+
+    made = session.create(spark_options(spark), lambda line: typer.echo(line, err=True))
+    return Looking(made, at.bootstrap, at.options, fmt, names, where)

@@ -109,7 +109,7 @@ def produce(
 ) -> None:
     """Send records to a topic, one a line, and say how many were acknowledged. Exit code 1 if any failed."""
     from headrace.cli.lines import Lines, from_files, from_stdin
-    from headrace.cli.sending import Failures, account, send_all, warn_of_retention
+    from headrace.cli.sending import Failures, accounted, send_all, warn_of_retention
     from headrace.cli.stopping import stoppable
     from headrace.kafka.producing import Producing, Sender
 
@@ -135,9 +135,8 @@ def produce(
             if not file and sys.stdin.isatty():
                 typer.echo("one record a line; Ctrl-D ends", err=True)
             records = _said(lines, from_files(file) if file else from_stdin(stop))
-        send_all(sender, records, stop, None if rate is None else _pace(rate), count)
-        sender.finish()
-    account(sender, failures, asked=acks is not Acks.NONE, stopped=stop())
+        with accounted(sender, failures, stop, asked=acks is not Acks.NONE):
+            send_all(sender, records, stop, None if rate is None else _pace(rate), count)
 
 
 def _said(lines: Lines, given: Iterator[bytes] | Iterator[bytes | None]) -> Iterator[Record | Refused | None]:
@@ -159,7 +158,7 @@ def _samples(
     times = as_they_come() if start is None else spaced(start, every)
     made = weblogs(seed, times, malformed) if name is SampleName.WEBLOGS else SAMPLES[name](seed, times)
     for key, value, headers, at in made:
-        when = round(at.timestamp() * 1000)
+        when = int(at.timestamp()) * 1000 + at.microsecond // 1000  # cut, as the times in the values are
         yield Record(lines.topic, lines.partition, None, when, "create", key, value, (*headers, *lines.headers))
 
 

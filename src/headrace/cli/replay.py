@@ -64,13 +64,13 @@ def replay(
     They go in the order of their event times; within a partition in the order of the file.
     """
     from headrace.cli.progress import progress
-    from headrace.cli.sending import Failures, account, waited, warn_of_retention
+    from headrace.cli.sending import Failures, accounted, waited, warn_of_retention
     from headrace.cli.stopping import stoppable
     from headrace.kafka import replaying
     from headrace.kafka.producing import Producing, Sender
 
     factor = replaying.speed(speed)
-    with _seekable(file) as lines, Failures(errors) as failures, stoppable() as stop, progress() as say:
+    with _seekable(file) as lines, Failures(errors) as failures, stoppable() as stop:
         starts, order = _looked_through(file, lines, time_field, key)
         known = [when for _, when in order if when != _NEVER]
         if not known and factor is not None and order:
@@ -80,20 +80,18 @@ def replay(
         shift = time.time() * 1000 - first if times is Times.SHIFTED else 0.0
         if known and not shift:
             warn_of_retention(sender, round(first))
-        if sys.stderr.isatty():
-            say(f"{len(order):,} records, {replaying.span(known)}")
+        typer.echo(f"{len(order):,} records, {replaying.span(known)}", err=True)
         began = time.monotonic()
-        for number, (line, when) in enumerate(order):
-            due = began if factor is None or when == _NEVER else began + (when - first) / 1000 / factor
-            if stop() or not waited(sender, due, stop):
-                break
-            given = _read(lines, starts[line], time_field, key)
-            record = replaying.shifted(given, shift, time_field) if shift else given.record
-            sender.send(record if keep_partitions else replace(record, partition=None))
-            if number % 100 == 0 and sys.stderr.isatty():
-                say(f"{number + 1:,} of {len(order):,} records … {sender.acknowledged:,} acknowledged")
-        sender.finish()
-    account(sender, failures, stopped=stop())
+        with accounted(sender, failures, stop), progress() as say:
+            for number, (line, when) in enumerate(order):
+                due = began if factor is None or when == _NEVER else began + (when - first) / 1000 / factor
+                if stop() or not waited(sender, due, stop):
+                    break
+                given = _read(lines, starts[line], time_field, key)
+                record = replaying.shifted(given, shift, time_field) if shift else given.record
+                sender.send(record if keep_partitions else replace(record, partition=None))
+                if number % 100 == 0 and sys.stderr.isatty():
+                    say(f"{number + 1:,} of {len(order):,} records … {sender.acknowledged:,} acknowledged")
 
 
 def _looked_through(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Self
 
 import typer
 
+from headrace.errors import ConfigError
 from headrace.kafka.records import instant, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from headrace.kafka.producing import Sender
@@ -38,6 +40,8 @@ class Failures:
         self._count = 0
 
     def __enter__(self) -> Self:
+        if self.path is not None and not self.path.absolute().parent.is_dir():
+            raise ConfigError(f"--errors {self.path}: there is no such directory")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,28 +59,29 @@ class Failures:
 
 def send_all(
     sender: Sender,
-    records: Iterable[Record | Refused | None],
+    records: Iterator[Record | Refused | None],
     stop: Callable[[], bool],
     due: Callable[[int], float] | None = None,
     count: int | None = None,
 ) -> None:
-    """Send each when it is due: `due` gives the seconds from now on of the record with a number. None: nothing yet."""
+    """Send each when it is due, and ask for it then; `due` gives the seconds from now on of the record with a number.
+    None stands for nothing yet."""
     began, number = time.monotonic(), 0
-    for record in records:
-        if stop():
+    while number != count and not stop():
+        if due is not None and not waited(sender, began + due(number), stop):
+            return
+        try:
+            record = next(records)
+        except StopIteration:
             return
         if record is None:
             sender.wait(0)
             continue
-        if due is not None and not waited(sender, began + due(number), stop):
-            return
         if isinstance(record, Refused):
             sender.refuse(record.record, record.reason)
         else:
             sender.send(record)
         number += 1
-        if number == count:
-            return
 
 
 def waited(sender: Sender, until: float, stop: Callable[[], bool]) -> bool:
@@ -100,12 +105,16 @@ def warn_of_retention(sender: Sender, first: int) -> None:
         )
 
 
-def account(sender: Sender, failures: Failures, *, asked: bool = True, stopped: bool = False) -> None:
-    """The last line, and exit code 1 if a record failed."""
-    told = f"{sender.acknowledged:,} acknowledged" if asked else f"{sender.acknowledged:,} sent, acknowledged by nobody"
-    kept = f" (in {failures.path})" if sender.failures and failures.path else ""
-    typer.echo(
-        f"{'stopped: ' if stopped else ''}{told}, {sender.failures:,} failed{kept}, {sender.rate:,.0f}/s", err=True
-    )
+@contextmanager
+def accounted(sender: Sender, failures: Failures, stop: Callable[[], bool], *, asked: bool = True) -> Iterator[None]:
+    """Whatever ends the block, what was given to the sender is sent, and the last line says what became of it."""
+    try:
+        yield
+    finally:
+        sender.finish()
+        said = f"{sender.acknowledged:,} " + ("acknowledged" if asked else "sent, acknowledged by nobody")
+        kept = f" (in {failures.path})" if sender.failures and failures.path else ""
+        stopped = "stopped: " if stop() else ""
+        typer.echo(f"{stopped}{said}, {sender.failures:,} failed{kept}, {sender.rate:,.0f}/s", err=True)
     if sender.failures:
         raise typer.Exit(1)

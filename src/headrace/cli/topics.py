@@ -199,6 +199,8 @@ def delete(
     topics = _topics(at)
     chosen = sorted({name for given in names for name in _named(topics, given)}) if as_regex else names
     found = topics.describe(chosen)
+    if internal := [topic.name for topic in found if topic.internal]:
+        raise ConfigError(f"{internal[0]} is Kafka's own: the cluster needs it")
     table(["topic", "partitions", "records"], [[t.name, len(t.partitions), f"{t.records:,}"] for t in found])
     what = f"{count(len(found), 'topic')} with {count(sum(topic.records for topic in found), 'record')}"
     if not execute:

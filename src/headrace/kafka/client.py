@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, HeadraceError
+from headrace.kafka.known import JAVA
 from headrace.stores.hearing import Ear, explained
 from headrace.stores.librdkafka import librdkafka_options, quiet_logger
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 TIMEOUT = 10.0
+_UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 _CONNECTING = (
     "bootstrap.",
     "security.",
@@ -55,15 +58,19 @@ class Client:
         }
         self.tuning = {name: value for name, value in options.items() if not name.startswith(_CONNECTING)}
 
-    def make(self, kind: Callable[[dict[str, Any]], Any], **settings: Any) -> Any:
-        """A client of this kind; `settings` have their dots written as underscores, and give way to the user's."""
+    def make(self, kind: Callable[[dict[str, Any]], Any], owned: Mapping[str, Any], usual: Mapping[str, Any]) -> Any:
+        """A client of this kind. What it `owned` must be so; the user's options come before what is `usual`."""
         from confluent_kafka import KafkaException
 
-        ours = {name.replace("_", "."): value for name, value in settings.items()}
-        try:
-            return kind({**ours, **self.tuning, **self.connecting})
-        except KafkaException as error:
-            raise _refused(error) from error
+        tuning = dict(self.tuning)
+        while True:
+            try:
+                return kind({**usual, **tuning, **owned, **self.connecting})
+            except KafkaException as error:
+                # A file of options may be shared with programs in Java, and say more than librdkafka knows.
+                unknown = _UNKNOWN.search(error.args[0].str())
+                if unknown is None or unknown[1] not in JAVA or tuning.pop(unknown[1], None) is None:
+                    raise _refused(error) from error
 
     def admin(self, timeout: float = TIMEOUT) -> Any:
         """An admin client, after the cluster has answered it; why it does not is told as soon as it is clear."""

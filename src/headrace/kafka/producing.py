@@ -35,18 +35,17 @@ class Producing:
         made: dict[str, Any] = {
             "acks": self.acks,
             # Kept in order and free of duplicates, also when a batch is sent again.
-            "enable_idempotence": self.acks == "all",
-            "compression_type": self.compression,
-            "message_timeout_ms": max(1, int(self.timeout * 1000)),
-            "linger_ms": self.linger,
+            "enable.idempotence": self.acks == "all",
+            "compression.type": self.compression,
+            "linger.ms": self.linger,
             # A key goes where Java's producer would send it.
             "partitioner": "murmur2_random",
             # Records without a key are spread one by one, not a batch each.
-            "sticky_partitioning_linger_ms": 0,
+            "sticky.partitioning.linger.ms": 0,
             # The topic's own limit decides; a smaller one here would refuse what it takes.
-            "message_max_bytes": most_bytes,
+            "message.max.bytes": most_bytes,
         }
-        return made if self.batch_size is None else {**made, "batch_size": self.batch_size}
+        return made if self.batch_size is None else {**made, "batch.size": self.batch_size}
 
 
 class Sender:
@@ -77,7 +76,8 @@ class Sender:
         self._timeout = how.timeout
         # 1,000 to 1,000,000,000 is what the client takes.
         most = min(max(int(found.setting("max.message.bytes") or 1_048_588), 1000), 1_000_000_000)
-        self._producer = client.make(Producer, **how.settings(most))
+        timeout = {"message.timeout.ms": max(1, int(how.timeout * 1000))}
+        self._producer = client.make(Producer, timeout, how.settings(most))
         self._began = time.monotonic()
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import DataLoss, RetriableError
@@ -28,7 +29,7 @@ class Reading:
     """`with Reading(…) as reading: for records in reading.batches(): …`
 
     Without a group partitions are assigned, nobody else is concerned, and nothing is committed. With one, its
-    members share the partitions, a committed offset counts more than the places to begin, and `commit` moves it.
+    members share the partitions, a committed offset counts more than the places to begin, and `done` moves it.
     """
 
     def __init__(self, client: Client, places: Places, *, group: str | None, follow: bool) -> None:
@@ -41,17 +42,18 @@ class Reading:
         self._ends: dict[TopicPartition, int] = {}
         self._behind: dict[TopicPartition, int] = {}
         self._known: set[TopicPartition] = set()
+        self._found: list[Record] = []
+        self._names: list[str] = []
         self._joined = group is None
         self._refreshed = self._answered = time.monotonic()
-        self._consumer = client.make(
-            Consumer,
-            group_id=group or "headrace-consume",
-            enable_auto_commit=False,
-            auto_offset_reset="error",  # an offset that has aged out is told, never skipped
-            isolation_level="read_committed",
-            enable_partition_eof=True,
-            fetch_wait_max_ms=100,
-        )
+        owned = {
+            "group.id": group or "headrace-consume",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",  # an offset that has aged out is told, never skipped
+            "enable.partition.eof": True,
+        }
+        usual = {"isolation.level": "read_committed", "fetch.wait.max.ms": 100}
+        self._consumer = client.make(Consumer, owned, usual)
 
     def __enter__(self) -> Reading:
         names = self._places.names()
@@ -74,7 +76,8 @@ class Reading:
         while self._follow or not self._joined or self._ends:
             yield self._poll()
             if self._follow and time.monotonic() - self._refreshed > _REFRESH_SECONDS:
-                self._refresh()
+                with suppress(RetriableError):  # a broker that is away may come back
+                    self._refresh()
 
     def done(self, records: Iterable[Record]) -> None:
         """These were printed: with a group, its offset moves behind them."""
@@ -85,24 +88,29 @@ class Reading:
             self._commit(asynchronous=True)
 
     def _poll(self) -> list[Record]:
-        first = self._client.ask(lambda: self._consumer.poll(_POLL_SECONDS), "records")
-        if first is None:
+        """What is there, without waiting for more: a record is shown when it comes."""
+        self._found.clear()
+        message = self._next(_POLL_SECONDS)
+        if message is None:
             self._bear_silence()
             return []
         self._answered = time.monotonic()
-        # More than one at once, but without waiting for more: a record is shown when it comes.
-        more = self._client.ask(lambda: self._consumer.consume(_AT_ONCE, timeout=0), "records")
-        found: list[Record] = []
-        for message in (first, *more):
+        while message is not None:
             if (error := message.error()) is not None:
                 self._heard(error, message)
-                continue
-            at = TopicPartition(message.topic(), message.partition())
-            if not self._follow and at not in self._ends:
-                continue  # it came after the end that was agreed on
-            found.append(as_record(message))
+            else:
+                self._take(message)
+            message = self._next(0) if len(self._found) < _AT_ONCE else None
+        return list(self._found)
+
+    def _next(self, seconds: float) -> Any:
+        return self._client.ask(lambda: self._consumer.poll(seconds), "records")
+
+    def _take(self, message: Any) -> None:
+        at = TopicPartition(message.topic(), message.partition())
+        if self._follow or at in self._ends:  # else it came after the end that was agreed on
+            self._found.append(as_record(message))
             self._reached(at, message.offset() + 1)
-        return found
 
     def _bear_silence(self) -> None:
         """Who follows waits; who reads to the end must be answered. A group lets go of a dead member in 45 s."""
@@ -147,7 +155,9 @@ class Reading:
             self._subscribe(self._places.names())
 
     def _subscribe(self, names: list[str]) -> None:
-        self._consumer.subscribe(names, on_assign=self._assigned, on_revoke=self._revoked)
+        if names != self._names:  # for it makes all members share out anew
+            self._names = names
+            self._consumer.subscribe(names, on_assign=self._assigned, on_revoke=self._revoked)
 
     def _assigned(self, consumer: Any, given: list[Any]) -> None:
         """The group gave us these: a committed offset counts; where there is none, the place to begin does."""
@@ -165,7 +175,8 @@ class Reading:
         consumer.assign(committed)
 
     def _revoked(self, consumer: Any, taken: list[Any]) -> None:
-        """Whoever reads on begins behind what was printed here."""
+        """Whoever reads on begins behind what was printed here; what was not yet, they print."""
+        self._found.clear()
         self._commit(asynchronous=False)
         for position in taken:
             at = TopicPartition(position.topic, position.partition)

@@ -164,5 +164,4 @@ def speed(text: str) -> float | None:
 
 def span(times: Sequence[float]) -> str:
     """From when to when."""
-    known = [time for time in times if time != float("-inf")]
-    return f"{instant(round(min(known)))} to {instant(round(max(known)))}" if known else "without times"
+    return f"{instant(round(min(times)))} to {instant(round(max(times)))}" if times else "without times"

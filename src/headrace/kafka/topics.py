@@ -138,7 +138,9 @@ class Topics:
         made = self._client.ask(
             lambda: (future.result(), True)[1], f"no topic {name} can be made", ("TOPIC_ALREADY_EXISTS",)
         )
-        self._wait(name, there=True)  # a broker knows a new topic a moment after it was made
+        deadline = time.monotonic() + self._timeout
+        while self.describe_if_there(name) is None and time.monotonic() < deadline:
+            time.sleep(0.05)  # a broker knows a new topic a moment after it was made
         return made is not None
 
     def grow(self, name: str, partitions: int) -> None:
@@ -162,12 +164,8 @@ class Topics:
     def delete(self, names: Sequence[str]) -> None:
         for name, future in self._admin.delete_topics(list(names), request_timeout=self._timeout).items():
             self._client.ask(future.result, f"the topic {name}", ("UNKNOWN_TOPIC_OR_PART",))
-        for name in names:
-            self._wait(name, there=False)
-
-    def _wait(self, name: str, *, there: bool) -> None:
         deadline = time.monotonic() + self._timeout
-        while (name in self.names(internal=True)) is not there and time.monotonic() < deadline:
+        while not set(names).isdisjoint(self.names(internal=True)) and time.monotonic() < deadline:
             time.sleep(0.05)
 
     def _complete(self, described: Mapping[str, Any]) -> list[Topic]:
