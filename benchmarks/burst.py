@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from headrace.types import Batch
 
 USUAL, TIMES = 2_000, 10
-QUIET, BURST, AFTER = 10.0, 10.0, 35.0
+QUIET, BURST, BUSY, AFTER = 10.0, 10.0, 10.0, 40.0
 TAKES = 10_000
-"""Records a second that the sink takes; half as many while more than LOADED wait, as a busy database does."""
-LOADED = 20_000
+"""Records a second that the sink takes; half as many from the burst until BUSY seconds behind it, like a store."""
 SECONDS = 2.0
+WARM_UP = 20.0  # with the burst, so that the JVM has the memory it wants
 
 
 class Slow(sinks.Sink):
@@ -44,14 +44,18 @@ class Slow(sinks.Sink):
 
     whole_ranges = False
 
-    def __init__(self) -> None:
-        self.lag = 0
+    def __init__(self, began: float) -> None:
+        self._began = began
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        began = time.monotonic()
-        held = rows.select("value").toArrow()
-        per_second = TAKES / 2 if self.lag > LOADED else TAKES
-        time.sleep(max(0.0, held.num_rows / per_second - (time.monotonic() - began)))
+        left = float(rows.select("value").toArrow().num_rows)
+        before = time.monotonic()
+        while left > 0:
+            time.sleep(0.05)
+            now = time.monotonic()
+            busy = QUIET < now - self._began < QUIET + BURST + BUSY
+            left -= (now - before) * (TAKES / 2 if busy else TAKES)
+            before = now
 
 
 @dataclass
@@ -63,32 +67,34 @@ class Seen:
     memory: list[tuple[float, float]] = field(default_factory=list)
 
 
-def observe(spark: SparkSession, bootstrap: str, limits: hr.Limits) -> Seen:
+def observe(spark: SparkSession, bootstrap: str, limits: hr.Limits, seconds: float) -> Seen:
     name = f"burst-{uuid.uuid4().hex[:8]}"
     topic.create(bootstrap, name, topic.PARTITIONS)
-    sink, seen, began = Slow(), Seen(), time.monotonic()
+    seen, began = Seen(), time.monotonic()
+    feed = Feed(bootstrap, name, began, seconds)
     pipeline = hr.Pipeline(
         name=name,
         source=hr.Kafka(bootstrap, topics=[name], format=hr.Bytes()),
-        sink=sink,
+        sink=Slow(began),
         guarantee="at-least-once",
         offsets=stores.Memory(),
         limits=limits,
     )
 
+    done: list[int] = []
+
     def watch(event: events.Event) -> None:
         if isinstance(event, events.BatchDone):
-            at = time.monotonic() - began
-            sink.lag = event.lag
-            seen.batches.append((at, len(event.batch)))
-            seen.lags.append((at, event.lag))
+            done.append(len(event.batch))
+            seen.batches.append((time.monotonic() - began, len(event.batch)))
+            seen.lags.append((time.monotonic() - began, feed.sent - sum(done)))
 
     runner = Runner(pipeline, connected(pipeline.sources), DirectEngine(spark, pipeline), observer=watch)
     threads = [threading.Thread(target=runner.run), threading.Thread(target=_weigh, args=(seen, began, runner))]
     for thread in threads:
         thread.start()
-    _feed(bootstrap, name, began)
-    while (not seen.lags or seen.lags[-1][1] > 0) and time.monotonic() - began < 180:
+    feed.run()
+    while sum(done) < feed.sent and time.monotonic() - began < 180:
         time.sleep(0.1)
     runner.stop("enough")
     for thread in threads:
@@ -96,17 +102,25 @@ def observe(spark: SparkSession, bootstrap: str, limits: hr.Limits) -> Seen:
     return seen
 
 
-def _feed(bootstrap: str, name: str, began: float) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
-    value, sent = b"x" * 200, 0
-    while (now := time.monotonic() - began) < QUIET + BURST + AFTER:
-        burst = min(max(now - QUIET, 0.0), BURST)
-        wanted = int(USUAL * (now + (TIMES - 1) * burst))
-        for _ in range(wanted - sent):
-            producer.produce(name, value)
-        sent = wanted
-        producer.poll(0.02)
-    producer.flush(60)
+class Feed:
+    """The usual records, and TIMES as many in the burst."""
+
+    def __init__(self, bootstrap: str, name: str, began: float, seconds: float) -> None:
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
+        )
+        self._name, self._began, self._seconds = name, began, seconds
+        self.sent = 0
+
+    def run(self) -> None:
+        while (now := time.monotonic() - self._began) < self._seconds:
+            burst = min(max(now - QUIET, 0.0), BURST)
+            wanted = int(USUAL * (now + (TIMES - 1) * burst))
+            for _ in range(wanted - self.sent):
+                self._producer.produce(self._name, b"x" * 200)
+            self.sent = wanted
+            self._producer.poll(0.02)
+        self._producer.flush(60)
 
 
 def _weigh(seen: Seen, began: float, runner: Runner) -> None:
@@ -121,7 +135,7 @@ def draw(runs: dict[str, Seen], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "headrace"
+    mpl.rcParams |= {"svg.hashsalt": "headrace", "svg.fonttype": "none"}
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(3, 1, figsize=(8, 7.5), sharex=True)
@@ -154,16 +168,18 @@ def main() -> None:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         bootstrap = stack.enter_context(dev.Kafka(scratch / "kafka")).bootstrap
         spark = session.create({})
+        observe(spark, bootstrap, limited, WARM_UP)
+        whole = QUIET + BURST + AFTER
         runs = {
-            f"batch_seconds={SECONDS:g}": observe(spark, bootstrap, limited),
-            "no such limit": observe(spark, bootstrap, hr.Limits()),
+            f"batch_seconds={SECONDS:g}": observe(spark, bootstrap, limited, whole),
+            "no such limit": observe(spark, bootstrap, hr.Limits(), whole),
         }
     for name, seen in runs.items():
-        drained = next((at for at, lag in seen.lags if at > QUIET + BURST and lag < USUAL), float("nan"))
+        drained = next((at for at, lag in seen.lags if at > QUIET + BURST and lag < 2 * USUAL), float("nan"))
         memory = [mb for _, mb in seen.memory]
         print(
             f"{name}: largest batch {max(n for _, n in seen.batches):,}, smallest in the burst "
-            f"{min((n for at, n in seen.batches if QUIET + 3 < at < QUIET + BURST + 5), default=0):,}, most waiting "
+            f"{min((n for at, n in seen.batches if QUIET + 5 < at < QUIET + BURST + BUSY), default=0):,}, most waiting "
             f"{max(lag for _, lag in seen.lags):,}, drained after {drained:.0f} s, memory {min(memory):,.0f} to "
             f"{max(memory):,.0f} MB"
         )
