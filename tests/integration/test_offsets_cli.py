@@ -277,3 +277,46 @@ def test_a_mirror_that_fails_never_stops_the_pipeline(service, spark, tmp_path, 
     rows = sinks.Memory()
     carry(service, rows, spark, store=stores.SQLite(tmp_path / "offsets.db", mirror=True))
     assert len(rows.rows) == 100
+
+
+def test_offsets_of_several_clusters_are_shown_and_moved_by_the_names_they_are_known_as(topic, spark, tmp_path):
+    here, there = topic(partitions=1), topic(partitions=1)
+    here.produce([{"n": n} for n in range(5)])
+    there.produce([{"n": n} for n in range(7)])
+    file = tmp_path / "merged.toml"
+    file.write_text(
+        f"""
+name = "merged"
+guarantee = "at-least-once"
+[sources.east]
+kafka = "{here.bootstrap}"
+topics = ["{here.name}"]
+cluster = "east"
+[sources.west]
+kafka = "{there.bootstrap}"
+topics = ["{there.name}"]
+cluster = "west"
+[transform]
+sql = "SELECT * FROM east UNION ALL SELECT * FROM west"
+[sink]
+parquet = "{tmp_path}/out"
+[offsets]
+sqlite = "{tmp_path}/offsets.db"
+"""
+    )
+    from headrace.config import load
+
+    load(str(file)).pipeline.run(until="caught-up", session=spark)
+    there.produce([{"n": 8}])
+
+    def lag():
+        said = CliRunner().invoke(app, ["offsets", "lag", str(file), "--json"], catch_exceptions=False)
+        return {one["topic"]: (one["offset"], one["records"]) for one in json.loads(said.stdout)["partitions"]}
+
+    assert lag() == {f"east.{here.name}": (5, 0), f"west.{there.name}": (7, 1)}
+    words = ["offsets", "reset", str(file), "--to", "earliest", "--topic", f"east.{here.name}", "--execute"]
+    moved = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert moved.exit_code == 0, moved.stdout
+    assert lag() == {f"east.{here.name}": (0, 5), f"west.{there.name}": (7, 1)}
+    strange = CliRunner().invoke(app, ["offsets", "lag", str(file), "--topic", here.name])
+    assert "none of the sources reads" in str(strange.exception)

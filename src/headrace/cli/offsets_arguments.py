@@ -49,12 +49,12 @@ def opened(
 
     if file is not None:
         pipeline = load(file).pipeline
-        sources = [] if bootstrap else list(pipeline.sources.values())
-        first = next(iter(pipeline.sources.values()))
+        sources = list(pipeline.sources.values())  # and not --bootstrap, which the environment may have set
+        first = sources[0]
         desk = Desk(
             name or pipeline.name,
             store_at(store) if store else pipeline.store,
-            bootstrap or first.bootstrap,
+            first.bootstrap,
             first.options,
             topics or pipeline.topics or (),
             sources,

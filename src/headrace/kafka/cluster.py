@@ -231,6 +231,11 @@ class Clusters:
 
     def logs_of(self, topics: Iterable[str]) -> dict[str, Log]:
         wanted = list(topics)
+        if strange := [topic for topic in wanted if not any(source.reads_known(topic) for source, _ in self._each)]:
+            raise ConfigError(
+                f"none of the sources reads {strange[0]}",
+                hint="a topic of a named cluster has its name in front: east.clicks",
+            )
         found: dict[str, Log] = {}
         for source, cluster in self._each:
             if own := [topic for topic in wanted if source.reads_known(topic)]:

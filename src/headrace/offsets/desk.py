@@ -108,8 +108,11 @@ class Desk:
 
     @property
     def cluster(self) -> Cluster | Clusters:
-        if self._sources:
+        if len(self._sources) > 1:
             return Clusters(self._sources)
+        if self._sources:
+            (source,) = self._sources
+            return Cluster(source.bootstrap, source.options, source.known_as)
         if self._bootstrap is None:
             raise ConfigError("the cluster is not known", hint="--bootstrap localhost:9092")
         return Cluster(self._bootstrap, self._options)
