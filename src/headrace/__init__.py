@@ -13,6 +13,7 @@ from headrace.formats.json import Json
 from headrace.formats.plain import Bytes, Text
 from headrace.formats.protobuf import Protobuf
 from headrace.kafka.source import Kafka
+from headrace.kafka.subscription import Subscription
 from headrace.letters import DeadLetters
 from headrace.pipeline import Pipeline
 from headrace.planner import Limits
@@ -34,6 +35,7 @@ __all__ = [
     "Limits",
     "Pipeline",
     "Protobuf",
+    "Subscription",
     "Text",
     "__version__",
     "configure",
