@@ -1,6 +1,8 @@
 """What a source may be told, and what it refuses at once."""
 
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -144,3 +146,15 @@ def test_a_pattern_that_would_read_the_dead_letters_again_is_refused():
 
 def test_a_list_of_topics_names_each_once():
     assert Topics(["a", "b", "a"]).names == ("a", "b")
+
+
+def test_what_the_page_shows_can_be_made():
+    page = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    names = {}
+    for block in blocks:
+        if "hr.stream" not in block:  # which needs a broker; see the tests of the loop in hand
+            exec(compile(block, "docs/sources.md", "exec"), names)
+    assert list(names["source"].subscription.wanted({"clicks": 4})) == [A, TopicPartition("clicks", 2)]
+    assert names["joined"].topics == ("clicks", "users")
+    assert names["alarms"].max_lag == timedelta(minutes=5)
