@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from benchmarks import machine, report, topic
+from benchmarks.decode import DecodeAvro, DecodeJson
 from benchmarks.frame import Benchmark, Result, Setting, measure
 from benchmarks.kafka_to_kafka import KafkaToKafka
 from benchmarks.memory import Memory
@@ -29,7 +30,16 @@ from headrace.spark import jars, session
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-BENCHMARKS: Sequence[type[Benchmark]] = (Throughput, SmallBatches, KafkaToKafka, IntoPostgres, Memory, StoreCommits)
+BENCHMARKS: Sequence[type[Benchmark]] = (
+    Throughput,
+    SmallBatches,
+    DecodeJson,
+    DecodeAvro,
+    KafkaToKafka,
+    IntoPostgres,
+    Memory,
+    StoreCommits,
+)
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "benchmarks.md"

@@ -12,7 +12,7 @@ from headrace.sinks.base import Sink
 from headrace.stores.base import OffsetStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 def store_kinds() -> dict[str, Callable[..., OffsetStore]]:
@@ -25,9 +25,9 @@ def sink_kinds() -> dict[str, Callable[..., Sink]]:
     return _kinds(sinks, Sink, "headrace.sinks")
 
 
-def store_at(place: str) -> OffsetStore:
+def store_at(place: str, options: Mapping[str, str] | None = None) -> OffsetStore:
     """A store from one word of a command line: `sqlite:offsets.db`, `postgresql://…`, `redis://…`, `kafka:host:9092`,
-    `zookeeper:host:2181`, `cassandra:host:9042/keyspace`."""
+    `zookeeper:host:2181`, `cassandra:host:9042/keyspace`. `options` are Kafka's, for offsets that are kept there."""
     kinds = store_kinds()
     scheme, colon, rest = place.partition(":")
     name = {"postgresql": "postgres", "rediss": "redis", "unix": "redis"}.get(scheme, scheme).lower()
@@ -42,7 +42,7 @@ def store_at(place: str) -> OffsetStore:
         if not slash:
             raise ConfigError(f"{place}: a keyspace is needed", hint="--store cassandra:127.0.0.1:9042/app")
         return kinds[name](hosts, keyspace=keyspace)
-    return kinds[name](rest)
+    return kinds[name](rest, options=options) if name == "kafka" and options else kinds[name](rest)
 
 
 def _kinds(module: Any, kind: type[Any], group: str) -> dict[str, Callable[..., Any]]:

@@ -56,10 +56,20 @@ def check(pipeline: Pipeline, options: Mapping[str, str]) -> Report:
         columns=tuple(f"{f.name} {f.dataType.simpleString()}" for f in result.schema) if result is not None else (),
         notes=(
             *([] if result is not None else ["the transform raised on an empty frame: its columns are unknown"]),
-            *(note for source in pipeline.sources.values() for note in _settings(source)),
+            *(note for source in pipeline.sources.values() for note in (*_skips(source), *_settings(source))),
             *_advice(pipeline),
         ),
     )
+
+
+def _skips(source: Kafka) -> list[str]:
+    """What the guarantee does not speak of: records that are not read at all, or read by another run again."""
+    notes = []
+    if not source.resume:
+        notes.append(f"resume=False: every run starts at {source.start}, whatever the runs before have read or left")
+    if source.max_lag is not None:
+        notes.append(f"max_lag={source.max_lag}: what lags more is never read; headrace offsets history has it")
+    return notes
 
 
 def _settings(source: Kafka) -> list[str]:

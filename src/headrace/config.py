@@ -39,6 +39,15 @@ if TYPE_CHECKING:
     from headrace.sinks.base import Sink
 
 PROFILE = "HEADRACE_PROFILE"
+FORMATS: dict[str, type[Format]] = {
+    "avro": Avro,
+    "bytes": Bytes,
+    "csv": Csv,
+    "json": Json,
+    "protobuf": Protobuf,
+    "text": Text,
+}
+_READ = {"topics", "pattern", "partitions"}
 _NAMING = threading.Lock()
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -161,15 +170,7 @@ def _with_format(where: str, raw: Any) -> Any:
 
 def _format(where: str, wanted: Any) -> Format:
     table = {wanted: True} if isinstance(wanted, str) else wanted
-    formats: dict[str, type[Format]] = {
-        "avro": Avro,
-        "bytes": Bytes,
-        "csv": Csv,
-        "json": Json,
-        "protobuf": Protobuf,
-        "text": Text,
-    }
-    made: Format = _one_of(where, table, formats)
+    made: Format = _one_of(where, table, FORMATS)
     return made
 
 
@@ -245,12 +246,14 @@ def _with_profile(raw: dict[str, Any], wanted: str | None) -> dict[str, Any]:
     if wanted not in profiles:
         there = ", ".join(sorted(profiles)) or "none"
         raise ConfigError(f"no profile {wanted}; profiles there: {there}", hint=f"[profile.{wanted}.source]")
-    return _laid_over(raw, profiles[wanted], {*sink_kinds(), *store_kinds()})
+    return _laid_over(raw, profiles[wanted], {*sink_kinds(), *store_kinds(), *FORMATS})
 
 
 def _laid_over(under: dict[str, Any], over: Mapping[str, Any], kinds: set[str]) -> dict[str, Any]:
-    """Tables by their keys, but for a sink or store of another kind; anything else whole."""
+    """Tables by their keys, but for a sink, store or format of another kind; anything else whole."""
     laid = dict(under)
+    if _READ & set(over):  # what is read is said in one way
+        laid = {key: value for key, value in laid.items() if key not in _READ}
     for key, value in over.items():
         below = laid.get(key)
         alike = isinstance(value, dict) and isinstance(below, dict) and not (kinds & set(value)) - set(below)

@@ -39,11 +39,11 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of the bad records of a batch that was written, and its size in bytes, where somebody counted."""
+    """What became of the bad records of a batch that was written, and the size of a record, where somebody weighed."""
 
     dropped: int = 0
     quarantined: int = 0
-    bytes: int | None = None
+    bytes_each: float | None = None
 
 
 def protocol(guarantee: Guarantee, sink: Sink) -> tuple[Step, ...]:

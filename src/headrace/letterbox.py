@@ -12,6 +12,7 @@ from headrace.sinks.base import LetterKeeper
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.kafka.source import Kafka
     from headrace.letters import Letter
     from headrace.pipeline import Pipeline
 
@@ -66,13 +67,24 @@ class LetterBox:
                 f"{self.pipeline.name} reads several clusters: which one has {to} is not said",
                 hint="without --to they go back to the topics they came from",
             )
-        for source in sources:
-            own = letters if to else [letter for letter in letters if source.reads_known(letter.origin.topic)]
-            if own:
-                LetterTopic(source.bootstrap, source.options, to or "").send_back(own, to, source.real_name)
-            if to:
-                break
+        for source, own in self._by_source(letters, sources[:1] if to else sources):
+            LetterTopic(source.bootstrap, source.options, to or "").send_back(own, to, source.real_name)
         self.drop(letters)
+
+    def _by_source(self, letters: Sequence[Letter], sources: Sequence[Kafka]) -> list[tuple[Kafka, Sequence[Letter]]]:
+        """Each source with the letters that go back to its cluster: to the only one all of them do."""
+        if len(sources) == 1:
+            return [(sources[0], letters)]
+        owners: dict[int, list[Letter]] = {}
+        for letter in letters:
+            reading = [number for number, source in enumerate(sources) if source.reads_known(letter.origin.topic)]
+            if not reading:
+                raise ConfigError(
+                    f"no source of {self.pipeline.name} reads {letter.origin.topic} any more: its cluster is not known",
+                    hint="add the topic to its source, or drop the letter",
+                )
+            owners.setdefault(reading[0], []).append(letter)
+        return [(sources[number], own) for number, own in owners.items()]
 
     def drop(self, letters: Sequence[Letter]) -> None:
         self._refuse_some(letters)

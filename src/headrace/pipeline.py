@@ -86,6 +86,12 @@ class Pipeline:
             )
         delivery.protocol(self.guaranteed, self.sink)
         self.sink.accept(self.topics)
+        for source in self.sources.values():
+            if (topic := self.sink.loops(source.bootstrap, source.reads)) is not None:
+                raise ConfigError(
+                    f"{self.name}: what it writes to {topic} would be read again: it is a topic of the source",
+                    hint="another topic for the sink, or a pattern that leaves it out",
+                )
         self._check_dead_letters()
 
     @property

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -77,13 +77,15 @@ class Gap:
 class Log:
     """What the cluster holds of one topic: Kafka's id of it, and per partition the first and the next offset.
 
-    `left_out` are partitions that it has and that are not asked for.
+    `written` is the next offset of all records, committed or not, where that was asked for. `left_out` are partitions
+    that it has and that are not asked for.
     """
 
     topic_id: str
     beginnings: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     left_out: tuple[TopicPartition, ...] = ()
+    written: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 Start: TypeAlias = str | datetime | Mapping[TopicPartition, int]
@@ -91,19 +93,24 @@ Start: TypeAlias = str | datetime | Mapping[TopicPartition, int]
 
 
 def first_positions(
-    progress: Progress, logs: Mapping[str, Log], start: Start, at_time: Mapping[TopicPartition, int]
+    progress: Progress,
+    logs: Mapping[str, Log],
+    start: Start,
+    at_time: Mapping[TopicPartition, int],
+    watched: Collection[str] | None = None,
 ) -> tuple[Range, ...]:
     """Empty ranges that fix where partitions never seen before are first read.
 
-    `start` speaks of topics new to the pipeline. A partition that appears in a topic already known holds
-    only records younger than the pipeline, so all of them are wanted. `at_time` has the offsets at a `start` that is a
-    time, of partitions that have a record since.
+    `start` speaks of topics new to the pipeline. A partition that appears in a topic that was `watched` (by default,
+    one with offsets) holds only records younger than the pipeline: all of them are wanted, unless its offset is given.
+    `at_time` has the offsets at a `start` that is a time, of partitions that have a record since.
     """
-    known = {at.topic for at in progress.offsets}
+    known = {at.topic for at in progress.offsets} if watched is None else watched
+    given = start if isinstance(start, Mapping) else {}
     first: list[Range] = []
     for topic, log in logs.items():
         if topic in known:
-            positions: Mapping[TopicPartition, int] = log.beginnings
+            positions: Mapping[TopicPartition, int] = {**log.beginnings, **_within(log, given)}
         elif start == "stored":
             raise ConfigError(
                 f'no offsets of {topic} are stored, and start="stored" begins nowhere else',
@@ -120,14 +127,20 @@ def starts(log: Log, start: Start, at_time: Mapping[TopicPartition, int]) -> dic
     if isinstance(start, datetime):
         return {at: at_time.get(at, end) for at, end in log.ends.items()}
     if isinstance(start, Mapping):
-        for at, end in log.ends.items():
-            if not log.beginnings[at] <= start.get(at, end) <= end:
-                raise ConfigError(
-                    f"start: {at} from {start[at]}; its log has offsets {log.beginnings[at]} to {end}",
-                    hint='correct start={…}, or start="earliest"',
-                )
-        return {at: start.get(at, beginning) for at, beginning in log.beginnings.items()}
+        return {**log.beginnings, **_within(log, start)}
     return dict(log.ends if start == "latest" else log.beginnings)
+
+
+def _within(log: Log, given: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Of `given` offsets those of this topic's partitions."""
+    own = {at: given[at] for at in log.ends if at in given}
+    for at, offset in own.items():
+        if not log.beginnings[at] <= offset <= log.ends[at]:
+            raise ConfigError(
+                f"start: {at} from {offset}; its log has offsets {log.beginnings[at]} to {log.ends[at]}",
+                hint='correct start={…}, or start="earliest"',
+            )
+    return own
 
 
 def skips(
@@ -163,7 +176,7 @@ def gaps(progress: Progress, logs: Mapping[str, Log]) -> list[Gap]:
             offset = progress.offsets.get(at)
             if offset is None:
                 continue
-            end = log.ends[at]
+            end = log.written.get(at, log.ends[at])
             if recreated:
                 found.append(Gap(Range(at, offset, offset), "the topic was deleted and created again"))
             elif offset < beginning:
@@ -177,7 +190,7 @@ def beyond(gap: Gap, log: Log, policy: str) -> int:
     """Where to go on after a gap: at the earliest or the latest record that is there."""
     at = gap.lost.at
     # A log that was cut back goes on at its end: what lies before it has been read.
-    cut_back = gap.lost.start == log.ends[at] and len(gap.lost) > 0
+    cut_back = gap.lost.start == log.written.get(at, log.ends[at]) and len(gap.lost) > 0
     return log.ends[at] if policy == "latest" or cut_back else log.beginnings[at]
 
 
@@ -221,6 +234,11 @@ def _share(waiting: Mapping[TopicPartition, int], budget: int, turn: int) -> dic
         shares[at] = min(waiting[at], budget // left)
         budget -= shares[at]
     return shares
+
+
+def reachable(targets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Of `targets` what the logs still have: a topic may have been deleted, or made anew with fewer records."""
+    return {at: min(target, ends[at]) for at, target in targets.items() if at in ends}
 
 
 def caught_up(progress: Progress, targets: Mapping[TopicPartition, int]) -> bool:

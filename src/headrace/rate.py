@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 PROPORTIONAL = 1.0
 INTEGRAL = 0.2
 DERIVATIVE = 0.0
-LEAST = 100.0
+LEAST = 1.0
 """Records per second that the rate does not fall below: a sink that stalls must be able to show that it recovered."""
 
 
@@ -61,8 +61,8 @@ class Flow:
             most = min(most, max(1, allowed))
         return most
 
-    def after(self, records: int, seconds: float, size: int | None) -> Flow:
-        """With what a batch of so many records, seconds and bytes says. `size` is None where nobody counted."""
+    def after(self, records: int, seconds: float, weight: float | None) -> Flow:
+        """With what a batch of so many records says, which took so long. `weight` is a record's, if it is known."""
         rate, interval = self.rate, self.limits.batch_seconds
         if interval is not None and records and seconds > 0:
             if rate is None:
@@ -70,7 +70,7 @@ class Flow:
             else:
                 rate = rate.after(records, seconds, interval, full=records >= self.budget)
         each = self.bytes_each
-        if size is not None and records and size > 0:
+        if weight:
             # Large records are believed at once, small ones by and by.
-            each = max(size / records, (each or 0.0) / 2)
+            each = max(weight, (each or 0.0) / 2)
         return replace(self, rate=rate, bytes_each=each)

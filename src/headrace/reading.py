@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -12,20 +13,24 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace import events
 from headrace.crashpoints import reach
-from headrace.errors import DataLoss, HeadraceError, OffsetConflict
+from headrace.errors import ConfigError, DataLoss, HeadraceError, OffsetConflict
+from headrace.kafka.subscription import Partitions
 from headrace.planner import Gap, beyond, first_positions, gaps, lag, plan, skips, starts
 from headrace.rate import Flow
 from headrace.stores.state import Change, Run
 from headrace.types import Batch, Progress, Range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from headrace.kafka.source import Kafka
     from headrace.kafka.subscription import Subscription
-    from headrace.planner import Limits, Log, Start
+    from headrace.planner import Limits, Log
     from headrace.stores.base import OffsetStore
     from headrace.types import TopicPartition
+
+
+_DELETED = "the topic was deleted"
 
 
 class Topics(Protocol):
@@ -33,7 +38,7 @@ class Topics(Protocol):
 
     def logs(self, subscription: Subscription) -> dict[str, Log]: ...
 
-    def logs_of(self, topics: Iterable[str]) -> dict[str, Log]: ...
+    def there(self, topics: Iterable[str]) -> dict[str, Log]: ...
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
 
@@ -104,15 +109,24 @@ class Reading:
             if self._sign.same(store.read()[0].run):
                 store.sign(None)
 
+    @property
+    def starts_fresh(self) -> bool:
+        """Whether nothing that is stored counts: a batch that was begun is given up at the first look."""
+        return all(feed.fresh for feed in self._feeds)
+
     def look(self) -> None:
         """Ask for topics and partitions, meet gaps, fix the position of partitions not seen before."""
-        for feed in self._feeds:
-            logs = feed.topics.logs(feed.source.subscription)
+        found = [(feed, feed.topics.logs(feed.source.subscription)) for feed in self._feeds]
+        _refuse_shared(found)
+        for feed, logs in found:
             self._topic_ids.update({topic: log.topic_id for topic, log in logs.items()})
+            if not feed.looked:
+                _refuse_strange(feed, logs)
             if feed.fresh:
                 self._start_fresh(feed, logs)
-            elif lost := gaps(self.progress, logs):
-                self._pass_over(feed, lost, logs)
+            else:
+                self._pass_over(feed, gaps(self.progress, logs), logs)
+                self._pass_over(feed, self._vanished(feed, logs), logs)
             self._anchor(feed, logs)
             self._tell(feed, logs)
             feed.ends = {at: end for log in logs.values() for at, end in log.ends.items()}
@@ -144,11 +158,11 @@ class Reading:
         numbered = replace(self.progress, last_batch=max(self.progress.last_batch, self.newest))
         return plan(numbered, self.ends, self.flow.limits, self._topic_ids, self.flow.budget)
 
-    def done(self, batch: Batch, seconds: float | None = None, size: int | None = None) -> None:
-        """`batch` was committed; it took so long, and its records so many bytes, where that is known."""
+    def done(self, batch: Batch, seconds: float | None = None, bytes_each: float | None = None) -> None:
+        """`batch` was committed; it took so long, and a record of it so many bytes, where that is known."""
         self.progress = self.progress.advanced(batch)
         if seconds is not None:
-            self.flow = self.flow.after(len(batch), seconds, size)
+            self.flow = self.flow.after(len(batch), seconds, bytes_each)
 
     def given_up(self, pending: Batch) -> bool:
         """Whether a batch that was begun can no longer be read, and is to be given up: recorded then, or DataLoss."""
@@ -174,36 +188,44 @@ class Reading:
     def _lost(self, pending: Batch) -> list[Gap]:
         # Both ends of each range must be there: below its start by retention, below its until if the log was cut back.
         edges = ({r.at: r.start for r in pending.ranges}, {r.at: r.until for r in pending.ranges})
-        logs = self._logs_of({r.at.topic for r in pending.ranges})
-        return [gap for edge in edges for gap in gaps(Progress(edge, topic_ids=pending.topic_ids), logs)]
+        logs: dict[str, Log] = {}
+        for topic in {r.at.topic for r in pending.ranges}:
+            owner = next((feed for feed in self._feeds if feed.source.reads_known(topic)), self._feeds[0])
+            logs.update(owner.topics.there([topic]))
+        gone = [Gap(r, _DELETED) for r in pending.ranges if r.at.topic not in logs]
+        return gone + [gap for edge in edges for gap in gaps(Progress(edge, topic_ids=pending.topic_ids), logs)]
 
-    def _logs_of(self, topics: set[str]) -> dict[str, Log]:
-        if len(self._feeds) == 1:
-            return self._feeds[0].topics.logs_of(sorted(topics))
-        # What a topic belongs to may depend on what is there: the one that reads it is asked.
-        found: dict[str, Log] = {}
-        for feed in self._feeds:
-            logs = feed.topics.logs(feed.source.subscription)
-            found.update({topic: log for topic, log in logs.items() if topic in topics})
-        return found
+    def _vanished(self, feed: Feed, logs: Mapping[str, Log]) -> list[Gap]:
+        """What this run knows to have been in topics that are no more, and has not read."""
+        return [
+            Gap(Range(at, self.progress.offsets[at], end), _DELETED)
+            for at, end in feed.ends.items()
+            if at.topic not in logs and self.progress.offsets.get(at, end) < end
+        ]
 
     def _start_fresh(self, feed: Feed, logs: Mapping[str, Log]) -> None:
         """Leave the stored offsets aside: go to where the source starts, whatever lies between."""
         at_time = self._at_start(feed, logs)
-        wanted = {at: offset for log in logs.values() for at, offset in starts(log, feed.source.start, at_time).items()}
+        wanted = {at: offset for log in logs.values() for at, offset in starts(log, feed.source.first, at_time).items()}
         after = {at: offset for at, offset in wanted.items() if at in self.progress.offsets}
+        pending = self.progress.pending
         skipped = [
             Gap(Range(at, before, after[at]), "skipped: resume=False")
             for at, before in self.progress.offsets.items()
             if before < after.get(at, 0)
         ]
-        if after:
-            self._move("fresh start", after, "; ".join(map(str, skipped)))
+        if after or pending:
+            given_up = [f"batch {pending.id} given up"] if pending else []
+            self._move("fresh start", after, "; ".join([*given_up, *map(str, skipped)]), pending)
+        if pending:
+            self._observe(events.BatchSkipped(pending))
         for gap in skipped:
             self._observe(events.GapFound(gap.lost, gap.reason, gap.lost.until))
 
-    def _pass_over(self, feed: Feed, lost: list[Gap], logs: Mapping[str, Log]) -> None:
+    def _pass_over(self, feed: Feed, lost: Sequence[Gap], logs: Mapping[str, Log]) -> None:
         """Stop at a gap, or go on behind it as told: never without a word in the audit log."""
+        if not lost:
+            return
         policy = feed.source.on_data_loss
         if policy == "fail":
             shown = "; ".join(str(gap) for gap in lost[:5]) + (" …" if len(lost) > 5 else "")
@@ -211,7 +233,11 @@ class Reading:
                 f"{self._name}: records that were never processed are gone: {shown}",
                 hint='on_data_loss="earliest" goes on behind the gap and records it',
             )
-        self._skip(lost, {gap.lost.at: beyond(gap, logs[gap.lost.at.topic], policy) for gap in lost})
+        behind = {
+            gap.lost.at: beyond(gap, logs[gap.lost.at.topic], policy) if gap.lost.at.topic in logs else gap.lost.until
+            for gap in lost
+        }
+        self._skip(lost, behind)
 
     def _skip_lag(self) -> None:
         for feed in self._feeds:
@@ -229,11 +255,11 @@ class Reading:
         for gap in lost:
             self._observe(events.GapFound(gap.lost, gap.reason, after[gap.lost.at]))
 
-    def _move(self, action: str, after: Mapping[TopicPartition, int], note: str) -> None:
+    def _move(self, action: str, after: Mapping[TopicPartition, int], note: str, pending: Batch | None = None) -> None:
         before = {at: self.progress.offsets[at] for at in after}
         # As the store has it: a sink that commits by partition knows another last batch than the one that was written.
         there = self._store.load()
-        if there.pending is not None or any(there.offsets.get(at) != offset for at, offset in before.items()):
+        if there.pending != pending or any(there.offsets.get(at) != offset for at, offset in before.items()):
             raise OffsetConflict(
                 f"{self._name}: somebody else moved the offsets that this run was about to move",
                 hint="another run of this pipeline is active; let one of them finish, or stop it",
@@ -243,7 +269,8 @@ class Reading:
         self.progress = self._store.load()
 
     def _anchor(self, feed: Feed, logs: Mapping[str, Log]) -> None:
-        first = first_positions(self.progress, logs, self._first_start(feed, logs), self._at_start(feed, logs))
+        at_time = self._at_start(feed, logs)
+        first = first_positions(self.progress, logs, feed.source.first, at_time, self._watched(feed, logs))
         if not first:
             return
         # Written down before the first read: a later start must not choose anew and skip or repeat.
@@ -253,15 +280,20 @@ class Reading:
         self.progress = self.progress.advanced(anchor)
         self._observe(events.PartitionsFound({r.at: r.start for r in first}))
 
-    def _first_start(self, feed: Feed, logs: Mapping[str, Log]) -> Start:
-        """`start` is for topics that were there first. One that a pattern meets later holds what came since."""
-        known = any(at.topic in logs for at in self.progress.offsets)
-        later = feed.source.subscription.names is None and (feed.looked or known)
-        return "earliest" if later else feed.source.start
+    def _watched(self, feed: Feed, logs: Mapping[str, Log]) -> set[str]:
+        """The topics of which a new partition holds nothing from before: `start` is not for them."""
+        known = {at.topic for at in self.progress.offsets} & set(logs)
+        subscription = feed.source.subscription
+        if feed.source.first == "stored":
+            return known
+        if feed.fresh or (isinstance(subscription, Partitions) and not feed.looked):
+            return set()  # whoever starts fresh, or names a partition more, has not watched it
+        # All that a pattern meets later has come since.
+        return set(logs) if subscription.names is None and (feed.looked or known) else known
 
     def _at_start(self, feed: Feed, logs: Mapping[str, Log]) -> dict[TopicPartition, int]:
         """The offsets at a start that is a time, of partitions that will start there."""
-        start = feed.source.start
+        start = feed.source.first
         if not isinstance(start, datetime):
             return {}
         every = [at for log in logs.values() for at in log.ends]
@@ -280,3 +312,26 @@ class Reading:
         self, action: str, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int], note: str
     ) -> Change:
         return Change(time.time(), f"run {self._sign}", action, before, after, note)
+
+
+def _refuse_shared(found: Sequence[tuple[Feed, Mapping[str, Log]]]) -> None:
+    """ConfigError for a topic that two sources read: its offsets would be one."""
+    seen: dict[str, Feed] = {}
+    for feed, logs in found:
+        for topic in logs:
+            if topic in seen:
+                raise ConfigError(
+                    f"both {seen[topic].source.subscription} and {feed.source.subscription} read {topic}",
+                    hint='a pattern that leaves it out; or name the clusters apart: hr.Kafka(…, cluster="east")',
+                )
+            seen[topic] = feed
+
+
+def _refuse_strange(feed: Feed, logs: Mapping[str, Log]) -> None:
+    """ConfigError for an offset to start at of something that is not read."""
+    start = feed.source.first
+    for at in start if isinstance(start, Mapping) else ():
+        if at.topic not in logs or at not in logs[at.topic].ends:
+            raise ConfigError(
+                f"start: {at} is not read: {feed.source.subscription}", hint="correct start={…}, or what is read"
+            )

@@ -12,7 +12,7 @@ from headrace import events
 from headrace.crashpoints import reach
 from headrace.delivery import Step, Written, deliver, resume
 from headrace.errors import HeadraceError, RetriableError
-from headrace.planner import caught_up
+from headrace.planner import caught_up, reachable
 from headrace.reading import Reading
 from headrace.sinks.base import IdempotentSink
 
@@ -144,7 +144,7 @@ class Runner:
             self._targets = reading.ends if until == "caught-up" else None
         told = False
         while not self._stop.is_set():
-            if self._targets is not None and caught_up(reading.progress, self._targets):
+            if self._targets is not None and caught_up(reading.progress, reachable(self._targets, reading.ends)):
                 self._observe(events.CaughtUp(reading.progress.last_batch))
                 return
             batch = reading.next(wait=self._targets is None)
@@ -161,7 +161,7 @@ class Runner:
     def _settle(self, store: OffsetStore) -> None:
         """Finish the batch that an earlier run died with, with exactly its journalled ranges."""
         pending = self._reading.progress.pending
-        if pending is None:
+        if pending is None or self._reading.starts_fresh:  # which gives it up
             return
         steps = resume(self._pipeline.guaranteed, self._pipeline.sink)
         if Step.WRITE in steps and self._reading.given_up(pending):
@@ -196,7 +196,7 @@ class Runner:
             self._reading.done(batch)
             self._observe(events.BatchSkipped(batch))
             return
-        self._reading.done(batch, seconds, sum(outcome.bytes or 0 for outcome in written) or None)
+        self._reading.done(batch, seconds, next((outcome.bytes_each for outcome in written), None))
         self._batches += 1
         self._records += len(batch)
         for outcome in written:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headrace import events
 from headrace.crashpoints import reach
-from headrace.errors import ConfigError, RetriableError
+from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.kafka.source import known_topics, sources_by_name
-from headrace.planner import Limits, caught_up
+from headrace.planner import Limits, caught_up, reachable
 from headrace.reading import Feed, Reading
 from headrace.runner import Pace
 from headrace.stores.base import OffsetStore
@@ -23,17 +25,23 @@ if TYPE_CHECKING:
 
     from headrace.events import Observer
     from headrace.kafka.source import Kafka
-    from headrace.spark.inputs import Inputs
+    from headrace.spark.inputs import Inputs, Raw
+    from headrace.spark.rows import Decoded
     from headrace.types import Batch, Range
 
 
 class InHand:
     """One batch of a stream: journalled, so that it comes again with the same ranges until it is committed."""
 
-    def __init__(self, batch: Batch, inputs: Inputs, commit: Callable[[Batch], None], *, replay: bool) -> None:
+    def __init__(
+        self, batch: Batch, inputs: Inputs, commit: Callable[[Batch], None], *, replay: bool, weigh: bool = False
+    ) -> None:
         self._batch = batch
         self._inputs = inputs
         self._commit = commit
+        self._weigh = weigh
+        self._raw: Raw | None = None
+        self._decoded: list[Decoded] = []
         self.replay = replay
         """Whether it was begun before: what was done with it then may have to be recognised."""
         self.committed = False
@@ -57,14 +65,20 @@ class InHand:
     def rows(self) -> Any:
         """A DataFrame of the decoded columns and `_kafka`, or a dict of them by source. Lazy; asked again, the same."""
         frames = self.raw()
-        each = self._inputs.each
-        return self._inputs.given({name: one.decoder.decode(frames[name]).rows for name, one in each.items()})
+        decoded = {name: one.decoder.decode(frames[name]) for name, one in self._inputs.each.items()}
+        self._decoded = list(decoded.values())
+        return self._inputs.given({name: found.rows for name, found in decoded.items()})
 
     def raw(self) -> dict[str, DataFrame]:
         """The records as Kafka has them, by source."""
         from headrace.spark.inputs import Raw
 
-        return Raw(self._inputs, self._batch).frames
+        self._raw = Raw(self._inputs, self._batch, weigh=self._weigh)
+        return self._raw.frames
+
+    def seen(self) -> tuple[int, float | None]:
+        """How many bad records were left out, and what a record weighs, as far as its rows have been read."""
+        return sum(found.dropped() for found in self._decoded), self._raw.bytes_each() if self._raw else None
 
     def commit(self) -> None:
         """Say that it is done: the offsets move to its end. OffsetConflict if another run has moved them."""
@@ -93,6 +107,8 @@ class Stream:
         self._until = until
         self._observe = observer
         self._reading = Reading(name, feeds, limits, observer)
+        self._weigh = limits.max_bytes is not None
+        self._given: InHand | None = None
         self._stop = threading.Event()
         self._pace = Pace()
 
@@ -100,10 +116,12 @@ class Stream:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        from headrace.spark.rows import bad_record
-
-        if isinstance(error, Exception) and (found := bad_record(error)):
-            raise found from error
+        if not isinstance(error, Exception) or isinstance(error, HeadraceError) or self._given is None:
+            return
+        frames = self._given.raw()
+        for name, one in self._inputs.each.items():
+            if found := one.decoder.blamed(frames[name], error):
+                raise found from error
 
     def stop(self) -> None:
         """End the loop after the batch in hand; from any thread."""
@@ -121,12 +139,12 @@ class Stream:
         reading = self._reading
         if reading.progress.pending is not None:
             yield from self._settled(reading.progress.pending, store)
-        self._patiently(reading.look)
+        self._patiently(reading.look, store)
         targets = reading.ends if self._until else None
         while not self._stop.is_set():
-            if targets is not None and caught_up(reading.progress, targets):
+            if targets is not None and caught_up(reading.progress, reachable(targets, reading.ends)):
                 return
-            batch = self._patiently(lambda: reading.next(wait=targets is None))
+            batch = self._patiently(lambda: reading.next(wait=targets is None), store)
             if batch is not None:
                 reach("stream: before begin")
                 store.begin(batch)
@@ -134,11 +152,13 @@ class Stream:
                 yield from self._handed(batch, store, replay=False)
             else:
                 self._stop.wait(self._pace.idle)
-            self._patiently(reading.refresh)
+            self._patiently(reading.refresh, store)
 
     def _settled(self, pending: Batch, store: OffsetStore) -> Iterator[InHand]:
         """The batch that an earlier loop died with, unless its records are gone."""
-        gone = self._patiently(lambda: self._reading.given_up(pending))
+        if self._reading.starts_fresh:
+            return  # the first look gives it up
+        gone = self._patiently(lambda: self._reading.given_up(pending), store)
         if gone:
             store.commit(pending)
             self._reading.done(pending)
@@ -148,7 +168,9 @@ class Stream:
     def _handed(self, batch: Batch, store: OffsetStore, *, replay: bool) -> Iterator[InHand]:
         began = self._reading.clock()
         self._observe(events.BatchStarted(batch, replay))
-        given = InHand(batch, self._inputs, store.commit, replay=replay)
+        self._learn(batch, store)
+        given = InHand(batch, self._inputs, store.commit, replay=replay, weigh=self._weigh)
+        self._given = given
         yield given
         if not given.committed:
             raise ConfigError(
@@ -156,11 +178,28 @@ class Stream:
                 hint="batch.commit() at the end of the loop; what is not committed comes again at the next start",
             )
         seconds = self._reading.clock() - began
-        self._reading.done(batch, seconds)
+        dropped, bytes_each = given.seen()
+        self._reading.done(batch, seconds, bytes_each)
+        if dropped:
+            self._observe(events.BadRecordsDropped(batch, dropped))
         self._observe(events.BatchDone(batch, seconds, self._reading.lag))
 
-    def _patiently(self, ask: Callable[[], Any]) -> Any:
-        """What `ask` says, asked again while a broker does not answer. None once a stop is asked for."""
+    def _learn(self, batch: Batch, store: OffsetStore) -> None:
+        """Ask for schemas that its records name and nobody knows: a loop cannot repeat a batch as a run does."""
+        from headrace.spark.inputs import Raw
+
+        frames = Raw(self._inputs, batch).frames
+        for name, one in self._inputs.each.items():
+            while one.decoder.learns and not self._stop.is_set():
+                try:
+                    one.decoder.judged(frames[name]).frame.selectExpr("count(error)").collect()
+                    break
+                except Exception as error:
+                    if self._patiently(partial(one.decoder.learn, error), store) is None:
+                        raise
+
+    def _patiently(self, ask: Callable[[], Any], store: OffsetStore) -> Any:
+        """What `ask` says, asked again while somebody does not answer. None once a stop is asked for."""
         attempt = 0
         while not self._stop.is_set():
             try:
@@ -170,6 +209,8 @@ class Stream:
                 delay = self._pace.retry(attempt)
                 self._observe(events.Retrying(error, attempt, delay))
                 self._stop.wait(delay)
+                with suppress(RetriableError):  # whether a call whose answer was lost was heard, the store knows
+                    self._reading.open(store)
         return None
 
 

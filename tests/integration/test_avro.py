@@ -57,14 +57,16 @@ def state(tmp_path, monkeypatch):
 def write(topic, spark, schema_registry):
     """Run records through a pipeline into `target`, as Avro."""
 
-    def run(target, values, schema="id BIGINT, name STRING", transform=None, registry=None, **how):
+    def run(target, values, columns="id BIGINT, name STRING", transform=None, registry=None, **how):
         source = topic(partitions=1)
         source.produce(values)
         made = hr.Pipeline(
             name=f"p-{uuid.uuid4().hex[:12]}",
-            source=hr.Kafka(source.bootstrap, topics=[source.name], format=hr.Json(schema)),
+            source=hr.Kafka(source.bootstrap, topics=[source.name], format=hr.Json(columns)),
             transform=transform or (lambda rows: rows),
-            sink=sinks.Kafka(source.bootstrap, target.name, format=hr.Avro(registry or schema_registry.url, **how)),
+            sink=sinks.Kafka(
+                source.bootstrap, target.name, format=hr.Avro(registry=registry or schema_registry.url, **how)
+            ),
             guarantee="exactly-once",
         )
         made.run(until="caught-up", session=spark, fail_fast=True)
@@ -201,7 +203,7 @@ REQUIRED = {
 
 def test_a_given_schema_is_used_as_it_is(write, topic, schema_registry):
     target, subject = topic(partitions=1), f"com.example.Click-{uuid.uuid4().hex[:8]}"
-    write(target, [{"id": 1, "name": "it's"}], subject=subject, record_schema=json.dumps(REQUIRED))
+    write(target, [{"id": 1, "name": "it's"}], subject=subject, schema=json.dumps(REQUIRED))
     (record,) = committed(target.bootstrap, target.name)
     assert schema_of(schema_registry, record.value()) == REQUIRED
     assert ask(schema_registry, f"/subjects/{subject}/versions") == [1]
@@ -212,10 +214,10 @@ def test_a_given_schema_that_does_not_fit_is_refused_and_not_registered(write, t
     target = topic(partitions=1)
     for schema, reason in (("id STRING, name STRING", "id"), ("id BIGINT, name STRING, more INT", "more")):
         with pytest.raises(ConfigError, match=rf"does not fit the columns: .*'{reason}'"):
-            write(target, [{"id": 1}], schema, record_schema=json.dumps(REQUIRED))
+            write(target, [{"id": 1}], schema, schema=json.dumps(REQUIRED))
     broken = json.dumps(REQUIRED | {"fields": [{"name": "id", "type": "lung"}]})
     with pytest.raises(ConfigError, match=r"does not fit the columns: .*lung"):
-        write(target, [{"id": 1}], record_schema=broken)
+        write(target, [{"id": 1}], schema=broken)
     assert f"{target.name}-value" not in ask(schema_registry, "/subjects")
 
 
@@ -223,7 +225,7 @@ def test_a_given_schema_that_does_not_fit_is_refused_and_not_registered(write, t
 def test_a_null_that_a_given_schema_does_not_allow_stops_the_run(write, topic, transform):
     target = topic(partitions=1)
     with pytest.raises(BadRecord, match="Cannot write null value for field `name`"):
-        write(target, [{"id": 1}], transform=transform, record_schema=json.dumps(REQUIRED))
+        write(target, [{"id": 1}], transform=transform, schema=json.dumps(REQUIRED))
     assert committed(target.bootstrap, target.name) == []
 
 

@@ -1,15 +1,23 @@
 """Formats on real Spark: what is good, what is bad, and that no bad record passes unseen."""
 
+import dataclasses
 import datetime
 import json
+import struct
+from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import headrace as hr
 from headrace import events, sinks, stores
 from headrace.errors import BadRecord, ConfigError
+from headrace.formats import avro_schema
+from headrace.sinks import narrow
 from headrace.spark import plan
-from headrace.spark.rows import RAW_SCHEMA, bad_record, columns, decode
+from headrace.spark.rows import RAW_SCHEMA, Decoder, bad_record
 
 JSON = "user STRING, n INT, at TIMESTAMP, price DECIMAL(5,2), ok BOOLEAN, tags ARRAY<STRING>"
 
@@ -31,6 +39,7 @@ GOOD = {
 BAD = {
     "not JSON": b"hello",
     "cut off": b'{"user": "ann", "n"',
+    "other quotes than JSON has": b"{'user': 'ann'}",
     "an array": b'[{"user": "ann"}]',
     "a number": b"5",
     "a text": b'"ann"',
@@ -59,7 +68,7 @@ def raw(spark, values):
 
 
 def decoded(spark, fmt, values):
-    return decode(raw(spark, values), fmt, columns(spark, fmt))
+    return Decoder(spark, fmt).decode(raw(spark, values))
 
 
 @pytest.fixture(scope="module")
@@ -100,11 +109,12 @@ def test_the_count_of_a_frame_that_nobody_read_is_zero_and_does_not_wait(spark):
     assert decoded(spark, hr.Json("n INT", on_error="drop"), [b"bad"]).dropped() == 0
 
 
-def failure(frame):
+def failure(spark, fmt, values, transform=lambda rows: rows):
+    decoder, frame = Decoder(spark, fmt), raw(spark, values)
     try:
-        frame.collect()
+        transform(decoder.decode(frame).rows).collect()
     except Exception as error:
-        return bad_record(error)
+        return decoder.blamed(frame, error)
     return None
 
 
@@ -123,8 +133,8 @@ TRANSFORMS = {
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_failing_shows_topic_partition_offset_and_bytes_whatever_the_transform_does(spark, name):
-    found = decoded(spark, hr.Json("n INT"), [b'{"n": 1}', b'{"n": 2}', b'{"n": "\x00many"}'])
-    error = failure(TRANSFORMS[name](found.rows))
+    values = [b'{"n": 1}', b'{"n": 2}', b'{"n": "\x00many"}']
+    error = failure(spark, hr.Json("n INT"), values, TRANSFORMS[name])
     assert isinstance(error, BadRecord)
     assert "clicks[3] offset 2" in error.message
     assert repr(b'{"n": "\x00many"}') in error.message
@@ -133,9 +143,21 @@ def test_failing_shows_topic_partition_offset_and_bytes_whatever_the_transform_d
 
 
 def test_a_long_bad_record_is_shown_in_part(spark):
-    error = failure(decoded(spark, hr.Json("n INT"), [b"x" * 5000]).rows)
+    error = failure(spark, hr.Json("n INT"), [b"x" * 5000])
     assert "and 4800 bytes more" in error.message
     assert len(error.message) < 500
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_every_bad_record_fails_a_batch_and_is_named(spark, name):
+    error = failure(spark, hr.Json(JSON), [b"{}", BAD[name], None])
+    assert isinstance(error, BadRecord)
+    assert "clicks[3] offset 1: not " in error.message
+
+
+def test_good_records_fail_no_batch(spark):
+    values = [value for value, _ in GOOD.values()]
+    assert len(decoded(spark, hr.Json(JSON), values).rows.collect()) == len(values)
 
 
 def test_an_error_that_is_no_bad_record_is_not_taken_for_one():
@@ -182,7 +204,7 @@ def test_text_is_one_column(spark):
 
 
 def test_text_that_is_not_utf8_is_bad(spark):
-    error = failure(decoded(spark, hr.Text(), [b"good", b"\xff"]).rows)
+    error = failure(spark, hr.Text(), [b"good", b"\xff"])
     assert "offset 1: not UTF-8 text" in error.message
     kept = decoded(spark, hr.Text(on_error="keep"), [b"good", b"\xff"]).rows.collect()
     assert [(row["value"], row["bad"] is None) for row in kept] == [("good", True), (None, False)]
@@ -198,13 +220,222 @@ def test_bytes_are_never_bad_and_never_changed(spark, on_error):
     assert [None if row["value"] is None else bytes(row["value"]) for row in rows] == values
 
 
+# nested JSON, and times
+
+
+NESTED = (
+    "place STRUCT<lat: DOUBLE, in: STRUCT<n: INT>>, ns ARRAY<INT>, counts MAP<STRING, INT>, ps ARRAY<STRUCT<n: INT>>"
+)
+
+
+def test_nested_json_is_nested_columns_and_bad_where_any_part_of_it_is(spark):
+    whole = {
+        "place": {"lat": 1.5, "in": {"n": 2}},
+        "ns": [1, None],
+        "counts": {"x": 1, "y": None},
+        "ps": [{"n": 1}, None],
+    }
+    bad = [
+        {"place": {"lat": "x"}},
+        {"place": {"in": {"n": "x"}}},
+        {"place": 5},
+        {"ns": ["x"]},
+        {"ns": 5},
+        {"counts": {"a": "x"}},
+        {"ps": [{"n": "x"}]},
+        {"ps": {"n": 1}},
+    ]
+    values = [json.dumps(value).encode() for value in [whole, *bad]]
+    rows = decoded(spark, hr.Json(NESTED, on_error="keep"), values).rows.collect()
+    assert {name: rows[0].asDict(recursive=True)[name] for name in whole} == whole
+    assert [row["bad"] is None for row in rows] == [True, *(False for _ in bad)]
+
+
+def test_a_time_with_an_offset_is_the_moment_it_names_and_one_without_is_in_the_zone_of_the_session(spark):
+    columns, times = "at TIMESTAMP, wall TIMESTAMP_NTZ", ["2024-05-06T12:00:00+02:00", "2024-05-06T10:00:00Z"]
+    values = [json.dumps({"at": time}).encode() for time in [*times, "2024-05-06T10:00:00", "2024-05-06 10:00:00"]]
+    lines = [f"{time},".encode() for time in [*times, "2024-05-06T10:00:00", "2024-05-06 10:00:00"]]
+    for fmt, raws in ((hr.Json(columns), values), (hr.Csv(columns), lines)):
+        rows = decoded(spark, fmt, raws).rows.selectExpr("CAST(at AS STRING) AS at").collect()
+        assert [row["at"] for row in rows] == ["2024-05-06 10:00:00"] * 4
+    wall = decoded(spark, hr.Json(columns), [b'{"wall": "2024-05-06T10:00:00"}']).rows.collect()
+    assert wall[0]["wall"] == datetime.datetime(2024, 5, 6, 10)
+
+
+# CSV
+
+
+CSV = {
+    "plain": (b"1,ann,2.50", (1, "ann", "2.50")),
+    "quoted": (b'1,"a, ""b""",2', (1, 'a, "b"', "2.00")),
+    "lines in a field": (b'1,"a\nb",2', (1, "a\nb", "2.00")),
+    "empty fields": (b",,", (None, None, None)),
+    "a line's end": (b"1,ann,\r\n", (1, "ann", None)),
+    "a quote within": (b'1,5" pipe,2', (1, '5" pipe', "2.00")),
+    "blanks": (b"1, ann ,2", (1, " ann ", "2.00")),
+    "a tombstone": (None, (None, None, None)),
+    "too few": (b"1,ann", "fields"),
+    "too many": (b"1,ann,2,3", "fields"),
+    "two lines": (b"1,ann,2\n2,bob,3", "fields"),
+    "no number": (b"one,ann,2", "fields"),
+    "too large": (b"1,ann,12345.67", "fields"),
+    "nothing": (b"", "nothing"),
+    "a line alone": (b"\n", "nothing"),
+    "an open quote": (b'1,"ann', "fields"),
+    "an open quote at the end": (b'1,2,"3', "quote does not end"),
+    "not UTF-8": (b"1,\xff,2", "UTF-8"),
+}
+
+
+def test_csv_has_as_many_fields_as_columns_and_nothing_of_it_is_silently_null(spark):
+    fmt = hr.Csv("id INT, name STRING, price DECIMAL(5,2)", on_error="keep")
+    rows = decoded(spark, fmt, [value for value, _ in CSV.values()]).rows.collect()
+    for row, (name, (value, meant)) in zip(rows, CSV.items(), strict=True):
+        if isinstance(meant, tuple):
+            found = (row["id"], row["name"], None if row["price"] is None else str(row["price"]))
+            assert (row["bad"], found) == (None, meant), name
+        else:
+            assert meant in row["bad"]["error"], name
+            assert bytes(row["bad"]["value"]) == value
+    text = decoded(spark, hr.Csv("n INT, name STRING", on_error="keep"), [b'1,"cut']).rows.collect()
+    assert text[0]["bad"]["error"] == "a quote does not end"
+
+
+def test_csv_may_have_other_signs_and_comes_back_as_it_was_written(spark):
+    fmt = hr.Csv("id INT, name STRING, at TIMESTAMP", delimiter=";", quote="'")
+    rows = decoded(spark, fmt, [b"1;' it''s; a, ';2024-05-06T12:00:00+02:00", b";;"]).rows
+    assert rows.collect()[0]["name"] == " it's; a, "
+    back = rows.selectExpr(f"{fmt.encoded({'id': 'integer', 'name': 'string', 'at': 'timestamp'}, 't')} AS value")
+    again = decoded(spark, fmt, [bytes(row["value"]) for row in back.collect()]).rows
+    assert again.drop("_kafka").collect() == rows.drop("_kafka").collect()
+
+
+# functions
+
+
+def documented():
+    """The example in docs/formats.md."""
+    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+    (example,) = (block.partition("```")[0] for block in page.split("```python\n") if "def customer(" in block)
+    scope = {"hr": hr, "__name__": "documented"}
+    exec(example, scope)
+    return scope["customers"]
+
+
+CUSTOMER = dataclasses.replace(documented(), on_error="keep")
+VECTORS = {"0000000100000003416e6e": (1, "Ann"), "00000007000000045a6fc3ab": (7, "Zoë"), "0000000700000000": (7, None)}
+
+
+def test_a_function_of_one_record_reads_a_layout_of_its_own_and_writes_it_back(spark):
+    values = [bytes.fromhex(one) for one in VECTORS]
+    rows = decoded(spark, CUSTOMER, [*values, None]).rows
+    assert [(row["id"], row["name"], row["bad"]) for row in rows.collect()] == [
+        *((*meant, None) for meant in VECTORS.values()),
+        (None, None, None),
+    ]
+    back = rows.selectExpr(f"{CUSTOMER.encoded({'id': 'integer', 'name': 'string'}, 't')} AS value").collect()
+    assert [row["value"] and bytes(row["value"]) for row in back] == [*values, None]
+
+
+def test_a_function_says_what_is_bad_and_a_value_that_does_not_fit_is_bad_too(spark):
+    longer = struct.pack(">qi", 1, 3) + b"Ann"  # what a second version with a long id would write
+    rows = decoded(spark, CUSTOMER, [b"1234567", longer, bytes.fromhex("0000000100000003ffffff")]).rows.collect()
+    assert [row["bad"]["error"] for row in rows[:2]] == [
+        "7 bytes; a customer has 8 at least",
+        "7 bytes of a name; 1 are announced",
+    ]
+    assert "can't decode" in rows[2]["bad"]["error"]
+    large = hr.Custom.each(lambda value: (2 ** len(value), "a"), "n INT, name STRING", on_error="keep")
+    good, bad = decoded(spark, large, [b"1234", b"1" * 40]).rows.collect()
+    assert (good["n"], good["bad"], bad["n"]) == (16, None, None)
+    assert bad["bad"]["error"].startswith("n does not fit its type")
+
+
+def lengths(values):
+    size = pc.binary_length(values)
+    return {"size": size, "error": pc.if_else(pc.equal(size, 0), "nothing is in it", None)}
+
+
+def test_a_function_of_a_batch_gets_its_values_as_arrow_and_the_plan_stays_narrow(spark):
+    found = decoded(spark, hr.Custom(lengths, "size BIGINT", on_error="drop"), [b"abc", b"", None, b"x"])
+    assert [row["size"] for row in found.rows.collect()] == [3, None, 1]
+    assert found.dropped() == 1
+    assert narrow.keeps_partitions(found.rows.where("size > 1"))
+    assert narrow.keeps_order(found.rows)
+
+
+def test_a_function_that_gives_something_else_fails_the_batch_and_says_so(spark):
+    for function, said in (
+        (lambda values: {"other": values}, "the function gave other"),
+        (lambda values: {"n": [1]}, "1 rows for"),
+        (lambda values: 5, "gave int"),
+    ):
+        with pytest.raises(Exception, match=said) as failed:
+            decoded(spark, hr.Custom(function, "n BIGINT"), [b"a", b"b"] * 4).rows.collect()
+        assert bad_record(failed.value) is None
+
+
+# keys
+
+
+def test_a_key_is_one_column_and_a_bad_one_makes_a_bad_record(spark):
+    rows = [(key, b'{"n": 1}', "clicks", 3, at, None, 0, None) for at, key in enumerate([b"a", None, b"\xff"])]
+    frame = spark.createDataFrame(rows, RAW_SCHEMA)
+    with pytest.raises(Exception, match=r"headrace\.BadRecord") as failed:
+        Decoder(spark, hr.Json("n INT"), hr.Text()).decode(frame).rows.collect()
+    assert "offset 2: key: not UTF-8 text: b'\\xff'" in bad_record(failed.value).message
+    decoder = Decoder(spark, hr.Json("n INT"), hr.Text())
+    judged = decoder.judged(frame)
+    assert [(row["key"], row["n"]) for row in judged.good.collect()] == [("a", 1), (None, 1)]
+    assert [(one.key, one.value, one.error) for one in judged.letters(9)] == [
+        (b"\xff", b'{"n": 1}', "key: not UTF-8 text")
+    ]
+    assert decoder.columns == ["n", "key"]
+    assert decoder.empty().columns == ["n", "key", "_kafka"]
+    nested = Decoder(spark, hr.Bytes(), hr.Json("id INT")).decode(frame.where("key IS NULL")).rows
+    assert nested.schema["key"].dataType.simpleString() == "struct<id:int>"
+
+
+def test_a_key_that_cannot_go_with_its_value_is_refused(spark):
+    with pytest.raises(ConfigError, match="the value has a column Key"):
+        Decoder(spark, hr.Json("Key INT"), hr.Text())
+    with pytest.raises(ConfigError, match="on_error='drop'"):
+        Decoder(spark, hr.Json("n INT"), hr.Text(on_error="drop"))
+
+
+# there and back
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-(2**31), 2**31 - 1) | st.none(),
+            st.text(st.characters(codec="utf-8", exclude_characters="\0")) | st.none(),
+            st.lists(st.integers(0, 9)) | st.none(),
+            st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1)) | st.none(),
+        ),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_what_json_and_avro_write_they_read_back(spark, rows):
+    kinds = "id INT, name STRING, ns ARRAY<INT>, at TIMESTAMP_NTZ"
+    frame = spark.createDataFrame(rows, kinds)
+    columns = {field["name"]: field["type"] for field in frame.schema.jsonValue()["fields"]}
+    avro = hr.Avro(json.dumps(avro_schema.record(columns, "r")))
+    for fmt, reader in ((hr.Json(), hr.Json(kinds)), (avro, avro)):
+        written = [bytes(row["value"]) for row in frame.selectExpr(f"{fmt.encoded(columns, 't')} AS value").collect()]
+        assert decoded(spark, reader, written).rows.drop("_kafka").collect() == frame.collect()
+
+
 # schemas
 
 
 @pytest.mark.parametrize("ddl", ["user STRNG", "user STRING,, n INT", "user", "user STRING n INT", "1"])
 def test_a_schema_that_does_not_parse_is_shown_with_an_example(spark, ddl):
     with pytest.raises(ConfigError, match="the schema does not parse") as refused:
-        columns(spark, hr.Json(ddl))
+        Decoder(spark, hr.Json(ddl))
     assert repr(ddl) in refused.value.message
     assert "DDL" in refused.value.hint
 
@@ -212,7 +443,7 @@ def test_a_schema_that_does_not_parse_is_shown_with_an_example(spark, ddl):
 @pytest.mark.parametrize("ddl", ["INT", "STRUCT<user: STRING>", "ARRAY<INT>"])
 def test_a_schema_that_is_a_type_is_decoded_or_refused_but_never_left_for_the_first_batch(spark, ddl):
     try:
-        frame = plan.preview(spark, hr.Json(ddl), lambda rows: rows)
+        frame = plan.preview(Decoder(spark, hr.Json(ddl)), lambda rows: rows)
     except ConfigError:
         return
     assert "user" in frame.columns
@@ -227,7 +458,7 @@ def test_a_schema_may_be_written_in_every_way_that_spark_reads(spark, ddl):
 @pytest.mark.parametrize(("ddl", "on_error"), [("_kafka INT", "fail"), ("_KAFKA INT", "drop"), ("BAD INT", "keep")])
 def test_a_column_that_headrace_needs_itself_is_refused(spark, ddl, on_error):
     with pytest.raises(ConfigError, match="is taken by Headrace"):
-        columns(spark, hr.Json(ddl, on_error=on_error))
+        Decoder(spark, hr.Json(ddl, on_error=on_error))
 
 
 def test_a_column_named_bad_is_fine_where_nothing_is_kept(spark):
@@ -237,7 +468,7 @@ def test_a_column_named_bad_is_fine_where_nothing_is_kept(spark):
 
 def test_a_column_named_twice_is_refused(spark):
     with pytest.raises(ConfigError, match="twice"):
-        columns(spark, hr.Json("user STRING, User STRING"))
+        Decoder(spark, hr.Json("user STRING, User STRING"))
 
 
 # through a whole run

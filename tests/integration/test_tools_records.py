@@ -182,6 +182,7 @@ def test_json_is_checked_and_what_is_none_is_named_with_its_place(topic, here):
     events.produce([b'{"a":\n 1.10}', b"nope", b"NaN", None, b'"text"'])
     shown = here("consume", events.name, "--format", "json")
     assert (shown.code, shown.out.splitlines()) == (1, ['{"a": 1.10}', "null", '"text"'])
+    assert here("consume", events.name, "--format", "json", "--count", 2).out.splitlines() == ['{"a": 1.10}', "null"]
     assert f"{events.name}[0] offset 1: not json" in shown.err
     assert "2 records of another format" in shown.err
     whole = [json.loads(line) for line in here("consume", events.name, "--format", "json", "--json").out.splitlines()]
@@ -246,7 +247,8 @@ def test_reading_begins_where_it_is_told(topic, here):
     assert read() == read("--from", "earliest") == list(range(14))
     assert read("--from", "latest") == []
     assert read("--from", "-1") == [12, 13]
-    assert read("--from", "2023-11-14T22:13:30Z") == [10, 11, 12, 13]
+    assert read("--from", "2023-11-14T22:13:30Z") == read("--from", "2023-11-14T22:13:30") == [10, 11, 12, 13]
+    assert read("--from", "1960-01-01") == list(range(14))
     assert read("--from", f"{events.name}:0:6") == [12]
     assert read("--from", f"{events.name}:0:6", "--from", f"{events.name}:1:5") == [11, 12, 13]
     assert read("--from", json.dumps({events.name: {"1": 6}})) == [13]
@@ -258,7 +260,7 @@ def test_reading_begins_where_it_is_told(topic, here):
     events.truncate(before=3)
     gone = here("consume", events.name, "--from", f"{events.name}:0:1")
     assert (gone.code, "aged out" in gone.err, "3 to 7" in gone.err) == (2, True, True)
-    assert here("consume", events.name, "--partition", "2").code == 2
+    assert here("consume", events.name, "--partition", "0", "--partition", "2").code == 2
 
 
 def test_a_group_goes_on_where_it_was_whatever_from_says(topic, here, name):
@@ -332,6 +334,21 @@ def test_who_follows_sees_new_records_new_partitions_and_new_topics(topic, here,
     assert (done.code, len(done.out.splitlines())) == (0, 15)
 
 
+def test_a_sender_to_whom_nobody_listens_sends_on_and_gives_its_account(topic, here, lines):
+    events = topic(partitions=1)
+    typed = f"{sys.executable} -m headrace.cli.main produce {events.name} -v --file {lines(*range(5000))} | head -1"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {typed}"], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.startswith(b"5,000 acknowledged, 0 failed")) == (0, True), done.stderr
+    assert len(here("consume", events.name).out.splitlines()) == 5000
+
+
+def test_what_is_closed_is_said(topic, kafka):
+    for verb, closed in (("produce", "<&-"), ("consume", ">&-")):
+        typed = f"{sys.executable} -m headrace.cli.main {verb} {topic().name} {closed}"
+        done = subprocess.run(["bash", "-c", typed], capture_output=True, timeout=60, check=False)
+        assert (done.returncode, b"is closed" in done.stderr, b"Traceback" in done.stderr) == (2, True, False)
+
+
 def test_a_reader_whose_output_is_closed_ends_without_a_word(topic, kafka):
     events = topic(partitions=1)
     events.produce([{"id": number, "text": "x" * 500} for number in range(5000)])
@@ -352,6 +369,9 @@ def test_a_reader_whose_output_is_closed_ends_without_a_word(topic, kafka):
         ("consume", "a", "--show", "colour"),
         ("produce", "a", "--sample", "words", "--file", "f"),
         ("produce", "a", "--sample", "words", "--start", "someday"),
+        ("produce", "a", "--seed", 2),
+        ("produce", "a", "--sample", "words", "--malformed", 0.5),
+        ("produce", "a", "--sample", "words", "--every", "1s"),
         ("produce", "a", "--header", "nothing"),
         ("produce", "a", "--key-separator", ""),
         ("produce", "a", "--option", "no.such.option=1", "--sample", "words"),

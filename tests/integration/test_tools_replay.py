@@ -64,6 +64,15 @@ def test_kept_times_that_a_topic_does_not_keep_are_warned_of(topic, here, tmp_pa
     assert (done.code, "older than" in done.err) == (0, True)
 
 
+def test_the_first_moment_of_1970_is_refused_for_the_client_takes_it_as_now(topic, here, tmp_path):
+    events = topic(partitions=1, config={"retention.ms": "-1"})
+    file = tmp_path / "old.jsonl"
+    file.write_text('{"at": 0}\n{"at": 1}\n')
+    done = here("replay", file, "--to", events.name, "--time", "at", "--speed", "max")
+    assert (done.code, "1 acknowledged, 1 failed" in done.err, "1970" in done.err) == (1, True, True)
+    assert [record["timestamp"] for record in whole(here, events)] == ["1970-01-01T00:00:01.000Z"]
+
+
 def test_nothing_is_sent_of_a_file_with_a_line_that_is_no_record(topic, here, tmp_path):
     events = topic(partitions=1)
     file = tmp_path / "half.jsonl"

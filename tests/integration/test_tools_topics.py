@@ -6,6 +6,7 @@ import time
 import uuid
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headrace.dev import Kafka
@@ -107,7 +108,10 @@ def test_keys_move_when_partitions_are_added_and_the_tool_warns(here, topic):
         return done.out.split("[")[1].split("]")[0]
 
     before = partition_of_a_new_record()
-    assert here("topics", "alter", events.name, "--partitions", 2).code == 2
+    for wrong in (("--partitions", 2, "--config", "retention.ms=1000"), ("--partitions", 8, "--config", "nonsense=1")):
+        assert here("topics", "alter", events.name, *wrong).code == 2
+    (same,) = answer(here("topics", "describe", events.name, "--json"))
+    assert (len(same["partitions"]), same["settings"]["retention.ms"]["source"]) == (3, "default")
     grown = here("topics", "alter", events.name, "--partitions", 8)
     assert (grown.code, "keys move" in grown.err) == (0, True)
     assert partition_of_a_new_record() != before
@@ -145,6 +149,11 @@ def test_a_group_is_described_with_its_offsets_and_forgotten_when_told(here, top
     assert (group["state"], group["members"], group["lag"], group["headrace"]) == ("empty", [], 1, False)
     assert [(p["offset"], p["end"], p["lag"]) for p in group["partitions"]] == [(5, 6, 1), (5, 5, 0)]
     assert name in here("groups", "list").out
+    hostile = f"{name}-\x1b]0;title\x07\n"
+    assert here("consume", events.name, "--group", hostile).code == 0
+    for shown in (here("groups", "list"), here("groups", "describe", hostile), here("groups", "delete", hostile)):
+        assert f"{name}-\\x1b]0;title\\x07\\n" in shown.out
+        assert "\x1b" not in shown.out
     assert "--execute" in here("groups", "delete", name).out
     assert here("groups", "delete", name, "--execute").code == 0
     assert here("groups", "describe", name).code == 2
@@ -161,6 +170,40 @@ def test_the_group_of_a_pipeline_is_told_from_others(here, topic, name):
     (group,) = answer(here("groups", "list", name, "--json"))
     assert (group["headrace"], group["lag"]) == (True, 0)
     assert "a Headrace pipeline" in here("groups", "delete", name).out
+
+
+def test_an_offset_past_the_end_is_marked(here, topic, name):
+    events = topic(partitions=1)
+    consumer = Consumer({"bootstrap.servers": events.bootstrap, "group.id": name})
+    consumer.commit(offsets=[TopicPartition(events.name, 0, 7)], asynchronous=False)
+    consumer.close()
+    for shown in (here("groups", "describe", name), here("topics", "describe", events.name, "--group", name)):
+        assert "PAST THE END" in shown.out
+
+
+def test_members_that_keep_what_they_read_while_sharing_are_joined_in_their_way(here, topic, name, tmp_path):
+    events = topic(partitions=4)
+    arguments = ("consume", events.name, "--group", name, "--follow", "--from", "earliest", "--json")
+    ours = ("--option", "partition.assignment.strategy=cooperative-sticky")
+    with (
+        Running(*arguments, *ours, cwd=tmp_path) as first,
+        Running("produce", events.name, "--sample", "words", "--rate", 300, cwd=tmp_path) as producer,
+    ):
+        first.wait_for(lambda: first.out)
+        strange = here("consume", events.name, "--group", name)
+        assert (strange.code, "cooperative-sticky" in strange.line("hint: ")) == (2, True)
+        with Running(*arguments, *ours, cwd=tmp_path) as second:
+            second.wait_for(lambda: second.out)
+            producer.process.send_signal(signal.SIGINT)
+            sent = int(producer.finish().err.removeprefix("stopped: ").split()[0].replace(",", ""))
+            second.wait_for(lambda: len((first.out + second.out).splitlines()) >= sent)
+            for reader in (first, second):
+                reader.process.send_signal(signal.SIGINT)
+            done = [first.finish(), second.finish()]
+    places = [(r["partition"], r["offset"]) for one in done for r in map(json.loads, one.out.splitlines())]
+    assert ([one.code for one in done], len(places), len(set(places))) == ([0, 0], sent, sent)
+    newer = here("consume", events.name, "--group", f"{name}-new", "--option", "group.protocol=consumer")
+    assert (newer.code, len(newer.out.splitlines())) == (0, sent)
 
 
 def test_members_share_the_partitions_and_print_every_record_once(here, topic, name, tmp_path):
@@ -224,14 +267,25 @@ def test_brokers_that_die_show_and_no_record_is_lost_without_a_word(here, tmp_pa
             assert time.monotonic() < deadline
         shown = here("topics", "describe", alone, *address).out
         assert "NO LEADER" in shown
+        assert "unknown number" in here("topics", "delete", alone, *address).out
+        (described,) = answer(here("topics", "describe", alone, "--json", *address))
+        led = next(partition["number"] for partition in described["partitions"] if partition["leader"])
+        assert here("consume", alone, "--partition", led, *address).code == 0
         read = here("consume", safe, *address)
         assert (read.code, len(read.out.splitlines())) == (0, 2000), read.err
 
         arguments = ("produce", safe, "--sample", "words", "--rate", 20, "--timeout", 1, *address)
-        with Running(*arguments, "--errors", tmp_path / "kept", "-v", cwd=tmp_path) as producer:
+        reading = ("consume", safe, "--group", "followers", "--follow", "--from", "earliest", *address)
+        with (
+            Running(*arguments, "--errors", tmp_path / "kept", "-v", cwd=tmp_path) as producer,
+            Running(*reading, cwd=tmp_path) as follower,
+        ):
+            follower.wait_for(lambda: follower.out)
             producer.wait_for(lambda: producer.out.count("offset") >= 5)
             kafka.brokers[0].kill()
             producer.wait_for(lambda: "failed:" in producer.err)
+            follower.process.send_signal(signal.SIGINT)
+            assert follower.finish(20).code == 1
             producer.process.send_signal(signal.SIGINT)
             done = producer.finish()
         failed = int(done.err.split(" failed (")[0].split()[-1])

@@ -477,7 +477,7 @@ sqlite = "offsets.db"
     made = config.load(str(file)).pipeline
     assert list(made.sources) == ["clicks", "users"]
     assert made.topics is None
-    assert made.sources["users"].location == {"east.users": "host-1"}
+    assert made.sources["users"].location == {"users": "host-1"}
     file.write_text(file.read_text() + '[source]\nkafka = "k:1"\ntopics = ["a"]\n')
     with pytest.raises(ConfigError, match=r"one \[source\], or several"):
         config.load(str(file))

@@ -1,14 +1,30 @@
-"""Times of recorded records, and lines that are records."""
+"""Times of recorded records, lines that are records, and records that are lines."""
 
+import io
 import json
+import os
+import threading
+from concurrent.futures import Future
+from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
+from headrace.cli import lines, printing, sending
+from headrace.cli.pairs import pairs
 from headrace.errors import BadRecord, ConfigError
-from headrace.kafka.records import Record, compact, from_json, is_record, shown, to_json
+from headrace.kafka.places import Start, Wanted, positions
+from headrace.kafka.records import ENCODERS, Record, compact, is_record, shown, to_json
 from headrace.kafka.replaying import Moment, in_order, recorded, shifted, speed
+from headrace.kafka.topics import answered
+from headrace.planner import Log
+from headrace.types import TopicPartition
 
 HOUR = 3_600_000
+EXACT = (
+    b'{"price": 10.10, "big": 12345678901234567890.12345678901234567890, "huge": 1e400, "a": 1, "a": 2,'
+    b' "e": {"x": "\\u00e9", "at" : "2026-11-15T12:00:00.120Z", "s":1763208000.10}, "long": ' + b"7" * 5000 + b"}"
+)
 
 
 @pytest.mark.parametrize(
@@ -48,23 +64,44 @@ def test_a_record_comes_back_from_its_line_as_it_was(raw):
     line = to_json(record)
     assert "\n" not in line
     assert is_record(json.loads(line))
-    assert from_json(json.loads(line)) == record
     assert recorded(line.encode(), None, None).record == record
 
 
 def test_json_values_stand_in_a_line_as_they_are_and_come_back():
     for raw in (b'{"a": [1.10, "x"]}', b'"a string"', b"null", b"12", None):
         record = Record("t", 0, 0, None, None, None, raw)
-        again = from_json(json.loads(to_json(record, parsed=True))).value
-        assert again == raw or json.loads(again) == json.loads(raw)
+        assert recorded(to_json(record, parsed=True).encode(), None, None).record == record
     assert '"value": {"a": 1.10}' in to_json(Record("t", 0, 0, 0, None, None, b'{"a":\n 1.10}'), parsed=True)
 
 
 def test_json_is_one_line_and_strict():
     assert compact('{\n  "a": "\u202e"\n}'.encode()) == '{ "a": "\\u202e" }'
-    for wrong in (b"NaN", b"{", b"\xff", b"", b"1 2"):
-        with pytest.raises(ValueError):
-            compact(wrong)
+    for wrong in (b"NaN", b"{", b"\xff", b"", b"1 2", b"[" * 100_000):
+        for taken in (compact, ENCODERS["json"]):
+            with pytest.raises(ValueError):
+                taken(wrong)
+
+
+def test_a_value_comes_back_byte_for_byte_but_for_the_time_that_is_shifted():
+    line = to_json(Record("t", 0, 0, 1_763_208_000_000, "create", None, EXACT), parsed=True).encode()
+    given = recorded(line, "e.at", None)
+    assert given.record.value == EXACT
+    assert shifted(given, HOUR, "e.at").value == EXACT.replace(b"T12:", b"T13:")
+    given = recorded(EXACT, "e.s", "price")
+    assert given.record.key == b"10.10"
+    assert shifted(given, HOUR, "e.s").value == EXACT.replace(b"1763208000.10", b"1763211600.10")
+
+
+def test_a_timestamp_that_is_no_time_stays_a_number():
+    record = Record("t", 0, 0, 1_763_200_000_123_456, "create", None, b"v")
+    assert recorded(to_json(record).encode(), None, None).record == record
+
+
+def test_a_tombstone_goes_by_its_own_time():
+    line = to_json(Record("t", 0, 0, 1000, "create", b"k", None)).encode()
+    given = recorded(line, "at", None)
+    assert (given.at.milliseconds, shifted(given, HOUR, "at").timestamp) == (1000, 1000 + HOUR)
+    assert shifted(given, HOUR, "at").value is None
 
 
 def test_text_is_shown_without_what_a_terminal_obeys():
@@ -89,11 +126,20 @@ def test_plain_objects_have_the_key_and_the_time_that_are_named():
         (b"[1]", "not a JSON object"),
         (b'{"at": "soon"}', "no time at at"),
         (b'{"topic": "t", "partition": 0, "offset": 1, "timestamp": "x", "value": "v"}', "not a record"),
+        (b'{"topic": "t", "partition": "0", "offset": 1, "timestamp": 5, "value": "v"}', "its partition is '0'"),
+        (b'{"at": ' + b"[" * 100_000, "nested too deeply"),
     ],
+    ids=["text", "list", "no time", "no timestamp", "no number", "deep"],
 )
 def test_a_line_that_is_none_is_refused_with_the_reason(line, why):
     with pytest.raises(BadRecord, match=why):
         recorded(line, "at", None)
+
+
+def test_a_record_that_has_a_key_is_not_given_another():
+    line = to_json(Record("t", 0, 0, 1000, "create", b"k", b'{"user": 1}')).encode()
+    with pytest.raises(BadRecord, match="its own key"):
+        recorded(line, None, "user")
 
 
 def test_speeds_are_factors_or_as_fast_as_can_be():
@@ -101,3 +147,115 @@ def test_speeds_are_factors_or_as_fast_as_can_be():
     for wrong in ("fast", "0x", "-1x", "infx", "nan"):
         with pytest.raises(ConfigError):
             speed(wrong)
+
+
+@pytest.fixture
+def pipe():
+    """Both ends; nobody waits at either."""
+    ends = os.pipe()
+    for end in ends:
+        os.set_blocking(end, False)
+    yield ends
+    for end in ends:
+        try:
+            os.close(end)
+        except OSError:
+            continue
+
+
+@pytest.mark.parametrize("buffering", [0, -1], ids=["unbuffered", "buffered"])
+def test_all_of_a_page_is_written_whatever_the_output_takes_at_once(monkeypatch, pipe, buffering):
+    data, read = os.urandom(1 << 20), io.BytesIO()
+    os.set_blocking(pipe[0], True)
+    reader = threading.Thread(target=lambda: [read.write(some) for some in iter(lambda: os.read(pipe[0], 5000), b"")])
+    reader.start()
+    with os.fdopen(pipe[1], "wb", buffering=buffering) as out:
+        monkeypatch.setattr(printing, "sys", SimpleNamespace(stdout=SimpleNamespace(buffer=out)))
+        printing.write(data)
+    reader.join(10)
+    assert read.getvalue() == data
+
+
+def test_records_that_cannot_be_shown_are_counted_once_and_not_as_printed(capsys):
+    wrong, right = (Record("t", 0, n, None, None, raw, raw) for n, raw in enumerate((b"{", b"1")))
+    printer = printing.Printer("json", "json", ("key",), "null", ":", as_json=False)
+    assert printer.print([wrong, wrong, right, right, right], 2) == 4
+    assert (printer.printed, printer.wrong, capsys.readouterr().out) == (2, 2, "1:1\n1:1\n")
+
+
+def given(monkeypatch, descriptor):
+    monkeypatch.setattr(lines, "sys", SimpleNamespace(stdin=SimpleNamespace(fileno=lambda: descriptor)))
+    return (line for line in lines.from_stdin(lambda: False) if line is not None)
+
+
+def test_an_input_that_does_not_wait_is_waited_for(monkeypatch, pipe):
+    found = given(monkeypatch, pipe[0])
+    threading.Timer(0.3, os.write, (pipe[1], b"one\n\ntw")).start()
+    assert [next(found), next(found)] == [b"one", b""]
+    os.write(pipe[1], b"o\nthree")
+    os.close(pipe[1])
+    assert list(found) == [b"two", b"three"]
+
+
+def test_an_input_that_cannot_be_read_and_a_line_without_an_end_are_told(monkeypatch, pipe, tmp_path):
+    directory = os.open(tmp_path, os.O_RDONLY)
+    with pytest.raises(ConfigError, match="Is a directory"):
+        next(given(monkeypatch, directory))
+    os.close(directory)
+    monkeypatch.setattr(lines, "_LONGEST", 1 << 20)
+    (tmp_path / "long").write_bytes(b"x\n" + b"x" * (1 << 20) + b"\n")
+    found = lines.from_files([tmp_path / "long"])
+    assert next(found) == b"x\n"
+    with pytest.raises(ConfigError, match="longer than 1 MiB"):
+        next(found)
+    os.set_blocking(pipe[1], True)
+    writer = threading.Thread(target=os.write, args=(pipe[1], b"x" * ((1 << 20) + 1)), daemon=True)
+    writer.start()
+    with pytest.raises(ConfigError, match="longer than 1 MiB"):
+        next(given(monkeypatch, pipe[0]))
+    writer.join(10)
+
+
+def test_what_was_not_there_in_its_time_is_not_sent_in_a_burst(monkeypatch):
+    now, sent = [0.0], []
+    sender = SimpleNamespace(wait=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    sender.send = lambda record: sent.append(round(now[0], 1))
+    monkeypatch.setattr(sending, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def idle_for_four_seconds():
+        yield "record"
+        for _ in range(40):
+            now[0] += 0.1
+            yield None
+        yield from ["record"] * 3
+
+    sending.send_all(sender, idle_for_four_seconds(), lambda: False, lambda number: number / 10)
+    assert sent[0] == 0
+    assert [round(later - earlier, 1) for earlier, later in pairwise(sent[1:])] == [0.1, 0.1]
+
+
+def test_a_directory_for_failed_records_is_refused_at_once(tmp_path):
+    with pytest.raises(ConfigError, match="is a directory"), sending.Failures(tmp_path):
+        pass
+
+
+def test_a_secret_with_the_wrong_sign_before_it_is_not_repeated():
+    with pytest.raises(ConfigError, match=r"sasl\.password") as told:
+        pairs("--option", ["sasl.password hunter2"], "a=b")
+    assert "hunter2" not in told.value.message
+
+
+def test_a_broker_that_does_not_know_an_offset_says_so_by_a_negative_one():
+    said = {0: 5, 1: -1001, 2: 0}
+    futures = {TopicPartition("t", number): Future() for number in said}
+    for place, future in futures.items():
+        future.set_result(SimpleNamespace(offset=said[place.partition]))
+    assert answered(futures) == {TopicPartition("t", 0): 5, TopicPartition("t", 2): 0}
+
+
+def test_every_partition_that_is_named_must_be_there():
+    at = TopicPartition("t", 0)
+    log = Log("id", {at: 0}, {at: 5})
+    assert positions(Start(edge="latest"), {"t": log}, Wanted(("t",), None, frozenset({0})), {}) == {at: 5}
+    with pytest.raises(ConfigError, match="no topic has a partition 9"):
+        positions(Start(edge="latest"), {"t": log}, Wanted(("t",), None, frozenset({0, 9})), {})

@@ -4,7 +4,7 @@ import itertools
 import os
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -59,8 +59,8 @@ class Cluster:
             for topic in topics
         }
 
-    def logs_of(self, topics):
-        return self.logs(Topics(list(topics)))
+    def there(self, topics):
+        return {topic: log for topic, log in self.logs(Topics(list(topics))).items() if log.ends}
 
     def at_time(self, partitions, time):
         self._ask()
@@ -84,7 +84,7 @@ class Engine:
 
     def write(self, batch):
         self._sink.write(batch, [(r.at, offset) for r in batch.ranges for offset in range(r.start, r.until)])
-        return Written(dropped=self._dropped, bytes=self.bytes_each and self.bytes_each * len(batch))
+        return Written(dropped=self._dropped, bytes_each=self.bytes_each)
 
     def translated(self, error):
         return error
@@ -1078,3 +1078,123 @@ def test_bytes_limit_the_records_of_a_batch():
     world.run()
     assert [len(batch) for batch in world.sink.batches][:3] == [500, 1_000, 1_000]
     assert world.sink.rows == records(a=100_000)
+
+
+def test_a_fresh_start_gives_up_the_batch_that_was_begun_and_records_it():
+    pending = Batch(3, (Range(A, 5, 9),), {"clicks": "id-1"})
+    world = World(
+        {A: 20},
+        start="latest",
+        resume=False,
+        progress=Progress({A: 5}, pending, {"clicks": "id-1"}, last_batch=2),
+        sink=Idempotent(),
+        guarantee="exactly-once",
+    )
+    world.run()
+    assert world.sink.rows == []
+    assert [event.batch for event in world.all(events.BatchSkipped)] == [pending]
+    assert world.progress.pending is None
+    assert "batch 3 given up" in world.store.history()[0].note
+
+
+def test_a_fresh_start_is_for_partitions_that_were_added_meanwhile_too():
+    world = World({A: 10}, start="latest", resume=False)
+    world.run()
+    world.cluster.ends_[B] = 7
+    world.run()
+    assert world.sink.rows == []
+
+
+@pytest.mark.parametrize(("start", "read"), [("latest", []), ({"clicks": {1: 6}}, [(B, 6)])])
+def test_a_partition_that_is_named_later_starts_where_start_says(start, read):
+    world = World({A: 10, B: 7}, topics=None, partitions={"clicks": [0]}, start="latest")
+    world.run()
+    world.pipeline = replace(
+        world.pipeline, source=hr.Kafka("nowhere:1", partitions={"clicks": [0, 1]}, start=start, refresh=1000.0)
+    )
+    world.run()
+    assert world.sink.rows == read
+
+
+@pytest.mark.parametrize("start", [{"misspelt": {0: 5}}, {"clicks": {7: 5}}])
+def test_an_offset_of_something_that_is_not_read_is_refused(start):
+    with pytest.raises(ConfigError, match="is not read: clicks"):
+        World({A: 10}, start=start).run()
+
+
+@pytest.mark.parametrize("policy", ["fail", "earliest"])
+def test_a_topic_of_a_pattern_that_is_deleted_unread_is_data_loss_or_on_record(policy):
+    eu, us = TopicPartition("clicks.eu", 0), TopicPartition("clicks.us", 0)
+    world = World(
+        {eu: 5, us: 40},
+        topics=None,
+        pattern=r"clicks\..*",
+        on_data_loss=policy,
+        limits=hr.Limits(max_records=10),
+        refresh=0.000_1,
+    )
+    world.sink.before = lambda batch: world.cluster.ends_.pop(us, None)
+    if policy == "fail":
+        with pytest.raises(DataLoss, match="the topic was deleted"):
+            world.run()
+        return
+    world.run()
+    (gap,) = world.all(events.GapFound)
+    assert (gap.lost, gap.reason) == (Range(us, 5, 40), "the topic was deleted")
+    assert [change.action for change in world.store.history()] == ["gap"]
+
+
+def test_to_catch_up_ends_though_a_topic_is_deleted_or_made_anew_with_less():
+    eu, us = TopicPartition("clicks.eu", 0), TopicPartition("clicks.us", 0)
+    world = World(
+        {eu: 20, us: 20},
+        topics=None,
+        pattern=r"clicks\..*",
+        on_data_loss="earliest",
+        limits=hr.Limits(max_records=4),
+        refresh=0.000_1,
+    )
+
+    def write(batch):
+        world.cluster.ends_.pop(us, None)
+        world.cluster.ends_[eu] = 12
+
+    world.sink.before = write
+    world.run()
+    assert world.progress.offsets[eu] == 12
+
+
+def test_a_batch_of_a_deleted_topic_is_given_up_when_told_so():
+    pending = Batch(3, (Range(TopicPartition("clicks.us", 0), 5, 9),), {"clicks.us": "id-1"})
+    progress = Progress({TopicPartition("clicks.us", 0): 5}, pending, {"clicks.us": "id-1"}, last_batch=2)
+    eu = TopicPartition("clicks.eu", 0)
+    for policy in ("fail", "earliest"):
+        world = World({eu: 3}, topics=None, pattern=r"clicks\..*", on_data_loss=policy, progress=progress)
+        if policy == "fail":
+            with pytest.raises(DataLoss, match="the topic was deleted"):
+                world.run()
+        else:
+            world.run()
+            assert world.sink.rows == [(eu, n) for n in range(3)]
+
+
+def test_a_log_that_has_uncommitted_records_was_not_cut_back():
+    world = World({A: 10}, progress=Progress({A: 12}, topic_ids={"clicks": "id-1"}))
+    look = world.cluster.logs
+    world.cluster.logs = lambda subscription: {
+        topic: replace(log, written={A: 15}) for topic, log in look(subscription).items()
+    }
+    world.run()
+    assert world.progress.offsets == {A: 12}
+
+
+def test_a_slow_sink_gets_batches_of_a_few_records():
+    world = World({A: 60}, limits=hr.Limits(batch_seconds=2, first_records=10))
+    now = [0.0]
+
+    def write(batch):
+        now[0] += len(batch) / 5
+
+    world.sink.before = write
+    world.run(clock=lambda: now[0])
+    assert [len(batch) for batch in world.sink.batches][1:] == [10] * 5

@@ -1,6 +1,7 @@
 """What a source may be told, and what it refuses at once."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -92,7 +93,12 @@ def test_a_source_says_what_it_reads():
 def test_topics_of_a_named_cluster_are_known_by_both_names():
     east = source(cluster="east", start={"clicks": {0: 5}})
     assert east.names == ("east.clicks",)
-    assert east.start == {TopicPartition("east.clicks", 0): 5}
+    assert east.first == {TopicPartition("east.clicks", 0): 5}
+    assert replace(east, resume=False).first == east.first
+    placed = source(cluster="east", location={"clicks": {0: "host-1"}, "taps": "host-2"})
+    assert placed.host(TopicPartition("east.clicks", 0)) == "host-1"
+    assert placed.host(TopicPartition("east.clicks", 1)) is None
+    assert placed.host(TopicPartition("east.taps", 5)) == "host-2"
     assert east.reads_known("east.clicks")
     assert not east.reads_known("clicks")
     assert east.real_name("east.clicks") == "clicks"

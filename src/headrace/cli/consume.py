@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -47,6 +48,7 @@ class ValueForm(StrEnum):
     AVRO = "avro"
 
 
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _BY_SPARK = (ValueForm.CSV, ValueForm.AVRO)
 
 
@@ -113,6 +115,8 @@ def consume(
     from headrace.cli.stopping import stoppable
     from headrace.kafka.places import Places, Wanted
 
+    if sys.stdout is None:
+        raise ConfigError("standard output is closed", hint="> FILE")
     if bool(topics) == bool(pattern):
         raise ConfigError("which topics are meant is not said, or twice", hint="headrace consume clicks")
     if follow and until:
@@ -165,9 +169,8 @@ def _print(
 
     with Reading(at.client(), places, group=group, follow=follow) as reading:
         for records in reading.batches():
-            some = records if count is None else records[: count - printer.printed]
-            printer.print(some)
-            reading.done(some)
+            read = printer.print(records, None if count is None else count - printer.printed)
+            reading.done(records[:read])
             if stop() or printer.printed == count:
                 return
 
@@ -175,11 +178,13 @@ def _print(
 def _print_decoded(
     decoded: Decoded, printer: Printer, stop: Callable[[], bool], count: int | None, *, follow: bool
 ) -> None:
-    def most() -> int | None:
+    def left() -> int | None:
         return None if count is None else count - printer.printed
 
+    # Of records that may not be of the format, nobody knows how many make so many lines.
+    most = left if printer.key_format != "json" else lambda: None
     for records in decoded.batches(most, stop, follow=follow):
-        printer.print(records)
+        printer.print(records, left())
         if printer.printed == count:
             break
     printer.wrong += decoded.left_out
@@ -195,7 +200,7 @@ def _start(given: list[str]) -> Start:
     for text in given:
         topic, _, place = text.partition(":")
         partition, _, offset = place.partition(":")
-        if partition.isdigit() and offset.isdigit() and not topic.isdigit():
+        if not _is_time(text) and partition.isdigit() and offset.isdigit() and not topic.isdigit():
             offsets[TopicPartition(topic, int(partition))] = int(offset)
         elif text.startswith("{"):
             try:
@@ -212,8 +217,18 @@ def _start(given: list[str]) -> Start:
     hint = "earliest, latest, -10, 2026-11-01T12:00:00Z, 1h, or clicks:0:1200"
     try:
         target = parse(text, datetime.now(UTC))
-    except ConfigError as error:
+    except (ConfigError, OverflowError) as error:
         raise ConfigError(f"--from {text} is no place to begin", hint=hint) from error
     if target.edge is None and target.time is None:
         raise ConfigError(f"--from {text} is no place to begin", hint=hint)
-    return Start(edge=target.edge, time=target.time)
+    # Kafka has no times before 1970: its numbers for them mean something else.
+    return Start(edge=target.edge, time=None if target.time is None else max(target.time, _FIRST))
+
+
+def _is_time(text: str) -> bool:
+    """2026-11-15T19:00:00 has two colons, too."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

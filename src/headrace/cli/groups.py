@@ -10,6 +10,7 @@ from headrace.cli.connection import Connection, connecting
 from headrace.cli.offsets_arguments import Execute, Json, print_json, table
 from headrace.cli.topics import count, regex
 from headrace.errors import ConfigError
+from headrace.kafka.records import safe
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def delete(
     found = groups.describe(names)
     for group in found:
         if group.members or group.state.upper() not in NOBODY:
-            who = ", ".join(f"{m.client} ({m.host.lstrip('/')})" for m in group.members) or group.state
+            who = ", ".join(f"{safe(m.client)} ({safe(m.host.lstrip('/'))})" for m in group.members) or group.state
             raise ConfigError(f"the group {group.name} is in use: {who}", hint="stop its members first")
     table(
         ["group", "partitions with an offset", ""],
@@ -94,8 +95,8 @@ def delete(
 
 
 def _show(group: Group, ends: Mapping[TopicPartition, int]) -> None:
-    typer.echo(group.name)
-    typer.echo(f"  state        {group.state}{f', {group.assignor}' if group.assignor else ''}")
+    typer.echo(safe(group.name))
+    typer.echo(f"  state        {group.state}{f', {safe(group.assignor)}' if group.assignor else ''}")
     typer.echo(f"  coordinator  {'?' if group.coordinator is None else group.coordinator}")
     typer.echo(f"  lag          {'?' if group.offsets is None else f'{_total(group, ends):,}'}")
     if group.ours:
@@ -115,7 +116,8 @@ def _show(group: Group, ends: Mapping[TopicPartition, int]) -> None:
         [
             entry["topic"],
             entry["partition"],
-            *(_known(entry[name]) for name in ("offset", "end", "lag")),
+            *(_known(entry[name]) for name in ("offset", "end")),
+            "PAST THE END" if entry["past_end"] else _known(entry["lag"]),
             entry["owner"],
         ]
         for entry in _partitions(group, ends)
@@ -139,6 +141,7 @@ def _partitions(group: Group, ends: Mapping[TopicPartition, int]) -> list[dict[s
                 "offset": offset,
                 "end": ends.get(at),
                 "lag": None if offset is None or at not in ends else max(0, ends[at] - offset),
+                "past_end": offset is not None and at in ends and offset > ends[at],
                 "owner": owner.client if owner else "",
                 "member": owner.id if owner else None,
             }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import select
 import sys
 import threading
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 16
 _CHUNKS = 64
 _PATIENCE = 0.1
+_LONGEST = 256 << 20
+"""Bytes of a line. It is held in memory, and brokers take a megabyte unless they are told otherwise."""
 
 
 @contextmanager
@@ -38,34 +41,68 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 def from_files(paths: Sequence[Path]) -> Iterator[bytes]:
     for path in paths:
         with opened(path) as file:
-            yield from file
+            while line := file.readline(_LONGEST + 1):
+                yield _short(line, str(path))
 
 
 def from_stdin(stop: Callable[[], bool]) -> Iterator[bytes | None]:
     """None while nothing comes, so that whoever sends can hear of what was sent, and stop."""
-    chunks: Queue[bytes] = Queue(_CHUNKS)
+    if sys.stdin is None:
+        raise ConfigError("standard input is closed", hint="--file FILE, or < FILE")
+    chunks: Queue[bytes | Exception] = Queue(_CHUNKS)
     descriptor = sys.stdin.fileno()
 
     def read() -> None:
         # Not through sys.stdin: its lock, held at the end of the process, would be fatal.
-        while chunk := os.read(descriptor, _CHUNK):
-            chunks.put(chunk)
-        chunks.put(b"")
+        chunk: bytes | None = None
+        try:
+            while chunk != b"":
+                try:
+                    chunk = os.read(descriptor, _CHUNK)
+                except BlockingIOError:  # whoever shares it made it so that nobody waits
+                    select.select([descriptor], [], [])
+                else:
+                    chunks.put(chunk)
+        except Exception as error:
+            chunks.put(error)
 
     threading.Thread(target=read, name="headrace-stdin", daemon=True).start()
-    rest = b""
+    parts: list[bytes] = []  # of the line that has not ended
+    size = 0
     while not stop():
         try:
             chunk = chunks.get(timeout=_PATIENCE)
         except Empty:
             yield None
             continue
+        if isinstance(chunk, Exception):
+            raise ConfigError(f"standard input cannot be read: {getattr(chunk, 'strerror', None) or chunk}") from chunk
         if not chunk:
-            if rest:
+            if parts and (rest := b"".join(parts)):
                 yield rest
             return
-        *whole, rest = (rest + chunk).split(b"\n")
-        yield from whole
+        rest, *others = chunk.split(b"\n")
+        parts.append(rest)
+        size += len(rest)
+        if size > _LONGEST:
+            raise _too_long("standard input")
+        if others:
+            yield b"".join(parts)
+            yield from others[:-1]
+            parts, size = [others[-1]], len(others[-1])
+
+
+def _short(line: bytes, where: str) -> bytes:
+    if len(line) > _LONGEST:
+        raise _too_long(where)
+    return line
+
+
+def _too_long(where: str) -> ConfigError:
+    return ConfigError(
+        f"a line of {where} is longer than {_LONGEST >> 20} MiB: it is not sent, nor what comes after it",
+        hint="a record is a line: is this a text file?",
+    )
 
 
 @dataclass(frozen=True, slots=True)

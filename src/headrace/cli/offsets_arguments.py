@@ -62,7 +62,7 @@ def opened(
     elif store is not None and name is not None:
         file_of_options = os.environ.get(OPTIONS_FILE)
         options = kafka_options(None, Path(file_of_options) if file_of_options else None)
-        desk = Desk(name, store_at(store), bootstrap, options, topics or ())
+        desk = Desk(name, store_at(store, options), bootstrap, options, topics or ())
     else:
         raise ConfigError(
             "which pipeline is meant is not said",
@@ -86,9 +86,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from headrace.kafka.records import safe
+
+    if sys.stdout is None:
+        raise ConfigError("standard output is closed", hint="> FILE")
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))  # a name may hold what would be markup
+        # A name may hold what would be markup, and what a terminal would obey.
+        table.add_row(*(Text(safe(str(cell))) for cell in row))
     # Who reads from a pipe has no width: a name must not be cut or folded there.
     Console(width=None if sys.stdout.isatty() else _WIDEST).print(table)
 

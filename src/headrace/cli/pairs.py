@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ Option = Annotated[
         "--option", metavar="NAME=VALUE", help="A setting of Kafka's clients; ${NAME} is read from the environment."
     ),
 ]
+_NAME = re.compile(r"[\w.-]*")
 OPTIONS_FILE = "KAFKA_OPTIONS_FILE"
 OptionsFile = Annotated[
     Path | None,
@@ -32,7 +34,9 @@ def pairs(flag: str, given: Iterable[str] | None, example: str) -> dict[str, str
     for item in given or ():
         key, equals, value = item.partition("=")
         if not equals:
-            raise ConfigError(f"{flag} {item} is not KEY=VALUE", hint=f"{flag} {example}")
+            # What follows the name may be a secret with the wrong sign before it.
+            name = _NAME.match(item)
+            raise ConfigError(f"{flag} {name[0] if name else ''} is not KEY=VALUE", hint=f"{flag} {example}")
         options[key] = value
     return options
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -53,17 +54,27 @@ class Printer:
         columns = ("key",) if key_separator is not None else COLUMNS if verbose else named
         return cls(value_format, key_format, columns, null, key_separator or "\t", as_json)
 
-    def print(self, records: Sequence[Record]) -> None:
-        """Leaves without a word if whoever read the output has gone, as `head` does."""
-        lines = [self._json(record) if self.as_json else self._line(record) for record in records]
+    def print(self, records: Sequence[Record], most: int | None = None) -> int:
+        """At the most `most` of them; says how many were dealt with. Leaves without a word if whoever read the output
+        has gone, as `head` does."""
+        lines: list[str] = []
+        wrong = 0
+        for record in records:
+            if len(lines) == most:
+                break
+            line = self._json(record) if self.as_json else self._line(record)
+            if line is None:
+                wrong += 1
+            else:
+                lines.append(line)
         try:
-            sys.stdout.buffer.write("".join(f"{line}\n" for line in lines if line is not None).encode())
-            sys.stdout.buffer.flush()
+            write("".join(f"{line}\n" for line in lines).encode())
         except BrokenPipeError:
-            # What is left in the buffer must not complain at the end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            hang_up()
             raise typer.Exit from None
-        self.printed += len(records)
+        self.printed += len(lines)
+        self.wrong += wrong
+        return len(lines) + wrong
 
     def _json(self, record: Record) -> str | None:
         parsed = self.value_format == "json"
@@ -83,7 +94,7 @@ class Printer:
             case "headers":
                 return ",".join(f"{shown(n.encode())}={shown(v or b'')}" for n, v in record.headers)
             case "timestamp":
-                return "" if record.timestamp is None else instant(record.timestamp)
+                return "" if record.timestamp is None else str(instant(record.timestamp))
             case _:
                 return str(getattr(record, name))
 
@@ -94,6 +105,31 @@ class Printer:
         try:
             return DECODERS[form](raw)
         except ValueError as error:
-            self.wrong += 1
             typer.echo(f"{record.place}: not {form} ({error}): {shown(raw[:200])}", err=True)
             return None
+
+
+def write(data: bytes) -> None:
+    """All of it: an output without a buffer, as with PYTHONUNBUFFERED, takes what fits, and so does one that does not
+    wait."""
+    out, left = sys.stdout.buffer, memoryview(data)
+    while left:
+        try:
+            taken = out.write(left)
+        except BlockingIOError as full:
+            taken = full.characters_written
+        left = left[taken or 0 :]
+        if not taken:
+            select.select([], [out], [])
+    while True:
+        try:
+            out.flush()
+        except BlockingIOError:
+            select.select([], [out], [])
+        else:
+            return
+
+
+def hang_up() -> None:
+    """Nobody reads the output any more: what is left in its buffer must not complain at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

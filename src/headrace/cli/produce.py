@@ -89,12 +89,18 @@ def produce(
         float | None, typer.Option(help="Records a second; a sample without a count: 10.", min=0.001)
     ] = None,
     count: Annotated[int | None, typer.Option(help="Stop after so many.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Of a sample: the same seed makes the same records.")] = 1,
+    seed: Annotated[
+        int | None, typer.Option(help="Of a sample: the same seed makes the same records. Default: 1.")
+    ] = None,
     start: Annotated[
         str | None, typer.Option(metavar="TIME", help="Of a sample: its first event time, or 2d for two days ago.")
     ] = None,
-    every: Annotated[str, typer.Option(metavar="DURATION", help="With --start: from one event to the next.")] = "1s",
-    malformed: Annotated[float, typer.Option(help="The share of weblogs that is cut short.", min=0, max=1)] = 0.0,
+    every: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="With --start: from one event to the next. Default: 1s.")
+    ] = None,
+    malformed: Annotated[
+        float | None, typer.Option(help="The share of weblogs that is cut short. Default: 0.", min=0, max=1)
+    ] = None,
     acks: Annotated[Acks, typer.Option(help=_ACKS)] = Acks.ALL,
     compression: Annotated[Compression, typer.Option(help="snappy and lz4 are quick, gzip and zstd small.")] = (
         Compression.NONE
@@ -109,12 +115,13 @@ def produce(
 ) -> None:
     """Send records to a topic, one a line, and say how many were acknowledged. Exit code 1 if any failed."""
     from headrace.cli.lines import Lines, from_files, from_stdin
-    from headrace.cli.sending import Failures, accounted, send_all, warn_of_retention
+    from headrace.cli.sending import Failures, Teller, accounted, send_all, warn_of_retention
     from headrace.cli.stopping import stoppable
     from headrace.kafka.producing import Producing, Sender
 
     if sample and (file or key_separator is not None or null is not None):
         raise ConfigError("a sample has its own keys and values", hint="leave out --file, --key-separator and --null")
+    _check_sample(sample, start, every, seed, malformed)
     if key_separator == "":
         raise ConfigError("--key-separator is empty", hint="--key-separator :")
     separator, nothing = (None if text is None else text.encode() for text in (key_separator, null))
@@ -124,19 +131,32 @@ def produce(
         rate = _DEFAULT_RATE
     how = Producing(acks.value, compression.value, timeout, linger, batch_size)
     with Failures(errors) as failures, stoppable() as stop:
-        told = (lambda record: typer.echo(record.place)) if verbose else None
-        sender = Sender(at.client(), topic, how, told, failures)
+        sender = Sender(at.client(), topic, how, Teller() if verbose else None, failures)
         records: Iterator[Record | Refused | None]
         if sample:
-            records = _samples(sample, seed, first, _every(every), malformed, lines)
+            records = _samples(sample, 1 if seed is None else seed, first, _every(every or "1s"), malformed or 0, lines)
             if first is not None:
                 warn_of_retention(sender, int(first.timestamp() * 1000))
         else:
-            if not file and sys.stdin.isatty():
+            if not file and sys.stdin is not None and sys.stdin.isatty():
                 typer.echo("one record a line; Ctrl-D ends", err=True)
             records = _said(lines, from_files(file) if file else from_stdin(stop))
         with accounted(sender, failures, stop, asked=acks is not Acks.NONE):
             send_all(sender, records, stop, None if rate is None else _pace(rate), count)
+
+
+def _check_sample(
+    sample: SampleName | None, start: str | None, every: str | None, seed: int | None, malformed: float | None
+) -> None:
+    """What would not be heeded is refused."""
+    given = {"--start": start, "--every": every, "--seed": seed, "--malformed": malformed}
+    named = [option for option, value in given.items() if value is not None]
+    if named and sample is None:
+        raise ConfigError(f"{named[0]} is of a sample", hint=f"--sample clicks, or leave out {named[0]}")
+    if malformed is not None and sample is not SampleName.WEBLOGS:
+        raise ConfigError("--malformed is of weblogs", hint="--sample weblogs, or leave out --malformed")
+    if every is not None and start is None:
+        raise ConfigError("--every counts from --start", hint="--start 2d, or --rate for how many come a second")
 
 
 def _said(lines: Lines, given: Iterator[bytes] | Iterator[bytes | None]) -> Iterator[Record | Refused | None]:

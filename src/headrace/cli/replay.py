@@ -88,7 +88,11 @@ def replay(
                 if stop() or not waited(sender, due, stop):
                     break
                 given = _read(lines, starts[line], time_field, key)
-                record = replaying.shifted(given, shift, time_field) if shift else given.record
+                try:
+                    record = replaying.shifted(given, shift, time_field) if shift else given.record
+                except BadRecord as error:
+                    sender.refuse(given.record, error.message)
+                    continue
                 sender.send(record if keep_partitions else replace(record, partition=None))
                 if number % 100 == 0 and sys.stderr.isatty():
                     say(f"{number + 1:,} of {len(order):,} records … {sender.acknowledged:,} acknowledged")

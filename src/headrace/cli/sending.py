@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 import typer
 
+from headrace.cli.printing import hang_up, write
 from headrace.errors import ConfigError
 from headrace.kafka.records import instant, to_json
 
@@ -42,6 +45,10 @@ class Failures:
     def __enter__(self) -> Self:
         if self.path is not None and not self.path.absolute().parent.is_dir():
             raise ConfigError(f"--errors {self.path}: there is no such directory")
+        if self.path is not None and self.path.is_dir():
+            raise ConfigError(f"--errors {self.path} is a directory", hint=f"--errors {self.path / 'failed.jsonl'}")
+        if self.path is not None and not os.access(self.path if self.path.exists() else self.path.parent, os.W_OK):
+            raise ConfigError(f"--errors {self.path} may not be written")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,6 +62,22 @@ class Failures:
         if self.path is not None:
             self._file = self._file or self.path.open("a", encoding="utf-8")
             self._file.write(to_json(record, error=reason) + "\n")
+
+
+class Teller:
+    """Called with each acknowledged record: prints where it lies, as long as somebody reads that."""
+
+    def __init__(self) -> None:
+        self._heard = sys.stdout is not None
+
+    def __call__(self, record: Record) -> None:
+        if not self._heard:
+            return
+        try:
+            write(f"{record.place}\n".encode())
+        except BrokenPipeError:
+            self._heard = False
+            hang_up()
 
 
 def send_all(
@@ -76,6 +99,8 @@ def send_all(
             return
         if record is None:
             sender.wait(0)
+            if due is not None:  # what was not there in its time is not made up for
+                began = max(began, time.monotonic() - due(number))
             continue
         if isinstance(record, Refused):
             sender.refuse(record.record, record.reason)

@@ -37,7 +37,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """The topics: partitions, copies, records and how long they are kept."""
-    from headrace.cli.topics_shown import complete, retention
+    from headrace.cli.topics_shown import complete, known, retention
 
     topics = _topics(at)
     found = topics.describe(topics.names(regex(pattern), internal=everything))
@@ -49,7 +49,7 @@ def list_(
             topic.name,
             len(topic.partitions),
             topic.replication,
-            f"{topic.records:,}",
+            known(topic.records, "unknown"),
             retention(topic),
             ", ".join(sorted({p.trouble for p in topic.partitions if p.trouble})),
         ]
@@ -157,32 +157,40 @@ def alter(
         raise ConfigError("what is to change is not said", hint="--partitions 12, --config NAME=VALUE or --unset NAME")
     topics = _topics(at)
     (topic,) = topics.describe([name])
+    if partitions is not None:
+        _check(topic, partitions)
+        if settings or unset:  # all of it or nothing: partitions cannot be taken back
+            topics.configure(name, settings, unset or (), only_asked=True)
+        _grow(topics, topic, partitions)
     if settings or unset:
         topics.configure(name, settings, unset or ())
     for key, value in settings.items():
         typer.echo(f"{name}: {key} = {value} (was {topic.setting(key)})")
     for key in unset or ():
         typer.echo(f"{name}: {key} is the broker's again (was {topic.setting(key)})")
-    if partitions is not None:
-        _grow(topics, topic, partitions)
 
 
-def _grow(topics: Topics, topic: Topic, partitions: int) -> None:
+def _check(topic: Topic, partitions: int) -> None:
     has = len(topic.partitions)
     if partitions < has:
         raise ConfigError(
             f"{topic.name} has {has} partitions, and Kafka takes none away",
             hint="make another topic and send the records there",
         )
+
+
+def _grow(topics: Topics, topic: Topic, partitions: int) -> None:
+    has = len(topic.partitions)
     if partitions == has:
         typer.echo(f"{topic.name} has {count(has, 'partition')} already")
         return
     topics.grow(topic.name, partitions)
     typer.echo(f"{topic.name}: {has} -> {count(partitions, 'partition')}")
-    if topic.records:
+    if topic.records != 0:
+        there = "records" if topic.records is None else f"{topic.records:,} records"
         typer.echo(
             "warning: keys move: new records of a key may lie in another partition than the"
-            f" {topic.records:,} records there, and are no longer read in order with them",
+            f" {there} there, and are no longer read in order with them",
             err=True,
         )
 
@@ -196,13 +204,18 @@ def delete(
     execute: Execute = False,
 ) -> None:
     """Delete topics with all their records. Shows what would go; does it with --execute."""
+    from headrace.cli.topics_shown import known
+
     topics = _topics(at)
     chosen = sorted({name for given in names for name in _named(topics, given)}) if as_regex else names
     found = topics.describe(chosen)
     if internal := [topic.name for topic in found if topic.internal]:
         raise ConfigError(f"{internal[0]} is Kafka's own: the cluster needs it")
-    table(["topic", "partitions", "records"], [[t.name, len(t.partitions), f"{t.records:,}"] for t in found])
-    what = f"{count(len(found), 'topic')} with {count(sum(topic.records for topic in found), 'record')}"
+    rows = [[topic.name, len(topic.partitions), known(topic.records, "unknown")] for topic in found]
+    table(["topic", "partitions", "records"], rows)
+    numbers = [topic.records for topic in found if topic.records is not None]
+    records = count(sum(numbers), "record") if len(numbers) == len(found) else "an unknown number of records"
+    what = f"{count(len(found), 'topic')} with {records}"
     if not execute:
         typer.echo(f"{what} would be deleted, for good; --execute does it")
         return

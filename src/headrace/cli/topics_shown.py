@@ -24,7 +24,7 @@ def show(topic: Topic, offsets: Mapping[TopicPartition, int] | None, whose: str 
     typer.echo(f"{topic.name}{' (internal)' if topic.internal else ''}")
     typer.echo(f"  id           {topic.id}")
     typer.echo(f"  partitions   {len(topic.partitions)}, replication {topic.replication}")
-    typer.echo(f"  records      {topic.records:,}")
+    typer.echo(f"  records      {known(topic.records, 'unknown')}")
     typer.echo(f"  kept         {retention(topic)}")
     if troubled:
         typer.echo(f"  TROUBLE      partition {', '.join(troubled)}")
@@ -55,14 +55,15 @@ def _show_partitions(topic: Topic, offsets: Mapping[TopicPartition, int] | None)
     for p in topic.partitions:
         row = [
             str(p.number),
-            _known(p.leader),
+            known(p.leader),
             ",".join(map(str, p.replicas)),
             ",".join(map(str, p.in_sync)),
-            _known(p.first),
-            _known(p.next),
+            known(p.first),
+            known(p.next),
         ]
         if offsets is not None:
-            row += [_known(offsets.get(TopicPartition(topic.name, p.number)), "none"), _known(_lag(topic, p, offsets))]
+            offset = offsets.get(TopicPartition(topic.name, p.number))
+            row += [known(offset, "none"), "PAST THE END" if _past(p, offset) else known(_lag(topic, p, offsets))]
         rows.append([*row, (p.trouble or "").upper()])
     table([*columns, ""], rows)
 
@@ -72,8 +73,9 @@ def complete(topic: Topic, offsets: Mapping[TopicPartition, int] | None = None) 
     for p in topic.partitions:
         entry = {**asdict(p), "records": p.records, "trouble": p.trouble}
         if offsets is not None:
-            entry["offset"] = offsets.get(TopicPartition(topic.name, p.number))
+            entry["offset"] = offset = offsets.get(TopicPartition(topic.name, p.number))
             entry["lag"] = _lag(topic, p, offsets)
+            entry["past_end"] = _past(p, offset)
         partitions.append(entry)
     settings = None if topic.settings is None else {n: asdict(s) for n, s in sorted(topic.settings.items())}
     return {
@@ -116,5 +118,10 @@ def _lag(topic: Topic, partition: Partition, offsets: Mapping[TopicPartition, in
     return max(0, partition.next - offsets.get(TopicPartition(topic.name, partition.number), partition.first))
 
 
-def _known(number: int | None, otherwise: str = "?") -> str:
+def _past(partition: Partition, offset: int | None) -> bool:
+    """There is no such offset: the topic was made anew, or a copy was lost. Nothing will be read there."""
+    return offset is not None and partition.next is not None and offset > partition.next
+
+
+def known(number: int | None, otherwise: str = "?") -> str:
     return otherwise if number is None else f"{number:,}"

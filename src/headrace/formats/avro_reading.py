@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 _FORGET = 60.0
 """Seconds for which a schema that the registry does not have is not asked for again."""
-# Spark reads malformed Avro as a struct of NULLs, and what follows a value is not looked at. So every value is read as
-# the first field of a record whose second is this number, which is put behind the bytes: what is not there afterwards
-# was too short, too long, or no Avro of this schema.
-_END, _END_FIELD = 0x6865616472616365, f"{HIDDEN}end"
+# Spark reads malformed Avro as a struct of NULLs, and what follows a record is not looked at. So this number is put
+# behind the bytes, and read as the last field of the record: where it is not found again, the bytes were too few, too
+# many, or no Avro of this schema. (A field of the record itself: a record within one would be far slower to read.)
+_END, _END_FIELD = 0x68656164, f"{HIDDEN}end"
 _WIRE = "not in the wire format of a schema registry: a zero byte and the id of a schema come first"
 
 
@@ -34,25 +34,23 @@ class PlainAvro(Decoding):
         self._spark = spark
         self._reader = avro.parsed(spark, schema)
         kind = avro.columns(spark, self._reader)
-        self.single = _not_a_record(self._reader)
-        self._texts = _texts("", kind)
+        self.single = _fields(self._reader) is None
+        self._texts = _texts("{}.value" if self.single else "{}", kind)
 
     def decoded(self, source: str) -> str:
-        return self._read(source, self._reader)
+        return self._read(source, self._reader, head=0)
 
     def error(self, source: str, decoded: str) -> str | None:
         return f"CASE {self._good(source, decoded)} ELSE 'not Avro of this schema' END"
 
-    def row(self, decoded: str) -> str:
-        return decoded if self.single else f"{decoded}.value"
-
-    def _read(self, value: str, writer: str) -> str:
+    def _read(self, source: str, writer: str, head: int) -> str:
+        """`head` bytes before the value are passed over: by Avro, for to cut them off is to copy the rest."""
         options = f"map('mode', 'PERMISSIVE', 'avroSchema', {literal(_framed(self._reader))})"
-        return f"from_avro(concat({value}, X'{_end().hex()}'), {literal(_framed(writer))}, {options})"
+        return f"from_avro(concat({source}, X'{_end().hex()}'), {literal(_framed(writer, head))}, {options})"
 
     def _good(self, source: str, decoded: str) -> str:
         """The first branches of a CASE, where nearly every record goes."""
-        found = " OR ".join(f"NOT {valid.format(f'{decoded}.value')}" for valid in self._texts)
+        found = " OR ".join(f"NOT {valid.format(decoded)}" for valid in self._texts)
         inside = f"CASE WHEN {found} THEN 'not UTF-8 text in a field' END" if found else "NULL"
         return f"WHEN {source} IS NULL THEN NULL WHEN {decoded}.{_END_FIELD} = {_END} THEN {inside}"
 
@@ -93,31 +91,29 @@ class RegistryAvro(PlainAvro, Learning):
     def decoded(self, source: str) -> str:
         now = self._clock()
         self._missing = {number: at for number, at in self._missing.items() if now - at < _FORGET}
-        named = f"substring({source}, 1, 5)"
         branches: dict[str, list[int]] = {}
         for number, writer in sorted(self._known.items(), reverse=True):
             if writer.misfit is None:
                 branches.setdefault(writer.schema, []).append(number)
         whens = [
-            f"WHEN {named} IN ({_wires(numbers)}) THEN {self._read(f'substring({source}, 6)', schema)}"
+            f"WHEN {_names(source, numbers)} THEN {self._read(source, schema, head=5)}"
             for schema, numbers in branches.items()
         ]
-        bad = [f"{source} IS NULL", f"octet_length({source}) < 5", f"substring({source}, 1, 1) <> X'00'"]
+        bad = [f"{source} IS NULL", f"octet_length({source}) < 5", f"NOT startswith({source}, X'00')"]
         if unreadable := [*self._missing, *(number for number, writer in self._known.items() if writer.misfit)]:
-            bad.append(f"{named} IN ({_wires(unreadable)})")
+            bad.append(_names(source, unreadable))
         # Without a branch that gives rows, the CASE would have no columns.
-        always = whens or [f"WHEN false THEN {self._read(source, self._reader)}"]
+        always = whens or [f"WHEN false THEN {self._read(source, self._reader, head=5)}"]
         return f"CASE {' '.join(always)} WHEN {' OR '.join(bad)} THEN NULL ELSE {self.unknown(_number(source))} END"
 
     def error(self, source: str, decoded: str) -> str | None:
-        named = f"substring({source}, 1, 5)"
-        whens = [f"WHEN octet_length({source}) < 5 OR substring({source}, 1, 1) <> X'00' THEN {literal(_WIRE)}"]
+        whens = [f"WHEN octet_length({source}) < 5 OR NOT startswith({source}, X'00') THEN {literal(_WIRE)}"]
         whens += [
-            f"WHEN {named} = {_wires([number])} THEN 'schema id {number} is not in the registry'"
+            f"WHEN {_names(source, [number])} THEN 'schema id {number} is not in the registry'"
             for number in self._missing
         ]
         whens += [
-            f"WHEN {named} = {_wires([number])} THEN {literal(f'schema id {number} cannot be read: {writer.misfit}')}"
+            f"WHEN {_names(source, [number])} THEN {literal(f'schema id {number} cannot be read: {writer.misfit}')}"
             for number, writer in self._known.items()
             if writer.misfit
         ]
@@ -194,9 +190,22 @@ class RegistryAvro(PlainAvro, Learning):
         self._missing.pop(number, None)
 
 
-def _framed(schema: str) -> str:
-    fields = f'{{"name":"value","type":{schema}}},{{"name":"{_END_FIELD}","type":"long"}}'
-    return f'{{"type":"record","name":"{HIDDEN}record","fields":[{fields}]}}'
+def _framed(schema: str, head: int = 0) -> str:
+    """A record with `head` bytes before the fields of `schema`, or the one value of it, and _END behind."""
+    given = json.loads(schema)
+    fields = _fields(schema)
+    record = {"type": "record", "name": f"{HIDDEN}record"} if fields is None else given
+    framed = [{"name": "value", "type": given}] if fields is None else fields
+    if head:
+        before = {"type": "fixed", "name": f"{HIDDEN}bytes", "size": head}
+        framed = [{"name": f"{HIDDEN}head", "type": before}, *framed]
+    return json.dumps({**record, "fields": [*framed, {"name": _END_FIELD, "type": "int"}]}, separators=(",", ":"))
+
+
+def _fields(schema: str) -> list[Any] | None:
+    """Of a record; None if it is the schema of something else."""
+    given = json.loads(schema)
+    return given["fields"] if isinstance(given, dict) and given.get("type") == "record" else None
 
 
 def _end() -> bytes:
@@ -208,47 +217,37 @@ def _end() -> bytes:
     return bytes([*made, left])
 
 
-def _wires(numbers: Sequence[int]) -> str:
-    return ", ".join(f"X'00{number:08X}'" for number in numbers)
+def _names(source: str, numbers: Sequence[int]) -> str:
+    """SQL: whether a record names one of these schemas."""
+    return "(" + " OR ".join(f"startswith({source}, X'00{number:08X}')" for number in numbers) + ")"
 
 
 def _number(source: str) -> str:
     return f"conv(hex(substring({source}, 2, 4)), 16, 10)"
 
 
-def _not_a_record(schema: str) -> bool:
-    given = json.loads(schema)
-    return not (isinstance(given, dict) and given.get("type") == "record")
-
-
-def _texts(path: str, kind: Any, depth: int = 0) -> list[str]:
+def _texts(path: str, kind: Any, *, many: bool = False) -> list[str]:
     """SQL for each text in a value of the type `kind`: whether it is UTF-8, which Avro does not look at.
 
-    `{}` stands for the value.
+    `path` leads to the value, or, if `many`, to an array of such. `{}` in it stands for the whole.
     """
-    at = f"{{}}{path}" if not depth else path
-    inner = f"x{depth}"
     match kind:
         case "string":
-            return [f"is_valid_utf8({at})"]
+            # Behind a blank no character goes on, so texts are valid together if each is.
+            return [f"is_valid_utf8(array_join({path}, ' '))" if many else f"is_valid_utf8({path})"]
         case {"type": "struct", "fields": fields}:
-            return [
-                text
-                for field in fields
-                for text in _texts(f"{path}.{_braced(quoted(field['name']))}", field["type"], depth)
-            ]
-        case {"type": "array", "elementType": element}:
-            return _each(at, inner, _texts(inner, element, depth + 1))
-        case {"type": "map", "keyType": key, "valueType": value}:
-            keys = _each(f"map_keys({at})", inner, _texts(inner, key, depth + 1))
-            return keys + _each(f"map_values({at})", inner, _texts(inner, value, depth + 1))
+            paths = [(f"{path}.{_braced(quoted(field['name']))}", field["type"]) for field in fields]
+            return [text for inner, of in paths for text in _texts(inner, of, many=many)]
+        case {"type": "array", "elementType": element} if not many:
+            return _texts(path, element, many=True)
+        case {"type": "map", "valueType": value} if not many:
+            return [*_texts(f"map_keys({path})", "string", many=True), *_texts(f"map_values({path})", value, many=True)]
+        case {"type": "array" | "map"}:
+            # A function of SQL costs the generated code, so it is kept for arrays of arrays.
+            inner = f"x{path.count('->')}"
+            found = " AND ".join(f"coalesce({text}, true)" for text in _texts(inner, kind))
+            return [f"forall({path}, {inner} -> {found})"] if found else []
     return []
-
-
-def _each(array: str, inner: str, texts: list[str]) -> list[str]:
-    # forall() is NULL if it meets one; NULL elements are fine.
-    all_of = " AND ".join(f"coalesce({text}, true)" for text in texts)
-    return [f"forall({array}, {inner} -> {all_of})"] if texts else []
 
 
 def _braced(name: str) -> str:

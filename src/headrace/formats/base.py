@@ -30,9 +30,23 @@ class Decoding(ABC):
     def decoded(self, source: str) -> str:
         """SQL over the column `source` (BINARY): a struct. NULL, or a struct of NULLs, where there is nothing."""
 
+    def failing(self, source: str) -> str | None:
+        """SQL like `decoded`, quicker, that fails at a bad record or gives NULL for it, but never says which it was.
+
+        None: there is nothing quicker.
+        """
+        return None
+
+    def shape(self, source: str) -> str | None:
+        """SQL over `source` alone: why a record is bad, as far as its bytes tell; NULL for one to be decoded.
+
+        A format that has this has an `error` too.
+        """
+        return None
+
     @abstractmethod
     def error(self, source: str, decoded: str) -> str | None:
-        """SQL over both: why the record is bad, NULL for a good one. None: it never is."""
+        """SQL: why a record of the right shape is bad, NULL for a good one. None: it never is."""
 
     def row(self, decoded: str) -> str:
         """SQL: the struct of the columns, which is `decoded` or a field of it."""
@@ -99,6 +113,12 @@ class Described(Format, Decoding):
 
     def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
         return self
+
+
+# To the microsecond, as Spark has them: of itself it writes milliseconds.
+WRITTEN_TIMES = (
+    "'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\""
+)
 
 
 def literal(text: str) -> str:

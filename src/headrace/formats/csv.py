@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
-from headrace.formats.base import HIDDEN, Described, literal
+from headrace.formats.base import HIDDEN, WRITTEN_TIMES, Described, literal
 from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Csv(Described):
         # Of itself Spark cuts off the blanks around a text.
         blanks = "'ignoreLeadingWhiteSpace', 'false', 'ignoreTrailingWhiteSpace', 'false'"
         row = f"struct({', '.join(quoted(name) for name in columns)})"
-        return f"CAST(to_csv({row}, map({self._options()}, {blanks})) AS BINARY)"
+        return f"CAST(to_csv({row}, map({self._options()}, {blanks}, {WRITTEN_TIMES})) AS BINARY)"
 
     def _options(self) -> str:
         return f"'sep', {literal(self.delimiter)}, 'quote', {literal(self.quote)}, 'escape', {literal(self.quote)}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
-from headrace.formats.base import HIDDEN, Described, literal
+from headrace.formats.base import HIDDEN, WRITTEN_TIMES, Described, literal
 from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
@@ -40,32 +40,40 @@ class Json(Described):
         return self.columns
 
     def decoded(self, source: str) -> str:
-        columns = literal(f"STRUCT<{(self.columns or '').strip().rstrip(',')}, {_CORRUPT} STRING>")
-        options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}')"
-        return f"from_json(CAST({source} AS STRING), {columns}, {options})"
+        return self._read(source, f", {_CORRUPT} STRING", f"'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}'")
 
-    def error(self, source: str, decoded: str) -> str | None:
-        # Spark reads an array as its first object, blank text as nothing, and ignores what follows an object: all
-        # without a word.
+    def failing(self, source: str) -> str | None:
+        return self._read(source, "", "'FAILFAST'")
+
+    def _read(self, source: str, more: str, mode: str) -> str:
+        columns = literal(f"STRUCT<{(self.columns or '').strip().rstrip(',')}{more}>")
+        return f"from_json(CAST({source} AS STRING), {columns}, map('mode', {mode}, 'allowSingleQuotes', 'false'))"
+
+    def shape(self, source: str) -> str | None:
+        # Spark puts a sign for what is not UTF-8, reads an array as its first object, ignores what follows an object:
+        # all without a word.
         text = f"CAST({source} AS STRING)"
-        # The first test is what nearly every record passes; trimming copies the text.
-        is_object = f"startswith({text}, '{{') OR startswith(ltrim(' \\t\\r\\n', {text}), '{{')"
-        # A flat object ends with its only brace, which is quickly seen (in bytes: locate and length count characters,
-        # one by one); otherwise the text must be the one element of an array.
-        more = (
-            f"octet_length(substring_index({text}, '}}', 1)) + 1 < octet_length({text})"
-            f" AND coalesce(json_array_length(concat('[', {text}, ']')), 0) <> 1"
-        )
+        # A flat object has no brace before its last byte, which is quickly seen (in bytes, for functions of texts count
+        # characters one by one). Otherwise the text must be an object, and the one element of an array.
+        flat = f"NOT contains(CAST(substring({source}, 1, octet_length({source}) - 1) AS STRING), '}}')"
+        is_object = f"startswith(ltrim(' \\t\\r\\n', {text}), '{{')"
+        alone = f"coalesce(json_array_length(concat('[', {text}, ']')), 0) = 1"
         return (
             f"CASE WHEN {source} IS NULL THEN NULL"
             f" WHEN NOT is_valid_utf8({text}) THEN 'not UTF-8 text'"
-            f" WHEN NOT ({is_object}) THEN 'not a JSON object'"
-            f" WHEN {decoded} IS NULL OR {decoded}.{_CORRUPT} IS NOT NULL"
-            " THEN 'not JSON, or a field does not fit its type'"
-            f" WHEN {more} THEN 'not one JSON object: something follows it' END"
+            f" WHEN {flat} THEN NULL"
+            f" WHEN NOT {is_object} THEN 'not a JSON object'"
+            f" WHEN NOT {alone} THEN 'not one JSON object, or something follows it' END"
+        )
+
+    def error(self, source: str, decoded: str) -> str | None:
+        return (
+            f"CASE WHEN {source} IS NULL THEN NULL WHEN {decoded} IS NULL THEN 'not a JSON object'"
+            f" WHEN {decoded}.{_CORRUPT} IS NOT NULL THEN 'not JSON, or a field does not fit its type' END"
         )
 
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
         if not columns:
             return "CAST('{}' AS BINARY)"
-        return f"CAST(to_json(struct({', '.join(quoted(name) for name in columns)})) AS BINARY)"
+        row = f"struct({', '.join(quoted(name) for name in columns)})"
+        return f"CAST(to_json({row}, map({WRITTEN_TIMES})) AS BINARY)"

@@ -99,6 +99,11 @@ class Client:
             raise self.ours(error.args[0], what) from error
 
     def ours(self, reason: KafkaError, what: str) -> HeadraceError:
+        if reason.name() == "INCONSISTENT_GROUP_PROTOCOL":
+            return ConfigError(
+                f"{what}: the members of this group share its partitions in another way: {reason.str()}",
+                hint="--option partition.assignment.strategy=cooperative-sticky, or as its other members have it",
+            )
         if reason.name() in _CANNOT_BE:
             return ConfigError(f"{what}: {reason.str()}")
         return explained(reason, self.bootstrap, what)

@@ -37,17 +37,13 @@ class Cluster:
     def __init__(
         self, bootstrap: str, options: Mapping[str, str], known_as: Callable[[str], str] = lambda topic: topic
     ) -> None:
-        from confluent_kafka import IsolationLevel, KafkaException
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
         self._bootstrap = bootstrap
         self._known_as = known_as
         # A reader that waits for committed records only must not be promised uncommitted ones.
-        self._isolation = (
-            IsolationLevel.READ_UNCOMMITTED
-            if options.get("isolation.level") == "read_uncommitted"
-            else IsolationLevel.READ_COMMITTED
-        )
+        self._committed = options.get("isolation.level") != "read_uncommitted"
         self._errors = KafkaException
         self._ear = Ear(bootstrap, options)
         self._config: dict[str, Any] = {
@@ -71,7 +67,17 @@ class Cluster:
                 raise self._missing(missing)
         counts = {topic: len(description.partitions) for topic, description in described.items()}
         wanted = set(subscription.wanted(counts))
+        return self._logs(described, wanted)
+
+    def there(self, topics: Iterable[str]) -> dict[str, Log]:
+        """The same of whole topics, by the names they are known as; those that are not there are left out."""
+        described, _ = self._describe([self._theirs(TopicPartition(topic, 0)).topic for topic in topics])
+        counts = {topic: len(description.partitions) for topic, description in described.items()}
+        return self._logs(described, set(Topics(sorted(counts)).wanted(counts)) if counts else set())
+
+    def _logs(self, described: Mapping[str, Any], wanted: set[TopicPartition]) -> dict[str, Log]:
         beginnings, ends = self._offsets(wanted, first=True), self._offsets(wanted, first=False)
+        written = self._ask(dict.fromkeys(wanted, _latest()), committed=False) if self._committed else ends
         return {
             self._known_as(topic): Log(
                 topic_id=topic_id(topic, str(description.topic_id)),
@@ -79,9 +85,10 @@ class Cluster:
                 ends={self._ours(at): ends[at] for at in sorted(wanted) if at.topic == topic},
                 left_out=tuple(
                     self._ours(at)
-                    for at in (TopicPartition(topic, number) for number in range(counts[topic]))
+                    for at in (TopicPartition(topic, number) for number in range(len(description.partitions)))
                     if at not in wanted
                 ),
+                written={self._ours(at): written[at] for at in wanted if at.topic == topic},
             )
             for topic, description in described.items()
         }
@@ -203,17 +210,17 @@ class Cluster:
         from confluent_kafka.admin import _listoffsets
 
         spec: Any = _listoffsets.OffsetSpec
-        return self._ask(dict.fromkeys(partitions, spec.earliest() if first else spec.latest()))
+        return self._ask(dict.fromkeys(partitions, spec.earliest() if first else _latest()))
 
-    def _ask(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+    def _ask(self, specs: Mapping[TopicPartition, Any], *, committed: bool = True) -> dict[TopicPartition, int]:
+        from confluent_kafka import IsolationLevel
         from confluent_kafka import TopicPartition as Position
 
         asked = {Position(at.topic, at.partition): spec for at, spec in specs.items()}
         if not asked:
             return {}
-        futures: dict[Any, Future[Any]] = self._admin.list_offsets(
-            asked, isolation_level=self._isolation, request_timeout=TIMEOUT
-        )
+        seen = IsolationLevel.READ_COMMITTED if self._committed and committed else IsolationLevel.READ_UNCOMMITTED
+        futures: dict[Any, Future[Any]] = self._admin.list_offsets(asked, isolation_level=seen, request_timeout=TIMEOUT)
         try:
             return {
                 TopicPartition(position.topic, position.partition): self._ear.answer(self._admin, future).offset
@@ -254,6 +261,13 @@ class Clusters:
         for source, cluster in self._each:
             found.update(cluster.times({at: n for at, n in positions.items() if source.reads_known(at.topic)}))
         return found
+
+
+def _latest() -> Any:
+    from confluent_kafka.admin import _listoffsets
+
+    spec: Any = _listoffsets.OffsetSpec
+    return spec.latest()
 
 
 def topic_id(topic: str, said: str) -> str:

@@ -20,6 +20,11 @@ def given(options: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[st
     """The options, from a table or from the file of that path."""
     if options is None:
         return {}
+    if isinstance(options, str) and "=" in options:
+        raise ConfigError(
+            "options=… is a text with an = in it; a table or the path of a file is meant",  # it may be a password
+            hint='options={"security.protocol": "SSL"}, or options="client.properties"',
+        )
     if isinstance(options, str | os.PathLike):
         return read(Path(options))
     if not isinstance(options, Mapping):

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
 from headrace.kafka.cluster import Cluster
+from headrace.kafka.subscription import Subscription
 from headrace.kafka.topics import Topics
+from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from headrace.kafka.client import Client
     from headrace.planner import Log
-    from headrace.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,21 @@ class Wanted:
         return not self.partitions or at.partition in self.partitions
 
 
+@dataclass(frozen=True)
+class _Some(Subscription):
+    """Of these topics only the partitions that are wanted: the others may have no leader to ask."""
+
+    takes: Callable[[TopicPartition], bool]
+    names: Sequence[str] = ()
+
+    def wanted(self, topics: Mapping[str, int]) -> Iterable[TopicPartition]:
+        places = (TopicPartition(topic, number) for topic, count in topics.items() for number in range(count))
+        return [at for at in places if self.takes(at)]
+
+    def __str__(self) -> str:
+        return ", ".join(self.names)
+
+
 def positions(
     start: Start, logs: Mapping[str, Log], wanted: Wanted, at_time: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
@@ -56,8 +72,8 @@ def positions(
                 found[at] = _position(start, first, end, at_time.get(at))
     if missing := sorted(start.offsets.keys() - found.keys()):
         raise ConfigError(f"there is no partition {missing[0]}", hint=f"headrace topics describe {missing[0].topic}")
-    if logs and not found:
-        raise ConfigError(f"no topic has a partition {min(wanted.partitions)}", hint="headrace topics describe TOPIC")
+    if logs and not start.offsets and (missing_numbers := wanted.partitions - {at.partition for at in found}):
+        raise ConfigError(f"no topic has a partition {min(missing_numbers)}", hint="headrace topics describe TOPIC")
     return found
 
 
@@ -103,7 +119,7 @@ class Places:
 
     def begins(self, names: Sequence[str]) -> dict[TopicPartition, int]:
         """Where each partition of these topics begins."""
-        logs = self._cluster.logs_of(names) if names else {}
+        logs = self._logs(names)
         partitions = [at for log in logs.values() for at in log.ends]
         at_time = self._cluster.at_time(partitions, self._start.time) if self._start.time else {}
         return positions(self._start, logs, self.wanted, at_time)
@@ -114,11 +130,12 @@ class Places:
         if self._start.offsets or not names:
             return {}
         return {
-            at: first
-            for log in self._cluster.logs_of(names).values()
-            for at, first in log.beginnings.items()
-            if at not in known and self.wanted.takes(at)
+            at: first for log in self._logs(names).values() for at, first in log.beginnings.items() if at not in known
         }
+
+    def _logs(self, names: Sequence[str]) -> dict[str, Log]:
+        chosen = self._start.offsets.__contains__ if self._start.offsets else self.wanted.takes
+        return self._cluster.logs(_Some(chosen, tuple(names))) if names else {}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Up to where there is something to read, now."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from headrace.kafka.topics import Topic
 
 _FULL_SECONDS = 0.05
+_NOW = 0
+"""The timestamp that the client reads as now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,9 @@ class Sender:
         """The record's topic and offset count for nothing, its partition only if it has one."""
         from confluent_kafka import KafkaException
 
+        if record.timestamp == _NOW:
+            self.refuse(record, "its timestamp is 0, the first moment of 1970, which the client would take as now")
+            return
         extra: dict[str, Any] = {}
         if record.partition is not None:
             extra["partition"] = record.partition

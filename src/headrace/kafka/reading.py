@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import DataLoss, RetriableError
@@ -22,6 +23,7 @@ _POLL_SECONDS = 0.2
 _AT_ONCE = 500
 _REFRESH_SECONDS = 2.0
 _SILENT_SECONDS = 30.0
+_COMMIT_SECONDS = 5.0
 _PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_MAX_POLL_EXCEEDED", "_RESOLVE", "_TIMED_OUT"}
 
 
@@ -53,6 +55,8 @@ class Reading:
             "enable.partition.eof": True,
         }
         usual = {"isolation.level": "read_committed", "fetch.wait.max.ms": 100}
+        self._cooperative = _cooperative(client.tuning)
+        self._stuck = False
         self._consumer = client.make(Consumer, owned, usual)
 
     def __enter__(self) -> Reading:
@@ -67,9 +71,12 @@ class Reading:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._group is not None:
-            self._commit(asynchronous=False)
-        self._consumer.close()
+        try:
+            if self._group is not None:
+                self._commit_soon()
+        finally:
+            if not self._stuck:  # else it is in use, and ends with the process
+                self._consumer.close()
 
     def batches(self) -> Iterator[list[Record]]:
         """Empty while nothing comes. Ends where the log ended at the start, unless it follows."""
@@ -82,10 +89,11 @@ class Reading:
     def done(self, records: Iterable[Record]) -> None:
         """These were printed: with a group, its offset moves behind them."""
         for record in records:
-            if record.partition is not None and record.offset is not None:
-                self._behind[TopicPartition(record.topic, record.partition)] = record.offset + 1
-        if self._group is not None:
-            self._commit(asynchronous=True)
+            if record.offset is not None:
+                self._behind[_at(record)] = record.offset + 1
+        if self._group is not None and self._behind:
+            with self._told():
+                self._consumer.commit(offsets=_positions(self._behind), asynchronous=True)
 
     def _poll(self) -> list[Record]:
         """What is there, without waiting for more: a record is shown when it comes."""
@@ -141,7 +149,7 @@ class Reading:
         """The ends to read to are those of now."""
         if not self._follow:
             ends = self._places.ends(begins)
-            self._ends = {at: end for at, end in ends.items() if begins[at] < end}
+            self._ends |= {at: end for at, end in ends.items() if begins[at] < end}
 
     def _refresh(self) -> None:
         """New partitions, and new topics of a pattern, are read from their beginning."""
@@ -157,7 +165,7 @@ class Reading:
     def _subscribe(self, names: list[str]) -> None:
         if names != self._names:  # for it makes all members share out anew
             self._names = names
-            self._consumer.subscribe(names, on_assign=self._assigned, on_revoke=self._revoked)
+            self._consumer.subscribe(names, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def _assigned(self, consumer: Any, given: list[Any]) -> None:
         """The group gave us these: a committed offset counts; where there is none, the place to begin does."""
@@ -172,28 +180,78 @@ class Reading:
         begins = {TopicPartition(p.topic, p.partition): p.offset for p in committed}
         self._agree(begins)
         self._joined = True
-        consumer.assign(committed)
+        if self._cooperative:
+            consumer.incremental_assign(committed)
+        else:
+            consumer.assign(committed)
 
     def _revoked(self, consumer: Any, taken: list[Any]) -> None:
         """Whoever reads on begins behind what was printed here; what was not yet, they print."""
-        self._found.clear()
-        self._commit(asynchronous=False)
-        for position in taken:
-            at = TopicPartition(position.topic, position.partition)
+        self._commit()
+        self._lost(consumer, taken)
+
+    def _lost(self, consumer: Any, taken: list[Any]) -> None:
+        """The same if others have them already: then nothing can be committed."""
+        gone = {TopicPartition(position.topic, position.partition) for position in taken}
+        self._found[:] = [record for record in self._found if _at(record) not in gone]
+        for at in gone:
             self._behind.pop(at, None)
             self._ends.pop(at, None)
-        self._joined = False
-        consumer.unassign()
+        if self._cooperative:  # the others are kept, and read on
+            consumer.incremental_unassign(taken)
+        else:
+            self._joined = False
+            consumer.unassign()
 
-    def _commit(self, *, asynchronous: bool) -> None:
+    def _commit(self) -> None:
+        """Where all that was printed ends, and wait for the answer."""
+        if self._behind:
+            with self._told():
+                self._consumer.commit(offsets=_positions(self._behind), asynchronous=False)
+            self._behind.clear()
+
+    def _commit_soon(self) -> None:
+        """The same, but not for as long as the client would wait for a broker that is away. Not where the client calls
+        us: it lets nobody else in, then."""
+        failed: list[Exception] = []
+
+        def commit() -> None:
+            try:
+                self._commit()
+            except Exception as error:
+                failed.append(error)
+
+        asking = threading.Thread(target=commit, name="headrace-commit", daemon=True)
+        asking.start()
+        asking.join(_COMMIT_SECONDS)
+        self._stuck = asking.is_alive()
+        if self._stuck:
+            raise RetriableError(
+                f"Kafka at {self._client.bootstrap} does not take the offsets of the group {self._group}:"
+                " what was printed last may be printed again",
+                hint=f"headrace doctor --bootstrap {self._client.bootstrap}",
+            )
+        if failed:
+            raise failed[0]
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
         from confluent_kafka import KafkaException
 
-        if not self._behind:
-            return
         try:
-            self._consumer.commit(offsets=_positions(self._behind), asynchronous=asynchronous)
+            yield
         except KafkaException as error:
             raise self._client.ours(error.args[0], f"the offsets of the group {self._group}") from error
+
+
+def _at(record: Record) -> TopicPartition:
+    return TopicPartition(record.topic, record.partition or 0)
+
+
+def _cooperative(tuning: Mapping[str, str]) -> bool:
+    """Whether members keep what they read while they share out anew; the client is to be told of changes only, then."""
+    strategy = tuning.get("partition.assignment.strategy", "")
+    return strategy.startswith("cooperative") or tuning.get("group.protocol", "").lower() == "consumer"
 
 
 def _positions(offsets: Mapping[TopicPartition, int]) -> list[Any]:

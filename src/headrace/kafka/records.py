@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import BadRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -21,6 +21,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # paragraph separators, the marks of direction, the mark of byte order; and surrogates, which are no characters.
 _UNSAFE = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SPACE = re.compile(r"[\r\n\t]+ *")
+_BLANK = re.compile(r"[ \t\r\n]*")
+_DIGITS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,13 @@ class Record:
         return f"{self.topic}[{partition}] offset {'?' if self.offset is None else self.offset}"
 
 
-def instant(milliseconds: int) -> str:
-    return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def instant(milliseconds: int) -> str | int:
+    """As ISO 8601. What is no time of the years 1 to 9999, as microseconds are not, stays the number that it is."""
+    try:
+        at = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return milliseconds
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def milliseconds(text: str) -> int:
@@ -90,37 +97,89 @@ def is_record(fields: Mapping[str, Any]) -> bool:
     )
 
 
-def from_json(fields: Mapping[str, Any]) -> Record:
-    """What `to_json` wrote; BadRecord if it did not."""
+def from_json(line: str, fields: Mapping[str, Any]) -> Record:
+    """What `to_json` wrote, and what was found in it; BadRecord if it did not."""
     try:
         at = fields["timestamp"]
         return Record(
             topic=str(fields["topic"]),
-            partition=fields["partition"],
-            offset=fields["offset"],
-            timestamp=None if at is None else milliseconds(at),
+            partition=_number(fields, "partition"),
+            offset=_number(fields, "offset"),
+            timestamp=milliseconds(at) if isinstance(at, str) else _number(fields, "timestamp"),
             timestamp_type=fields.get("timestamp_type"),
-            key=_raw(fields, "key"),
-            value=_raw(fields, "value"),
-            headers=tuple((header["name"], _raw(header, "value")) for header in fields.get("headers") or ()),
+            key=_raw(fields, "key", line),
+            value=_raw(fields, "value", line),
+            headers=tuple((_name(header), _raw(header, "value")) for header in fields.get("headers") or ()),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadRecord(f"not a record as `headrace consume --json` writes them: {error}") from error
 
 
-def _raw(fields: Mapping[str, Any], name: str) -> bytes | None:
+def _number(fields: Mapping[str, Any], name: str) -> int | None:
+    found = fields[name]
+    if found is None or (isinstance(found, int) and not isinstance(found, bool)):
+        return found
+    raise TypeError(f"its {name} is {found!r}, not a number")
+
+
+def _name(header: Mapping[str, Any]) -> str:
+    if isinstance(header["name"], str):
+        return header["name"]
+    raise TypeError(f"a header is called {header['name']!r}")
+
+
+def _raw(fields: Mapping[str, Any], name: str, line: str | None = None) -> bytes | None:
+    """What is no text is JSON, and taken from the line as it stands there: decoding rounds numbers, for one."""
     if f"{name}_base64" in fields:
         return base64.b64decode(fields[f"{name}_base64"], validate=True)
     value = fields.get(name)
     if value is None or isinstance(value, str):
         return None if value is None else value.encode()
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    place = None if line is None else place_in(line, [name])
+    if line is None or place is None:
+        raise TypeError(f"a header is {value!r}, which is no text")
+    return line[slice(*place)].encode()
+
+
+def decoded(text: str, *, strict: bool = True) -> Any:
+    """What the JSON says, for looking at only: numbers lose digits. ValueError if it is none; NaN is, if not strict."""
+    try:
+        return (_STRICT if strict else _LENIENT).decode(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def place_in(text: str, path: Sequence[str]) -> tuple[int, int] | None:
+    """Where in a text that is JSON the value at `path` begins and ends; of a name that stands twice, the last."""
+    begin = _behind_blank(text, 0)
+    found: tuple[int, int] | None = (begin, len(text))
+    for name in path:
+        if found is None or text[found[0]] != "{":
+            return None
+        found = dict(_members(text, found[0])).get(name)
+    return found
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str, tuple[int, int]]]:
+    at = _behind_blank(text, at + 1)
+    while text[at] != "}":
+        name, at = _LENIENT.raw_decode(text, at)
+        begin = _behind_blank(text, _behind_blank(text, at) + 1)
+        _, end = _LENIENT.raw_decode(text, begin)
+        yield name, (begin, end)
+        at = _behind_blank(text, end)
+        at = _behind_blank(text, at + 1) if text[at] == "," else at
+
+
+def _behind_blank(text: str, at: int) -> int:
+    found = _BLANK.match(text, at)
+    return at if found is None else found.end()
 
 
 def compact(raw: bytes) -> str:
     """JSON on one line, its numbers as they were written; ValueError if it is none."""
     text = raw.decode()
-    json.loads(text, parse_constant=_no_constant)
+    decoded(text)
     # A line cannot break inside of a string, so every break is space between two parts.
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", _SPACE.sub(" ", text).strip())
 
@@ -129,9 +188,21 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+def _whole(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _DIGITS else float(digits)  # Python refuses to read very long ones
+
+
+_STRICT = json.JSONDecoder(parse_int=_whole, parse_constant=_no_constant)
+_LENIENT = json.JSONDecoder(parse_int=_whole)
+
+
 def shown(raw: bytes) -> str:
     """Text for a terminal and for one line: what is not UTF-8, and what a terminal would obey, is escaped."""
-    text = raw.decode(errors="backslashreplace")
+    return safe(raw.decode(errors="backslashreplace"))
+
+
+def safe(text: str) -> str:
+    """The same of text: names that others gave, as those of groups and clients."""
     return _UNSAFE.sub(_escaped, text)
 
 
@@ -149,7 +220,7 @@ DECODERS: Mapping[str, Callable[[bytes], str]] = {
 
 
 def _json_line(raw: bytes) -> bytes:
-    json.loads(raw.decode(), parse_constant=_no_constant)
+    decoded(raw.decode())
     return raw
 
 

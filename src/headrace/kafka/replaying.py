@@ -6,10 +6,11 @@ import json
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import BadRecord, ConfigError
-from headrace.kafka.records import Record, from_json, instant, is_record
+from headrace.kafka.records import Record, decoded, from_json, instant, is_record, place_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -86,31 +87,38 @@ def recorded(line: bytes, field: str | None, key: str | None) -> Recorded:
     """A line that `headrace consume --json` wrote, or any JSON object; BadRecord if it is none of them.
 
     `field` is where in the value the event time stands, else it is the record's own; `key` is the field of a plain
-    object that becomes its key. Both may lead inwards: `event.at`.
+    object that becomes its key. Both may lead inwards: `event.at`. A tombstone has no fields, and its own time counts.
     """
-    line = line.strip()
     try:
-        fields = json.loads(line)
+        text = line.decode("utf-8-sig").strip()
+        fields = decoded(text, strict=False)
     except ValueError as error:
         raise BadRecord(f"not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise BadRecord("not a JSON object")
-    record = from_json(fields) if is_record(fields) else _plain(line, fields, key)
-    if field is None:
+    if key is not None and is_record(fields):
+        raise BadRecord(f"a record of `headrace consume --json` has its own key; --key {key} is for other objects")
+    record = from_json(text, fields) if is_record(fields) else _plain(text, fields, key)
+    if field is None or record.value is None:
         at = None if record.timestamp is None else Moment(record.timestamp, record.timestamp)
         return Recorded(record, at)
     try:
-        at = Moment.read(_inside(json.loads(record.value or b"null"), field))
+        at = Moment.read(_inside(decoded(record.value.decode(), strict=False), field))
     except ValueError as error:
         raise BadRecord(f"no time at {field}: {error}") from error
     stamped = record if record.timestamp is not None else replace(record, timestamp=round(at.milliseconds))
     return Recorded(stamped, at)
 
 
-def _plain(line: bytes, fields: dict[str, Any], key: str | None) -> Record:
+def _plain(text: str, fields: dict[str, Any], key: str | None) -> Record:
     found = _inside(fields, key) if key else None
-    text = found if found is None or isinstance(found, str) else json.dumps(found)
-    return Record("", None, None, None, None, None if text is None else text.encode(), line)
+    if key and found is not None and not isinstance(found, str):
+        place = place_in(text, key.split("."))
+        found = None if place is None else text[slice(*place)]
+    try:
+        return Record("", None, None, None, None, None if found is None else found.encode(), text.encode())
+    except UnicodeEncodeError as error:  # half a character, which JSON can escape
+        raise BadRecord(f"no key at {key}: {error}") from error
 
 
 def _inside(value: Any, path: str) -> Any:
@@ -136,17 +144,33 @@ def in_order(lines: Iterable[tuple[tuple[str, int | None], float | None]]) -> li
 
 
 def shifted(given: Recorded, milliseconds: float, field: str | None) -> Record:
-    """The record as of later by so much; its field `field` too, written as it was."""
+    """The record as of later by so much; its field `field` too, written as it was. All else of the value stays, byte
+    for byte. BadRecord if there is no such time."""
     record = given.record
     if record.timestamp is not None:
         record = replace(record, timestamp=record.timestamp + round(milliseconds))
-    if field is None or given.at is None:
+    if field is None or given.at is None or record.value is None:
         return record
-    value = json.loads(record.value or b"null")
-    *outer, last = field.split(".")
-    holder = _inside(value, ".".join(outer)) if outer else value
-    holder[last] = given.at.shifted(milliseconds)
-    return replace(record, value=json.dumps(value, ensure_ascii=False).encode())
+    text = record.value.decode()
+    place = place_in(text, field.split("."))
+    if place is None:
+        raise BadRecord(f"no time at {field}")
+    begin, end = place
+    try:
+        later = _token(text[begin:end], given.at, milliseconds)
+    except OverflowError as error:
+        raise BadRecord(f"{text[begin:end]} cannot be shifted: {error}") from error
+    return replace(record, value=f"{text[:begin]}{later}{text[end:]}".encode())
+
+
+def _token(written: str, at: Moment, milliseconds: float) -> str:
+    """A later time in the place of one in a JSON text; a fraction keeps its digits, up to nine."""
+    if not isinstance(at.written, float):
+        return json.dumps(at.shifted(milliseconds), ensure_ascii=False)
+    number = Decimal(written)
+    later = number + Decimal(milliseconds) * _scale(at.written) / 1000
+    digits = len(written.partition(".")[2]) if "e" not in written.lower() else 0
+    return format(later.quantize(Decimal(1).scaleb(-min(digits, 9)), context=Context(prec=60)), "f")
 
 
 def speed(text: str) -> float | None:

@@ -124,6 +124,21 @@ class Kafka:
         names = self.subscription.names
         return None if names is None else tuple(map(self.known_as, names))
 
+    @property
+    def first(self) -> str | datetime | Mapping[TopicPartition, int]:
+        """`start`, by the names that the topics are known as."""
+        if not isinstance(self.start, Mapping):
+            return self.start
+        return {TopicPartition(self.known_as(at.topic), at.partition): offset for at, offset in self.start.items()}
+
+    def host(self, at: TopicPartition) -> str | None:
+        """The host that `location` names for a partition, by the name its topic is known as."""
+        if not isinstance(self.location, Mapping):
+            return None
+        topic = self.real_name(at.topic)
+        named: str | None = self.location.get(TopicPartition(topic, at.partition), self.location.get(topic))
+        return named
+
     def real_name(self, known: str) -> str:
         """The name that its cluster has for a topic."""
         return known.removeprefix(self.known_as(""))
@@ -174,7 +189,7 @@ class Kafka:
             except ValueError:
                 raise ConfigError(f"start={self.start!r} is unknown", hint=f"start={_STARTS}") from None
         if isinstance(start, Mapping):
-            offsets = by_partition("start", start, self.known_as)
+            offsets = by_partition("start", start)
             for at, offset in offsets.items():
                 if not isinstance(at, TopicPartition) or not isinstance(offset, int) or offset < 0:
                     raise ConfigError(f"start: {at} from {offset!r} is no offset", hint='start={"clicks": {0: 1200}}')
@@ -200,7 +215,7 @@ class Kafka:
     def _check_location(self) -> None:
         example = 'location="consistent", "brokers", or {"clicks": "host-1"}, or {"clicks": {0: "host-1"}}'
         if isinstance(self.location, Mapping):
-            hosts = by_partition("location", self.location, self.known_as)
+            hosts = by_partition("location", self.location)
             if any(not isinstance(host, str) or not host for host in hosts.values()):
                 raise ConfigError(f"location={self.location!r}: a host's name is missing", hint=example)
             object.__setattr__(self, "location", hosts)
@@ -208,20 +223,20 @@ class Kafka:
             raise ConfigError(f"location={self.location!r} is unknown", hint=example)
 
 
-def by_partition(argument: str, given: Mapping[Any, Any], known_as: Any) -> dict[TopicPartition | str, Any]:
+def by_partition(argument: str, given: Mapping[Any, Any]) -> dict[TopicPartition | str, Any]:
     """`{"clicks": {0: x}}`, `{"clicks": x}` and `{TopicPartition("clicks", 0): x}`, as one table."""
     found: dict[TopicPartition | str, Any] = {}
     for key, value in given.items():
         match key, value:
             case TopicPartition(topic, partition), _:
-                found[TopicPartition(known_as(topic), partition)] = value
+                found[TopicPartition(topic, partition)] = value
             case str(topic), Mapping():
                 for number, inner in value.items():
                     if not str(number).isdigit():  # in TOML every key is a text
                         raise ConfigError(f"{argument}: {topic}: {number!r} is no number of a partition")
-                    found[TopicPartition(known_as(topic), int(number))] = inner
+                    found[TopicPartition(topic, int(number))] = inner
             case str(topic), _:
-                found[known_as(topic)] = value
+                found[topic] = value
             case _:
                 raise ConfigError(f"{argument}: {key!r} is neither a topic nor a partition")
     return found
@@ -254,6 +269,13 @@ def sources_by_name(given: Kafka | Mapping[str, Kafka]) -> dict[str, Kafka]:
                     hint='name the clusters apart: hr.Kafka(…, cluster="east"); or read the topic once',
                 )
             known[topic] = name
+    for name, source in given.items():
+        for topic, other in known.items():
+            if source.names is None and other != name and source.reads_known(topic):
+                raise ConfigError(
+                    f"both {other} and {name} read {topic}: their offsets would be one",
+                    hint='a pattern that leaves it out; or name the clusters apart: hr.Kafka(…, cluster="east")',
+                )
     return dict(given)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,10 @@ from headrace.types import TopicPartition
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
 _AT_ONCE = 500
+_OFFSETS_SECONDS = 5.0
 _SOURCES = {
     "DYNAMIC_TOPIC_CONFIG": "topic",
     "DYNAMIC_BROKER_CONFIG": "broker",
@@ -69,9 +72,11 @@ class Topic:
     settings: Mapping[str, Setting] | None
 
     @property
-    def records(self) -> int:
-        """How many there are at the most: compaction and transactions leave offsets without a record."""
-        return sum(partition.records or 0 for partition in self.partitions)
+    def records(self) -> int | None:
+        """How many there are at the most: compaction and transactions leave offsets without a record. None while a
+        partition does not say."""
+        known = [partition.records for partition in self.partitions if partition.records is not None]
+        return sum(known) if len(known) == len(self.partitions) else None
 
     @property
     def replication(self) -> int:
@@ -150,7 +155,10 @@ class Topics:
         future = self._admin.create_partitions([wanted], request_timeout=self._timeout)[name]
         self._client.ask(future.result, f"{name} cannot have {partitions} partitions")
 
-    def configure(self, name: str, changes: Mapping[str, str], unset: Iterable[str] = ()) -> None:
+    def configure(
+        self, name: str, changes: Mapping[str, str], unset: Iterable[str] = (), *, only_asked: bool = False
+    ) -> None:
+        """`only_asked`: whether the cluster would take it is asked, and nothing is done."""
         from confluent_kafka.admin import _config
         from confluent_kafka.admin._resource import ResourceType
 
@@ -158,7 +166,9 @@ class Topics:
         entries = [entry(n, value, incremental_operation=operation.SET) for n, value in changes.items()]
         entries += [entry(n, None, incremental_operation=operation.DELETE) for n in unset]
         resource = _config.ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        future = self._admin.incremental_alter_configs([resource], request_timeout=self._timeout)[resource]
+        future = self._admin.incremental_alter_configs(
+            [resource], request_timeout=self._timeout, validate_only=only_asked
+        )[resource]
         self._client.ask(future.result, f"{name} cannot be configured so")
 
     def delete(self, names: Sequence[str]) -> None:
@@ -176,7 +186,8 @@ class Topics:
             for partition in found.partitions
             if _leader(partition) is not None
         ]
-        first, following = self._offsets(led, first=True), self._offsets(led, first=False)
+        asked = [self._ask_offsets(led, first=first) for first in (True, False)]  # both at once: either may take long
+        first, following = (answered(futures) for futures in asked)
         return [
             Topic(
                 name,
@@ -198,9 +209,9 @@ class Topics:
             for name, found in sorted(described.items())
         ]
 
-    def _offsets(self, partitions: Iterable[TopicPartition], *, first: bool) -> dict[TopicPartition, int]:
-        """Of those whose leader answers. The next offset is that of readers of committed records."""
-        from confluent_kafka import IsolationLevel, KafkaException
+    def _ask_offsets(self, partitions: Iterable[TopicPartition], *, first: bool) -> Mapping[Any, Future[Any]]:
+        """The next offset is that of readers of committed records."""
+        from confluent_kafka import IsolationLevel
         from confluent_kafka import TopicPartition as Position
         from confluent_kafka.admin import _listoffsets
 
@@ -209,15 +220,10 @@ class Topics:
         asked = {Position(at.topic, at.partition): wanted for at in partitions}
         if not asked:
             return {}
-        futures = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout
+        timeout = min(self._timeout, _OFFSETS_SECONDS)
+        found: Mapping[Any, Future[Any]] = self._admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
         )
-        found = {}
-        for position, future in futures.items():
-            try:
-                found[TopicPartition(position.topic, position.partition)] = int(future.result().offset)
-            except KafkaException:
-                continue  # a leader that died since: shown as not known
         return found
 
     def _settings(self, names: Sequence[str]) -> dict[str, dict[str, Setting] | None]:
@@ -232,6 +238,19 @@ class Topics:
                 entries = self._client.ask(future.result, what, passed)
                 found[resource.name] = None if entries is None else {n: _setting(e) for n, e in entries.items()}
         return found
+
+
+def answered(futures: Mapping[Any, Future[Any]]) -> dict[TopicPartition, int]:
+    """Of those whose leader answers: that of others died since, and what they have is not known."""
+    from confluent_kafka import KafkaException
+
+    found = {}
+    for position, future in futures.items():
+        with suppress(KafkaException):
+            offset = int(future.result().offset)
+            if offset >= 0:
+                found[TopicPartition(position.topic, position.partition)] = offset
+    return found
 
 
 def _leader(partition: Any) -> int | None:

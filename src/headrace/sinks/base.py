@@ -10,7 +10,7 @@ from headrace.resource import Resource
 from headrace.stores.base import OffsetStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -42,6 +42,10 @@ class Sink(Resource, ABC):
 
         None: they are not known ahead, and may be many.
         """
+
+    def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
+        """The topic it writes to, if that is one that a source at `bootstrap` reads."""
+        return None
 
     def prepare(self, schema: StructType) -> None:
         """Make ready for rows of `schema`, before anything is read: create what is missing, if told so.

@@ -14,7 +14,7 @@ from headrace.sinks.base import IdempotentSink, Sink, TransactionalSink
 from headrace.stores.state import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -56,6 +56,9 @@ class Fanout(Sink):
     def accept(self, topics: Sequence[str] | None) -> None:
         for sink in self._sinks.values():
             sink.accept(topics)
+
+    def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
+        return next((topic for sink in self._sinks.values() if (topic := sink.loops(bootstrap, reads))), None)
 
     def open(self, pipeline: str) -> Self:
         try:

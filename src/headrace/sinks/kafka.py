@@ -31,6 +31,7 @@ from headrace.stores.kafka import TOPIC_SECONDS
 from headrace.stores.names import Names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from os import PathLike
 
     from pyspark.sql import DataFrame
@@ -123,6 +124,11 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
             f"topic_column={self._layout.topic_column!r}" if self._layout.topic is None else repr(self._layout.topic)
         )
         return f"sinks.Kafka({self._bootstrap!r}, {where})"
+
+    def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
+        topic = self._layout.topic
+        here, there = ({one.strip() for one in text.split(",")} for text in (self._bootstrap, bootstrap))
+        return topic if topic is not None and here & there and reads(topic) else None
 
     def open(self, pipeline: str) -> Self:
         super().open(pipeline)

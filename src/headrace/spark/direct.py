@@ -67,7 +67,7 @@ class Reader:
         location: Location | None = None,
     ) -> None:
         self._spark = spark
-        self._options = consumer_options(bootstrap, options, group)
+        self._options = _apart(consumer_options(bootstrap, options, group), spark.sparkContext.applicationId)
         self._internals = _Internals(spark, self._options) if _fits(spark.version) else None
         self._prefix = known_as("")
         self._location = location
@@ -171,6 +171,22 @@ class _Internals:
         if host not in self._places:
             self._places[host] = self._option(host)
         return self._places[host]
+
+
+_made: dict[tuple[str, str], list[dict[str, str]]] = {}
+
+
+def _apart(options: dict[str, str], application: str) -> dict[str, str]:
+    """With a group of its own for other settings.
+
+    Spark keeps consumers by group and partition, and asks neither for their cluster nor how they were made.
+    """
+    group = options["group.id"]
+    before = _made.setdefault((application, group), [])
+    if options not in before:
+        before.append(options)
+    number = before.index(options)
+    return {**options, "group.id": f"{group}-{number + 1}"} if number else options
 
 
 def _fits(version: str) -> bool:

@@ -9,8 +9,9 @@ from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
 
 from headrace.delivery import Written
-from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.errors import BadRecord, ConfigError, HeadraceError, RetriableError
 from headrace.expectations import Gate
+from headrace.kafka import security
 from headrace.kafka.letters import LetterTopic
 from headrace.letters import Quarantine
 from headrace.sinks.base import QuarantiningSink
@@ -52,19 +53,22 @@ class DirectEngine:
         topic = self._dead_letters.topic if self._dead_letters else None
         self._letters = LetterTopic(source.bootstrap, source.options, topic) if topic else None
         self._seen = False
+        self._batch: Batch | None = None
+        """The one in hand, or the last."""
 
     def prepare(self) -> None:
         if self._schema is not None:
             self._sink.prepare(self._schema)
 
     def write(self, batch: Batch) -> Written:
+        self._batch = batch
         raw = Raw(self._inputs, batch, weigh=self._weigh)
         with ExitStack() as holding:
             if self._dead_letters is None:
                 decoded = {name: one.decoder.decode(raw.frames[name]) for name, one in self._inputs.each.items()}
                 frames = {name: found.rows for name, found in decoded.items()}
                 self._sink.write(batch, self._transformed(batch, frames, holding))
-                return Written(dropped=sum(found.dropped() for found in decoded.values()), bytes=raw.size())
+                return Written(dropped=sum(found.dropped() for found in decoded.values()), bytes_each=raw.bytes_each())
             # Good and bad records are read one after the other, and Kafka only once.
             most = self._dead_letters.most(batch)
             letters: list[Letter] = []
@@ -81,10 +85,10 @@ class DirectEngine:
             else:
                 quarantine.settled()
                 self._sink.write(batch, rows)
-            return Written(quarantined=quarantine.count, bytes=raw.size())
+            return Written(quarantined=quarantine.count, bytes_each=raw.bytes_each())
 
     def translated(self, error: Exception) -> Exception:
-        if found := bad_record(error) or refused(error):
+        if found := self._blamed(error) or refused(error):
             return found
         try:
             for one in self._inputs.each.values():
@@ -99,7 +103,27 @@ class DirectEngine:
                 "the Spark process has gone; nothing is lost, the batch in hand is repeated at the next start",
                 hint="start the pipeline again; for memory: --spark spark.driver.memory=4g",
             )
-        return error
+        return self._discreet(error)
+
+    def _blamed(self, error: Exception) -> BadRecord | None:
+        if self._batch is None or (found := bad_record(error)):
+            return bad_record(error)
+        frames = Raw(self._inputs, self._batch).frames
+        for name, one in self._inputs.each.items():
+            if found := one.decoder.blamed(frames[name], error):
+                return found
+        return None
+
+    def _discreet(self, error: Exception) -> Exception:
+        """Without the passwords that Spark or a client of its may have put into it."""
+        given = [one.source.options for one in self._inputs.each.values()]
+        secrets = {value for options in given for name, value in options.items() if security.secret(name) and value}
+        if not any(value in str(error) for value in secrets):
+            return error
+        text = short(error)
+        for value in sorted(secrets, key=len, reverse=True):
+            text = text.replace(value, "***")
+        return RetriableError(text)
 
     def _transformed(self, batch: Batch, decoded: Mapping[str, DataFrame], holding: ExitStack) -> DataFrame:
         rows = plan.apply(self._transform, self._inputs.given(decoded))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.pipeline import Pipeline
     from headrace.types import Batch, Range, TopicPartition
 
-_WEIGHT = "sum(coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)) AS bytes"
+_WEIGHT = ("sum(coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)) AS bytes", "count(1) AS records")
 
 
 class Input:
@@ -33,10 +33,9 @@ class Input:
 
     def __init__(self, spark: SparkSession, source: Kafka, group: str, *, whole: bool) -> None:
         self.source = source
-        self.decoder = Decoder(spark, source.format, source.key_format, source.subscription.names or ())
+        names = source.subscription.names or ()
+        self.decoder = Decoder(spark, source.format, source.key_format, names, source.real_name)
         where = Location(spark, source, self._leaders)
-        if source.cluster:  # Spark keeps consumers by group and topic, and does not ask of which cluster
-            group = f"{group}-{source.cluster}"
         self._reader = Reader(spark, source.bootstrap, source.options, group, known_as=source.known_as, location=where)
         self._whole = whole or not source.split
 
@@ -72,10 +71,12 @@ class Inputs:
         return found
 
     def _owner(self, topic: str) -> str:
-        reading = (name for name, one in self.each.items() if one.source.reads_known(topic))
+        # The name of a cluster says more than a pattern.
+        exact = sorted(self.each, key=lambda name: -len(self.each[name].source.known_as("")))
+        reading = (name for name in exact if self.each[name].source.reads_known(topic))
         # A batch that was begun may have topics that nobody asks for any more.
-        near = (name for name, one in self.each.items() if topic.startswith(one.source.known_as("")))
-        return next(reading, next(near, next(iter(self.each))))
+        near = (name for name in exact if topic.startswith(self.each[name].source.known_as("")))
+        return next(reading, next(near, exact[0]))
 
     def given(self, frames: Mapping[str, DataFrame]) -> DataFrame | dict[str, DataFrame]:
         """What a transform takes: a frame, or several by name."""
@@ -98,9 +99,12 @@ class Raw:
                 if ranges[name]:
                     scale = Observation()
                     self._scales.append(scale)
-                    self.frames[name] = frame.observe(scale, sql.expr(_WEIGHT))
+                    self.frames[name] = frame.observe(scale, *map(sql.expr, _WEIGHT))
 
-    def size(self) -> int | None:
-        """Bytes of keys and values, once the frames have been read; None if nobody weighed them."""
-        weights = [weight for scale in self._scales if (weight := observed(scale, "bytes")) is not None]
-        return sum(weights) if weights else None
+    def bytes_each(self) -> float | None:
+        """Of the key and value of a record, once the frames have been read; None if nobody weighed them."""
+        # A transform that looks at its first rows ends the weighing there: what counts is what was weighed.
+        weights = [observed(scale, "bytes") for scale in self._scales]
+        counts = [observed(scale, "records") for scale in self._scales]
+        records = sum(count or 0 for count in counts)
+        return sum(weight or 0 for weight in weights) / records if records else None

@@ -24,6 +24,7 @@ class Location:
 
     def __init__(self, spark: SparkSession, source: Kafka, leaders: Leaders) -> None:
         self._spark = spark
+        self._source = source
         self._wanted = source.location
         self._refresh = source.refresh
         self._leaders = leaders
@@ -38,8 +39,7 @@ class Location:
         if self._one:
             return {}
         if isinstance(self._wanted, Mapping):
-            named = {at: self._wanted.get(at, self._wanted.get(at.topic)) for at in partitions}
-            return {at: host for at, host in named.items() if host}
+            return {at: host for at in partitions if (host := self._source.host(at))}
         if self._wanted == "brokers":
             return self._on_brokers(list(partitions))
         return consistent(partitions, self._executors())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException
@@ -67,7 +66,10 @@ class Looking:
         value = quoted("value") if self._plain else f"if({METADATA}.tombstone, NULL, {whole})"
         try:
             chosen = rows if self._where is None else rows.where(sql.expr(self._where))
-            return chosen.selectExpr(*(f"{METADATA}.{name} AS {name}" for name in _PLACE), f"CAST({value} AS BINARY) v")
+            # As a number: Python has no time for what lies beyond the year 9999.
+            when = f"unix_millis({METADATA}.timestamp) AS at"
+            place = (f"{METADATA}.{name} AS {name}" for name in _PLACE if name != "timestamp")
+            return chosen.selectExpr(*place, when, f"CAST({value} AS BINARY) v")
         except (AnalysisException, ParseException) as error:
             raise ConfigError(
                 f"--where {self._where}: {short(error)}",
@@ -76,13 +78,11 @@ class Looking:
 
 
 def _record(row: Row) -> Record:
-    at = row["timestamp"]
     return Record(
         row["topic"],
         row["partition"],
         row["offset"],
-        # Spark gives the local time of this process, without saying so.
-        None if at is None else round(at.astimezone(UTC).timestamp() * 1000),
+        row["at"],
         None,
         _bytes(row["key"]),
         _bytes(row["v"]),

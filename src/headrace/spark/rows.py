@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -22,7 +21,7 @@ from headrace.spark.quoting import quoted
 from headrace.tracebacks import short
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -33,14 +32,14 @@ RAW_SCHEMA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
     " timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-_ORIGIN = f"struct(topic, partition, offset, timestamp, key, headers, value IS NULL AS tombstone) AS {METADATA}"
-_WALLS = count()
+# Known before a record is decoded, lest its value is carried along for it.
+_TOMBSTONE = f"value IS NULL AS {HIDDEN}tombstone"
+_ORIGIN = f"struct(topic, partition, offset, timestamp, key, headers, {HIDDEN}tombstone AS tombstone) AS {METADATA}"
 _MARK = "headrace.BadRecord:"
-_RAISE = (
-    f"raise_error(concat('{_MARK}', to_json(named_struct('topic', topic, 'partition', partition,"
-    " 'offset', offset, 'error', error, 'key', base64(key), 'value', base64(value)))))"
-)
+_UNNAMED = "headrace.BadRecord somewhere in the batch"
+_SPARKS_OWN = "MALFORMED_RECORD_IN_PARSING"
 _BAD = "if(error IS NULL, NULL, named_struct('error', error, 'value', value)) AS bad"
+_DROPPED = f"{HIDDEN}dropped"
 _DDL = 'a Spark DDL string is meant: "user STRING, amount DECIMAL(10,2), at TIMESTAMP"'
 
 
@@ -96,12 +95,30 @@ class _Side:
         """Where the decoded struct is until the columns are selected."""
         return f"decoded_{self.part}"
 
-    def parsed(self) -> str:
-        return f"{self.decoding.decoded(self.part)} AS {self.held}"
+    def parsed(self, *, failing: bool) -> str:
+        """SQL that decodes. `failing`: not a record whose bytes alone say that it is bad; it fails there."""
+        decoded = self.decoding.failing(self.part) if failing else None
+        if decoded is None:
+            decoded = self.decoding.decoded(self.part)
+        if failing and (shape := self.shape()) is not None:
+            decoded = f"if(({shape}) IS NULL, {decoded}, {_failure(shape, self.part)})"
+        # What is not deterministic is a wall to the optimiser: no filter of the transform is pushed through it, which
+        # would parse every record a second time.
+        return f"if(spark_partition_id() < 0, NULL, {decoded}) AS {self.held}"
+
+    def shape(self) -> str | None:
+        return self._said(self.decoding.shape(self.part))
 
     def error(self) -> str | None:
-        said = self.decoding.error(self.part, self.held)
-        return said if said is None or self.part == "value" else f"concat('key: ', {said})"
+        return self._said(self.decoding.error(self.part, self.held))
+
+    @property
+    def absent(self) -> str:
+        """SQL: whether there is nothing to decode."""
+        return f"{HIDDEN}tombstone" if self.part == "value" else "key IS NULL"
+
+    def _said(self, error: str | None) -> str | None:
+        return error if error is None or self.part == "value" else f"concat('key: ', {error})"
 
     def fields(self) -> dict[str, str]:
         """SQL of each column: those of a value, or the one of a key."""
@@ -122,10 +139,15 @@ class Decoder:
     """
 
     def __init__(
-        self, spark: SparkSession, value: Format, key: Format | None = None, topics: Sequence[str] = ()
+        self,
+        spark: SparkSession,
+        value: Format,
+        key: Format | None = None,
+        topics: Sequence[str] = (),
+        real_name: Callable[[str], str] = str,
     ) -> None:
+        self._real_name = real_name
         self._spark = spark
-        self._wall = f"headrace-{next(_WALLS)}"  # Spark wants a name of its own for each of several in one plan
         self._on_error = value.on_error
         if key is not None and key.on_error not in ("fail", value.on_error):
             raise ConfigError(
@@ -150,39 +172,38 @@ class Decoder:
     def decode(self, raw: DataFrame) -> Decoded:
         """The rows of `raw`, with bad records treated as `on_error` says.
 
-        The observed metric is also a wall: Spark pushes no filter of the transform through it, which would parse
-        every record a second time, and prunes nothing behind it, which would let a bad record pass unseen.
+        Whatever the transform leaves out, a bad record is seen: nothing removes a filter, nor what a metric counts.
         """
         fields = self._fields()
-        parsed = raw.selectExpr("*", *(side.parsed() for side in self._sides))
-        error = self._error()
-        if error is None:
-            return Decoded(parsed.selectExpr(*_named(fields), _ORIGIN))
-        judged = parsed.selectExpr("*", f"{error} AS error")
-        count_bad = sql.count_if(sql.col("error").isNotNull()).alias("bad")
-        held = self._sides[0].held
         match self._on_error:
             case "fail":
-                checked = judged.withColumn(held, sql.expr(f"if(error IS NULL, {held}, {_RAISE})"))
-                walled = checked.observe(self._wall, sql.count(held).alias("good"))
-                return Decoded(walled.selectExpr(*_named(fields), _ORIGIN))
+                good = self._parsed(raw, failing=True)
+                for side in self._sides:
+                    good = _failing(good, side)
+                return Decoded(good.selectExpr(*_named(fields), _ORIGIN))
             case "keep":
-                walled = judged.observe(self._wall, count_bad)
+                judged = self._judged(raw)
                 kept = {name: f"if(error IS NULL, {field}, NULL)" for name, field in fields.items()}
-                return Decoded(walled.selectExpr(*_named(kept), _BAD, _ORIGIN))
+                return Decoded(judged.selectExpr(*_named(kept), _BAD, _ORIGIN))
             case "drop":
                 seen = Observation()
-                walled = judged.observe(seen, count_bad).where("error IS NULL")
-                return Decoded(walled.selectExpr(*_named(fields), _ORIGIN), seen)
+                rows = self._judged(raw).selectExpr(*_named(fields), _ORIGIN, f"error AS {_DROPPED}")
+                counted = rows.observe(seen, sql.count_if(sql.col(_DROPPED).isNotNull()).alias("bad"))
+                return Decoded(counted.where(f"{_DROPPED} IS NULL").drop(_DROPPED), seen)
 
     def judged(self, raw: DataFrame) -> Judged:
         """The rows of `raw`, with the bytes of bad records kept beside them."""
         value, *key = self._sides
-        parsed = raw.selectExpr("*", *(side.parsed() for side in self._sides))
-        checked = parsed.selectExpr("*", f"{self._error() or 'CAST(NULL AS STRING)'} AS error")
         keys = [name for side in key for name in _named(side.fields())]
-        kept = checked.selectExpr(value.held, *keys, _ORIGIN, "if(error IS NULL, NULL, value) AS value", "error")
+        kept = self._judged(raw).selectExpr(
+            value.held, *keys, _ORIGIN, "if(error IS NULL, NULL, value) AS value", "error"
+        )
         return Judged(kept, [*_named(value.fields()), *("key" for _ in key)])
+
+    @property
+    def learns(self) -> bool:
+        """Whether records may name a schema that is not known yet."""
+        return any(isinstance(side.decoding, Learning) for side in self._sides)
 
     def learn(self, error: Exception) -> str | None:
         """If `error` says that a record names a schema which was not known, ask for it and tell what was found.
@@ -196,15 +217,55 @@ class Decoder:
         found, _ = json.JSONDecoder().raw_decode(text[start + len(UNKNOWN) :])
         for side in self._sides:
             if isinstance(side.decoding, Learning) and side.decoding.token == found["token"]:
-                return side.decoding.learn(int(found["id"]), found["topic"])
+                return side.decoding.learn(int(found["id"]), self._real_name(found["topic"]))
+        return None
+
+    def blamed(self, raw: DataFrame, error: BaseException) -> BadRecord | None:
+        """The bad record in `raw` that made it fail with `error`, if one did: looked for, where it was not named."""
+        if (found := bad_record(error)) is not None:
+            return found
+        text = str(error)
+        if _UNNAMED not in text and _SPARKS_OWN not in text:
+            return None
+        bad = self._judged(raw).where("error IS NOT NULL")
+        for row in bad.selectExpr("topic", "partition", "offset", "error", "key", "value").limit(1).collect():
+            part = "key" if row["error"].startswith("key: ") else "value"
+            return _blame(row["topic"], row["partition"], row["offset"], row["error"], _bytes(row[part]) or b"")
         return None
 
     def _fields(self) -> dict[str, str]:
         return {name: field for side in self._sides for name, field in side.fields().items()}
 
-    def _error(self) -> str | None:
-        errors = [error for side in reversed(self._sides) if (error := side.error()) is not None]
-        return f"coalesce({', '.join(errors)})" if len(errors) > 1 else next(iter(errors), None)
+    def _parsed(self, raw: DataFrame, *, failing: bool = False) -> DataFrame:
+        return raw.selectExpr("*", _TOMBSTONE, *(side.parsed(failing=failing) for side in self._sides))
+
+    def _judged(self, raw: DataFrame) -> DataFrame:
+        """With `error`: why a record is bad."""
+        found = [error for side in reversed(self._sides) for error in (side.shape(), side.error()) if error is not None]
+        error = f"coalesce({', '.join(found)})" if found else "CAST(NULL AS STRING)"
+        return self._parsed(raw).selectExpr("*", f"{error} AS error")
+
+
+def _failing(parsed: DataFrame, side: _Side) -> DataFrame:
+    """Fails at a record that is bad, by a filter that is not deterministic: none of a transform comes before it.
+
+    Nor is a filter ever left out, though the transform may use nothing of what is decoded.
+    """
+    if side.decoding.failing(side.part) is not None:
+        good = f"if(spark_partition_id() < 0, false, {side.held} IS NOT NULL OR {side.absent})"
+        return parsed.where(f"{good} OR raise_error('{_UNNAMED}') IS NULL")
+    error = side.error()
+    if error is None:
+        return parsed
+    good = f"if(spark_partition_id() < 0, false, error IS NULL) OR {_failure('error', side.part)} IS NULL"
+    return parsed.selectExpr("*", f"{error} AS error").where(good).drop("error")
+
+
+def _failure(error: str, value: str) -> str:
+    """SQL that fails the batch and names the record."""
+    place = "'topic', topic, 'partition', partition, 'offset', offset"
+    found = f"named_struct({place}, 'error', {error}, 'value', base64({value}))"
+    return f"raise_error(concat('{_MARK}', to_json({found})))"
 
 
 def _opened(spark: SparkSession, fmt: Format, part: Part, topics: Sequence[str]) -> _Side:
@@ -294,11 +355,14 @@ def bad_record(error: BaseException) -> BadRecord | None:
     record, _ = json.JSONDecoder().raw_decode(text[start + len(_MARK) :])
     import base64
 
-    part = "key" if record["error"].startswith("key: ") else "value"
-    value = base64.b64decode(record.get(part, ""))
+    value = base64.b64decode(record["value"])
+    return _blame(record["topic"], record["partition"], record["offset"], record["error"], value)
+
+
+def _blame(topic: str, partition: int, offset: int, error: str, value: bytes) -> BadRecord:
     shown = repr(value[:200]) + (f" and {len(value) - 200} bytes more" if len(value) > 200 else "")
     return BadRecord(
-        f"{record['topic']}[{record['partition']}] offset {record['offset']}: {record['error']}: {shown}",
+        f"{topic}[{partition}] offset {offset}: {error}: {shown}",
         hint='dead_letters= puts such records aside; on_error="drop" leaves them out, on_error="keep" passes them on',
     )
 

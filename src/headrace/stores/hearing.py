@@ -36,6 +36,7 @@ REFUSED = {
     "_UNSUPPORTED_FEATURE": "the broker must be Kafka 2.5 or later",
 }
 """Errors that waiting does not cure, and what does."""
+_CUT = re.compile(r"transport failure|Disconnected|\(n/a\)", re.IGNORECASE)
 SILENCE = {"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT_QUEUE"}
 _QUICK_SECONDS = 0.2  # an answer that takes longer may be none
 _PROBE_SECONDS = 1.0
@@ -52,6 +53,9 @@ class Ear:
         self._probed = False
 
     def __call__(self, error: KafkaError) -> None:
+        # A connection that is cut in the middle of a login is told as one that was refused.
+        if error.name() == "_AUTHENTICATION" and _CUT.search(error.str()):
+            return
         # That all brokers are down says less than why one of them is.
         if self._heard is None or error.name() != "_ALL_BROKERS_DOWN":
             self._heard = error

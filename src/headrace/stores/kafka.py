@@ -223,7 +223,7 @@ class Kafka(OffsetStore):
                 continue
             raise ConfigError(
                 f"no partition {min(unknown)} on {self._bootstrap}: Kafka keeps offsets only of what exists",
-                hint="create the topic, or leave it out",
+                hint="create the topic, or leave it out; offsets of a source with cluster= go to another store",
             )
 
     def _unknown(self, partitions: set[TopicPartition]) -> list[TopicPartition]:
