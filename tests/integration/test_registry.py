@@ -286,3 +286,41 @@ def test_a_subject_with_many_versions_is_one_case(spark, named):
         ),
     )
     assert row == {"id": 3, **{f"f{n}": "x" for n in range(5)}}
+
+
+def test_a_loop_in_hand_learns_schemas_before_it_hands_a_batch_out(topic, spark, schema_registry):
+    where = topic(partitions=1)
+    one = registered(schema_registry.url, f"{where.name}-value", V1)
+    other = registered(schema_registry.url, f"elsewhere-{where.name}", V2)
+    where.produce([framed(one, V1, ANN), framed(other, V2, BEA), framed(987_654, V1, ANN)])
+    source = hr.Kafka(
+        where.bootstrap,
+        topics=[where.name],
+        format=hr.Avro(json.dumps(V1), registry=schema_registry.url, on_error="drop"),
+    )
+    found = []
+    for batch in hr.stream(source, offsets=stores.Memory(), until="caught-up", session=spark):
+        found += [row.asDict() for row in batch.rows().drop("_kafka").collect()]
+        batch.commit()
+    assert found == [ANN, {"id": 2, "name": "Bea", "faxNumber": None}]
+
+
+def test_a_topic_of_a_named_cluster_has_the_subject_of_its_real_name(topic, spark, schema_registry):
+    where = topic(partitions=1)
+    renamed = {**V2, "name": "Contact"}  # as a version of the topic's own subject it may have another name
+    number = registered(schema_registry.url, f"{where.name}-value", renamed)
+    where.produce([framed(number, renamed, BEA)])
+    sink = sinks.Memory()
+    hr.Pipeline(
+        name=f"p-{uuid.uuid4().hex[:8]}",
+        source=hr.Kafka(
+            where.bootstrap,
+            pattern=where.name,
+            cluster="east",
+            format=hr.Avro(json.dumps(V1), registry=schema_registry.url),
+        ),
+        sink=sink,
+        guarantee="at-least-once",
+        offsets=stores.Memory(),
+    ).run(until="caught-up", session=spark)
+    assert sink.rows == [{"id": 2, "name": "Bea", "faxNumber": None}]

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -14,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 import headrace as hr
 from headrace import dev, events, sinks, stores
 from headrace.errors import ConfigError
+from headrace.kafka.cluster import Cluster
 from headrace.spark.pieces import LEAST
 from headrace.types import TopicPartition
 
@@ -436,3 +438,55 @@ def test_a_loop_without_a_place_for_its_offsets_is_refused():
         hr.stream(hr.Kafka("k:1", topics=["a"]), offsets="offsets.db")
     with pytest.raises(ConfigError, match=r"is not a headrace\.kafka\.source\.Kafka"):
         hr.stream("k:1", offsets=stores.Memory())
+
+
+def test_a_loop_heeds_bytes_and_tells_what_was_dropped(spark, topic):
+    where = topic(partitions=1)
+    where.produce([b"bad", *({"n": number, "padding": "x" * 980} for number in range(200))])
+    source = hr.Kafka(where.bootstrap, topics=[where.name], format=hr.Json("n INT", on_error="drop"))
+    sizes, seen = [], []
+    for batch in hr.stream(
+        source,
+        offsets=stores.Memory(),
+        limits=hr.Limits(max_bytes=50_000, first_records=20),
+        until="caught-up",
+        session=spark,
+        observer=seen.append,
+    ):
+        batch.rows().collect()
+        sizes.append(len(batch))
+        batch.commit()
+    assert sizes[0] == 20
+    assert all(40 <= size <= 55 for size in sizes[1:-1])
+    assert [event.count for event in seen if isinstance(event, events.BadRecordsDropped)] == [1]
+
+
+def test_dead_letters_of_several_sources_go_back_where_they_came_from(spark, topic, second_kafka, tmp_path):
+    from headrace.letterbox import LetterBox
+
+    here, there = topic(partitions=1), topic(partitions=1, bootstrap=second_kafka.bootstrap)
+    for where in (here, there):
+        where.produce([b"bad", {"n": 1}])
+    made = pipeline(
+        {
+            "east": hr.Kafka(here.bootstrap, topics=[here.name], format=NUMBERS, cluster="east"),
+            "west": hr.Kafka(there.bootstrap, topics=[there.name], format=NUMBERS, cluster="west"),
+        },
+        sinks.SQLite(tmp_path / "out.db", table="numbers", create=True),
+        offsets=None,
+        guarantee="exactly-once",
+        dead_letters="dead",
+        transform=lambda rows: rows["east"].union(rows["west"]),
+    )
+    made.run(until="caught-up", session=spark)
+    box = LetterBox(made)
+    letters = box.letters()
+    assert {letter.origin.topic for letter in letters} == {f"east.{here.name}", f"west.{there.name}"}
+    less = LetterBox(replace(made, source={"east": made.sources["east"], "other": hr.Kafka("k:1", topics=["x"])}))
+    with pytest.raises(ConfigError, match="its cluster is not known"):
+        less.replay(less.letters(), None)
+    box.replay(letters, None)
+    assert box.letters() == []
+    for where in (here, there):
+        at = TopicPartition(where.name, 0)
+        assert Cluster(where.bootstrap, {}).ends([at]) == {at: 3}

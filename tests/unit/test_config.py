@@ -481,3 +481,12 @@ sqlite = "offsets.db"
     file.write_text(file.read_text() + '[source]\nkafka = "k:1"\ntopics = ["a"]\n')
     with pytest.raises(ConfigError, match=r"one \[source\], or several"):
         config.load(str(file))
+
+
+def test_a_profile_may_read_in_another_way(tmp_path):
+    file = tmp_path / "clicks.toml"
+    file.write_text(
+        PROFILES + '[profile.other.source]\npattern = "c.*"\n[profile.other.source.format]\ncsv = "user STRING"\n'
+    )
+    made = config.load(str(file), "other").pipeline
+    assert (str(made.source.subscription), type(made.source.format).__name__) == ("topics like c.*", "Csv")

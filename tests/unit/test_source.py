@@ -164,3 +164,47 @@ def test_what_the_page_shows_can_be_made():
     assert list(names["source"].subscription.wanted({"clicks": 4})) == [A, TopicPartition("clicks", 2)]
     assert names["joined"].topics == ("clicks", "users")
     assert names["alarms"].max_lag == timedelta(minutes=5)
+
+
+def test_a_source_that_reads_what_the_sink_writes_is_refused():
+    def made(**reads):
+        return hr.Pipeline(
+            name="copy",
+            source=hr.Kafka("k-1:9092,k-2:9092", **reads),
+            sink=sinks.Kafka("k-2:9092", "clicks-clean"),
+            guarantee="exactly-once",
+        )
+
+    for reads in ({"pattern": "clicks.*"}, {"topics": ["clicks", "clicks-clean"]}):
+        with pytest.raises(ConfigError, match="what it writes to clicks-clean would be read again"):
+            made(**reads)
+    assert made(topics=["clicks"])
+    assert made(pattern="clicks")
+
+
+def test_a_pattern_that_reads_a_topic_of_another_source_is_refused():
+    with pytest.raises(ConfigError, match="both one and all read clicks"):
+        pipeline({"one": source(), "all": source(topics=None, pattern="c.*")})
+    with pytest.raises(ConfigError, match=r"both two and all read east\.clicks"):
+        pipeline({"all": source(topics=None, pattern=".*"), "two": source(cluster="east")})
+    assert pipeline({"one": source(), "all": source(topics=None, pattern="c.*", cluster="east")})
+
+
+def test_settings_that_are_no_table_are_not_shown():
+    with pytest.raises(ConfigError) as refused:
+        source(options="sasl.password=hunter2")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_consumers_with_other_settings_have_a_group_of_their_own():
+    from headrace.spark.direct import _apart
+
+    application, first = "app-1", {"group.id": "headrace-clicks", "bootstrap.servers": "k:1"}
+    other = {**first, "bootstrap.servers": "k:2"}
+    assert [_apart(dict(options), application)["group.id"] for options in (first, other, first, other)] == [
+        "headrace-clicks",
+        "headrace-clicks-2",
+        "headrace-clicks",
+        "headrace-clicks-2",
+    ]
+    assert _apart(dict(other), "app-2")["group.id"] == "headrace-clicks"
