@@ -30,9 +30,10 @@ servers: $(VENV)/.ready
 demo: setup ## Kafka to DuckDB, exactly once, while the pipeline is being killed
 	@$(BIN)/headrace demo
 
-# Two at a time, file by file: most of a test is waiting for a server or a JVM.
+# Two at a time, file by file: most of a test is waiting for a server or a JVM. In their order, the slow ones first: by
+# themselves the workers would leave files of few tests, which are the slow ones, for the end.
 test: lint servers ## Everything CI runs: lint, types, import rules, all tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.ready ## Lint, format, strict types, import rules
 	@$(BIN)/ruff check .

@@ -172,7 +172,7 @@ def test_a_wrong_password_ends_a_run_of_any_kind_soon(secure_kafka, topic, wrong
     where = topic(numbered(1))
     bootstrap, options, said = wrong("password")
     rows = sinks.DuckDB(tmp_path / "rows.duckdb", "rows")
-    target = sinks.Kafka(bootstrap, topic=where.name, options=options)
+    target = sinks.Kafka(bootstrap, topic=f"{where.name}-copy", options=options)
     good = secure_kafka.client("app")
     for made in (pipeline(bootstrap, where, rows, options), pipeline(bootstrap, where, target, good)):
         began, seen = time.monotonic(), []
