@@ -17,7 +17,7 @@ from headrace.errors import BadRecord, ConfigError
 from headrace.formats import avro_schema
 from headrace.sinks import narrow
 from headrace.spark import plan
-from headrace.spark.rows import RAW_SCHEMA, Decoder, bad_record
+from headrace.spark.rows import RAW_SCHEMA, Decoder
 
 JSON = "user STRING, n INT, at TIMESTAMP, price DECIMAL(5,2), ok BOOLEAN, tags ARRAY<STRING>"
 
@@ -160,8 +160,8 @@ def test_good_records_fail_no_batch(spark):
     assert len(decoded(spark, hr.Json(JSON), values).rows.collect()) == len(values)
 
 
-def test_an_error_that_is_no_bad_record_is_not_taken_for_one():
-    assert bad_record(ValueError("something else")) is None
+def test_an_error_that_is_no_bad_record_is_not_taken_for_one(spark):
+    assert Decoder(spark, hr.Json("n INT")).blamed(raw(spark, [b"bad"]), ValueError("something else")) is None
 
 
 @pytest.mark.parametrize("on_error", ["fail", "drop", "keep"])
@@ -370,9 +370,10 @@ def test_a_function_that_gives_something_else_fails_the_batch_and_says_so(spark)
         (lambda values: {"n": [1]}, "1 rows for"),
         (lambda values: 5, "gave int"),
     ):
+        decoder, frame = Decoder(spark, hr.Custom(function, "n BIGINT")), raw(spark, [b"a", b"b"] * 4)
         with pytest.raises(Exception, match=said) as failed:
-            decoded(spark, hr.Custom(function, "n BIGINT"), [b"a", b"b"] * 4).rows.collect()
-        assert bad_record(failed.value) is None
+            decoder.decode(frame).rows.collect()
+        assert decoder.blamed(frame, failed.value) is None
 
 
 # keys
@@ -381,10 +382,10 @@ def test_a_function_that_gives_something_else_fails_the_batch_and_says_so(spark)
 def test_a_key_is_one_column_and_a_bad_one_makes_a_bad_record(spark):
     rows = [(key, b'{"n": 1}', "clicks", 3, at, None, 0, None) for at, key in enumerate([b"a", None, b"\xff"])]
     frame = spark.createDataFrame(rows, RAW_SCHEMA)
-    with pytest.raises(Exception, match=r"headrace\.BadRecord") as failed:
-        Decoder(spark, hr.Json("n INT"), hr.Text()).decode(frame).rows.collect()
-    assert "offset 2: key: not UTF-8 text: b'\\xff'" in bad_record(failed.value).message
     decoder = Decoder(spark, hr.Json("n INT"), hr.Text())
+    with pytest.raises(Exception, match=r"headrace\.BadRecord") as failed:
+        decoder.decode(frame).rows.collect()
+    assert "offset 2: key: not UTF-8 text: b'\\xff'" in decoder.blamed(frame, failed.value).message
     judged = decoder.judged(frame)
     assert [(row["key"], row["n"]) for row in judged.good.collect()] == [("a", 1), (None, 1)]
     assert [(one.key, one.value, one.error) for one in judged.letters(9)] == [

@@ -40,6 +40,10 @@ class PlainAvro(Decoding):
     def decoded(self, source: str) -> str:
         return self._read(source, self._reader, head=0)
 
+    def good(self, decoded: str) -> str | None:
+        wrong = " OR ".join(f"NOT {valid.format(decoded)}" for valid in self._texts)
+        return f"{decoded}.{_END_FIELD} = {_END}" + (f" AND ({wrong}) IS NOT TRUE" if wrong else "")
+
     def error(self, source: str, decoded: str) -> str | None:
         return f"CASE {self._good(source, decoded)} ELSE 'not Avro of this schema' END"
 

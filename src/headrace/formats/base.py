@@ -48,6 +48,13 @@ class Decoding(ABC):
     def error(self, source: str, decoded: str) -> str | None:
         """SQL: why a record of the right shape is bad, NULL for a good one. None: it never is."""
 
+    def good(self, decoded: str) -> str | None:
+        """SQL: whether what was decoded, after `failing` where there is one, is good: quicker than `error`.
+
+        None: only that tells. Not asked of a record without a value.
+        """
+        return None
+
     def row(self, decoded: str) -> str:
         """SQL: the struct of the columns, which is `decoded` or a field of it."""
         return decoded

@@ -66,6 +66,9 @@ class Json(Described):
             f" WHEN NOT {alone} THEN 'not one JSON object, or something follows it' END"
         )
 
+    def good(self, decoded: str) -> str | None:
+        return f"{decoded} IS NOT NULL"
+
     def error(self, source: str, decoded: str) -> str | None:
         return (
             f"CASE WHEN {source} IS NULL THEN NULL WHEN {decoded} IS NULL THEN 'not a JSON object'"

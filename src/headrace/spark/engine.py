@@ -19,7 +19,7 @@ from headrace.sinks.fanout import Fanout
 from headrace.spark import gate, plan, session
 from headrace.spark.inputs import Inputs, Raw
 from headrace.spark.refused import refused
-from headrace.spark.rows import bad_record, originals
+from headrace.spark.rows import originals
 from headrace.tracebacks import short
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ class DirectEngine:
         return self._discreet(error)
 
     def _blamed(self, error: Exception) -> BadRecord | None:
-        if self._batch is None or (found := bad_record(error)):
-            return bad_record(error)
+        if self._batch is None:
+            return None
         frames = Raw(self._inputs, self._batch).frames
         for name, one in self._inputs.each.items():
             if found := one.decoder.blamed(frames[name], error):

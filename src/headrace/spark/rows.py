@@ -35,7 +35,6 @@ RAW_SCHEMA = (
 # Known before a record is decoded, lest its value is carried along for it.
 _TOMBSTONE = f"value IS NULL AS {HIDDEN}tombstone"
 _ORIGIN = f"struct(topic, partition, offset, timestamp, key, headers, {HIDDEN}tombstone AS tombstone) AS {METADATA}"
-_MARK = "headrace.BadRecord:"
 _UNNAMED = "headrace.BadRecord somewhere in the batch"
 _SPARKS_OWN = "MALFORMED_RECORD_IN_PARSING"
 _BAD = "if(error IS NULL, NULL, named_struct('error', error, 'value', value)) AS bad"
@@ -101,7 +100,7 @@ class _Side:
         if decoded is None:
             decoded = self.decoding.decoded(self.part)
         if failing and (shape := self.shape()) is not None:
-            decoded = f"if(({shape}) IS NULL, {decoded}, {_failure(shape, self.part)})"
+            decoded = f"if(({shape}) IS NULL, {decoded}, raise_error('{_UNNAMED}'))"
         # What is not deterministic is a wall to the optimiser: no filter of the transform is pushed through it, which
         # would parse every record a second time.
         return f"if(spark_partition_id() < 0, NULL, {decoded}) AS {self.held}"
@@ -221,9 +220,7 @@ class Decoder:
         return None
 
     def blamed(self, raw: DataFrame, error: BaseException) -> BadRecord | None:
-        """The bad record in `raw` that made it fail with `error`, if one did: looked for, where it was not named."""
-        if (found := bad_record(error)) is not None:
-            return found
+        """The bad record that made a reading of `raw` fail with `error`, if that is what it says: it is looked for."""
         text = str(error)
         if _UNNAMED not in text and _SPARKS_OWN not in text:
             return None
@@ -251,21 +248,12 @@ def _failing(parsed: DataFrame, side: _Side) -> DataFrame:
 
     Nor is a filter ever left out, though the transform may use nothing of what is decoded.
     """
-    if side.decoding.failing(side.part) is not None:
-        good = f"if(spark_partition_id() < 0, false, {side.held} IS NOT NULL OR {side.absent})"
-        return parsed.where(f"{good} OR raise_error('{_UNNAMED}') IS NULL")
+    quick = side.decoding.good(side.held)
     error = side.error()
-    if error is None:
+    if quick is None and error is None:
         return parsed
-    good = f"if(spark_partition_id() < 0, false, error IS NULL) OR {_failure('error', side.part)} IS NULL"
-    return parsed.selectExpr("*", f"{error} AS error").where(good).drop("error")
-
-
-def _failure(error: str, value: str) -> str:
-    """SQL that fails the batch and names the record."""
-    place = "'topic', topic, 'partition', partition, 'offset', offset"
-    found = f"named_struct({place}, 'error', {error}, 'value', base64({value}))"
-    return f"raise_error(concat('{_MARK}', to_json({found})))"
+    good = f"({error}) IS NULL" if quick is None else f"{side.absent} OR {quick}"
+    return parsed.where(f"if(spark_partition_id() < 0, false, {good}) OR raise_error('{_UNNAMED}') IS NULL")
 
 
 def _opened(spark: SparkSession, fmt: Format, part: Part, topics: Sequence[str]) -> _Side:
@@ -344,19 +332,6 @@ def letter(row: Row, error: str, place: str) -> Letter:
 
 def _bytes(value: bytearray | bytes | None) -> bytes | None:
     return None if value is None else bytes(value)
-
-
-def bad_record(error: BaseException) -> BadRecord | None:
-    """The BadRecord inside a Spark error, if that is what it was."""
-    text = str(error)
-    start = text.find(_MARK)
-    if start < 0:
-        return None
-    record, _ = json.JSONDecoder().raw_decode(text[start + len(_MARK) :])
-    import base64
-
-    value = base64.b64decode(record["value"])
-    return _blame(record["topic"], record["partition"], record["offset"], record["error"], value)
 
 
 def _blame(topic: str, partition: int, offset: int, error: str, value: bytes) -> BadRecord:
