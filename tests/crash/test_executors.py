@@ -1,7 +1,6 @@
 """Executors and Python workers die in the middle of a transaction, on a small cluster: Spark repeats their tasks."""
 
-import os
-import signal
+from contextlib import suppress
 
 import psutil
 import psycopg
@@ -27,6 +26,7 @@ SLOW = """CREATE TABLE {t} (id bigint, value text);
     CREATE FUNCTION {t}_slow() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN PERFORM pg_sleep(0.001); RETURN NEW; END $$;
     CREATE TRIGGER slow BEFORE INSERT ON {t} FOR EACH ROW EXECUTE FUNCTION {t}_slow()"""
+BACKEND = "CoarseGrainedExecutorBackend"
 COPYING = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'COPY%'"
 
 
@@ -55,12 +55,18 @@ def seen_open(admin, topic):
 
 def victims(run, what):
     """Executor JVMs of a run, or the Python workers below them (not their daemon, which is the first below)."""
-    everything = psutil.Process(run.pid).children(recursive=True)
-    executors = [process for process in everything if "CoarseGrainedExecutorBackend" in command(process)]
+    executors = [process for process in below(run.pid, recursive=True) if BACKEND in command(process)]
     if what == "executor":
         return executors
-    workers = [worker for e in executors for daemon in e.children() for worker in daemon.children()]
+    workers = [worker for e in executors for daemon in below(e.pid) for worker in below(daemon.pid)]
     return [worker for worker in workers if command(worker)]
+
+
+def below(pid, **options):
+    try:
+        return psutil.Process(pid).children(**options)
+    except psutil.NoSuchProcess:  # it has just ended
+        return []
 
 
 def command(process):
@@ -81,8 +87,9 @@ def test_a_task_whose_process_dies_in_a_transaction_is_repeated_and_no_row_is_th
                 until(open_ones, seconds=120)
                 if not (found := victims(run, what)):
                     continue
-                os.kill(found[0].pid, signal.SIGKILL)
-                kills += 1
+                with suppress(psutil.NoSuchProcess):  # it ended by itself: the next one, then
+                    found[0].kill()
+                    kills += 1
                 run.wait_for_more(batches=1)
         assert run.stop() == 0, str(run)
 

@@ -239,6 +239,18 @@ def test_a_mongo_whose_data_cannot_be_read_says_so(tmp_path: Path) -> None:
         pytest.fail("it started")
 
 
+def test_a_mongo_finds_documents_whose_id_is_a_document_when_it_has_written_many_others(tmp_path: Path) -> None:
+    from pymongo import MongoClient, ReplaceOne
+
+    ids = [{"parent": "x", "position": position} for position in range(200)]
+    with dev.Mongo(tmp_path) as server, MongoClient(server.url) as client:  # type: MongoClient[Any]
+        for _ in range(2):
+            client.d.t.bulk_write([ReplaceOne({"_id": found}, {"_id": found, **found}, upsert=True) for found in ids])
+            for _ in range(200):  # what was kept in memory makes room for them
+                client.d.others.insert_one({"text": "x" * 100_000})
+        assert client.d.t.delete_many({}).deleted_count == len(ids)
+
+
 def busy(dsn: str) -> Any:
     """A connection whose backend computes and will not look up for a long time."""
     import psycopg

@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime
 
@@ -140,6 +141,25 @@ def test_children_by_origin_are_replaced_as_a_whole(made, shop, spark):
     sink.write(batch(1, 0, 1), books(spark, 0, "New"))
     assert [found["title"] for found in shop.volumes.find()] == ["New"]
     assert shop.volumes.find_one()["_id"] == {"parent": "clicks:0:0", "position": 0}
+
+
+def test_children_that_several_runs_write_at_once_are_those_of_the_newest_value_once_it_is_written_last(
+    made, shop, spark
+):
+    sink = made("authors", key="author", children="books")
+    write = sink._writer(batch(1, 0, 1), books(spark, 0, "Any").select("author", "books").schema)
+
+    def author(version):
+        titles = [{"title": f"{version} {position}"} for position in range(version % 7)]
+        return Row((1,), {"author": 1, "books": titles}, Origin("clicks", 0, version), "s:0", version)
+
+    assert write([author(0)]) == []
+    versions = [n % 40 for n in range(0, 400, 13)]
+    with ThreadPoolExecutor(4) as runs:
+        assert not any(runs.map(lambda version: write([author(version)]), versions))
+    assert write([author(40)]) == []
+    assert shop.authors.find_one()["_headrace"]["version"] == 40
+    assert [found["title"] for found in shop.authors_books.find().sort("position")] == [f"40 {n}" for n in range(5)]
 
 
 def test_indexes_are_made_and_a_unique_one_refuses_a_row_that_is_not_newer_nor_older(made, shop, spark):
