@@ -75,7 +75,7 @@ def _skips(source: Kafka) -> list[str]:
 def _settings(source: Kafka) -> list[str]:
     notes = settings.notes(source)
     try:
-        return notes + settings.asked(Cluster(source.bootstrap, source.options, source.known_as), source)
+        return notes + settings.asked(Cluster.of(source), source)
     except HeadraceError as error:
         return [*notes, f"the cluster could not be asked: {error.message}"]
 

@@ -6,14 +6,17 @@ import os
 import queue
 import signal
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headrace import events
 from headrace.delivery import Guarantee
-from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.errors import ConfigError, HeadraceError
 from headrace.expectations import Gate
+from headrace.kafka.source import owner
+from headrace.pace import patiently
 from headrace.reading import Feed
-from headrace.runner import Pace, Runner, Summary
+from headrace.runner import Runner, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,7 +57,9 @@ def launch(
         spark = _session(pipeline, session, options, progress)
         signals.listen()  # again: Spark's own handler would cancel the running jobs on the first Ctrl-C
         watching = _observers(pipeline, observer or events.ignore)
-        inputs = _patiently(lambda: Inputs.of(spark, pipeline), watching, signals, fail_fast=fail_fast)
+        # Schema registries are asked.
+        make = partial(Inputs.of, spark, pipeline)
+        inputs = make() if fail_fast else patiently(make, signals.heard, watching)
         if inputs is None:
             return Summary(0, 0)
         result = check_transform(pipeline, inputs)
@@ -78,28 +83,10 @@ def connected(sources: Mapping[str, Kafka]) -> list[Feed]:
     from headrace.kafka.cluster import Cluster
 
     def feed(source: Kafka) -> Feed:
-        cluster = Cluster(source.bootstrap, source.options, source.known_as)
+        cluster = Cluster.of(source)
         return Feed(source, cluster, lambda: [*settings.notes(source), *settings.asked(cluster, source)])
 
     return [feed(source) for source in sources.values()]
-
-
-def _patiently(
-    make: Callable[[], Inputs], observe: events.Observer, signals: _Signals, *, fail_fast: bool
-) -> Inputs | None:
-    """What `make` makes, as soon as whom it asks (a schema registry) answers. None if a stop is asked for before."""
-    pace, attempt = Pace(), 0
-    while not signals.heard(0.0):
-        try:
-            return make()
-        except RetriableError as error:
-            if fail_fast:
-                raise
-            attempt += 1
-            observe(events.Retrying(error, attempt, pace.retry(attempt)))
-            if signals.heard(pace.retry(attempt)):
-                break
-    return None
 
 
 def check_transform(pipeline: Pipeline, inputs: Inputs) -> DataFrame | None:
@@ -128,7 +115,12 @@ def _observers(pipeline: Pipeline, observer: events.Observer) -> events.Observer
     if not name:
         return observer
     group = pipeline.name if name is True else str(name)
-    mirrors = [Mirror(source, group, tell=observer) for source in pipeline.sources.values()]
+    sources = pipeline.sources
+
+    def mirror(own: str) -> Mirror:
+        return Mirror(sources[own], group, observer, reads=lambda topic: owner(sources, topic) == own)
+
+    mirrors = [mirror(own) for own in sources]
 
     def all_of_them(event: events.Event) -> None:
         observer(event)

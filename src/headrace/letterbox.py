@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
 from headrace.kafka.letters import LetterTopic
+from headrace.kafka.source import owner
 from headrace.letters import Origin
 from headrace.sinks.base import LetterKeeper
 
@@ -77,13 +78,13 @@ class LetterBox:
             return [(sources[0], letters)]
         owners: dict[int, list[Letter]] = {}
         for letter in letters:
-            reading = [number for number, source in enumerate(sources) if source.reads_known(letter.origin.topic)]
-            if not reading:
+            number = owner(dict(enumerate(sources)), letter.origin.topic)
+            if number is None:
                 raise ConfigError(
                     f"no source of {self.pipeline.name} reads {letter.origin.topic} any more: its cluster is not known",
                     hint="add the topic to its source, or drop the letter",
                 )
-            owners.setdefault(reading[0], []).append(letter)
+            owners.setdefault(number, []).append(letter)
         return [(sources[number], own) for number, own in owners.items()]
 
     def drop(self, letters: Sequence[Letter]) -> None:

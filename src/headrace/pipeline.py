@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headrace import delivery
 from headrace.delivery import Guarantee
 from headrace.errors import ConfigError
-from headrace.kafka.source import Kafka, known_topics, sources_by_name
+from headrace.kafka.source import ROWS, Kafka, known_topics, sources_by_name
 from headrace.letters import DeadLetters
 from headrace.masking import masked
 from headrace.paths import state_directory
@@ -97,7 +97,7 @@ class Pipeline:
     @property
     def sources(self) -> Mapping[str, Kafka]:
         """By the names that SQL has for their rows."""
-        return sources_by_name(self.source)
+        return {ROWS: self.source} if isinstance(self.source, Kafka) else self.source
 
     @property
     def topics(self) -> tuple[str, ...] | None:

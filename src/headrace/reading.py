@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from headrace import events
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, DataLoss, HeadraceError, OffsetConflict
+from headrace.kafka.source import owner
 from headrace.kafka.subscription import Partitions
 from headrace.planner import Gap, beyond, first_positions, gaps, lag, plan, skips, starts
 from headrace.rate import Flow
@@ -122,12 +123,13 @@ class Reading:
             self._topic_ids.update({topic: log.topic_id for topic, log in logs.items()})
             if not feed.looked:
                 _refuse_strange(feed, logs)
+            at_time = self._at_start(feed, logs)
             if feed.fresh:
-                self._start_fresh(feed, logs)
+                self._start_fresh(feed, logs, at_time)
             else:
                 self._pass_over(feed, gaps(self.progress, logs), logs)
                 self._pass_over(feed, self._vanished(feed, logs), logs)
-            self._anchor(feed, logs)
+            self._anchor(feed, logs, at_time)
             self._tell(feed, logs)
             feed.ends = {at: end for log in logs.values() for at, end in log.ends.items()}
             feed.looked = True
@@ -180,18 +182,21 @@ class Reading:
         return True
 
     def _must_not_lose(self, topic: str) -> bool:
-        reading = [feed.source for feed in self._feeds if feed.source.reads_known(topic)]
-        return any(
-            source.resume and source.on_data_loss == "fail" for source in reading or [f.source for f in self._feeds]
-        )
+        feed = self._owner(topic)
+        sources = [feed.source] if feed else [feed.source for feed in self._feeds]
+        return any(source.resume and source.on_data_loss == "fail" for source in sources)
+
+    def _owner(self, topic: str) -> Feed | None:
+        number = owner({number: feed.source for number, feed in enumerate(self._feeds)}, topic)
+        return None if number is None else self._feeds[number]
 
     def _lost(self, pending: Batch) -> list[Gap]:
         # Both ends of each range must be there: below its start by retention, below its until if the log was cut back.
         edges = ({r.at: r.start for r in pending.ranges}, {r.at: r.until for r in pending.ranges})
         logs: dict[str, Log] = {}
         for topic in {r.at.topic for r in pending.ranges}:
-            owner = next((feed for feed in self._feeds if feed.source.reads_known(topic)), self._feeds[0])
-            logs.update(owner.topics.there([topic]))
+            feed = self._owner(topic) or self._feeds[0]
+            logs.update(feed.topics.there([topic]))
         gone = [Gap(r, _DELETED) for r in pending.ranges if r.at.topic not in logs]
         return gone + [gap for edge in edges for gap in gaps(Progress(edge, topic_ids=pending.topic_ids), logs)]
 
@@ -203,9 +208,8 @@ class Reading:
             if at.topic not in logs and self.progress.offsets.get(at, end) < end
         ]
 
-    def _start_fresh(self, feed: Feed, logs: Mapping[str, Log]) -> None:
+    def _start_fresh(self, feed: Feed, logs: Mapping[str, Log], at_time: Mapping[TopicPartition, int]) -> None:
         """Leave the stored offsets aside: go to where the source starts, whatever lies between."""
-        at_time = self._at_start(feed, logs)
         wanted = {at: offset for log in logs.values() for at, offset in starts(log, feed.source.first, at_time).items()}
         after = {at: offset for at, offset in wanted.items() if at in self.progress.offsets}
         pending = self.progress.pending
@@ -268,8 +272,7 @@ class Reading:
         self._store.move(there, after, self._changed(action, before, after, note), self._topic_ids)
         self.progress = self._store.load()
 
-    def _anchor(self, feed: Feed, logs: Mapping[str, Log]) -> None:
-        at_time = self._at_start(feed, logs)
+    def _anchor(self, feed: Feed, logs: Mapping[str, Log], at_time: Mapping[TopicPartition, int]) -> None:
         first = first_positions(self.progress, logs, feed.source.first, at_time, self._watched(feed, logs))
         if not first:
             return

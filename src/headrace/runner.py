@@ -12,6 +12,7 @@ from headrace import events
 from headrace.crashpoints import reach
 from headrace.delivery import Step, Written, deliver, resume
 from headrace.errors import HeadraceError, RetriableError
+from headrace.pace import Pace
 from headrace.planner import caught_up, reachable
 from headrace.reading import Reading
 from headrace.sinks.base import IdempotentSink
@@ -37,18 +38,6 @@ class Engine(Protocol):
 
     def translated(self, error: Exception) -> Exception:
         """A driver's error in our own terms, where it has one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How long the loop waits, in seconds."""
-
-    idle: float = 0.1
-    first_retry: float = 0.5
-    last_retry: float = 30.0
-
-    def retry(self, attempt: int) -> float:
-        return float(min(self.last_retry, self.first_retry * 2 ** min(attempt - 1, 20)))
 
 
 @dataclass(frozen=True, slots=True)

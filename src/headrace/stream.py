@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from headrace import events
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.kafka.source import known_topics, sources_by_name
+from headrace.pace import Pace, patiently
 from headrace.planner import Limits, caught_up, reachable
 from headrace.reading import Feed, Reading
-from headrace.runner import Pace
+from headrace.signals import heard
 from headrace.stores.base import OffsetStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from types import FrameType, TracebackType
+    from types import TracebackType
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from headrace.spark.inputs import Inputs, Raw
     from headrace.spark.rows import Decoded
     from headrace.types import Batch, Range
+
+_Answer = TypeVar("_Answer")
 
 
 class InHand:
@@ -108,7 +110,8 @@ class Stream:
         self._observe = observer
         self._reading = Reading(name, feeds, limits, observer)
         self._weigh = limits.max_bytes is not None
-        self._given: InHand | None = None
+        self._batch: Batch | None = None
+        """The one in hand, or the last."""
         self._stop = threading.Event()
         self._pace = Pace()
 
@@ -116,19 +119,17 @@ class Stream:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if not isinstance(error, Exception) or isinstance(error, HeadraceError) or self._given is None:
+        if not isinstance(error, Exception) or isinstance(error, HeadraceError) or self._batch is None:
             return
-        frames = self._given.raw()
-        for name, one in self._inputs.each.items():
-            if found := one.decoder.blamed(frames[name], error):
-                raise found from error
+        if found := self._inputs.blamed(self._batch, error):
+            raise found from error
 
     def stop(self) -> None:
         """End the loop after the batch in hand; from any thread."""
         self._stop.set()
 
     def __iter__(self) -> Iterator[InHand]:
-        with _Signals(self.stop), self._store.open(self._name) as store:
+        with heard(self.stop), self._store.open(self._name) as store:
             self._reading.open(store)
             try:
                 yield from self._batches(store)
@@ -167,10 +168,10 @@ class Stream:
 
     def _handed(self, batch: Batch, store: OffsetStore, *, replay: bool) -> Iterator[InHand]:
         began = self._reading.clock()
+        self._batch = batch
         self._observe(events.BatchStarted(batch, replay))
         self._learn(batch, store)
         given = InHand(batch, self._inputs, store.commit, replay=replay, weigh=self._weigh)
-        self._given = given
         yield given
         if not given.committed:
             raise ConfigError(
@@ -198,20 +199,12 @@ class Stream:
                     if self._patiently(partial(one.decoder.learn, error), store) is None:
                         raise
 
-    def _patiently(self, ask: Callable[[], Any], store: OffsetStore) -> Any:
-        """What `ask` says, asked again while somebody does not answer. None once a stop is asked for."""
-        attempt = 0
-        while not self._stop.is_set():
-            try:
-                return ask()
-            except RetriableError as error:
-                attempt += 1
-                delay = self._pace.retry(attempt)
-                self._observe(events.Retrying(error, attempt, delay))
-                self._stop.wait(delay)
-                with suppress(RetriableError):  # whether a call whose answer was lost was heard, the store knows
-                    self._reading.open(store)
-        return None
+    def _patiently(self, ask: Callable[[], _Answer], store: OffsetStore) -> _Answer | None:
+        def again() -> None:
+            with suppress(RetriableError):  # whether a call whose answer was lost was heard, the store knows
+                self._reading.open(store)
+
+        return patiently(ask, self._stop.wait, self._observe, again)
 
 
 def stream(
@@ -258,26 +251,3 @@ def _name(sources: Mapping[str, Kafka]) -> str:
     if topics is None:
         raise ConfigError("a stream over a pattern needs a name for its offsets", hint='name="clicks"')
     return "-".join(topics)[:100]
-
-
-class _Signals:
-    """SIGTERM and Ctrl-C end the loop after the batch in hand; the second time they interrupt it."""
-
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._hear)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
-
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        self._stop()
-        for again, handler in self._before.items():
-            signal.signal(again, handler)

@@ -1,6 +1,5 @@
 """A burst into a sink that is slow: batches shrink, the lag drains, and no batch takes more memory than before."""
 
-import threading
 import time
 import uuid
 
@@ -8,9 +7,7 @@ import pytest
 
 import headrace as hr
 from headrace import events, sinks, stores
-from headrace.launch import connected
-from headrace.runner import Runner
-from headrace.spark.engine import DirectEngine
+from integration.live import Live
 
 SECONDS = 0.5
 QUICK, SLOW = 8_000, 3_000
@@ -44,7 +41,7 @@ def heap(spark):
 @pytest.mark.timeout(180)
 def test_a_burst_into_a_slow_sink_makes_batches_small_and_the_lag_drain(spark, topic):
     where = topic(partitions=2)
-    sink, done = SlowSink(), []
+    sink = SlowSink()
     pipeline = hr.Pipeline(
         name=f"burst-{uuid.uuid4().hex[:8]}",
         source=hr.Kafka(where.bootstrap, topics=[where.name], format=hr.Json("n INT, padding STRING")),
@@ -53,29 +50,18 @@ def test_a_burst_into_a_slow_sink_makes_batches_small_and_the_lag_drain(spark, t
         offsets=stores.Memory(),
         limits=hr.Limits(batch_seconds=SECONDS, first_records=500),
     )
-    caught_up = threading.Event()
+    with Live(pipeline, spark) as live:
 
-    def watch(event):
-        if isinstance(event, events.BatchDone):
-            done.append(event)
-        if isinstance(event, events.CaughtUp) and len(sink.numbers) in (STEADY, STEADY + BURST):
-            caught_up.set()
+        def drained(count):
+            return lambda: len(sink.numbers) == count and isinstance(live.seen[-1], events.CaughtUp)
 
-    runner = Runner(pipeline, connected(pipeline.sources), DirectEngine(spark, pipeline), observer=watch)
-    thread = threading.Thread(target=runner.run)
-    thread.start()
-    try:
         where.produce([{"n": number, "padding": "x" * 50} for number in range(STEADY)])
-        assert caught_up.wait(60)
-        caught_up.clear()
-        before, sink.per_second, heap_before = len(done), SLOW, heap(spark)
+        live.wait(drained(STEADY))
+        before, sink.per_second, heap_before = len(live.all(events.BatchDone)), SLOW, heap(spark)
         where.produce([{"n": number, "padding": "x" * 50} for number in range(STEADY, STEADY + BURST)])
-        assert caught_up.wait(120)
-    finally:
-        runner.stop("test")
-        thread.join(60)
+        live.wait(drained(STEADY + BURST), seconds=120)
 
-    burst = done[before:]
+    burst = live.all(events.BatchDone)[before:]
     sizes = [len(event.batch) for event in burst]
     print("sizes", sizes, "lag", [event.lag for event in burst])
     assert sorted(sink.numbers) == list(range(STEADY + BURST))

@@ -3,8 +3,6 @@
 import datetime
 import json
 import struct
-import threading
-import time
 import uuid
 
 import pytest
@@ -13,12 +11,10 @@ import headrace as hr
 from headrace import events, sinks, stores
 from headrace.errors import ConfigError, RetriableError
 from headrace.formats.avro_reading import RegistryAvro
-from headrace.launch import connected
-from headrace.runner import Runner
-from headrace.spark.engine import DirectEngine
 from headrace.spark.rows import RAW_SCHEMA, Decoder
 from integration.avro_bytes import encoded, framed, long, registered
 from integration.door import Door
+from integration.live import Live
 
 
 def customer(*fields):
@@ -199,34 +195,8 @@ def test_what_cannot_be_read_by_is_said_before_anything_is_read(spark, named):
         Decoder(spark, hr.Avro(registry="http://user:secret@127.0.0.1:1"), topics=[topic])
 
 
-class Run:
-    """A pipeline that runs in a thread until the test has seen enough."""
-
-    def __init__(self, pipeline, spark):
-        self.seen, self.sink = [], pipeline.sink
-        self._runner = Runner(
-            pipeline, connected(pipeline.sources), DirectEngine(spark, pipeline), observer=self.seen.append
-        )
-        self._thread = threading.Thread(target=self._runner.run)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._runner.stop("the test is over")
-        self._thread.join(60)
-
-    def until(self, condition, what):
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert self._thread.is_alive(), f"the run ended before {what}: {self.seen[-3:]}"
-            assert time.monotonic() < deadline, f"no {what}: {self.seen[-3:]}"
-            time.sleep(0.05)
-
-    @property
-    def retries(self):
-        return [event.error for event in self.seen if isinstance(event, events.Retrying)]
+def retries(live):
+    return [event.error for event in live.all(events.Retrying)]
 
 
 def test_a_producer_goes_over_to_a_new_schema_in_the_middle_of_a_run(topic, spark, schema_registry):
@@ -243,29 +213,29 @@ def test_a_producer_goes_over_to_a_new_schema_in_the_middle_of_a_run(topic, spar
             guarantee="at-least-once",
             offsets=stores.Memory(),
         )
-        with Run(pipeline, spark) as run:
-            run.until(lambda: len(run.sink.rows) == 50, "rows of v1")
+        with Live(pipeline, spark) as run:
+            run.wait(lambda: len(run.sink.rows) == 50, "rows of v1")
 
             door.shut()  # what is known needs no registry
             where.produce([framed(one, V1, {"id": n, "name": "v1", "faxNumber": None}) for n in range(50, 60)])
-            run.until(lambda: len(run.sink.rows) == 60, "rows without a registry")
-            assert run.retries == []
+            run.wait(lambda: len(run.sink.rows) == 60, "rows without a registry")
+            assert retries(run) == []
 
             two = registered(schema_registry.url, subject, V2)
             where.produce([framed(two, V2, {"id": n, "name": "v2", "email": "e"}) for n in range(60, 100)])
-            run.until(lambda: run.retries, "word of the registry that is away")
-            assert isinstance(run.retries[0], RetriableError)
-            assert "does not answer" in run.retries[0].message
+            run.wait(lambda: retries(run), "word of the registry that is away")
+            assert isinstance(retries(run)[0], RetriableError)
+            assert "does not answer" in retries(run)[0].message
             assert len(run.sink.rows) == 60, "nothing is given up meanwhile"
 
             door.open()
-            run.until(lambda: len(run.sink.rows) == 100, "rows of v2")
-            assert any(f"schema id {two} was not known" in str(error) for error in run.retries)
+            run.wait(lambda: len(run.sink.rows) == 100, "rows of v2")
+            assert any(f"schema id {two} was not known" in str(error) for error in retries(run))
     assert sorted((row["id"], row["name"]) for row in run.sink.rows) == [
         (n, "v1" if n < 60 else "v2") for n in range(100)
     ]
     assert set(run.sink.rows[0]) == {"id", "name", "faxNumber"}, "the columns of a run stay"
-    assert len([event for event in run.seen if isinstance(event, events.RunStarted)]) == 1
+    assert len(run.all(events.RunStarted)) == 1
 
 
 def test_a_subject_with_many_versions_is_one_case(spark, named):

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import threading
-import time
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,6 +16,7 @@ from headrace.errors import ConfigError
 from headrace.kafka.cluster import Cluster
 from headrace.spark.pieces import LEAST
 from headrace.types import TopicPartition
+from integration.live import Live
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +25,6 @@ def second_kafka(tmp_path_factory):
         yield server
 
 
-SOON = 60.0
 NUMBERS = hr.Json("n INT")
 
 
@@ -45,48 +43,6 @@ def pipeline(source, sink=None, **changes):
             **changes,
         }
     )
-
-
-class Live:
-    """A pipeline that runs beside the test until it has what is waited for."""
-
-    def __init__(self, made, spark):
-        self.made, self.seen = made, []
-        self._stop = threading.Event()
-        self._failed = []
-        self._thread = threading.Thread(target=self._run, args=(spark,))
-
-    def _run(self, spark):
-        from headrace.launch import connected
-        from headrace.runner import Runner
-        from headrace.spark.engine import DirectEngine
-
-        self.runner = Runner(
-            self.made, connected(self.made.sources), DirectEngine(spark, self.made), observer=self.seen.append
-        )
-        try:
-            self.runner.run()
-        except Exception as error:
-            self._failed.append(error)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def wait(self, condition):
-        deadline = time.monotonic() + SOON
-        while not condition() and not self._failed:
-            assert time.monotonic() < deadline, self.seen[-5:]
-            time.sleep(0.02)
-        assert not self._failed, self._failed
-
-    def all(self, kind):
-        return [event for event in self.seen if isinstance(event, kind)]
-
-    def __exit__(self, *_):
-        self.runner.stop("test")
-        self._thread.join(SOON)
-        assert not self._thread.is_alive()
 
 
 def test_a_pattern_picks_up_a_new_topic_while_it_runs(spark, topic):

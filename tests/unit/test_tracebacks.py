@@ -1,7 +1,7 @@
 """Tracebacks that point into the user's code."""
 
 from headrace.errors import RetriableError
-from headrace.runner import Pace
+from headrace.pace import Pace
 from headrace.tracebacks import in_user_code, short
 
 WORKER = """

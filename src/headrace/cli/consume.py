@@ -14,6 +14,7 @@ import typer
 from headrace.cli.connection import Connection, connecting
 from headrace.cli.decoded import Decoded, format_like, format_of, is_plain
 from headrace.cli.produce import Form
+from headrace.cli.stopping import Until, stoppable
 from headrace.cli.topics import count as counted
 from headrace.cli.topics import regex
 from headrace.errors import ConfigError
@@ -33,10 +34,6 @@ EXAMPLES = """Examples:
   headrace consume clicks --from 1h --json > clicks.jsonl
 
   headrace consume clicks --from clicks:0:1200 --count 1"""
-
-
-class Until(StrEnum):
-    CAUGHT_UP = "caught-up"
 
 
 class ValueForm(StrEnum):
@@ -112,7 +109,6 @@ def consume(
     --where, --pipeline, csv or avro Spark decodes the records as it does for a pipeline.
     """
     from headrace.cli.printing import Printer
-    from headrace.cli.stopping import stoppable
     from headrace.kafka.places import Places, Wanted
 
     if sys.stdout is None:

@@ -18,6 +18,7 @@ from headrace.cli import replay as replaying
 from headrace.cli.doctor import doctor
 from headrace.cli.lake import compact, files
 from headrace.cli.pairs import spark_options
+from headrace.cli.stopping import Until  # noqa: TC001 - typer looks at it
 from headrace.cli.transactions import app as transactions
 from headrace.errors import HeadraceError
 from headrace.version import __version__
@@ -54,10 +55,6 @@ Spark = Annotated[
 Profile = Annotated[
     str | None, typer.Option("--profile", metavar="NAME", help="Lay [profile.NAME] of a TOML file over the rest.")
 ]
-
-
-class Until(StrEnum):
-    CAUGHT_UP = "caught-up"
 
 
 class LogFormat(StrEnum):

@@ -1,34 +1,26 @@
-"""Ctrl-C and SIGTERM, for verbs that go on until they are told to stop."""
+"""When verbs end that would go on: by themselves, or when Ctrl-C or SIGTERM tells them to."""
 
 from __future__ import annotations
 
 import signal
+import threading
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from headrace.signals import heard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import FrameType
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+class Until(StrEnum):
+    CAUGHT_UP = "caught-up"
 
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
     """A function that says whether to stop. The first signal asks for that; a second one leaves at once."""
-    asked = False
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        asked = True
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
-
-    for number in _SIGNALS:
-        signal.signal(number, stop)
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    asked = threading.Event()
+    with heard(asked.set, then=signal.SIG_DFL):
+        yield asked.is_set

@@ -41,7 +41,7 @@ class PlainAvro(Decoding):
         return self._read(source, self._reader, head=0)
 
     def good(self, decoded: str) -> str | None:
-        wrong = " OR ".join(f"NOT {valid.format(decoded)}" for valid in self._texts)
+        wrong = self._wrong(decoded)
         return f"{decoded}.{_END_FIELD} = {_END}" + (f" AND ({wrong}) IS NOT TRUE" if wrong else "")
 
     def error(self, source: str, decoded: str) -> str | None:
@@ -52,9 +52,13 @@ class PlainAvro(Decoding):
         options = f"map('mode', 'PERMISSIVE', 'avroSchema', {literal(_framed(self._reader))})"
         return f"from_avro(concat({source}, X'{_end().hex()}'), {literal(_framed(writer, head))}, {options})"
 
+    def _wrong(self, decoded: str) -> str:
+        """SQL: whether a text in it is not UTF-8; empty if there is none."""
+        return " OR ".join(f"NOT {valid.format(decoded)}" for valid in self._texts)
+
     def _good(self, source: str, decoded: str) -> str:
         """The first branches of a CASE, where nearly every record goes."""
-        found = " OR ".join(f"NOT {valid.format(decoded)}" for valid in self._texts)
+        found = self._wrong(decoded)
         inside = f"CASE WHEN {found} THEN 'not UTF-8 text in a field' END" if found else "NULL"
         return f"WHEN {source} IS NULL THEN NULL WHEN {decoded}.{_END_FIELD} = {_END} THEN {inside}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from headrace.errors import ConfigError
@@ -16,6 +16,8 @@ OnError = Literal["fail", "drop", "keep"]
 Part = Literal["key", "value"]
 HIDDEN = "_headrace_"
 """Fields of a decoded struct whose names begin so are no columns."""
+CORRUPT = f"{HIDDEN}corrupt"
+"""The one in which Spark puts a text that it could not parse."""
 UNKNOWN = "headrace.UnknownSchema:"
 """Stands in the error of a batch that met a schema which was not known when its expressions were made."""
 
@@ -120,6 +122,38 @@ class Described(Format, Decoding):
 
     def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
         return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columned(Described):
+    """One that is told its columns, as a Spark DDL string, to read. To write it needs none."""
+
+    columns: str | None = field(default=None, kw_only=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.columns is not None and (not isinstance(self.columns, str) or not self.columns.strip()):
+            raise ConfigError(f"{self._name}({self.columns!r}) names no columns", hint=self._example)
+
+    def check_reads(self) -> None:
+        if self.columns is None:
+            raise ConfigError(f"{self._name}() needs its columns to read", hint=self._example)
+
+    def ddl(self) -> str | None:
+        return self.columns
+
+    def columns_and(self, hidden: str | None = None) -> str:
+        """SQL: a literal of the columns, and a hidden text behind them."""
+        named = (self.columns or "").strip().rstrip(",")
+        return literal(f"STRUCT<{named}, {hidden} STRING>" if hidden else f"STRUCT<{named}>")
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    @property
+    def _example(self) -> str:
+        return f'hr.{self._name}("user STRING, page STRING")'
 
 
 # To the microsecond, as Spark has them: of itself it writes milliseconds.

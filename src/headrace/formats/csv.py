@@ -3,53 +3,39 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
-from headrace.formats.base import HIDDEN, WRITTEN_TIMES, Described, literal
+from headrace.formats.base import CORRUPT, WRITTEN_TIMES, Columned, literal
 from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_CORRUPT = f"{HIDDEN}corrupt"
-_EXAMPLE = 'hr.Csv("user STRING, amount DECIMAL(10,2)")'
-
 
 @dataclass(frozen=True, kw_only=True)
-class Csv(Described):
+class Csv(Columned):
     """One line per record, with as many fields as `columns`, a Spark DDL string, names. A sink needs no columns.
 
     A field that holds the delimiter stands in `quote`s, and a quote within is written twice. An empty field is NULL.
     Bad are: fewer or more fields, a field that does not fit its type, a quote that does not end, an empty record.
     """
 
-    columns: str | None = field(default=None, kw_only=False)
     delimiter: str = ","
     quote: str = '"'
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.columns is not None and (not isinstance(self.columns, str) or not self.columns.strip()):
-            raise ConfigError(f"Csv({self.columns!r}) names no columns", hint=_EXAMPLE)
         for name, given in (("delimiter", self.delimiter), ("quote", self.quote)):
             if not isinstance(given, str) or len(given) != 1 or given in "\r\n\0":
                 raise ConfigError(f"{name}={given!r} is not one character", hint=f'{name}=";"')
         if self.delimiter == self.quote:
             raise ConfigError(f"delimiter and quote are both {self.quote!r}", hint='delimiter=";"')
 
-    def check_reads(self) -> None:
-        if self.columns is None:
-            raise ConfigError("Csv() needs its columns to read", hint=_EXAMPLE)
-
-    def ddl(self) -> str | None:
-        return self.columns
-
     def decoded(self, source: str) -> str:
-        columns = literal(f"{(self.columns or '').strip().rstrip(',')}, {_CORRUPT} STRING")
-        options = f"{self._options()}, 'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}'"
-        return f"from_csv({_line(source)}, {columns}, map({options}))"
+        options = f"{self._options()}, 'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}'"
+        return f"from_csv({_line(source)}, {self.columns_and(CORRUPT)}, map({options}))"
 
     def error(self, source: str, decoded: str) -> str | None:
         line, quote = _line(source), literal(self.quote)
@@ -60,7 +46,7 @@ class Csv(Described):
             f"CASE WHEN {source} IS NULL THEN NULL"
             f" WHEN NOT is_valid_utf8({line}) THEN 'not UTF-8 text'"
             f" WHEN {line} = '' THEN 'no CSV: nothing is in it'"
-            f" WHEN {decoded} IS NULL OR {decoded}.{_CORRUPT} IS NOT NULL"
+            f" WHEN {decoded} IS NULL OR {decoded}.{CORRUPT} IS NOT NULL"
             " THEN 'not as many fields as columns, or a field does not fit its type'"
             f" WHEN contains({line}, {quote}) AND {odd} AND {line} RLIKE {opened}"
             " THEN 'a quote does not end' END"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import ConfigError
-from headrace.formats.base import HIDDEN, WRITTEN_TIMES, Described, literal
+from headrace.formats.base import CORRUPT, WRITTEN_TIMES, Columned
 from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_CORRUPT = f"{HIDDEN}corrupt"
-
 
 @dataclass(frozen=True, kw_only=True)
-class Json(Described):
+class Json(Columned):
     """One JSON object per record; `columns` is a Spark DDL string such as `"user STRING, at TIMESTAMP"`. A sink needs
     none: it writes the columns that the rows have, NULLs left out.
 
@@ -25,28 +22,14 @@ class Json(Described):
     of NULLs.
     """
 
-    columns: str | None = field(default=None, kw_only=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.columns is not None and (not isinstance(self.columns, str) or not self.columns.strip()):
-            raise ConfigError(f"Json({self.columns!r}) names no columns", hint='hr.Json("user STRING, page STRING")')
-
-    def check_reads(self) -> None:
-        if self.columns is None:
-            raise ConfigError("Json() needs its columns to read", hint='hr.Json("user STRING, page STRING")')
-
-    def ddl(self) -> str | None:
-        return self.columns
-
     def decoded(self, source: str) -> str:
-        return self._read(source, f", {_CORRUPT} STRING", f"'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}'")
+        return self._read(source, CORRUPT, f"'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}'")
 
     def failing(self, source: str) -> str | None:
-        return self._read(source, "", "'FAILFAST'")
+        return self._read(source, None, "'FAILFAST'")
 
-    def _read(self, source: str, more: str, mode: str) -> str:
-        columns = literal(f"STRUCT<{(self.columns or '').strip().rstrip(',')}{more}>")
+    def _read(self, source: str, hidden: str | None, mode: str) -> str:
+        columns = self.columns_and(hidden)
         return f"from_json(CAST({source} AS STRING), {columns}, map('mode', {mode}, 'allowSingleQuotes', 'false'))"
 
     def shape(self, source: str) -> str | None:
@@ -72,7 +55,7 @@ class Json(Described):
     def error(self, source: str, decoded: str) -> str | None:
         return (
             f"CASE WHEN {source} IS NULL THEN NULL WHEN {decoded} IS NULL THEN 'not a JSON object'"
-            f" WHEN {decoded}.{_CORRUPT} IS NOT NULL THEN 'not JSON, or a field does not fit its type' END"
+            f" WHEN {decoded}.{CORRUPT} IS NOT NULL THEN 'not JSON, or a field does not fit its type' END"
         )
 
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import ConfigError, HeadraceError
 from headrace.kafka.known import JAVA
 from headrace.stores.hearing import Ear, explained
-from headrace.stores.librdkafka import librdkafka_options, quiet_logger
+from headrace.stores.librdkafka import CONNECTING, librdkafka_options, quiet_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,17 +17,6 @@ if TYPE_CHECKING:
 
 TIMEOUT = 10.0
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
-_CONNECTING = (
-    "bootstrap.",
-    "security.",
-    "sasl.",
-    "ssl.",
-    "client.",
-    "socket.",
-    "reconnect.",
-    "enable.ssl.",
-    "https.ca.",
-)
 _CANNOT_BE = {
     "INVALID_CONFIG",
     "INVALID_PARTITIONS",
@@ -56,7 +45,9 @@ class Client:
             "logger": quiet_logger(),
             "error_cb": self._ear,
         }
-        self.tuning = {name: value for name, value in options.items() if not name.startswith(_CONNECTING)}
+        self.tuning = {
+            name: value for name, value in options.items() if not name.startswith(("bootstrap.", *CONNECTING))
+        }
 
     def make(self, kind: Callable[[dict[str, Any]], Any], owned: Mapping[str, Any], usual: Mapping[str, Any]) -> Any:
         """A client of this kind. What it `owned` must be so; the user's options come before what is `usual`."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.errors import ConfigError
+from headrace.kafka.source import owner
 from headrace.kafka.subscription import Topics
 from headrace.planner import Log
 from headrace.stores.hearing import Ear
@@ -55,6 +56,10 @@ class Cluster:
             self._admin: AdminClient = AdminClient(self._config)
         except KafkaException as error:
             raise ConfigError(f"Kafka refuses these options: {error.args[0].str()}") from error
+
+    @classmethod
+    def of(cls, source: Kafka) -> Self:
+        return cls(source.bootstrap, source.options, source.known_as)
 
     def logs(self, subscription: Subscription) -> dict[str, Log]:
         """Id, beginnings and ends of each topic that is read. ConfigError names topics that are not there."""
@@ -234,33 +239,38 @@ class Clusters:
     """The same of the clusters of several sources: each topic is asked of the one whose source reads it."""
 
     def __init__(self, sources: Iterable[Kafka]) -> None:
-        self._each = [(source, Cluster(source.bootstrap, source.options, source.known_as)) for source in sources]
+        self._sources = dict(enumerate(sources))
+        self._clusters = {number: Cluster.of(source) for number, source in self._sources.items()}
 
     def logs_of(self, topics: Iterable[str]) -> dict[str, Log]:
-        wanted = list(topics)
-        if strange := [topic for topic in wanted if not any(source.reads_known(topic) for source, _ in self._each)]:
-            raise ConfigError(
-                f"none of the sources reads {strange[0]}",
-                hint="a topic of a named cluster has its name in front: east.clicks",
-            )
-        found: dict[str, Log] = {}
-        for source, cluster in self._each:
-            if own := [topic for topic in wanted if source.reads_known(topic)]:
-                found.update(cluster.logs_of(own))
-        return found
+        shared = self._shared(set(topics))
+        return {name: log for cluster, own in shared for name, log in cluster.logs_of(sorted(own)).items()}
 
     def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]:
         wanted = list(partitions)
         found: dict[TopicPartition, int] = {}
-        for source, cluster in self._each:
-            found.update(cluster.at_time([at for at in wanted if source.reads_known(at.topic)], time))
+        for cluster, own in self._shared({at.topic for at in wanted}):
+            found.update(cluster.at_time([at for at in wanted if at.topic in own], time))
         return found
 
     def times(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         found: dict[TopicPartition, float] = {}
-        for source, cluster in self._each:
-            found.update(cluster.times({at: n for at, n in positions.items() if source.reads_known(at.topic)}))
+        for cluster, own in self._shared({at.topic for at in positions}):
+            found.update(cluster.times({at: offset for at, offset in positions.items() if at.topic in own}))
         return found
+
+    def _shared(self, topics: Iterable[str]) -> list[tuple[Cluster, set[str]]]:
+        """The clusters to ask, each with the topics to ask about."""
+        found: dict[int, set[str]] = {}
+        for topic in topics:
+            number = owner(self._sources, topic)
+            if number is None:
+                raise ConfigError(
+                    f"none of the sources reads {topic}",
+                    hint="a topic of a named cluster has its name in front: east.clicks",
+                )
+            found.setdefault(number, set()).add(topic)
+        return [(self._clusters[number], own) for number, own in sorted(found.items())]
 
 
 def _latest() -> Any:

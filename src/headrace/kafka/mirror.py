@@ -9,7 +9,7 @@ from headrace import events
 from headrace.stores.librdkafka import librdkafka_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from headrace.events import Event, Observer
     from headrace.kafka.source import Kafka
@@ -22,11 +22,13 @@ class Mirror:
     """An observer that commits to `group` what the store has committed, in a thread of its own.
 
     Only the newest offsets matter, so a slow broker makes the group older, not the pipeline slower. What cannot be
-    committed is told to `tell` and tried again with the next batch.
+    committed is told to `tell` and tried again with the next batch. `reads` says which topics, as they are known, are
+    the source's own.
     """
 
-    def __init__(self, source: Kafka, group: str, tell: Observer) -> None:
+    def __init__(self, source: Kafka, group: str, tell: Observer, reads: Callable[[str], bool]) -> None:
         self._source = source
+        self._reads = reads
         self._config: dict[str, Any] = {
             **librdkafka_options(source.bootstrap, source.options),
             "group.id": group,
@@ -82,7 +84,7 @@ class Mirror:
         from confluent_kafka import TopicPartition as Position
 
         source = self._source
-        own = {at: offset for at, offset in offsets.items() if source.reads_known(at.topic)}
+        own = {at: offset for at, offset in offsets.items() if self._reads(at.topic)}
         if not own:
             return
         asked = [Position(source.real_name(at.topic), at.partition, offset) for at, offset in own.items()]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from headrace.durations import duration
 from headrace.errors import ConfigError
@@ -30,6 +30,8 @@ OWNED_OPTIONS = {
     "enable.auto.commit": "the offset store",
     "auto.offset.reset": "start=",
 }
+
+_Name = TypeVar("_Name")
 
 ROWS = "rows"
 """What SQL calls the rows of a pipeline with one source."""
@@ -277,6 +279,13 @@ def sources_by_name(given: Kafka | Mapping[str, Kafka]) -> dict[str, Kafka]:
                     hint='a pattern that leaves it out; or name the clusters apart: hr.Kafka(…, cluster="east")',
                 )
     return dict(given)
+
+
+def owner(sources: Mapping[_Name, Kafka], topic: str) -> _Name | None:
+    """Which of them reads a topic, by the name it is known as."""
+    # The name of a cluster says more than a pattern.
+    exact = sorted(sources, key=lambda name: -len(sources[name].known_as("")))
+    return next((name for name in exact if sources[name].reads_known(topic)), None)
 
 
 def known_topics(sources: Mapping[str, Kafka]) -> tuple[str, ...] | None:

@@ -53,7 +53,7 @@ class Topics(Subscription):
         object.__setattr__(self, "names", tuple(dict.fromkeys(checked(name) for name in self.names)))
 
     def wanted(self, topics: Mapping[str, int]) -> Iterable[TopicPartition]:
-        return [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
+        return (TopicPartition(topic, number) for topic, count in topics.items() for number in range(count))
 
     def __str__(self) -> str:
         return ", ".join(self.names)
@@ -76,12 +76,12 @@ class Pattern(Subscription):
             raise ConfigError("pattern='' matches no topic", hint=r'pattern="clicks\\..*"')
 
     def wanted(self, topics: Mapping[str, int]) -> Iterable[TopicPartition]:
-        return [
+        return (
             TopicPartition(topic, number)
             for topic, count in topics.items()
             if re.fullmatch(self.pattern, topic) and not topic.startswith("__")
             for number in range(count)
-        ]
+        )
 
     def __str__(self) -> str:
         return f"topics like {self.pattern}"

@@ -112,7 +112,7 @@ class Desk:
             return Clusters(self._sources)
         if self._sources:
             (source,) = self._sources
-            return Cluster(source.bootstrap, source.options, source.known_as)
+            return Cluster.of(source)
         if self._bootstrap is None:
             raise ConfigError("the cluster is not known", hint="--bootstrap localhost:9092")
         return Cluster(self._bootstrap, self._options)

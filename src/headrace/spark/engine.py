@@ -9,7 +9,7 @@ from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
 
 from headrace.delivery import Written
-from headrace.errors import BadRecord, ConfigError, HeadraceError, RetriableError
+from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.expectations import Gate
 from headrace.kafka import security
 from headrace.kafka.letters import LetterTopic
@@ -88,7 +88,7 @@ class DirectEngine:
             return Written(quarantined=quarantine.count, bytes_each=raw.bytes_each())
 
     def translated(self, error: Exception) -> Exception:
-        if found := self._blamed(error) or refused(error):
+        if found := (self._batch and self._inputs.blamed(self._batch, error)) or refused(error):
             return found
         try:
             for one in self._inputs.each.values():
@@ -104,15 +104,6 @@ class DirectEngine:
                 hint="start the pipeline again; for memory: --spark spark.driver.memory=4g",
             )
         return self._discreet(error)
-
-    def _blamed(self, error: Exception) -> BadRecord | None:
-        if self._batch is None:
-            return None
-        frames = Raw(self._inputs, self._batch).frames
-        for name, one in self._inputs.each.items():
-            if found := one.decoder.blamed(frames[name], error):
-                return found
-        return None
 
     def _discreet(self, error: Exception) -> Exception:
         """Without the passwords that Spark or a client of its may have put into it."""

@@ -10,17 +10,18 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as sql
 
 from headrace.kafka.cluster import Cluster
-from headrace.kafka.source import ROWS
+from headrace.kafka.source import owner, sources_by_name
 from headrace.spark.direct import Reader
 from headrace.spark.location import Location
 from headrace.spark.observing import observed
-from headrace.spark.rows import Decoder
+from headrace.spark.rows import Decoder, unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.errors import BadRecord
     from headrace.kafka.source import Kafka
     from headrace.pipeline import Pipeline
     from headrace.types import Batch, Range, TopicPartition
@@ -44,7 +45,7 @@ class Input:
 
     @cached_property
     def _cluster(self) -> Cluster:
-        return Cluster(self.source.bootstrap, self.source.options, self.source.known_as)
+        return Cluster.of(self.source)
 
     def raw(self, ranges: Sequence[Range]) -> DataFrame:
         """The records of `ranges` as Kafka has them."""
@@ -55,9 +56,10 @@ class Inputs:
     """All of them, by name. Made once per run; asks schema registries."""
 
     def __init__(self, spark: SparkSession, source: Kafka | Mapping[str, Kafka], group: str, *, whole: bool) -> None:
-        named = source if isinstance(source, Mapping) else {ROWS: source}
-        self.each = {name: Input(spark, one, group, whole=whole) for name, one in named.items()}
+        self._sources = sources_by_name(source)
+        self.each = {name: Input(spark, one, group, whole=whole) for name, one in self._sources.items()}
         self._one = not isinstance(source, Mapping)
+        self._owners: dict[str, str] = {}
 
     @classmethod
     def of(cls, spark: SparkSession, pipeline: Pipeline) -> Self:
@@ -71,12 +73,20 @@ class Inputs:
         return found
 
     def _owner(self, topic: str) -> str:
-        # The name of a cluster says more than a pattern.
-        exact = sorted(self.each, key=lambda name: -len(self.each[name].source.known_as("")))
-        reading = (name for name in exact if self.each[name].source.reads_known(topic))
-        # A batch that was begun may have topics that nobody asks for any more.
-        near = (name for name in exact if topic.startswith(self.each[name].source.known_as("")))
-        return next(reading, next(near, exact[0]))
+        if topic not in self._owners:
+            # A batch that was begun may have topics that nobody asks for any more: the cluster's name may tell.
+            prefixes = {name: source.known_as("") for name, source in self._sources.items()}
+            near = max(prefixes, key=lambda name: len(prefixes[name]) if topic.startswith(prefixes[name]) else -1)
+            self._owners[topic] = owner(self._sources, topic) or near
+        return self._owners[topic]
+
+    def blamed(self, batch: Batch, error: BaseException) -> BadRecord | None:
+        """The bad record that made a reading of `batch` fail with `error`, if that says so: it is looked for."""
+        if not unnamed(error):
+            return None
+        frames = Raw(self, batch).frames
+        found = (one.decoder.first_bad(frames[name]) for name, one in self.each.items())
+        return next((bad for bad in found if bad is not None), None)
 
     def given(self, frames: Mapping[str, DataFrame]) -> DataFrame | dict[str, DataFrame]:
         """What a transform takes: a frame, or several by name."""

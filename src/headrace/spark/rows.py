@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
@@ -17,6 +17,7 @@ from headrace.errors import BadRecord, ConfigError
 from headrace.formats.base import HIDDEN, UNKNOWN, Learning, literal
 from headrace.letters import Letter, Origin
 from headrace.sinks.base import METADATA
+from headrace.spark.observing import observed
 from headrace.spark.quoting import quoted
 from headrace.tracebacks import short
 
@@ -50,13 +51,7 @@ class Decoded:
     _dropped: Observation | None = None
 
     def dropped(self) -> int:
-        if self._dropped is None:
-            return 0
-        # A frame that nothing has read has no count, and asking for one would wait for ever.
-        observed: Any = self._dropped._jo
-        if observed is None or not observed.future().isCompleted():
-            return 0
-        return int(self._dropped.get["bad"])
+        return (observed(self._dropped, "bad") or 0) if self._dropped is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +214,8 @@ class Decoder:
                 return side.decoding.learn(int(found["id"]), self._real_name(found["topic"]))
         return None
 
-    def blamed(self, raw: DataFrame, error: BaseException) -> BadRecord | None:
-        """The bad record that made a reading of `raw` fail with `error`, if that is what it says: it is looked for."""
-        text = str(error)
-        if _UNNAMED not in text and _SPARKS_OWN not in text:
-            return None
+    def first_bad(self, raw: DataFrame) -> BadRecord | None:
+        """A bad record of `raw`, if there is one."""
         bad = self._judged(raw).where("error IS NOT NULL")
         for row in bad.selectExpr("topic", "partition", "offset", "error", "key", "value").limit(1).collect():
             part = "key" if row["error"].startswith("key: ") else "value"
@@ -241,6 +233,12 @@ class Decoder:
         found = [error for side in reversed(self._sides) for error in (side.shape(), side.error()) if error is not None]
         error = f"coalesce({', '.join(found)})" if found else "CAST(NULL AS STRING)"
         return self._parsed(raw).selectExpr("*", f"{error} AS error")
+
+
+def unnamed(error: BaseException) -> bool:
+    """Whether `error` says that a record is bad, and not which."""
+    text = str(error)
+    return _UNNAMED in text or _SPARKS_OWN in text
 
 
 def _failing(parsed: DataFrame, side: _Side) -> DataFrame:

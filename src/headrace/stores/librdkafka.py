@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Connections, which every client needs; the rest concern reading alone, or producing.
-_SHARED_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "enable.ssl.", "https.ca.")
+CONNECTING = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "enable.ssl.", "https.ca.")
 
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location")
 
@@ -26,7 +26,7 @@ def librdkafka_options(bootstrap: str, options: Mapping[str, str]) -> dict[str, 
             raise ConfigError(
                 f"{name}={place} is not there; looked in {Path.cwd()}", hint="name the whole path, readable here"
             )
-    shared = {name: value for name, value in spoken.items() if name.startswith(_SHARED_PREFIXES)}
+    shared = {name: value for name, value in spoken.items() if name.startswith(CONNECTING)}
     return {"client.id": "headrace", **shared, "bootstrap.servers": bootstrap}
 
 

@@ -1,0 +1,44 @@
+"""SIGTERM and Ctrl-C, for loops that end in good order."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+_hearing: list[Callable[[], None]] = []
+"""Of loops within loops, the outermost first: a signal is for all of them."""
+
+
+@contextmanager
+def heard(hear: Callable[[], None], then: signal.Handlers | None = None) -> Iterator[None]:
+    """Call `hear` at the first of them; the next ones meet `then`, or whatever they met before.
+
+    Does nothing outside the main thread, which alone hears signals: the host process stops us its own way.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before: dict[int, Any] = {}
+
+    def first(number: int, frame: FrameType | None) -> None:
+        for each in _hearing:
+            each()
+        for again, handler in before.items():
+            signal.signal(again, handler if then is None else then)
+
+    if not _hearing:
+        before = {number: signal.signal(number, first) for number in _STOPPING}
+    _hearing.append(hear)
+    try:
+        yield
+    finally:
+        _hearing.remove(hear)
+        for number, handler in before.items():
+            signal.signal(number, handler)

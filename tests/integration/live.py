@@ -1,0 +1,46 @@
+"""A pipeline that runs beside a test, on the tests' own Spark."""
+
+import threading
+import time
+
+from headrace.launch import connected
+from headrace.runner import Runner
+from headrace.spark.engine import DirectEngine
+
+SOON = 60
+
+
+class Live:
+    """It runs until the test has what it waits for; `seen` are its events."""
+
+    def __init__(self, pipeline, spark):
+        self.sink, self.seen = pipeline.sink, []
+        engine = DirectEngine(spark, pipeline)
+        self._runner = Runner(pipeline, connected(pipeline.sources), engine, observer=self.seen.append)
+        self._failed = []
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        try:
+            self._runner.run()
+        except Exception as error:
+            self._failed.append(error)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._runner.stop("the test is over")
+        self._thread.join(SOON)
+        assert not self._thread.is_alive()
+
+    def wait(self, condition, what="what is waited for", seconds=SOON):
+        deadline = time.monotonic() + seconds
+        while not condition() and not self._failed:
+            assert time.monotonic() < deadline, f"no {what}: {self.seen[-5:]}"
+            time.sleep(0.02)
+        assert not self._failed, f"before {what}: {self._failed}"
+
+    def all(self, kind):
+        return [event for event in self.seen if isinstance(event, kind)]

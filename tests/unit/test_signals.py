@@ -1,0 +1,57 @@
+"""SIGTERM and Ctrl-C, for loops that end in good order."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from headrace.signals import heard
+
+
+def handlers():
+    return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_is_heard_and_the_second_meets_what_was_there_before(number):
+    calls, before = [], handlers()
+    with heard(lambda: calls.append("heard")):
+        os.kill(os.getpid(), number)
+        assert calls == ["heard"]
+        assert handlers() == before
+    assert handlers() == before
+
+
+def test_the_second_signal_meets_what_is_told():
+    before = handlers()
+    with heard(lambda: None, then=signal.SIG_IGN):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert handlers() == [signal.SIG_IGN] * 2
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert handlers() == before
+
+
+def test_loops_within_loops_all_hear_it():
+    calls, before = [], handlers()
+    with heard(lambda: calls.append("outer")):
+        with heard(lambda: calls.append("inner")):
+            pass
+        with heard(lambda: calls.append("another inner")):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert calls == ["outer", "another inner"]
+        assert handlers() == before
+    assert handlers() == before
+
+
+def test_elsewhere_than_in_the_main_thread_nothing_is_touched():
+    before, during = handlers(), []
+
+    def elsewhere():
+        with heard(lambda: None):
+            during.extend(handlers())
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join(10)
+    assert during == before
