@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import json
+import random
 import struct
 from pathlib import Path
 
@@ -30,6 +31,8 @@ GOOD = {
     "null fields are null": (b'{"user": null, "n": null}', (None,) * 6),
     "unknown fields are ignored": (b'{"user": "ann", "extra": {"deep": [1]}}', ("ann",) + (None,) * 5),
     "an empty object is a row": (b"{}", (None,) * 6),
+    "an empty object with blanks": (b" { \r\n\t } \n", (None,) * 6),
+    "an object at the end of an object": (b'{"n": 4, "extra": {"deep": {"deeper": [{}]}}}', (None, 4) + (None,) * 4),
     "leading space": (b'  {"n": 2}', (None, 2) + (None,) * 4),
     "leading and trailing lines": (b'\r\n\t {"n": 3}\n', (None, 3) + (None,) * 4),
     "every script": ('{"user": "naïve ✓ 漢字 😀"}'.encode(), ("naïve ✓ 漢字 😀",) + (None,) * 5),
@@ -59,6 +62,15 @@ BAD = {
     "two objects": b'{"user": "ann"}{"user": "bob"}',
     "two lines": b'{"user": "ann"}\n{"user": "bob"}',
     "something behind the object": b'{"user": "ann"} and so on',
+    "something behind the object that ends as one": b'{"user": "ann"} "and so on"}',
+    "something behind an object at the end of an object": b'{"extra": {"deep": 1}} {"user": "ann"}',
+    "something behind an empty object": b'{} {"user": "ann"}',
+    "a brace too many": b'{"user": "ann"}}',
+    "a brace too few": b'{"extra": {"deep": 1}',
+    "a comma too many": b'{"user": "ann",}',
+    "a text that does not end": b'{"user": "ann}',
+    "an array that does not end": b'[{"user": "ann"}',
+    "an array that ends as an object": b'[{"user": "ann"}}',
 }
 
 
@@ -158,6 +170,44 @@ def test_every_bad_record_fails_a_batch_and_is_named(spark, name):
 def test_good_records_fail_no_batch(spark):
     values = [value for value, _ in GOOD.values()]
     assert len(decoded(spark, hr.Json(JSON), values).rows.collect()) == len(values)
+
+
+def test_what_is_a_json_object_is_what_the_standard_says(spark):
+    """Objects with something put in, left out or turned round, against Python's own parser."""
+    chance = random.Random(20261115)
+
+    def some(depth):
+        kinds = [1, -2.5, "a", "", 'q"', "\\", "é😀", True, None, [], {}]
+        if depth and chance.random() < 0.6:
+            inner = [some(depth - 1) for _ in range(chance.randrange(4))]
+            return inner if chance.random() < 0.4 else {chance.choice("abc{}"): value for value in inner}
+        return chance.choice(kinds)
+
+    def mutated(text):
+        for _ in range(chance.choice([0, 1, 1, 2, 3])):
+            at = chance.randrange(len(text) + 1)
+            put = chance.choice(["{", "}", "[", "]", '"', ",", ":", " ", "\n", "1", "\\", "{}", '"a":1', ""])
+            text = text[:at] + put + text[at + chance.randrange(3) :]
+        return text
+
+    texts = {mutated(json.dumps(some(3), ensure_ascii=chance.random() < 0.5)) for _ in range(4_000)}
+    texts |= {mutated(json.dumps({"a": some(2)})) for _ in range(4_000)}
+    values = sorted(text.encode() for text in texts)
+
+    def is_object(value):
+        try:
+            return isinstance(json.loads(value), dict)
+        except ValueError:
+            return False
+
+    kept = decoded(spark, hr.Json("unrelated STRING", on_error="keep"), values).rows
+    rows = kept.selectExpr("bad IS NULL", "_kafka.offset")
+    found = {values[offset]: good for good, offset in rows.collect()}
+    expected = {value: is_object(value) for value in values}
+    assert sum(expected.values()) > 800
+    assert {value: good for value, good in found.items() if good != expected[value]} == {}
+    objects = [value for value, good in expected.items() if good]
+    assert len(decoded(spark, hr.Json("unrelated STRING"), objects).rows.collect()) == len(objects)
 
 
 def test_an_error_that_is_no_bad_record_is_not_taken_for_one():

@@ -8,14 +8,19 @@ import zlib
 import pytest
 
 SESSION = """
-import json, sys
+import json, sys, time
 import headrace as hr
 from headrace.spark import session
 from headrace.spark.inputs import Inputs
+from headrace.spark.location import Location
 from headrace.types import Range, TopicPartition
 
 options, bootstrap, topic, locations = json.loads(sys.argv[1])
 spark = session.create(options)
+deadline, executors = time.monotonic() + 60, Location(spark, hr.Kafka(bootstrap, topics=[topic]), dict)._executors
+while len(executors()) < 2:  # they come one after the other, and a partition goes to one that is there
+    assert time.monotonic() < deadline, executors()
+    time.sleep(0.1)
 
 
 def host(rows):

@@ -39,16 +39,9 @@ class Decoding(ABC):
         """
         return None
 
-    def shape(self, source: str) -> str | None:
-        """SQL over `source` alone: why a record is bad, as far as its bytes tell; NULL for one to be decoded.
-
-        A format that has this has an `error` too.
-        """
-        return None
-
     @abstractmethod
     def error(self, source: str, decoded: str) -> str | None:
-        """SQL: why a record of the right shape is bad, NULL for a good one. None: it never is."""
+        """SQL: why a record is bad, NULL for a good one. None: it never is."""
 
     def good(self, decoded: str) -> str | None:
         """SQL: whether what was decoded, after `failing` where there is one, is good: quicker than `error`.
@@ -142,10 +135,9 @@ class Columned(Described):
     def ddl(self) -> str | None:
         return self.columns
 
-    def columns_and(self, hidden: str | None = None) -> str:
-        """SQL: a literal of the columns, and a hidden text behind them."""
-        named = (self.columns or "").strip().rstrip(",")
-        return literal(f"STRUCT<{named}, {hidden} STRING>" if hidden else f"STRUCT<{named}>")
+    def struct(self, more: str) -> str:
+        """SQL: a literal of the columns and `more` as one type."""
+        return literal(f"STRUCT<{(self.columns or '').strip().rstrip(',')}{more}>")
 
     @property
     def _name(self) -> str:

@@ -35,7 +35,7 @@ class Csv(Columned):
 
     def decoded(self, source: str) -> str:
         options = f"{self._options()}, 'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}'"
-        return f"from_csv({_line(source)}, {self.columns_and(CORRUPT)}, map({options}))"
+        return f"from_csv({_line(source)}, {self.struct(f', {CORRUPT} STRING')}, map({options}))"
 
     def error(self, source: str, decoded: str) -> str | None:
         line, quote = _line(source), literal(self.quote)

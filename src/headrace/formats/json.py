@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.formats.base import CORRUPT, WRITTEN_TIMES, Columned
+from headrace.formats.base import CORRUPT, HIDDEN, WRITTEN_TIMES, Columned
 from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+_END = f"{HIDDEN}end"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,39 +26,25 @@ class Json(Columned):
     """
 
     def decoded(self, source: str) -> str:
-        return self._read(source, CORRUPT, f"'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}'")
+        return self._read(source, f", {CORRUPT} STRING", f"'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}'")
 
     def failing(self, source: str) -> str | None:
-        return self._read(source, None, "'FAILFAST'")
+        return self._read(source, "", "'FAILFAST'")
 
-    def _read(self, source: str, hidden: str | None, mode: str) -> str:
-        columns = self.columns_and(hidden)
-        return f"from_json(CAST({source} AS STRING), {columns}, map('mode', {mode}, 'allowSingleQuotes', 'false'))"
-
-    def shape(self, source: str) -> str | None:
-        # Spark puts a sign for what is not UTF-8, reads an array as its first object, ignores what follows an object:
-        # all without a word.
-        text = f"CAST({source} AS STRING)"
-        # A flat object has no brace before its last byte, which is quickly seen (in bytes, for functions of texts count
-        # characters one by one). Otherwise the text must be an object, and the one element of an array.
-        flat = f"NOT contains(CAST(substring({source}, 1, octet_length({source}) - 1) AS STRING), '}}')"
-        is_object = f"startswith(ltrim(' \\t\\r\\n', {text}), '{{')"
-        alone = f"coalesce(json_array_length(concat('[', {text}, ']')), 0) = 1"
-        return (
-            f"CASE WHEN {source} IS NULL THEN NULL"
-            f" WHEN NOT is_valid_utf8({text}) THEN 'not UTF-8 text'"
-            f" WHEN {flat} THEN NULL"
-            f" WHEN NOT {is_object} THEN 'not a JSON object'"
-            f" WHEN NOT {alone} THEN 'not one JSON object, or something follows it' END"
-        )
+    def _read(self, source: str, more: str, mode: str) -> str:
+        columns = self.struct(f", {_END} BOOLEAN{more}")
+        whole = f"if(is_valid_utf8(CAST({source} AS STRING)), {_marked(source)}, '')"
+        return f"from_json({whole}, {columns}, map('mode', {mode}, 'allowSingleQuotes', 'false'))"
 
     def good(self, decoded: str) -> str | None:
-        return f"{decoded} IS NOT NULL"
+        return f"{decoded}.{_END}"
 
     def error(self, source: str, decoded: str) -> str | None:
         return (
-            f"CASE WHEN {source} IS NULL THEN NULL WHEN {decoded} IS NULL THEN 'not a JSON object'"
-            f" WHEN {decoded}.{CORRUPT} IS NOT NULL THEN 'not JSON, or a field does not fit its type' END"
+            f"CASE WHEN {source} IS NULL OR {decoded}.{_END} AND {decoded}.{CORRUPT} IS NULL THEN NULL"
+            f" WHEN NOT is_valid_utf8(CAST({source} AS STRING)) THEN 'not UTF-8 text'"
+            f" WHEN {decoded}.{CORRUPT} IS NOT NULL THEN 'not JSON, or a field does not fit its type'"
+            " ELSE 'not one JSON object and nothing else' END"
         )
 
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
@@ -63,3 +52,29 @@ class Json(Columned):
             return "CAST('{}' AS BINARY)"
         row = f"struct({', '.join(quoted(name) for name in columns)})"
         return f"CAST(to_json({row}, map({WRITTEN_TIMES})) AS BINARY)"
+
+
+def _marked(source: str) -> str:
+    """SQL: the text of an object with one field more, `_END`, before its last brace; empty if it is none.
+
+    Spark reads the first object there is, and says nothing about what follows: then it does not meet this field.
+    """
+    text = f"CAST({source} AS STRING)"
+    # Rare, and slow: so it comes last.
+    trimmed = f"CAST(trim(' \\t\\r\\n', {text}) AS BINARY)"
+    # Whatever has fields has a quote, soon. Before the first field no comma can stand.
+    empty = f"{text} RLIKE '^[ \\t\\r\\n]*\\\\{{[ \\t\\r\\n]*\\\\}}[ \\t\\r\\n]*$'"
+    return (
+        f"CASE WHEN {_braced(source)} AND contains({text}, '\"') THEN {_with_end(source)}"
+        f" WHEN {empty} THEN '{{\"{_END}\":true}}'"
+        f" WHEN {_braced(trimmed)} THEN {_with_end(trimmed)} ELSE '' END"
+    )
+
+
+def _braced(source: str) -> str:
+    return f"startswith({source}, X'7B') AND endswith({source}, X'7D')"
+
+
+def _with_end(source: str) -> str:
+    field = f',"{_END}":true}}'.encode().hex()
+    return f"CAST(concat(substring({source}, 1, octet_length({source}) - 1), X'{field}') AS STRING)"

@@ -90,29 +90,20 @@ class _Side:
         return f"decoded_{self.part}"
 
     def parsed(self, *, failing: bool) -> str:
-        """SQL that decodes. `failing`: not a record whose bytes alone say that it is bad; it fails there."""
-        decoded = self.decoding.failing(self.part) if failing else None
-        if decoded is None:
-            decoded = self.decoding.decoded(self.part)
-        if failing and (shape := self.shape()) is not None:
-            decoded = f"if(({shape}) IS NULL, {decoded}, raise_error('{_UNNAMED}'))"
+        """SQL that decodes. `failing`: it may fail at a bad record."""
+        decoded = (self.decoding.failing(self.part) if failing else None) or self.decoding.decoded(self.part)
         # What is not deterministic is a wall to the optimiser: no filter of the transform is pushed through it, which
         # would parse every record a second time.
         return f"if(spark_partition_id() < 0, NULL, {decoded}) AS {self.held}"
 
-    def shape(self) -> str | None:
-        return self._said(self.decoding.shape(self.part))
-
     def error(self) -> str | None:
-        return self._said(self.decoding.error(self.part, self.held))
+        error = self.decoding.error(self.part, self.held)
+        return error if error is None or self.part == "value" else f"concat('key: ', {error})"
 
     @property
     def absent(self) -> str:
         """SQL: whether there is nothing to decode."""
         return f"{HIDDEN}tombstone" if self.part == "value" else "key IS NULL"
-
-    def _said(self, error: str | None) -> str | None:
-        return error if error is None or self.part == "value" else f"concat('key: ', {error})"
 
     def fields(self) -> dict[str, str]:
         """SQL of each column: those of a value, or the one of a key."""
@@ -230,7 +221,7 @@ class Decoder:
 
     def _judged(self, raw: DataFrame) -> DataFrame:
         """With `error`: why a record is bad."""
-        found = [error for side in reversed(self._sides) for error in (side.shape(), side.error()) if error is not None]
+        found = [error for side in reversed(self._sides) if (error := side.error()) is not None]
         error = f"coalesce({', '.join(found)})" if found else "CAST(NULL AS STRING)"
         return self._parsed(raw).selectExpr("*", f"{error} AS error")
 
