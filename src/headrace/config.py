@@ -246,6 +246,8 @@ def _with_profile(raw: dict[str, Any], wanted: str | None) -> dict[str, Any]:
     if wanted not in profiles:
         there = ", ".join(sorted(profiles)) or "none"
         raise ConfigError(f"no profile {wanted}; profiles there: {there}", hint=f"[profile.{wanted}.source]")
+    if not isinstance(profiles[wanted], dict):
+        raise ConfigError(f"[profile.{wanted}] is a table", hint=f"[profile.{wanted}.source]")
     return _laid_over(raw, profiles[wanted], {*sink_kinds(), *store_kinds(), *FORMATS})
 
 
@@ -256,8 +258,9 @@ def _laid_over(under: dict[str, Any], over: Mapping[str, Any], kinds: set[str]) 
         laid = {key: value for key, value in laid.items() if key not in _READ}
     for key, value in over.items():
         below = laid.get(key)
-        alike = isinstance(value, dict) and isinstance(below, dict) and not (kinds & set(value)) - set(below)
-        laid[key] = _laid_over(below, value, kinds) if alike and isinstance(below, dict) else value
+        own = set() if key in ("spark", "options") else kinds  # names of others, such as spark.executor.memory
+        alike = isinstance(value, dict) and isinstance(below, dict) and not (own & set(value)) - set(below)
+        laid[key] = _laid_over(below, value, own) if alike and isinstance(below, dict) else value
     return laid
 
 

@@ -56,7 +56,7 @@ def launch(
     with _Signals(drain) as signals:
         spark = _session(pipeline, session, options, progress)
         signals.listen()  # again: Spark's own handler would cancel the running jobs on the first Ctrl-C
-        watching = _observers(pipeline, observer or events.ignore)
+        watching = _observers(pipeline, observer or events.log)
         # Schema registries are asked.
         make = partial(Inputs.of, spark, pipeline)
         inputs = make() if fail_fast else patiently(make, signals.heard, watching)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headrace import delivery
 from headrace.delivery import Guarantee
 from headrace.errors import ConfigError
-from headrace.kafka.source import ROWS, Kafka, known_topics, sources_by_name
+from headrace.kafka.source import ROWS, Kafka, known_topics, refuse_skipping, sources_by_name
 from headrace.letters import DeadLetters
 from headrace.masking import masked
 from headrace.paths import state_directory
@@ -68,6 +68,10 @@ class Pipeline:
         object.__setattr__(self, "source", self.source if isinstance(self.source, Kafka) else named)
         _expect(self.name, "sink", self.sink, Sink, 'sinks.DuckDB("app.duckdb", table="clicks")')
         _expect(self.name, "limits", self.limits, Limits, "hr.Limits(max_records=100_000)")
+        try:
+            refuse_skipping(named, self.limits.longest_delay)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error.message}", hint=error.hint) from error
         if self.offsets is not None:
             _expect(self.name, "offsets", self.offsets, OffsetStore, 'stores.SQLite("offsets.db")')
         if not callable(self.transform):

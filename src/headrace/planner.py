@@ -58,8 +58,14 @@ class Limits:
 
     def due(self, waiting: int, waited: float) -> bool:
         """Whether `waiting` records, the first of which was seen `waited` seconds ago, make a batch."""
-        longest = LONGEST_DELAY if self.max_delay is None else self.max_delay
-        return self.min_records is None or waiting >= self.min_records or waited >= longest
+        return self.min_records is None or waiting >= self.min_records or waited >= self.longest_delay
+
+    @property
+    def longest_delay(self) -> float:
+        """Seconds that a record is held back at most, where a batch waits for others."""
+        if self.min_records is None:
+            return 0.0
+        return LONGEST_DELAY if self.max_delay is None else self.max_delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,31 +115,39 @@ def first_positions(
     given = start if isinstance(start, Mapping) else {}
     first: list[Range] = []
     for topic, log in logs.items():
+        new = {at for at in log.ends if at not in progress.offsets}
+        if not new:
+            continue
         if topic in known:
-            positions: Mapping[TopicPartition, int] = {**log.beginnings, **_within(log, given)}
+            positions: Mapping[TopicPartition, int] = {**log.beginnings, **_within(log, given, new)}
         elif start == "stored":
             raise ConfigError(
                 f'no offsets of {topic} are stored, and start="stored" begins nowhere else',
                 hint='headrace offsets import, or headrace offsets reset; or start="earliest"',
             )
         else:
-            positions = starts(log, start, at_time)
-        first += [Range(at, offset, offset) for at, offset in positions.items() if at not in progress.offsets]
+            positions = starts(log, start, at_time, new)
+        first += [Range(at, positions[at], positions[at]) for at in new]
     return tuple(sorted(first))
 
 
-def starts(log: Log, start: Start, at_time: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """What `start` means for each partition of a topic; ConfigError for an offset that its log does not have."""
+def starts(
+    log: Log, start: Start, at_time: Mapping[TopicPartition, int], among: Collection[TopicPartition] | None = None
+) -> dict[TopicPartition, int]:
+    """What `start` means for each partition of a topic; ConfigError for an offset that its log does not have, `among`
+    those that are to start there: by default all."""
     if isinstance(start, datetime):
         return {at: at_time.get(at, end) for at, end in log.ends.items()}
     if isinstance(start, Mapping):
-        return {**log.beginnings, **_within(log, start)}
+        return {**log.beginnings, **_within(log, start, log.ends if among is None else among)}
     return dict(log.ends if start == "latest" else log.beginnings)
 
 
-def _within(log: Log, given: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Of `given` offsets those of this topic's partitions."""
-    own = {at: given[at] for at in log.ends if at in given}
+def _within(
+    log: Log, given: Mapping[TopicPartition, int], among: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Of `given` offsets those of these partitions of the topic."""
+    own = {at: given[at] for at in log.ends if at in given and at in among}
     for at, offset in own.items():
         if not log.beginnings[at] <= offset <= log.ends[at]:
             raise ConfigError(
@@ -171,15 +185,17 @@ def gaps(progress: Progress, logs: Mapping[str, Log]) -> list[Gap]:
     found: list[Gap] = []
     for topic, log in logs.items():
         known_id = progress.topic_ids.get(topic)
-        recreated = known_id is not None and known_id != log.topic_id
+        if known_id is not None and known_id != log.topic_id:
+            # Also partitions that the new one has not, or not yet: their offsets are of the old one.
+            old = ((at, offset) for at, offset in progress.offsets.items() if at.topic == topic)
+            found += [Gap(Range(at, offset, offset), "the topic was deleted and created again") for at, offset in old]
+            continue
         for at, beginning in log.beginnings.items():
             offset = progress.offsets.get(at)
             if offset is None:
                 continue
             end = log.written.get(at, log.ends[at])
-            if recreated:
-                found.append(Gap(Range(at, offset, offset), "the topic was deleted and created again"))
-            elif offset < beginning:
+            if offset < beginning:
                 found.append(Gap(Range(at, offset, beginning), "the broker has deleted these records"))
             elif offset > end:
                 found.append(Gap(Range(at, end, offset), f"the log was cut back to {end}"))
@@ -189,6 +205,8 @@ def gaps(progress: Progress, logs: Mapping[str, Log]) -> list[Gap]:
 def beyond(gap: Gap, log: Log, policy: str) -> int:
     """Where to go on after a gap: at the earliest or the latest record that is there."""
     at = gap.lost.at
+    if at not in log.ends:
+        return 0  # where it will begin, if it is added
     # A log that was cut back goes on at its end: what lies before it has been read.
     cut_back = gap.lost.start == log.written.get(at, log.ends[at]) and len(gap.lost) > 0
     return log.ends[at] if policy == "latest" or cut_back else log.beginnings[at]

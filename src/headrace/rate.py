@@ -13,14 +13,23 @@ INTEGRAL = 0.2
 DERIVATIVE = 0.0
 LEAST = 1.0
 """Records per second that the rate does not fall below: a sink that stalls must be able to show that it recovered."""
+APART = 0.2
+"""How much two batches differ in size, as a part of the larger, where their times tell what a batch costs at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Records per second that the sink keeps up with."""
+    """Records per second that the sink keeps up with.
+
+    `records` and `seconds` are of the batch before, and `overhead` what a batch takes whatever is in it, as far as two
+    batches of different sizes have told.
+    """
 
     per_second: float
     error: float = 0.0
+    records: int = 0
+    seconds: float = 0.0
+    overhead: float = 0.0
 
     def after(self, records: int, seconds: float, interval: float, *, full: bool) -> Rate:
         """The rate after a batch. `full`: it had as many records as the rate allowed.
@@ -33,11 +42,23 @@ class Rate:
         measured = records / seconds
         if not full and seconds <= interval and measured < self.per_second:
             return self
+        overhead = self._overhead(records, seconds)
+        if overhead >= interval:
+            # No number of records brings such a batch into the interval, and fewer would only be slower: as many as
+            # take as long again as the batch itself.
+            wanted = records * overhead / max(seconds - overhead, overhead / 2) / interval
+            return Rate(max(wanted, LEAST), 0.0, records, seconds, overhead)
         error = self.per_second - measured
         late = max(0.0, seconds - interval) * measured / interval
         trend = (error - self.error) / seconds
         wanted = self.per_second - PROPORTIONAL * error - INTEGRAL * late - DERIVATIVE * trend
-        return Rate(max(wanted, LEAST), error)
+        return Rate(max(wanted, LEAST), error, records, seconds, overhead)
+
+    def _overhead(self, records: int, seconds: float) -> float:
+        if not self.records or abs(records - self.records) < APART * max(records, self.records):
+            return min(self.overhead, seconds)
+        each = max(0.0, (seconds - self.seconds) / (records - self.records))
+        return seconds - each * records
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +87,7 @@ class Flow:
         rate, interval = self.rate, self.limits.batch_seconds
         if interval is not None and records and seconds > 0:
             if rate is None:
-                rate = Rate(max(records / seconds, LEAST))
+                rate = Rate(max(records / seconds, LEAST), records=records, seconds=seconds)
             else:
                 rate = rate.after(records, seconds, interval, full=records >= self.budget)
         each = self.bytes_each

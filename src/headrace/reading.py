@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 _DELETED = "the topic was deleted"
+_BEAT = 30.0
+"""Seconds after which a run says again that it is there."""
 
 
 class Topics(Protocol):
@@ -42,6 +44,8 @@ class Topics(Protocol):
     def there(self, topics: Iterable[str]) -> dict[str, Log]: ...
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
+
+    def ids(self, topics: Iterable[str]) -> dict[str, str]: ...
 
     def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]: ...
 
@@ -82,7 +86,7 @@ class Reading:
         self.clock = clock
         self._store: OffsetStore
         self._topic_ids: dict[str, str] = {}
-        self._looked = 0.0
+        self._looked = self._signed = 0.0
         self._waiting_since: float | None = None
         now = time.time()
         self._sign = Run(socket.gethostname(), os.getpid(), started=now, beat=now)
@@ -133,9 +137,8 @@ class Reading:
             self._tell(feed, logs)
             feed.ends = {at: end for log in logs.values() for at, end in log.ends.items()}
             feed.looked = True
-        self._sign = replace(self._sign, beat=time.time())
-        self._store.sign(self._sign)
         self._looked = self.clock()
+        self._beat()
 
     def refresh(self) -> None:
         """Ask how far the logs go now, and now and then for everything else."""
@@ -144,10 +147,17 @@ class Reading:
             return
         for feed in self._feeds:
             feed.ends = feed.topics.ends(feed.ends)
+        if self.clock() - self._signed >= _BEAT:
+            self._beat()
+
+    def _beat(self) -> None:
+        """Say that this run is at work."""
+        self._sign = replace(self._sign, beat=time.time())
+        self._store.sign(self._sign)
+        self._signed = self.clock()
 
     def next(self, *, wait: bool = True) -> Batch | None:
         """The batch that is to be read next. None if there is nothing to read, or, with `wait`, not enough yet."""
-        self._skip_lag()
         waiting = self.lag
         if not waiting:
             self._waiting_since = None
@@ -155,10 +165,26 @@ class Reading:
         if self._waiting_since is None:
             self._waiting_since = self.clock()
         if wait and not self.flow.limits.due(waiting, self.clock() - self._waiting_since):
-            return None
+            return None  # nor is anything skipped of what is held back
         self._waiting_since = None
+        batch = self._planned()
+        if batch is not None and self._made_anew(batch):
+            self.look()
+            batch = self._planned()
+        return batch
+
+    def _planned(self) -> Batch | None:
+        self._skip_lag()
         numbered = replace(self.progress, last_batch=max(self.progress.last_batch, self.newest))
         return plan(numbered, self.ends, self.flow.limits, self._topic_ids, self.flow.budget)
+
+    def _made_anew(self, batch: Batch) -> bool:
+        """Whether a topic is not the one any more that was last looked at: the same offsets are other records there."""
+        for feed in self._feeds:
+            known = {topic: own for topic, own in batch.topic_ids.items() if self._owner(topic) is feed}
+            if known and feed.topics.ids(known) != known:
+                return True
+        return False
 
     def done(self, batch: Batch, seconds: float | None = None, bytes_each: float | None = None) -> None:
         """`batch` was committed; it took so long, and a record of it so many bytes, where that is known."""
@@ -287,9 +313,8 @@ class Reading:
         """The topics of which a new partition holds nothing from before: `start` is not for them."""
         known = {at.topic for at in self.progress.offsets} & set(logs)
         subscription = feed.source.subscription
-        if feed.source.first == "stored":
-            return known
-        if feed.fresh or (isinstance(subscription, Partitions) and not feed.looked):
+        named = isinstance(subscription, Partitions) and not feed.looked and feed.source.first != "stored"
+        if feed.fresh or named:
             return set()  # whoever starts fresh, or names a partition more, has not watched it
         # All that a pattern meets later has come since.
         return set(logs) if subscription.names is None and (feed.looked or known) else known

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from headrace import events
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.kafka.source import known_topics, sources_by_name
+from headrace.kafka.source import known_topics, refuse_skipping, sources_by_name
 from headrace.pace import Pace, patiently
 from headrace.planner import Limits, caught_up, reachable
 from headrace.reading import Feed, Reading
@@ -148,7 +148,8 @@ class Stream:
             batch = self._patiently(lambda: reading.next(wait=targets is None), store)
             if batch is not None:
                 reach("stream: before begin")
-                store.begin(batch)
+                if self._patiently(partial(_done, store.begin, batch), store) is None:
+                    return
                 reach("stream: begun")
                 yield from self._handed(batch, store, replay=False)
             else:
@@ -161,7 +162,7 @@ class Stream:
             return  # the first look gives it up
         gone = self._patiently(lambda: self._reading.given_up(pending), store)
         if gone:
-            store.commit(pending)
+            self._commit(pending, store)
             self._reading.done(pending)
         elif not self._stop.is_set():
             yield from self._handed(pending, store, replay=True)
@@ -171,7 +172,8 @@ class Stream:
         self._batch = batch
         self._observe(events.BatchStarted(batch, replay))
         self._learn(batch, store)
-        given = InHand(batch, self._inputs, store.commit, replay=replay, weigh=self._weigh)
+        commit = partial(self._commit, store=store)
+        given = InHand(batch, self._inputs, commit, replay=replay, weigh=self._weigh)
         yield given
         if not given.committed:
             raise ConfigError(
@@ -199,12 +201,30 @@ class Stream:
                     if self._patiently(partial(one.decoder.learn, error), store) is None:
                         raise
 
+    def _commit(self, batch: Batch, store: OffsetStore) -> None:
+        def ask() -> bool:
+            self._reading.open(store)
+            if any(self._reading.progress.offsets.get(r.at) != r.until for r in batch.ranges):
+                store.commit(batch)
+            return True  # else it was heard, and only its answer was lost
+
+        try:
+            store.commit(batch)
+        except RetriableError:
+            if self._patiently(ask, store) is None:  # a stop came first: the batch comes again at the next start
+                raise
+
     def _patiently(self, ask: Callable[[], _Answer], store: OffsetStore) -> _Answer | None:
         def again() -> None:
             with suppress(RetriableError):  # whether a call whose answer was lost was heard, the store knows
                 self._reading.open(store)
 
         return patiently(ask, self._stop.wait, self._observe, again)
+
+
+def _done(do: Callable[[Batch], None], batch: Batch) -> bool:
+    do(batch)
+    return True
 
 
 def stream(
@@ -216,7 +236,7 @@ def stream(
     until: Literal["caught-up"] | None = None,
     session: SparkSession | None = None,
     spark: Mapping[str, str] | None = None,
-    observer: Observer = events.ignore,
+    observer: Observer = events.log,
 ) -> Stream:
     """Batches to work on in a loop of your own, each to be committed at the end of it:
 
@@ -240,6 +260,7 @@ def stream(
         raise ConfigError(f"offsets={offsets!r} is no store", hint='offsets=stores.SQLite("offsets.db")')
     if until not in (None, "caught-up"):
         raise ConfigError(f"until={until!r} is unknown", hint='until="caught-up"')
+    refuse_skipping(sources, (limits or Limits()).longest_delay)
     made = session or sessions.create(spark or {})
     named = name or _name(sources)
     inputs = Inputs(made, source, f"headrace-{named}", whole=False)

@@ -7,10 +7,18 @@ import traceback
 from pathlib import Path
 
 _OURS = str(Path(__file__).parent)
-_DRIVERS = ("/site-packages/pyspark/", "/site-packages/py4j/", "/pyspark.zip/", "/py4j-")
+_DRIVERS = (
+    *(f"/site-packages/{package}/" for package in ("pyspark", "py4j", "typer", "click")),
+    "/pyspark.zip/",
+    "/py4j-",
+)
 _WORKER = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t].*\n)+)(\S.*)")
 """The traceback of a Python worker inside Spark's message: its frames, then the error that was raised."""
 _FRAME = re.compile(r'^[ \t]*File "([^"]+)", line \d+, in .*\n(?:[ \t]{4,}.*\n)*', re.MULTILINE)
+
+
+_JAVA = re.compile(r"^(?::|Caused by:) (?:[\w$]+\.)+([\w$]+(?:: .*)?)$", re.MULTILINE)
+"""An exception and its causes, as Java writes them: the last one says what is wrong."""
 
 
 def in_user_code(error: BaseException) -> str:
@@ -23,10 +31,12 @@ def in_user_code(error: BaseException) -> str:
 
 
 def short(error: BaseException) -> str:
-    """The error in a line: what a worker's traceback ends with, or the first line of the message."""
+    """The error in a line: what a worker's traceback ends with, the last cause in Java, or the first line."""
     text = str(error)
     if worker := _WORKER.search(text):
         return worker[2].strip()
+    if text.startswith("An error occurred while calling") and (causes := _JAVA.findall(text)):
+        return str(causes[-1]).strip()
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
 
 

@@ -5,9 +5,13 @@ import time
 import pytest
 
 import headrace as hr
-from headrace import events, sinks, stores
+from headrace import dev, events, sinks, stores
 from headrace.errors import DataLoss
-from headrace.types import TopicPartition
+from headrace.kafka.cluster import Cluster
+from headrace.spark.direct import Reader
+from headrace.testing.fixtures import Topic
+from headrace.types import Range, TopicPartition
+from integration.live import Live
 
 
 class Carried:
@@ -68,8 +72,6 @@ def wait_until(condition, seconds=60):
 
 def test_segments_deleted_by_retention_under_a_stopped_pipeline_stop_it_or_are_recorded(carried):
     """A real broker deletes real segments."""
-    from headrace.kafka.cluster import Cluster
-
     pipe = carried(**{"segment.bytes": "1048576", "retention.ms": "-1"})
     pipe.topic.produce(numbered(0, 10))
     pipe.run()
@@ -160,3 +162,49 @@ def test_aborted_transactions_and_control_records_are_passed(carried):
     pipe.run()
     assert pipe.ids() == [*range(12)]
     assert not pipe.gaps()
+
+
+class Remaking(sinks.Memory):
+    """Before its third batch the topic is deleted, and made anew with other records."""
+
+    def __init__(self, topic):
+        super().__init__()
+        self._topic, self._written = topic, 0
+
+    def write(self, batch, rows):
+        super().write(batch, rows)
+        self._written += 1
+        if self._written == 2:
+            self._topic.recreate()
+            self._topic.produce([{"id": -1}] * 500)
+
+
+def test_what_was_fetched_ahead_of_a_topic_that_is_no_more_is_not_taken_for_the_new_one(topic, spark):
+    where = topic(partitions=1)
+    where.produce(numbered(0, 1000))
+    pipeline = hr.Pipeline(
+        name=f"anew-{where.name}",
+        source=hr.Kafka(
+            where.bootstrap, topics=[where.name], format=hr.Json("id INT"), on_data_loss="earliest", refresh=0.1
+        ),
+        sink=Remaking(where),
+        guarantee="at-least-once",
+        offsets=stores.Memory(),
+        limits=hr.Limits(max_records=100),
+    )
+    with Live(pipeline, spark) as live:
+        live.wait(lambda: len(live.sink.rows) >= 700)
+    assert [row["id"] for row in live.sink.rows] == [*range(200), *[-1] * 500]
+
+
+def test_a_deleted_topic_is_not_made_again_by_reading_it(tmp_path, spark):
+    with dev.Kafka(tmp_path, options={"auto.create.topics.enable": "true"}, heap="256m") as server:
+        where = Topic(server.bootstrap, "gone", 1, {})
+        where.produce(numbered(0, 10))
+        reader = Reader(spark, server.bootstrap, {"default.api.timeout.ms": "3000"}, "headrace-gone")
+        ranges = [Range(TopicPartition("gone", 0), 0, 10)]
+        assert reader.rows(ranges).count() == 10
+        where.delete()
+        with pytest.raises(Exception, match="gone"):
+            Reader(spark, server.bootstrap, {"default.api.timeout.ms": "3000"}, "other").rows(ranges).count()
+        assert Cluster(server.bootstrap, {}).there(["gone"]) == {}

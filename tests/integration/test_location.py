@@ -35,7 +35,7 @@ for location in locations:
     source = hr.Kafka(bootstrap, topics=[topic], location=location)
     (one,) = Inputs(spark, source, "headrace-location", whole=True).each.values()
     ranges = [Range(TopicPartition(topic, number), 0, 1) for number in range(4)]
-    found.append(dict(one.raw(ranges).rdd.mapPartitions(host).collect()))
+    found.append(dict(one.raw(ranges, {}).rdd.mapPartitions(host).collect()))
 print(json.dumps(found))
 spark.stop()
 """

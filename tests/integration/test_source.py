@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 import headrace as hr
 from headrace import dev, events, sinks, stores
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
 from headrace.spark.pieces import LEAST
 from headrace.types import TopicPartition
@@ -446,3 +446,40 @@ def test_dead_letters_of_several_sources_go_back_where_they_came_from(spark, top
     for where in (here, there):
         at = TopicPartition(where.name, 0)
         assert Cluster(where.bootstrap, {}).ends([at]) == {at: 3}
+
+
+class Away(stores.Memory):
+    """Each of its calls fails once: before it is heard, or when it was heard and the answer is lost."""
+
+    def __init__(self, *, heard):
+        super().__init__()
+        self._heard, self.failed = heard, []
+
+    def begin(self, batch):
+        self._fail("begin", super().begin, batch)
+
+    def commit(self, batch):
+        self._fail("commit", super().commit, batch)
+
+    def _fail(self, name, call, batch):
+        if len(batch) == 0 or name in self.failed:
+            call(batch)
+            return
+        self.failed.append(name)
+        if self._heard:
+            call(batch)
+        raise RetriableError("the store does not answer for a moment")
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_loop_outlives_a_store_that_is_away_for_a_moment_and_says_so(spark, topic, heard, caplog):
+    where = topic(partitions=1)
+    where.produce(numbers(0, 10))
+    source = hr.Kafka(where.bootstrap, topics=[where.name], format=NUMBERS)
+    store, seen = Away(heard=heard), []
+    for batch in hr.stream(source, offsets=store, limits=hr.Limits(max_records=5), until="caught-up", session=spark):
+        seen += [row["n"] for row in batch.rows().collect()]
+        batch.commit()
+    assert store.failed == ["begin", "commit"]
+    assert sorted(seen) == list(range(10))
+    assert "the store does not answer for a moment" in caplog.text

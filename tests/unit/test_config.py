@@ -442,6 +442,22 @@ def test_a_profile_is_laid_over_the_rest(tmp_path, monkeypatch):
     assert config.load(str(file)).pipeline.source.bootstrap == "staging:9092"
 
 
+def test_a_profile_may_set_options_that_are_called_like_a_sink(tmp_path):
+    path = tmp_path / "p.toml"
+    path.write_text(
+        PROFILES
+        + "[spark]\nspark.executor.instances = 8\nspark.driver.maxResultSize = '2g'\n"
+        + "[profile.big.spark]\nspark.executor.memory = '16g'\n[profile]\nwrong = 'x'\n"
+    )
+    assert config.load(str(path), "big").spark == {
+        "spark.executor.instances": "8",
+        "spark.driver.maxResultSize": "2g",
+        "spark.executor.memory": "16g",
+    }
+    with pytest.raises(ConfigError, match=r"\[profile\.wrong\] is a table"):
+        config.load(str(path), "wrong")
+
+
 def test_a_profile_that_is_not_there_is_refused_with_those_that_are(tmp_path):
     file = tmp_path / "clicks.toml"
     file.write_text(PROFILES)

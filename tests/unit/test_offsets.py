@@ -7,7 +7,7 @@ import pytest
 
 from headrace.errors import ConfigError
 from headrace.offsets import imports
-from headrace.offsets.targets import Target, duration, moves, parse, to_offsets
+from headrace.offsets.targets import Target, duration, moves, parse, stale, to_offsets
 from headrace.planner import Log
 from headrace.types import Progress, TopicPartition
 
@@ -143,3 +143,12 @@ def test_a_checkpoint_is_read_at_its_last_committed_batch(tmp_path):
 def test_a_folder_that_is_no_checkpoint_is_refused_by_name(tmp_path):
     with pytest.raises(ConfigError, match="commits"):
         imports.from_spark_checkpoint(tmp_path)
+
+
+def test_offsets_of_a_topic_made_anew_are_moved_together():
+    old = Progress({A: 500, B: 500}, topic_ids={"t": "old"})
+    new = {"t": Log("new", {A: 0}, {A: 5})}
+    assert stale(old, new, {A: 0}) == {B: 0}
+    assert stale(Progress(old.offsets, topic_ids={"t": "new"}), new, {A: 0}) == {}
+    with pytest.raises(ConfigError, match=r"t\[0\] has an offset of the topic before"):
+        stale(old, new, {B: 0})

@@ -1,6 +1,7 @@
 """What is refused when a pipeline is built: each with what is wrong and what to write instead."""
 
 import dataclasses
+from contextlib import nullcontext
 
 import pytest
 
@@ -273,3 +274,17 @@ def test_parquet_published_by_rename_in_an_object_store_is_refused_since_it_has_
 def test_a_console_of_no_rows_is_refused(limit):
     with pytest.raises(ConfigError, match="at least one row"):
         sinks.Console(limit=limit)
+
+
+def test_what_is_held_back_longer_than_it_may_lag_is_refused():
+    source = hr.Kafka("localhost:9092", topics=["clicks"], max_lag="30s")
+    for limits, refused in ((hr.Limits(min_records=9), True), (hr.Limits(min_records=9, max_delay=5), False)):
+        with pytest.raises(ConfigError, match=r"max_lag=0:00:30 would skip") if refused else nullcontext():
+            hr.Pipeline(
+                name="clicks",
+                source=source,
+                sink=sinks.Memory(),
+                guarantee="at-least-once",
+                offsets=stores.Memory(),
+                limits=limits,
+            )

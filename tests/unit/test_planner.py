@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import ConfigError
-from headrace.planner import Limits, Log, caught_up, first_positions, gaps, lag, plan
+from headrace.planner import Limits, Log, beyond, caught_up, first_positions, gaps, lag, plan
 from headrace.types import Progress, Range, TopicPartition
 
 A, B, C = (TopicPartition("clicks", number) for number in range(3))
@@ -201,3 +201,21 @@ def test_caught_up_means_every_target_is_reached():
 def test_lag_counts_what_is_in_the_log_and_not_yet_processed():
     assert lag(Progress({A: 5, B: 9}), {A: 15, B: 9, C: 2}) == 12
     assert lag(Progress({A: 5}), {A: 3}) == 0
+
+
+def test_an_offset_to_start_at_is_asked_of_the_log_only_where_it_starts():
+    """What was read long ago may be deleted: that a source once started there must not end a run."""
+    progress = Progress({A: 10}, topic_ids={"clicks": "id"})
+    start = {TopicPartition("clicks", 0): 8, TopicPartition("clicks", 1): 3}
+    log = Log("id", {A: 9, B: 0}, {A: 30, B: 5})
+    assert first_positions(progress, {"clicks": log}, start, {}) == (Range(B, 3, 3),)
+    with pytest.raises(ConfigError, match="its log has offsets 4 to 5"):
+        first_positions(progress, {"clicks": Log("id", {A: 9, B: 4}, {A: 30, B: 5})}, start, {})
+
+
+def test_offsets_of_partitions_that_a_topic_made_anew_has_not_are_a_gap_too():
+    progress = Progress({A: 500, B: 500}, topic_ids={"clicks": "old"})
+    log = Log("new", {A: 0}, {A: 100})
+    found = gaps(progress, {"clicks": log})
+    assert [gap.lost.at for gap in found] == [A, B]
+    assert [beyond(gap, log, "latest") for gap in found] == [100, 0]

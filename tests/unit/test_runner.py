@@ -62,6 +62,9 @@ class Cluster:
     def there(self, topics):
         return {topic: log for topic, log in self.logs(Topics(list(topics))).items() if log.ends}
 
+    def ids(self, topics):
+        return {topic: log.topic_id for topic, log in self.there(topics).items()}
+
     def at_time(self, partitions, time):
         self._ask()
         return {at: self.at_times[at] for at in partitions if at in self.at_times}
@@ -1198,3 +1201,84 @@ def test_a_slow_sink_gets_batches_of_a_few_records():
     world.sink.before = write
     world.run(clock=lambda: now[0])
     assert [len(batch) for batch in world.sink.batches][1:] == [10] * 5
+
+
+# topics made anew
+
+
+def test_a_topic_made_anew_with_fewer_partitions_loses_nothing_when_it_grows():
+    world = World({A: 500, B: 500}, on_data_loss="earliest")
+    world.run()
+    world.cluster.ends_, world.cluster.topic_id = {A: 5}, "id-2"
+    world.run()
+    world.cluster.ends_ = {A: 5, B: 600}
+    world.run()
+    assert [row for row in world.sink.rows[1000:] if row[0] == B] == [(B, offset) for offset in range(600)]
+
+
+def test_a_topic_made_anew_between_two_looks_is_not_read_on_at_the_old_offsets():
+    world = World({A: 10}, on_data_loss="earliest")
+    runner = world.runner()
+
+    def react(event):
+        if isinstance(event, events.BatchDone) and len(world.sink.rows) == 10:
+            world.cluster.ends_, world.cluster.topic_id = {A: 20}, "id-2"
+        if isinstance(event, events.CaughtUp):
+            runner.stop("test")
+
+    world.react = react
+    runner.run()
+    assert world.sink.rows == [*records(a=10), *records(a=20)]
+    assert len(world.all(events.GapFound)) == 1
+
+
+def test_a_pending_batch_of_a_partition_that_is_no_more_is_data_loss():
+    world = World({A: 50}, progress=begun(pending((B, 0, 30))))
+    world.cluster.topic_id = "id-2"
+    with pytest.raises(DataLoss, match="created again"):
+        world.run()
+
+
+def test_what_is_held_back_is_not_skipped():
+    now = [0.0]
+    world = World({A: 0}, limits=hr.Limits(min_records=100, max_delay=1000), max_lag=50)
+    runner = world.runner(clock=lambda: now[0])
+
+    def grow(asked):
+        now[0] += 1.0
+        world.cluster.ends_[A] += 10
+        if asked > 60:
+            runner.stop("test")
+
+    world.cluster.before = grow
+    runner.run()
+    assert len(world.sink.rows) >= 200
+    assert all(50 <= len(batch) <= 100 for batch in world.sink.batches)
+
+
+def test_a_topic_that_a_pattern_meets_later_is_read_though_no_offsets_of_it_are_stored():
+    cats = TopicPartition("cats", 0)
+    world = World(
+        {A: 10}, topics=None, pattern=".*", start="stored", progress=Progress({A: 0}, topic_ids={"clicks": "id-1"})
+    )
+    world.run()
+    world.cluster.ends_[cats] = 3
+    world.run()
+    assert world.sink.rows[10:] == [(cats, 0), (cats, 1), (cats, 2)]
+
+
+def test_a_run_that_looks_rarely_still_says_that_it_is_there():
+    now = [0.0]
+    world = World({A: 1})
+    runner = world.runner(clock=lambda: now[0])
+    beats = []
+
+    def tick(asked):
+        now[0] += 20.0
+        beats.append(world.store.read()[0].run)
+        if asked > 20:
+            runner.stop("test")
+
+    world.cluster.before = tick
+    runner.run()
+    assert len({run.beat for run in beats if run is not None}) > 5

@@ -10,6 +10,7 @@ import pytest
 import headrace as hr
 from headrace import sinks, stores
 from headrace.errors import ConfigError
+from headrace.kafka.source import sources_by_name
 from headrace.kafka.subscription import Partitions, Pattern, Topics
 from headrace.types import TopicPartition
 
@@ -208,3 +209,15 @@ def test_consumers_with_other_settings_have_a_group_of_their_own():
         "headrace-clicks-2",
     ]
     assert _apart(dict(other), "app-2")["group.id"] == "headrace-clicks"
+
+
+def test_two_sources_whose_names_are_one_to_sql_are_refused():
+    one, two = hr.Kafka("k:1", topics=["a"]), hr.Kafka("k:1", topics=["b"])
+    with pytest.raises(ConfigError, match="Clicks have one name to SQL"):
+        sources_by_name({"clicks": one, "Clicks": two})
+
+
+@pytest.mark.parametrize("wrong", [{"max_lag": "999999999999d"}, {"start": {"a": {"²": 3}}}])
+def test_what_only_looks_like_a_number_is_refused(wrong):
+    with pytest.raises(ConfigError):
+        hr.Kafka("k:1", topics=["a"], **wrong)

@@ -66,3 +66,15 @@ def test_a_worker_error_without_a_message_is_shown_by_its_name():
 def test_a_line_of_source_with_a_colon_is_not_taken_for_the_error():
     text = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    else: g()\nValueError: bad\n'
     assert short(RuntimeError(text)) == "ValueError: bad"
+
+
+def test_of_an_error_in_java_the_last_cause_is_told():
+    text = """An error occurred while calling o125.parquet.
+: org.apache.spark.SparkException: [JOB_ABORTED] Job aborted.
+\tat org.apache.spark.Somewhere.run(Somewhere.scala:7)
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.write(FileOutputStream.java:1)
+\t... 3 more
+"""
+    assert short(Exception(text)) == "IOException: No space left on device"
+    assert short(Exception("An error occurred while calling o1.x.")) == "An error occurred while calling o1.x."

@@ -107,6 +107,11 @@ class Cluster:
         found = self._offsets(map(self._theirs, partitions), first=False)
         return {self._ours(at): offset for at, offset in found.items()}
 
+    def ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Of topics, by the names they are known as; those that are not there are left out."""
+        described, _ = self._describe([self._theirs(TopicPartition(topic, 0)).topic for topic in topics])
+        return {self._known_as(topic): topic_id(topic, str(found.topic_id)) for topic, found in described.items()}
+
     def leaders(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
         """The host of each partition's leader, of those that have one."""
         described, _ = self._describe(sorted({self._theirs(TopicPartition(topic, 0)).topic for topic in topics}))

@@ -58,7 +58,7 @@ _IDLE = {
     ),
     "auto.commit.interval.ms": "the offset store commits",
     "exclude.internal.topics": "topics are chosen by topics=, pattern= or partitions=",
-    "allow.auto.create.topics": "only topics that are there are read",
+    "allow.auto.create.topics": "it is always false: only topics that are there are read",
 }
 _NUMBER = re.compile(r".*\.(ms|bytes|records|samples|seconds)")
 _HEARTBEAT_MS, _SESSION_MS, _REQUEST_MS, _FETCH_BYTES = 3_000, 45_000, 30_000, 50 << 20

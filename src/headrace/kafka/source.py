@@ -204,7 +204,10 @@ class Kafka:
         return start
 
     def _max_lag(self) -> int | timedelta:
-        wanted = duration(self.max_lag) if isinstance(self.max_lag, str) else self.max_lag
+        try:
+            wanted = duration(self.max_lag) if isinstance(self.max_lag, str) else self.max_lag
+        except OverflowError:
+            wanted = None
         whole = isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0
         if not whole and not (isinstance(wanted, timedelta) and wanted > timedelta()):
             raise ConfigError(
@@ -234,7 +237,7 @@ def by_partition(argument: str, given: Mapping[Any, Any]) -> dict[TopicPartition
                 found[TopicPartition(topic, partition)] = value
             case str(topic), Mapping():
                 for number, inner in value.items():
-                    if not str(number).isdigit():  # in TOML every key is a text
+                    if not re.fullmatch("[0-9]+", str(number)):  # in TOML every key is a text
                         raise ConfigError(f"{argument}: {topic}: {number!r} is no number of a partition")
                     found[TopicPartition(topic, int(number))] = inner
             case str(topic), _:
@@ -254,7 +257,10 @@ def sources_by_name(given: Kafka | Mapping[str, Kafka]) -> dict[str, Kafka]:
     if not given:
         raise ConfigError("source={} names nothing to read", hint=f'source={{"clicks": {example}}}')
     known: dict[str, str] = {}
+    lowered: dict[str, str] = {}
     for name, source in given.items():
+        if (other := lowered.setdefault(str(name).lower(), name)) != name:
+            raise ConfigError(f"the sources {other} and {name} have one name to SQL, which knows no capitals")
         if not isinstance(name, str) or not _VIEW.fullmatch(name):
             raise ConfigError(
                 f"{name!r} cannot be the name of a source: letters, digits and _ can, no digit first",
@@ -279,6 +285,16 @@ def sources_by_name(given: Kafka | Mapping[str, Kafka]) -> dict[str, Kafka]:
                     hint='a pattern that leaves it out; or name the clusters apart: hr.Kafka(…, cluster="east")',
                 )
     return dict(given)
+
+
+def refuse_skipping(sources: Mapping[str, Kafka], longest_delay: float) -> None:
+    """ConfigError where records would be held back until they are too old."""
+    for source in sources.values():
+        if isinstance(source.max_lag, timedelta) and source.max_lag.total_seconds() <= longest_delay:
+            raise ConfigError(
+                f"max_lag={source.max_lag} would skip what min_records holds back for up to {longest_delay:g} s",
+                hint="Limits(max_delay=…) below max_lag",
+            )
 
 
 def owner(sources: Mapping[_Name, Kafka], topic: str) -> _Name | None:

@@ -170,10 +170,12 @@ class Desk:
             )
         before = {move.at: move.before for move in moves if move.before is not None}
         after = {move.at: move.after for move in moves}
+        logs = self.cluster.logs_of(sorted({at.topic for at in after}))
+        stale = targets.stale(progress, logs, after)
+        before.update({at: progress.offsets[at] for at in stale})
+        after.update(stale)
         undo = Undo(self.pipeline, before, after).write()
-        topic_ids = {
-            topic: log.topic_id for topic, log in self.cluster.logs_of(sorted({at.topic for at in after})).items()
-        }
+        topic_ids = {topic: log.topic_id for topic, log in logs.items()}
         self.store.move(progress, after, change(action, before, after, note), topic_ids)
         return undo
 

@@ -111,3 +111,24 @@ def _after(target: Target, before: int, beginning: int, end: int, at_time: int |
     if target.time is not None:
         return end if at_time is None else at_time  # nothing younger than that time: the next record to come
     return beginning if target.edge == "earliest" else end
+
+
+def stale(
+    progress: Progress, logs: Mapping[str, Log], moved: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Offsets of topics made anew that are of the topic before, in partitions that the new one has not: at 0 now.
+
+    ConfigError for one in a partition that it has and that is not `moved`: it would pass for an offset of the new one.
+    """
+    found: dict[TopicPartition, int] = {}
+    for topic, log in logs.items():
+        if progress.topic_ids.get(topic, log.topic_id) == log.topic_id:
+            continue
+        others = [at for at in progress.offsets if at.topic == topic and at not in moved]
+        if there := sorted(at for at in others if at in log.ends):
+            raise ConfigError(
+                f"{topic} was deleted and created again: {there[0]} has an offset of the topic before",
+                hint="move all its partitions at once: leave out --partition",
+            )
+        found |= dict.fromkeys(others, 0)
+    return found

@@ -7,6 +7,7 @@ anywhere else the public batch reader gives the same rows, slower.
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import DataFrame
@@ -30,6 +31,7 @@ TESTED = ((4, 0), (4, 3))
 
 _BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 _POLL_TIMEOUT_MS = 120_000
+_NO_IDS: Mapping[str, str] = MappingProxyType({})
 
 
 def consumer_options(bootstrap: str, options: Mapping[str, str], group: str) -> dict[str, str]:
@@ -50,6 +52,8 @@ def consumer_options(bootstrap: str, options: Mapping[str, str], group: str) -> 
         "value.deserializer": _BYTES,
         "auto.offset.reset": "none",
         "enable.auto.commit": "false",
+        # A topic that was deleted would come back, and be empty.
+        "allow.auto.create.topics": "false",
     }
 
 
@@ -69,26 +73,34 @@ class Reader:
         self._spark = spark
         self._options = _apart(consumer_options(bootstrap, options, group), spark.sparkContext.applicationId)
         self._internals = _Internals(spark, self._options) if _fits(spark.version) else None
+        self._anew = 0
         self._prefix = known_as("")
         self._location = location
 
-    def rows(self, ranges: Sequence[Range]) -> DataFrame:
-        """The records of `ranges`: key, value, topic, partition, offset, timestamp, timestampType, headers."""
-        return self._named(self._read(ranges))
+    def rows(self, ranges: Sequence[Range], ids: Mapping[str, str] = _NO_IDS) -> DataFrame:
+        """The records of `ranges`: key, value, topic, partition, offset, timestamp, timestampType, headers.
 
-    def dealt(self, ranges: Sequence[Range]) -> DataFrame:
+        `ids` tell the topics from earlier ones of the same names.
+        """
+        return self._named(self._read(ranges, ids))
+
+    def dealt(self, ranges: Sequence[Range], ids: Mapping[str, str] = _NO_IDS) -> DataFrame:
         """The same, with long ranges dealt out to several tasks and many short ones packed into few."""
         if self._internals is None:  # Spark's own reader takes a partition once
             return self.rows(ranges)
         cores = self._spark.sparkContext.defaultParallelism
         parts = pieces.split(ranges, cores)
-        frame = self._named(self._read(parts))
+        frame = self._named(self._read(parts, ids))
         wanted = pieces.tasks(parts, cores)
         return frame.coalesce(wanted) if wanted < len(parts) else frame
 
-    def _read(self, ranges: Sequence[Range]) -> DataFrame:
+    def _read(self, ranges: Sequence[Range], ids: Mapping[str, str]) -> DataFrame:
         if self._internals is None:
             return self.public([self._theirs(r) for r in ranges])
+        group = self._options["group.id"]
+        if (anew := _made_anew(self._spark.sparkContext.applicationId, group, ids)) != self._anew:
+            self._anew = anew
+            self._internals = _Internals(self._spark, {**self._options, "group.id": f"{group}-anew-{anew}"})
         hosts = self._location.of({r.at for r in ranges}) if self._location else {}
         return self._internals.rows([(self._theirs(r), hosts.get(r.at)) for r in ranges])
 
@@ -171,6 +183,22 @@ class _Internals:
         if host not in self._places:
             self._places[host] = self._option(host)
         return self._places[host]
+
+
+_met: dict[tuple[str, str], dict[str, list[str]]] = {}
+
+
+def _made_anew(application: str, group: str, ids: Mapping[str, str]) -> int:
+    """How often a topic that this group reads was made anew.
+
+    Spark keeps what a consumer fetched ahead by group, partition and offset: it would give out records of a topic that
+    is no more for those of a new one. So each time the group is another one.
+    """
+    topics = _met.setdefault((application, group), {})
+    for topic, own in ids.items():
+        if own not in (met := topics.setdefault(topic, [])):
+            met.append(own)
+    return sum(len(met) - 1 for met in topics.values())
 
 
 _made: dict[tuple[str, str], list[dict[str, str]]] = {}

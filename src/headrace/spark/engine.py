@@ -88,7 +88,13 @@ class DirectEngine:
             return Written(quarantined=quarantine.count, bytes_each=raw.bytes_each())
 
     def translated(self, error: Exception) -> Exception:
-        if found := (self._batch and self._inputs.blamed(self._batch, error)) or refused(error):
+        found: HeadraceError | None = refused(error)
+        if found is None and self._batch is not None:
+            try:
+                found = self._inputs.blamed(self._batch, error)
+            except Exception as failure:  # what stands in the way of looking comes first
+                error = failure
+        if found is not None:
             return found
         try:
             for one in self._inputs.each.values():

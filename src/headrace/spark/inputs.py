@@ -47,9 +47,9 @@ class Input:
     def _cluster(self) -> Cluster:
         return Cluster.of(self.source)
 
-    def raw(self, ranges: Sequence[Range]) -> DataFrame:
-        """The records of `ranges` as Kafka has them."""
-        return self._reader.rows(ranges) if self._whole else self._reader.dealt(ranges)
+    def raw(self, ranges: Sequence[Range], ids: Mapping[str, str]) -> DataFrame:
+        """The records of `ranges` as Kafka has them; `ids` are those of their topics."""
+        return self._reader.rows(ranges, ids) if self._whole else self._reader.dealt(ranges, ids)
 
 
 class Inputs:
@@ -102,7 +102,7 @@ class Raw:
 
     def __init__(self, inputs: Inputs, batch: Batch, *, weigh: bool = False) -> None:
         ranges = inputs.ranges(batch)
-        self.frames = {name: one.raw(ranges[name]) for name, one in inputs.each.items()}
+        self.frames = {name: one.raw(ranges[name], batch.topic_ids) for name, one in inputs.each.items()}
         self._scales: list[Observation] = []
         if weigh:
             for name, frame in self.frames.items():

@@ -16,6 +16,10 @@ _REASONS = (
         "correct the sasl.* and ssl.* options",
     ),
     (
+        re.compile(r"org\.apache\.kafka\.common\.config\.ConfigException: (.*)"),
+        "correct the options",
+    ),
+    (
         # How it begins says nothing; the last cause does.
         re.compile(
             r"Failed to construct kafka consumer(?:.*\nCaused by: [\w.]*(?:Kafka|Config)\w*Exception: ([^\n]*))",
