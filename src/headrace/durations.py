@@ -12,10 +12,13 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 def duration(text: str) -> timedelta | None:
     """`1h`, `30m`, `PT1H30M`, `P1D`; None for anything else."""
-    if short := _SHORT.fullmatch(text):
-        return timedelta(**{_UNITS[short[2]]: int(short[1])})
-    iso = _ISO.fullmatch(text)
-    if iso is None or not any(iso.groups()):
+    try:
+        if short := _SHORT.fullmatch(text):
+            return timedelta(**{_UNITS[short[2]]: int(short[1])})
+        iso = _ISO.fullmatch(text)
+        if iso is None or not any(iso.groups()):
+            return None
+        days, hours, minutes, seconds = (int(part or 0) for part in iso.groups())
+        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except (OverflowError, ValueError):  # longer than Python has a length for, or a number than it reads
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in iso.groups())
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)

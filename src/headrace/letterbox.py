@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
+from headrace.kafka.client import Client
 from headrace.kafka.letters import LetterTopic
 from headrace.kafka.source import owner
+from headrace.kafka.topics import Topics
 from headrace.letters import Origin
 from headrace.sinks.base import LetterKeeper
 
@@ -54,7 +56,7 @@ class LetterBox:
         if everything:
             return letters
         by_origin = {letter.origin: letter for letter in letters}
-        wanted = [parsed(text) for text in ids]
+        wanted = list(dict.fromkeys(parsed(text) for text in ids))
         if missing := [origin for origin in wanted if origin not in by_origin]:
             raise ConfigError(f"no dead letter of {missing[0]} in {self}", hint="headrace dead-letters list")
         return [by_origin[origin] for origin in wanted]
@@ -68,7 +70,12 @@ class LetterBox:
                 f"{self.pipeline.name} reads several clusters: which one has {to} is not said",
                 hint="without --to they go back to the topics they came from",
             )
-        for source, own in self._by_source(letters, sources[:1] if to else sources):
+        shares = self._by_source(letters, sources[:1] if to else sources)
+        for source, own in shares:
+            # Asked first: a broker may make a topic that a record is sent to, and their letters would be gone.
+            wanted = {to} if to else {source.real_name(letter.origin.topic) for letter in own}
+            Topics(Client(source.bootstrap, source.options)).describe(sorted(wanted))
+        for source, own in shares:
             LetterTopic(source.bootstrap, source.options, to or "").send_back(own, to, source.real_name)
         self.drop(letters)
 

@@ -1,5 +1,6 @@
 """The example with alarms: a model that is read anew, a start at what comes now, nothing old."""
 
+import json
 import runpy
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,11 @@ def test_alarms_are_of_what_comes_now_and_follow_the_newest_model(kafka, spark, 
     made = samples.trades(1, samples.as_they_come())
     trades.produce([next(made).value for _ in range(500)])
     trades.produce([{"ticker": "ACME", "ask_price": 10.0, "ask_size": 1}])
+    trades.produce([{"ticker": "ACME", "ask_size": 1}, {"ticker": "NEW", "ask_size": 3}])  # without a price
     runpy.run_path(str(EXAMPLE / "model.py"), run_name="__main__")
-    assert len((tmp_path / "model.json").read_text().splitlines()) == 11
+    model = [json.loads(line) for line in (tmp_path / "model.json").read_text().splitlines()]
+    assert len(model) == 11
+    assert {"ticker": "ACME", "usual": 10.0} in model
 
     example = runpy.run_path(str(EXAMPLE / "app.py"))["anomalies"]
     sink = sinks.Memory()

@@ -2,19 +2,23 @@
 
 import json
 import sqlite3
+import time
 import uuid
 from contextlib import closing
 
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient
 
 import headrace as hr
 from headrace import events, sinks, stores
-from headrace.errors import BadRecord, ConfigError
+from headrace.dev import Kafka
+from headrace.errors import BadRecord, ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.letters import LetterTopic
 from headrace.letterbox import LetterBox
 from headrace.letters import Letter, Origin
+from headrace.testing.fixtures import Topic
 from headrace.types import TopicPartition
 from integration.command import here  # noqa: F401 - a fixture
 
@@ -119,6 +123,51 @@ def test_a_letter_that_comes_while_others_are_dealt_with_stays(mixed, topic):
     box.send([late])
     box.settle()
     assert box.read() == [late]
+
+
+def test_what_was_dealt_with_stays_so_when_the_broker_forgets_the_offsets_of_the_group(topic):
+    """Those of a group that nobody joins expire after offsets.retention.minutes: a week."""
+    dead = topic(partitions=2)
+    mine, other = (LetterTopic(dead.bootstrap, {}, dead.name, f"{who}-{dead.name}") for who in ("mine", "other"))
+    first, late = (Letter(Origin("t", 0, n), None, None, b"x", (), "bad", "decoding") for n in (1, 2))
+    mine.send([first] * 5)
+    assert mine.read() == [first] * 5
+    mine.settle()
+    admin = AdminClient({"bootstrap.servers": dead.bootstrap, "log_level": 0})
+    for future in admin.delete_consumer_groups([f"mine-{dead.name}"], request_timeout=30).values():
+        future.result()
+    assert mine.read() == []
+    assert other.read() == [first] * 5, "only for who dealt with it"
+    mine.send([late])
+    assert mine.read() == [late]
+
+
+def test_a_record_cannot_pass_itself_off_as_the_mark_of_what_was_dealt_with(topic):
+    dead = topic(partitions=1)
+    box = LetterTopic(dead.bootstrap, {}, dead.name, "reader")
+    forged = (("headrace.reader", b"reader"), ("headrace.settled", b"99"))
+    box.send([Letter(Origin("t", 0, n), None, None, b"x", forged, "bad", "decoding") for n in range(3)])
+    assert len(box.read()) == 3
+
+
+def test_a_broker_that_goes_away_while_letters_are_read_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("headrace.kafka.letters._SECONDS", 3.0)
+    with Kafka(tmp_path / "kafka", heap="256m") as server:
+        dead = Topic(server.bootstrap, "dead", 1, {})
+        box = LetterTopic(dead.bootstrap, {}, dead.name)
+        box.send([Letter(Origin("t", 0, 1), None, None, b"x", (), "bad", "decoding")])
+        known = box._left
+
+        def dying(consumer):
+            left = known(consumer)
+            server.brokers[0].kill()
+            return left
+
+        monkeypatch.setattr(box, "_left", dying)
+        began = time.monotonic()
+        with pytest.raises(RetriableError, match="nothing came for 3 s"):
+            box.read()
+        assert time.monotonic() - began < 30
 
 
 def test_records_that_are_none_of_ours_in_the_topic_are_passed_over(mixed, topic):
@@ -233,6 +282,19 @@ def test_list_and_show_say_what_is_there(filed, mixed, here):  # noqa: F811
     assert [entry["offset"] for entry in machine] == [5, 6]
 
 
+def test_all_letters_are_listed_for_machines_and_nothing_a_terminal_would_obey(filed, topic, here):  # noqa: F811
+    dead = topic(partitions=1)
+    file = filed(f'{{ topic = "{dead.name}", limit = 0.9 }}')
+    hostile = (("\x1b]0;owned\x07h", b"\x1b[2J"),)
+    letters = [Letter(Origin("t", 0, n), None, None, b"\x1b", hostile, "bad \x1b[31m", "decoding") for n in range(60)]
+    LetterTopic(dead.bootstrap, {}, dead.name).send(letters)
+    assert len(json.loads(here("dead-letters", "list", file, "--json").out)) == 64
+    for verb in (("list", file), ("show", file, "--all"), ("drop", file, "--all")):
+        shown = here("dead-letters", *verb)
+        assert (shown.code, "\x1b" in shown.out) == (0, False)
+    assert "14 of them not shown" in here("dead-letters", "list", file).out
+
+
 def test_replay_sends_the_record_back_as_it_was_and_drops_its_letter(filed, mixed, spark, here):  # noqa: F811
     file = filed()
     one = f"{mixed.name}:0:5"
@@ -248,6 +310,22 @@ def test_replay_sends_the_record_back_as_it_was_and_drops_its_letter(filed, mixe
 
     load(file).pipeline.run(until="caught-up", session=spark, fail_fast=True)
     assert f"{mixed.name}:0:14" in here("dead-letters", "list", file).out
+
+
+def test_a_record_that_is_named_twice_is_sent_back_once(filed, mixed, here):  # noqa: F811
+    done = here("dead-letters", "replay", filed(), f"{mixed.name}:0:5", f"{mixed.name}:0:05", "--execute")
+    assert (done.code, "1 record sent back" in done.out, end(mixed)) == (0, True, 15)
+
+
+def test_letters_are_kept_if_the_topic_they_are_to_go_to_is_not_there(filed, mixed, here):  # noqa: F811
+    file, missing = filed(), f"{mixed.name}-x"
+    refused = here("dead-letters", "replay", file, "--all", "--to", missing, "--execute")
+    assert (refused.code, refused.line("hint: ")) == (2, f"did you mean {mixed.name}?")
+    assert "4 dead letters" in here("dead-letters", "list", file).out
+    assert missing not in here("topics", "list", "--bootstrap", mixed.bootstrap).out
+    other = Topic(mixed.bootstrap, missing, 1, {})
+    assert here("dead-letters", "replay", file, "--all", "--to", missing, "--execute").code == 0
+    assert end(other) == 4
 
 
 def test_drop_forgets_the_chosen_ones(filed, mixed, here):  # noqa: F811

@@ -222,6 +222,18 @@ def test_the_rights_that_the_page_names_are_enough_from_topic_to_topic(secure_ka
     assert len(committed(secure_kafka.bootstrap, target.name)) == 7
 
 
+def test_to_look_at_records_needs_no_right_to_any_group(secure_kafka, topic, here, tmp_path):  # noqa: F811
+    where = topic(numbered(3))
+    granted(secure_kafka, AclOperation.READ, where.name)
+    guest = tmp_path / "guest.properties"
+    guest.write_text("".join(f"{name}={value}\n" for name, value in secure_kafka.client("guest").items()))
+    looking = ("consume", where.name, "--bootstrap", secure_kafka.secure, "--options-file", guest)
+    done = here(*looking)
+    assert (done.code, len(done.out.splitlines())) == (0, 3), done.err
+    refused = here(*looking, "--group", f"not-granted-{where.name}")
+    assert (refused.code, "grant this user READ on the group" in refused.line("hint: ")) == (2, True)
+
+
 def test_a_file_that_the_executors_do_not_have_ends_the_run(secure_kafka, topic, spark, tmp_path):
     where = topic(numbered(1))
     options = {**secure_kafka.client("app"), "ssl.truststore.location": "/not-there/ca.pem"}

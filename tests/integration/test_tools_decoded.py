@@ -1,9 +1,11 @@
 """`headrace consume` with columns and conditions: Spark decodes, on the session that the tests share."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
+from headrace.kafka import known
 from integration import command
 from integration.avro_bytes import framed, registered
 
@@ -42,6 +44,32 @@ def test_text_is_chosen_by_what_it_says(topic, here):
     events.produce([b"all is well", b"an error: \x1b[31mred", b"\xff"])
     done = here("consume", events.name, "--where", "value LIKE '%error%'")
     assert (done.code, done.out) == (1, "an error: \\x1b[31mred\n")
+
+
+def test_a_condition_that_fails_at_a_record_is_said_in_two_lines(topic, here):
+    events = topic(partitions=1)
+    events.produce([b"1", b"abc"])
+    done = here("consume", events.name, "--where", "CAST(value AS INT) > 1")
+    assert (done.code, "'abc'" in done.line("error: --where CAST(value AS INT) > 1 fails")) == (2, True)
+    assert "try_cast" in done.line("hint: ")
+    assert len(done.err.splitlines()) == 2
+    assert here("consume", events.name, "--where", "try_cast(value AS INT) > 0").out == "1\n"
+
+
+def test_times_keep_their_microseconds(topic, here):
+    events = topic(partitions=1)
+    events.produce([{"at": "2026-11-15T12:00:00.123456Z", "local": "2026-11-15T12:00:00.654321", "gone": None}])
+    done = here("consume", events.name, "--columns", "at TIMESTAMP, local TIMESTAMP_NTZ, gone INT", "--json")
+    found = json.loads(done.out)["value"]
+    assert datetime.fromisoformat(found["at"]) == datetime(2026, 11, 15, 12, 0, 0, 123456, UTC)
+    assert (found["local"], found["gone"]) == ("2026-11-15T12:00:00.654321", None)
+
+
+def test_the_names_of_javas_producers_are_those_of_the_client_that_is_loaded(spark):
+    config = spark.sparkContext._jvm.org.apache.kafka.clients.producer.ProducerConfig
+    theirs = {name for name in config.configNames() if not name.startswith("internal.")}
+    assert theirs <= known.JAVA | known.JAVA_PRODUCER
+    assert known.JAVA_PRODUCER - theirs <= {"transaction.two.phase.commit.enable", "config.providers"}  # of later ones
 
 
 def test_csv_and_avro_are_shown_as_json(topic, here, tmp_path):

@@ -4,16 +4,18 @@ import base64
 import gzip
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
 import uuid
 from collections import Counter
+from datetime import datetime
 
 import pytest
 
 from integration import command
-from integration.command import Running
+from integration.command import SOON, Running
 
 here = command.here
 # What org.apache.kafka.common.utils.Utils.murmur2 makes of these, by the tests of Kafka itself.
@@ -134,6 +136,21 @@ def test_a_record_that_is_too_large_fails_at_once_and_is_kept_with_the_reason(to
     assert Counter(record["key"] for record in found) == Counter(["a", "b", "c", None])
 
 
+def test_a_record_that_fails_on_its_way_is_kept_with_its_headers_and_its_time(topic, here, tmp_path):
+    events = topic(partitions=1)
+    kept = tmp_path / "failed.jsonl"
+    arguments = ("--sample", "trades", "--count", 3, "--start", "1h", "--header", "trace=abc", "--partition", 7)
+    sent = here("produce", events.name, *arguments, "--timeout", 2, "--errors", kept)
+    assert (sent.code, "0 acknowledged, 3 failed" in sent.err) == (1, True)
+    failed = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert [record["headers"] for record in failed] == [[{"name": "trace", "value": "abc"}]] * 3
+    assert all(time.time() - datetime.fromisoformat(record["timestamp"]).timestamp() > 3500 for record in failed)
+    assert here("replay", kept, "--to", events.name).code == 0
+    again = records(here("consume", events.name, "--json"))
+    for same in ("key", "value", "headers", "timestamp", "timestamp_type"):
+        assert [record[same] for record in again] == [record[same] for record in failed]
+
+
 def test_what_was_compressed_or_acknowledged_otherwise_reads_the_same(topic, here, lines):
     wanted = [json.dumps({"id": number, "text": "the same words " * 5}) for number in range(50)]
     file = lines(*wanted)
@@ -149,6 +166,29 @@ def test_what_was_compressed_or_acknowledged_otherwise_reads_the_same(topic, her
         assert time.monotonic() < deadline  # what nobody acknowledged may come a little later
     for number, way in enumerate(ways):
         assert [record["value"] for record in found if record["partition"] == number] == wanted, way
+
+
+def test_a_value_that_cannot_be_written_is_told_though_nobody_is_asked(topic, here, lines):
+    """Without acknowledgements only what is wrong before the sending shows."""
+    events = topic(partitions=1)
+    file = lines("Precision Products:France", 'Precision Products:"France"')
+    sent = here("produce", events.name, "--file", file, "--key-separator", ":", "--format", "json", "--acks", 0)
+    assert (sent.code, "1 sent, acknowledged by nobody, 1 failed" in sent.err) == (1, True)
+    assert "failed: the value is not json" in sent.err
+
+
+def test_compressed_records_take_fewer_bytes_and_gzip_the_fewest(kafka, topic, here, lines):
+    file = lines(*(json.dumps({"id": number, "text": "the same words " * 5}) for number in range(500)))
+    ways = ("none", "gzip", "snappy", "lz4")
+    events = topic(partitions=len(ways))
+    for number, way in enumerate(ways):
+        arguments = ("--partition", number, "--compression", way, "--linger", 200)
+        assert here("produce", events.name, "--file", file, *arguments).code == 0
+    logs = kafka.brokers[0].directory / "data"
+    size = {way: (logs / f"{events.name}-{n}" / f"{0:020}.log").stat().st_size for n, way in enumerate(ways)}
+    assert size["gzip"] < min(size["snappy"], size["lz4"]) < max(size["snappy"], size["lz4"]) < size["none"] / 2
+    texts = [here("consume", events.name, "--partition", number).out for number in range(len(ways))]
+    assert set(texts) == {file.read_text()}
 
 
 def test_files_may_be_packed_and_values_bytes(topic, here, tmp_path):
@@ -196,15 +236,33 @@ def test_a_topic_that_is_not_there_is_an_error_and_is_not_made(here, name):
     assert name not in here("topics", "list").out
 
 
-def test_nobody_to_talk_to_is_told_after_the_time_given(here):
-    for verb in ("produce", "replay"):
-        began = time.monotonic()
-        arguments = ("any", "--sample", "words", "--count", 1) if verb == "produce" else (__file__, "--to", "any")
-        done = here(verb, *arguments, "--timeout", 1, "--bootstrap", "127.0.0.1:1")
-        assert done.code != 0
-        assert time.monotonic() - began < 8
-        if verb == "produce":
-            assert "Connection refused" in done.err
+@pytest.mark.parametrize("verb", ["produce", "replay"])
+def test_nobody_to_talk_to_is_told_after_the_time_given(here, lines, verb):
+    file = lines('{"at": 1763208000}')
+    given = ("any", "--file", file) if verb == "produce" else (file, "--to", "any", "--time", "at")
+    began = time.monotonic()
+    done = here(verb, *given, "--timeout", 1, "--bootstrap", "127.0.0.1:1")
+    assert (done.code, "Connection refused" in done.line("error: ")) == (1, True)
+    assert 0.9 < time.monotonic() - began < 8
+
+
+def test_the_first_ctrl_c_leaves_a_server_that_says_nothing(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(SOON)
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        typed = ("produce", "any", "--sample", "words", "--bootstrap", address)
+        with Running(*typed, cwd=tmp_path) as producer, silent.accept()[0]:
+            producer.process.send_signal(signal.SIGINT)
+            done = producer.finish(10)
+    assert (done.code != 0, "Traceback" in done.err) == (True, False), done.err
+
+
+@pytest.mark.parametrize("verb", [("produce", "any"), ("consume", "any"), ("replay", __file__, "--to", "any")])
+def test_a_cluster_that_nobody_named_is_asked_for(here, monkeypatch, verb):
+    monkeypatch.delenv("KAFKA_BOOTSTRAP")
+    done = here(*verb)
+    assert (done.code, done.line("error: ")) == (2, "which cluster is meant is not said")
+    assert "--bootstrap localhost:9092" in done.line("hint: ")
 
 
 def test_records_come_at_the_rate_that_was_asked_for_and_ctrl_c_tells_how_many(topic, here, tmp_path):
@@ -273,6 +331,8 @@ def test_a_group_goes_on_where_it_was_whatever_from_says(topic, here, name):
     early = ("consume", events.name, "--group", f"{name}-early")
     assert len(here(*early).out.splitlines()) == 15
     assert here(*early).out == ""
+    unnamed = here("consume", events.name, "--group", "")
+    assert (unnamed.code, unnamed.out, unnamed.line("hint: ")[:7]) == (2, "", "--group")
 
 
 def test_a_group_whose_offset_has_aged_out_is_told_and_skips_nothing(topic, here, name):
@@ -294,6 +354,16 @@ def test_what_was_read_of_a_file_that_ends_badly_is_sent_and_told(topic, here, t
     assert told == len(records(here("consume", events.name, "--json"))) >= 2
 
 
+def test_a_packed_file_that_is_damaged_is_said(topic, here, tmp_path):
+    packed = tmp_path / "values.gz"
+    damaged = bytearray(gzip.compress(b"one\ntwo\n"))
+    damaged[10] = 0xFF  # the first block is of a kind that there is not
+    packed.write_bytes(damaged)
+    for verb in (("produce", topic().name, "--file", packed), ("replay", packed, "--to", "any")):
+        done = here(*verb)
+        assert (done.code, done.line("error: ").startswith(f"{packed} cannot be read")) == (2, True)
+
+
 def test_a_count_bounds_one_reading_and_the_next_goes_on_behind_it(topic, here, name):
     events = topic(partitions=1)
     events.produce([{"id": number} for number in range(250)])
@@ -311,6 +381,26 @@ def test_a_file_of_options_may_hold_what_is_meant_for_other_programs(topic, here
     assert "somebody" not in here("groups", "list").out
 
 
+def test_a_file_for_producers_in_java_serves_ours_and_what_is_typed_counts_more(topic, here, lines, tmp_path):
+    events = topic(partitions=1)
+    file = tmp_path / "producer.properties"
+    file.write_text(
+        "key.serializer=org.apache.kafka.common.serialization.StringSerializer\nbuffer.memory=33554432\n"
+        "transactional.id=orders\npartitioner.class=org.example.Partitioner\nlinger.ms=20000\nacks=0\n"
+        "partition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor\n"
+    )
+    arguments = ("produce", events.name, "--file", lines("a"), "--options-file", file)
+    began = time.monotonic()
+    sent = here(*arguments, "--linger", 0, "--acks", "all")
+    assert (sent.code, sent.err.startswith("1 acknowledged, 0 failed")) == (0, True), sent.err
+    assert time.monotonic() - began < 15
+    unasked = here(*arguments, "--linger", 0)
+    assert (unasked.code, "by nobody" in unasked.err) == (0, True)
+    for group in ((), ("--group", f"java-{events.name}")):
+        read = here("consume", events.name, "--options-file", file, "--count", 1, *group)
+        assert (read.code, read.out) == (0, "a\n"), read.err
+
+
 def test_only_committed_records_are_read_also_at_the_end_of_the_log(topic, here):
     events = topic(partitions=1)
     events.produce_in_transaction([{"id": 1}], commit=True)
@@ -318,6 +408,26 @@ def test_only_committed_records_are_read_also_at_the_end_of_the_log(topic, here)
     assert here("consume", events.name).out == '{"id": 1}\n'
     dirty = here("consume", events.name, "--option", "isolation.level=read_uncommitted")
     assert dirty.out == '{"id": 1}\n{"id": 2}\n'
+
+
+def test_a_group_that_read_all_of_a_topic_has_no_lag_and_loses_nothing_when_transactions_end_it(topic, here, name):
+    """What a transaction leaves behind its records is no record."""
+    events = topic(partitions=1)
+    events.produce_in_transaction([{"id": 1}, {"id": 2}], commit=True)
+
+    def lag():
+        (group,) = json.loads(here("groups", "describe", name, "--json").out)
+        return group["lag"]
+
+    assert len(here("consume", events.name, "--group", name, "--count", 1).out.splitlines()) == 1
+    assert lag() == 2
+    assert len(here("consume", events.name, "--group", name).out.splitlines()) == 1
+    assert lag() == 0
+    events.produce_in_transaction([{"id": 3}], commit=False)
+    assert (here("consume", events.name, "--group", name).out, lag()) == ("", 0)
+    events.truncate(before=5)
+    events.produce([{"id": 4}])
+    assert here("consume", events.name, "--group", name).out == '{"id": 4}\n'
 
 
 def test_who_follows_sees_new_records_new_partitions_and_new_topics(topic, here, name, tmp_path):
@@ -374,6 +484,12 @@ def test_a_reader_whose_output_is_closed_ends_without_a_word(topic, kafka):
         ("produce", "a", "--sample", "words", "--every", "1s"),
         ("produce", "a", "--header", "nothing"),
         ("produce", "a", "--key-separator", ""),
+        ("produce", "a", "--timeout", "inf"),
+        ("produce", "a", "--sample", "words", "--start", "99999999999d"),
+        ("produce", "a", "--sample", "words", "--start", "999999d"),
+        ("produce", "", "--sample", "words"),
+        ("topics", "delete", ""),
+        ("topics", "alter", "", "--partitions", 2),
         ("produce", "a", "--option", "no.such.option=1", "--sample", "words"),
         ("replay", __file__, "--to", "a", "--speed", "fast"),
         ("replay", __file__, "--to", "a"),

@@ -86,6 +86,10 @@ def test_a_regex_takes_whole_names_and_internal_topics_only_where_they_are_meant
     assert (gone.code, "2 topics" in gone.out) == (0, True)
     assert [t["topic"] for t in answer(here("topics", "list", f"{name}.*", "--json"))] == [f"{name}-ab"]
     assert here("topics", "list", "[").code == 2
+    here("consume", topic().name, "--group", name)  # so that there are offsets
+    for meant in (("__consumer.*",), (".*offsets", "--all")):
+        assert "__consumer_offsets" in [t["topic"] for t in answer(here("topics", "list", *meant, "--json"))]
+    assert "__consumer_offsets" not in here("topics", "list", ".*").out
 
 
 def test_what_cannot_be_is_said_with_the_cure(here, topic, name, monkeypatch):
@@ -291,6 +295,31 @@ def test_brokers_that_die_show_and_no_record_is_lost_without_a_word(here, tmp_pa
         failed = int(done.err.split(" failed (")[0].split()[-1])
         assert (done.code, failed) == (1, len((tmp_path / "kept").read_text().splitlines()))
         assert done.err.splitlines()[-1].startswith(f"stopped: {done.out.count('offset')} acknowledged")
+
+
+def test_every_acknowledged_record_is_read_back_though_a_broker_died_meanwhile(here, tmp_path):
+    quick = {"broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 500}
+    with Kafka(tmp_path / "two", brokers=2, heap="256m", options=quick) as kafka:
+        address = ["--bootstrap", kafka.brokers[0].address]
+        assert here("topics", "create", "safe", "--partitions", 4, "--replication", 2, *address).code == 0
+        flow = ("produce", "safe", "--sample", "words", "--rate", 300, "--acks", "all", "-v", "--timeout", 60)
+        with Running(*flow, *address, cwd=tmp_path) as producer:
+            producer.wait_for(lambda: producer.out.count("offset") >= 300)
+            kafka.brokers[1].kill()
+            seen = producer.out.count("offset")
+            partitions = [f"safe[{number}]" for number in range(4)]
+
+            def all_go_on():
+                since = producer.out.splitlines()[seen + 1000 :]
+                return all(any(line.startswith(partition) for line in since) for partition in partitions)
+
+            producer.wait_for(all_go_on)
+            producer.process.send_signal(signal.SIGINT)
+            done = producer.finish()
+        assert (done.code, ", 0 failed" in done.err) == (0, True), done.err
+        read = here("consume", "safe", "--json", *address)
+        found = {f"safe[{r['partition']}] offset {r['offset']}" for r in map(json.loads, read.out.splitlines())}
+        assert (read.code, set(done.out.splitlines()) - found) == (0, set())
 
 
 def test_several_producers_feed_one_topic_and_every_group_reads_all_of_it(here, topic, name):

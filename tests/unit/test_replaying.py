@@ -3,19 +3,21 @@
 import io
 import json
 import os
+import sys
 import threading
 from concurrent.futures import Future
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from headrace.cli import lines, printing, sending
+from headrace.cli import lines, printing, progress, sending
 from headrace.cli.pairs import pairs
 from headrace.errors import BadRecord, ConfigError
 from headrace.kafka.places import Start, Wanted, positions
 from headrace.kafka.records import ENCODERS, Record, compact, is_record, shown, to_json
-from headrace.kafka.replaying import Moment, in_order, recorded, shifted, speed
+from headrace.kafka.replaying import Moment, in_order, recorded, shift, shifted, speed
 from headrace.kafka.topics import answered
 from headrace.planner import Log
 from headrace.types import TopicPartition
@@ -92,6 +94,12 @@ def test_a_value_comes_back_byte_for_byte_but_for_the_time_that_is_shifted():
     assert shifted(given, HOUR, "e.s").value == EXACT.replace(b"1763208000.10", b"1763211600.10")
 
 
+def test_a_timestamp_that_is_later_than_the_time_in_the_value_is_not_shifted_ahead_of_now():
+    line = to_json(Record("t", 0, 0, 1_763_208_000_000 + 5 * HOUR, "create", None, b'{"at": 1763208000}')).encode()
+    late = shifted(recorded(line, "at", None), HOUR, "at", now=1_763_208_000_000 + HOUR)
+    assert (late.timestamp, late.value) == (1_763_208_000_000 + HOUR, b'{"at": 1763211600}')
+
+
 def test_a_timestamp_that_is_no_time_stays_a_number():
     record = Record("t", 0, 0, 1_763_200_000_123_456, "create", None, b"v")
     assert recorded(to_json(record).encode(), None, None).record == record
@@ -134,6 +142,15 @@ def test_plain_objects_have_the_key_and_the_time_that_are_named():
 def test_a_line_that_is_none_is_refused_with_the_reason(line, why):
     with pytest.raises(BadRecord, match=why):
         recorded(line, "at", None)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1, 60, None])
+def test_shifted_times_are_as_late_as_can_be_and_never_ahead_of_the_moment_they_are_sent_at(factor):
+    times, now = [5000.0, 1000.0, 61_000.0], 1_763_208_000_000.0
+    by = shift(times, factor, now)
+    sent = {at: now + (0 if factor is None else (at - 1000.0) / factor) for at in times}
+    assert min(sent[at] - (at + by) for at in times) == 0
+    assert shift([], factor, now) == 0
 
 
 def test_a_record_that_has_a_key_is_not_given_another():
@@ -232,6 +249,21 @@ def test_what_was_not_there_in_its_time_is_not_sent_in_a_burst(monkeypatch):
     sending.send_all(sender, idle_for_four_seconds(), lambda: False, lambda number: number / 10)
     assert sent[0] == 0
     assert [round(later - earlier, 1) for earlier, later in pairwise(sent[1:])] == [0.1, 0.1]
+
+
+def test_a_file_for_failed_records_that_cannot_be_written_is_blamed_by_its_own_name_once():
+    record = Record("t", 0, None, None, None, None, b"v")
+    with sending.Failures(Path("/dev/full")) as failures:
+        with pytest.raises(ConfigError, match="/dev/full cannot be written: No space left"):
+            failures(record, "too large")
+        failures(record, "too large")
+
+
+def test_a_closed_standard_error_is_no_terminal_and_nothing_goes_elsewhere(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=None, stdout=sys.stdout))
+    with progress.progress() as say:
+        say("1 of 2 records")
+    assert capsys.readouterr().out == ""
 
 
 def test_a_directory_for_failed_records_is_refused_at_once(tmp_path):

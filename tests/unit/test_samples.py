@@ -42,11 +42,19 @@ def test_clicks_are_keyed_by_their_user():
         assert headers == ()
 
 
-def test_events_never_share_a_millisecond_however_fast_they_come():
-    made = [json.loads(record.value) for record in some(samples.events, every=timedelta(microseconds=1))]
-    assert len({event["id"] for event in made}) == len(made)
+def test_the_id_of_an_event_is_its_millisecond_or_the_next_free_one():
+    made = [json.loads(record.value) for record in some(samples.events)]
     assert all(datetime.fromisoformat(event["ts"]).timestamp() * 1000 == event["id"] for event in made)
     assert {event["health"] < 20 for event in made} == {True, False}
+    crowded = some(samples.events, every=timedelta(microseconds=1))
+    assert len({json.loads(record.value)["id"] for record in crowded}) == len(crowded)
+
+
+def test_times_of_events_are_those_given_however_fast_they_come():
+    """Not those of ids that run ahead: brokers refuse records of the future."""
+    crowded = some(samples.events, every=timedelta(microseconds=1))
+    assert [record.at for record in crowded] == [START + timedelta(microseconds=n) for n in range(len(crowded))]
+    assert {json.loads(record.value)["ts"] for record in crowded} == {START.isoformat(timespec="milliseconds")}
 
 
 def test_trades_have_ten_tickers_as_keys_and_their_time_outside_the_value():

@@ -117,6 +117,8 @@ def consume(
         raise ConfigError("which topics are meant is not said, or twice", hint="headrace consume clicks")
     if follow and until:
         raise ConfigError("--follow goes on, and --until caught-up ends", hint="leave one of them out")
+    if group == "":
+        raise ConfigError("a group without a name is none", hint="--group report, or leave out --group")
     if group and partition:
         raise ConfigError(
             "a group shares out the partitions by itself", hint="leave out --partition, or read without --group"

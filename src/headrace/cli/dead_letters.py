@@ -17,13 +17,16 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 File = Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A pipeline: app.py:clicks or clicks.toml.")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="TOPIC:PARTITION:OFFSET", help="Which ones, as `list` says.")]
+_SHOWN = 50
 All = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 
 @app.command("list")
 def list_(
     file: File,
-    limit: Annotated[int, typer.Option(help="No more than so many.", min=1)] = 50,
+    limit: Annotated[
+        int | None, typer.Option(help="No more than so many. Default: 50, with --json all.", min=1)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """What is there: each record by its place in Kafka, and why it is here."""
@@ -34,6 +37,7 @@ def list_(
         return
     from headrace.letterbox import name
 
+    limit = limit or _SHOWN
     shown = [
         [name(letter), f"{letter.timestamp:%Y-%m-%d %H:%M:%S}" if letter.timestamp else "", letter.place, letter.error]
         for letter in letters[:limit]
@@ -47,16 +51,18 @@ def list_(
 @app.command()
 def show(file: File, ids: Ids = None, everything: All = False, as_json: Json = False) -> None:
     """The whole record: key, value and headers as they came, and the error."""
+    from headrace.kafka.records import safe
+
     letters = _box(file).chosen(ids or [], everything=everything)
     if as_json:
         print_json([_complete(letter) for letter in letters])
         return
     for letter in letters:
         typer.echo(f"{letter.origin}, {letter.timestamp.isoformat() if letter.timestamp else 'no time'}")
-        typer.echo(f"  error:  {letter.error} ({letter.place})")
+        typer.echo(f"  error:  {safe(letter.error)} ({safe(letter.place)})")
         typer.echo(f"  key:    {_readable(letter.key)}")
         for header, value in letter.headers:
-            typer.echo(f"  header: {header} = {_readable(value)}")
+            typer.echo(f"  header: {safe(header)} = {_readable(value)}")
         typer.echo(f"  value:  {_readable(letter.value)}")
 
 
@@ -100,7 +106,7 @@ def _preview(letters: Any, what: str, *, execute: bool) -> None:
 
     if execute:
         return
-    table(["record", "error"], [[name(letter), letter.error] for letter in letters[:50]])
+    table(["record", "error"], [[name(letter), letter.error] for letter in letters[:_SHOWN]])
     typer.echo(f"{_count(letters, 'record')} would be {what}; --execute does it")
 
 

@@ -7,6 +7,7 @@ import os
 import select
 import sys
 import threading
+import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, Queue
@@ -34,7 +35,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             yield file  # type: ignore[misc]
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 

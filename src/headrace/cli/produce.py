@@ -53,7 +53,7 @@ class SampleName(StrEnum):
     WORDS = "words"
 
 
-_ACKS = "all: every in-sync copy has it. 1: the leader has it, and may lose it. 0: nobody asks."
+_ACKS = "all, the default: every in-sync copy has it. 1: the leader has it, and may lose it. 0: nobody asks."
 EXAMPLES = """Examples:
 
   echo 'ann:{"page": "/"}' | headrace produce clicks --key-separator :
@@ -101,11 +101,13 @@ def produce(
     malformed: Annotated[
         float | None, typer.Option(help="The share of weblogs that is cut short. Default: 0.", min=0, max=1)
     ] = None,
-    acks: Annotated[Acks, typer.Option(help=_ACKS)] = Acks.ALL,
-    compression: Annotated[Compression, typer.Option(help="snappy and lz4 are quick, gzip and zstd small.")] = (
-        Compression.NONE
-    ),
-    linger: Annotated[float, typer.Option(help="Milliseconds that a batch waits to be filled.", min=0)] = 5.0,
+    acks: Annotated[Acks | None, typer.Option(help=_ACKS)] = None,
+    compression: Annotated[
+        Compression | None, typer.Option(help="snappy and lz4 are quick, gzip and zstd small. Default: none.")
+    ] = None,
+    linger: Annotated[
+        float | None, typer.Option(help="Milliseconds that a batch waits to be filled. Default: 5.", min=0)
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Bytes at which a batch is full.", min=1)] = None,
     timeout: Annotated[float, typer.Option(help="Seconds until a record that nobody takes has failed.", min=0.1)] = 30,
     errors: Annotated[
@@ -129,19 +131,21 @@ def produce(
     first = _time(start) if start else None
     if sample and rate is None and count is None:
         rate = _DEFAULT_RATE
-    how = Producing(acks.value, compression.value, timeout, linger, batch_size)
-    with Failures(errors) as failures, stoppable() as stop:
+    how = Producing(acks, compression, timeout, linger, batch_size)
+    with Failures(errors) as failures:
+        # Before it can be stopped gently: nothing is sent yet, and a server that says nothing is left at once.
         sender = Sender(at.client(), topic, how, Teller() if verbose else None, failures)
-        records: Iterator[Record | Refused | None]
-        if sample:
-            records = _samples(sample, 1 if seed is None else seed, first, _every(every or "1s"), malformed or 0, lines)
-            if first is not None:
-                warn_of_retention(sender, int(first.timestamp() * 1000))
-        else:
-            if not file and sys.stdin is not None and sys.stdin.isatty():
-                typer.echo("one record a line; Ctrl-D ends", err=True)
-            records = _said(lines, from_files(file) if file else from_stdin(stop))
-        with accounted(sender, failures, stop, asked=acks is not Acks.NONE):
+        if first is not None:
+            warn_of_retention(sender, int(first.timestamp() * 1000))
+        if not sample and not file and sys.stdin is not None and sys.stdin.isatty():
+            typer.echo("one record a line; Ctrl-D ends", err=True)
+        with stoppable() as stop, accounted(sender, failures, stop):
+            records: Iterator[Record | Refused | None]
+            if sample:
+                seeded = 1 if seed is None else seed
+                records = _samples(sample, seeded, first, _every(every or "1s"), malformed or 0, lines)
+            else:
+                records = _said(lines, from_files(file) if file else from_stdin(stop))
             send_all(sender, records, stop, None if rate is None else _pace(rate), count)
 
 
@@ -177,9 +181,14 @@ def _samples(
 
     times = as_they_come() if start is None else spaced(start, every)
     made = weblogs(seed, times, malformed) if name is SampleName.WEBLOGS else SAMPLES[name](seed, times)
-    for key, value, headers, at in made:
-        when = int(at.timestamp()) * 1000 + at.microsecond // 1000  # cut, as the times in the values are
-        yield Record(lines.topic, lines.partition, None, when, "create", key, value, (*headers, *lines.headers))
+    try:
+        for key, value, headers, at in made:
+            when = int(at.timestamp()) * 1000 + at.microsecond // 1000  # cut, as the times in the values are
+            yield Record(lines.topic, lines.partition, None, when, "create", key, value, (*headers, *lines.headers))
+    except OverflowError as error:
+        raise ConfigError(
+            "there are no times after the year 9999", hint="an earlier --start, or fewer with --count"
+        ) from error
 
 
 def _pace(rate: float) -> Callable[[int], float]:
@@ -200,7 +209,10 @@ def _headers(given: list[str] | None) -> Headers:
 def _time(text: str) -> datetime:
     from headrace.offsets.targets import parse
 
-    found = parse(text, datetime.now(UTC)).time
+    try:
+        found = parse(text, datetime.now(UTC)).time
+    except (ConfigError, OverflowError):
+        found = None
     if found is None:
         raise ConfigError(f"--start {text} is no time", hint="--start 2026-11-01T12:00:00Z, or 2d for two days ago")
     return found

@@ -16,6 +16,9 @@ _PAUSE = 2.0
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """A function that shows a line to whoever waits."""
+    if sys.stderr is None:  # closed: nobody waits
+        yield lambda line: None
+        return
     if sys.stderr.isatty():
         from rich.console import Console
 

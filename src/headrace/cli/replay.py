@@ -47,7 +47,11 @@ def replay(
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where they go; it must be there.")],
     speed: Annotated[str, typer.Option(metavar="60x", help="So many times as fast as they came, or max.")] = "1x",
     times: Annotated[
-        Times, typer.Option(help="kept: event times as recorded. shifted: all by as much, so that the first is now.")
+        Times,
+        typer.Option(
+            help="kept: event times as recorded. shifted: all by as much, so that the first is now, or the last if they"
+            " are sent faster than they came."
+        ),
     ] = Times.KEPT,
     time_field: Annotated[
         str | None, typer.Option("--time", metavar="FIELD", help="Where in the value the event time stands: event.at")
@@ -70,31 +74,34 @@ def replay(
     from headrace.kafka.producing import Producing, Sender
 
     factor = replaying.speed(speed)
-    with _seekable(file) as lines, Failures(errors) as failures, stoppable() as stop:
+    how = Producing(timeout=timeout)
+    live = sys.stderr is not None and sys.stderr.isatty()
+    with _seekable(file) as lines, Failures(errors) as failures:
         starts, order = _looked_through(file, lines, time_field, key)
         known = [when for _, when in order if when != _NEVER]
         if not known and factor is not None and order:
             raise ConfigError(f"the records in {file} have no times", hint="--time FIELD, or --speed max")
         first = min(known, default=0.0)
-        sender = Sender(at.client(), to, Producing(timeout=timeout), failed=failures)
-        shift = time.time() * 1000 - first if times is Times.SHIFTED else 0.0
-        if known and not shift:
-            warn_of_retention(sender, round(first))
+        sender = Sender(at.client(), to, how, failed=failures)
+        shift = replaying.shift(known, factor, time.time() * 1000) if times is Times.SHIFTED else 0.0
+        if known:
+            warn_of_retention(sender, round(first + shift))
         typer.echo(f"{len(order):,} records, {replaying.span(known)}", err=True)
         began = time.monotonic()
-        with accounted(sender, failures, stop), progress() as say:
+        with stoppable() as stop, accounted(sender, failures, stop), progress() as say:
             for number, (line, when) in enumerate(order):
                 due = began if factor is None or when == _NEVER else began + (when - first) / 1000 / factor
                 if stop() or not waited(sender, due, stop):
                     break
                 given = _read(lines, starts[line], time_field, key)
                 try:
-                    record = replaying.shifted(given, shift, time_field) if shift else given.record
+                    now = time.time() * 1000
+                    record = replaying.shifted(given, shift, time_field, now) if shift else given.record
                 except BadRecord as error:
                     sender.refuse(given.record, error.message)
                     continue
                 sender.send(record if keep_partitions else replace(record, partition=None))
-                if number % 100 == 0 and sys.stderr.isatty():
+                if number % 100 == 0 and live:
                     say(f"{number + 1:,} of {len(order):,} records … {sender.acknowledged:,} acknowledged")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Self
 
@@ -53,15 +53,23 @@ class Failures:
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # each record was flushed, or the loss of one was told
+                self._file.close()
 
     def __call__(self, record: Record, reason: str) -> None:
         self._count += 1
         if self._count <= _SHOWN:
             typer.echo(f"failed: {reason}", err=True)
-        if self.path is not None:
+        if self.path is None:
+            return
+        try:
             self._file = self._file or self.path.open("a", encoding="utf-8")
             self._file.write(to_json(record, error=reason) + "\n")
+            self._file.flush()
+        except OSError as error:
+            path, self.path = self.path, None  # it is said once
+            why = f"--errors {path} cannot be written: {error.strerror or error}"
+            raise ConfigError(why, hint="failed records are nowhere else: send them again") from error
 
 
 class Teller:
@@ -131,13 +139,13 @@ def warn_of_retention(sender: Sender, first: int) -> None:
 
 
 @contextmanager
-def accounted(sender: Sender, failures: Failures, stop: Callable[[], bool], *, asked: bool = True) -> Iterator[None]:
+def accounted(sender: Sender, failures: Failures, stop: Callable[[], bool]) -> Iterator[None]:
     """Whatever ends the block, what was given to the sender is sent, and the last line says what became of it."""
     try:
         yield
     finally:
         sender.finish()
-        said = f"{sender.acknowledged:,} " + ("acknowledged" if asked else "sent, acknowledged by nobody")
+        said = f"{sender.acknowledged:,} " + ("acknowledged" if sender.asked else "sent, acknowledged by nobody")
         kept = f" (in {failures.path})" if sender.failures and failures.path else ""
         stopped = "stopped: " if stop() else ""
         typer.echo(f"{stopped}{said}, {sender.failures:,} failed{kept}, {sender.rate:,.0f}/s", err=True)

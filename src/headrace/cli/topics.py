@@ -40,7 +40,8 @@ def list_(
     from headrace.cli.topics_shown import complete, known, retention
 
     topics = _topics(at)
-    found = topics.describe(topics.names(regex(pattern), internal=everything))
+    meant = pattern is not None and pattern.startswith("__")
+    found = topics.describe(topics.names(regex(pattern), internal=everything or meant))
     if as_json:
         print_json([complete(topic) for topic in found])
         return

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, HeadraceError
-from headrace.kafka.known import JAVA
+from headrace.kafka.known import JAVA, JAVA_PRODUCER
 from headrace.stores.hearing import Ear, explained
 from headrace.stores.librdkafka import CONNECTING, librdkafka_options, quiet_logger
 
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 TIMEOUT = 10.0
+_STRATEGY = "partition.assignment.strategy"
+_COOPERATIVE = "cooperative-sticky"
+_ASSIGNORS = {
+    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": _COOPERATIVE,
+}
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 _CANNOT_BE = {
     "INVALID_CONFIG",
@@ -31,7 +38,8 @@ _CANNOT_BE = {
 class Client:
     """The border to the driver for one cluster: every error that leaves is one of ours.
 
-    `tuning` are the user's options that do not concern the connection; a producer or a consumer is given them too.
+    `tuning` are the user's options that do not concern the connection; a producer or a consumer is given them too. They
+    may come from a file that is shared with programs in Java: what means nothing here is passed over.
     """
 
     def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
@@ -45,9 +53,7 @@ class Client:
             "logger": quiet_logger(),
             "error_cb": self._ear,
         }
-        self.tuning = {
-            name: value for name, value in options.items() if not name.startswith(("bootstrap.", *CONNECTING))
-        }
+        self.tuning = _tuning(options)
 
     def make(self, kind: Callable[[dict[str, Any]], Any], owned: Mapping[str, Any], usual: Mapping[str, Any]) -> Any:
         """A client of this kind. What it `owned` must be so; the user's options come before what is `usual`."""
@@ -58,9 +64,8 @@ class Client:
             try:
                 return kind({**usual, **tuning, **owned, **self.connecting})
             except KafkaException as error:
-                # A file of options may be shared with programs in Java, and say more than librdkafka knows.
                 unknown = _UNKNOWN.search(error.args[0].str())
-                if unknown is None or unknown[1] not in JAVA or tuning.pop(unknown[1], None) is None:
+                if unknown is None or unknown[1] not in JAVA | JAVA_PRODUCER or tuning.pop(unknown[1], None) is None:
                     raise _refused(error) from error
 
     def admin(self, timeout: float = TIMEOUT) -> Any:
@@ -98,6 +103,18 @@ class Client:
         if reason.name() in _CANNOT_BE:
             return ConfigError(f"{what}: {reason.str()}")
         return explained(reason, self.bootstrap, what)
+
+
+def _tuning(options: Mapping[str, str]) -> dict[str, str]:
+    """Without a transaction's id, which a producer that makes none cannot have."""
+    tuning = {name: value for name, value in options.items() if not name.startswith(("bootstrap.", *CONNECTING))}
+    tuning.pop("transactional.id", None)
+    if "." in tuning.get(_STRATEGY, ""):
+        known = [_ASSIGNORS[name] for one in tuning.pop(_STRATEGY).split(",") if (name := one.strip()) in _ASSIGNORS]
+        # The first counts: librdkafka does not take some that keep what they read and some that do not together.
+        if alike := [one for one in known if (one == _COOPERATIVE) == (known[0] == _COOPERATIVE)]:
+            tuning[_STRATEGY] = ",".join(alike)
+    return tuning
 
 
 def _refused(error: Exception) -> ConfigError:

@@ -1,4 +1,4 @@
-"""The names of settings that consumers have: of Kafka's Java client, and those of librdkafka for a connection."""
+"""The names of settings that clients have: consumers and producers in Java, and librdkafka's for a connection."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keysto
 ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
 ssl.truststore.location ssl.truststore.password ssl.truststore.type value.deserializer
 """
+_PRODUCER = """
+acks batch.size buffer.memory compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+config.providers delivery.timeout.ms enable.idempotence key.serializer linger.ms max.block.ms
+max.in.flight.requests.per.connection max.request.size metadata.max.idle.ms partitioner.adaptive.partitioning.enable
+partitioner.availability.timeout.ms partitioner.class partitioner.ignore.keys retries transaction.timeout.ms
+transaction.two.phase.commit.enable transactional.id value.serializer
+"""
 _LIBRDKAFKA = """
 enable.ssl.certificate.verification https.ca.location https.ca.pem sasl.kerberos.keytab sasl.kerberos.principal
 sasl.mechanisms sasl.oauthbearer.client.id sasl.oauthbearer.client.secret sasl.oauthbearer.config
@@ -38,5 +45,7 @@ ssl.curves.list ssl.key.location ssl.key.pem ssl.providers ssl.sigalgs.list
 """
 
 JAVA = frozenset(_JAVA.split())
+JAVA_PRODUCER = frozenset(_PRODUCER.split())
+"""Those that a consumer does not have."""
 LIBRDKAFKA = frozenset(_LIBRDKAFKA.split())
 EVERY = JAVA | LIBRDKAFKA

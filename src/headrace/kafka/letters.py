@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
     Header = tuple[str, str | bytes | None]
     Record = tuple[str, bytes | None, bytes | None, list[Header]]
+    Heard = Callable[[KafkaError | None, Message], None]
 
 OURS = "headrace."
 """What the names of our headers begin with; the others are the record's own."""
+_SETTLED = f"{OURS}settled"
+_READER = f"{OURS}reader"
 _SECONDS = 30.0
 _NOT_YET = (
     KafkaError.NOT_COORDINATOR,
@@ -35,7 +38,9 @@ class LetterTopic:
     """On the cluster of the source. A letter is there at least once: a crash before the offsets moved sends it again,
     with the same origin in its headers.
 
-    A topic forgets nothing by itself; what was dealt with lies before the offsets of the group `reader`.
+    A topic lets go of nothing by itself. What was dealt with lies before the newest mark of `reader` in its partition:
+    a record that says up to where. The offsets of its group only say where to begin to look: brokers forget those of a
+    group that nobody joins, after a week, and a mark stays as long as anything that lies before it.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class LetterTopic:
         self._options = librdkafka_options(bootstrap, options)
         self._reader = reader
         self._seen: dict[int, int] = {}
+        self._full: set[int] = set()
         self.topic = topic
 
     def __repr__(self) -> str:
@@ -69,6 +75,13 @@ class LetterTopic:
         )
 
     def produce(self, records: Iterable[Record]) -> None:
+        with self._producing() as (producer, heard):
+            for topic, key, value, headers in records:
+                _enqueue(producer, topic, key, value, headers, heard)
+
+    @contextmanager
+    def _producing(self) -> Iterator[tuple[Producer, Heard]]:
+        """At the end of the block all that was given to the producer is acknowledged."""
         durable = {
             "enable.idempotence": True,
             "message.timeout.ms": int(_SECONDS * 1000),
@@ -81,11 +94,10 @@ class LetterTopic:
             if error is not None:
                 failures.append((error, message.topic()))
 
-        for topic, key, value, headers in records:
-            try:
-                _enqueue(producer, topic, key, value, headers, heard)
-            except KafkaException as error:
-                raise self._ours(error.args[0]) from error
+        try:
+            yield producer, heard
+        except KafkaException as error:
+            raise self._ours(error.args[0]) from error
         if producer.flush(_SECONDS) or failures:
             raise self._ours(*(failures[0] if failures else (KafkaError(KafkaError._TIMED_OUT), None)))
 
@@ -96,14 +108,21 @@ class LetterTopic:
             try:
                 left = self._left(consumer)
                 self._seen = {place.partition: end for place, end in left}
-                return [letter for place, end in left for letter in self._until(consumer, place, end)]
+                found = {place.partition: self._not_settled(consumer, place, end) for place, end in left}
             except KafkaException as error:
                 raise self._ours(error.args[0]) from error
+        self._full = {partition for partition, letters in found.items() if letters}
+        return [letter for letters in found.values() for letter in letters]
 
     def settle(self) -> None:
         """What the last `read` saw is dealt with."""
         if not self._seen:
             return
+        with self._producing() as (producer, heard):
+            for partition in self._full:
+                # With a key and a value: a topic that is compacted keeps the newest mark, too.
+                mark: list[Header] = [(_READER, self._reader.encode()), (_SETTLED, str(self._seen[partition]).encode())]
+                _enqueue(producer, self.topic, self._reader.encode(), b"", mark, heard, partition)
         with closing(self._consumer()) as consumer:
             try:
                 ends = [Place(self.topic, partition, end) for partition, end in self._seen.items()]
@@ -129,21 +148,38 @@ class LetterTopic:
                 left.append((Place(self.topic, place.partition, start), end))
         return left
 
-    def _until(self, consumer: Consumer, place: Place, end: int) -> Iterator[Letter]:
+    def _not_settled(self, consumer: Consumer, place: Place, end: int) -> list[Letter]:
+        letters, settled = [], 0
+        for message in self._until(consumer, place, end):
+            if (letter := _letter(message)) is not None:
+                letters.append((message.offset() or 0, letter))
+            else:  # not of a letter: it has the headers of its record, and those may say anything
+                settled = max(settled, self._mark(message))
+        return [letter for offset, letter in letters if offset >= settled]
+
+    def _mark(self, message: Message) -> int:
+        """Up to where everything was dealt with, if that is what this record says, and to us; else 0."""
+        about: dict[str, Any] = dict(message.headers() or [])
+        ours = about.get(_READER) == self._reader.encode()
+        return int(about[_SETTLED]) if ours and _SETTLED in about else 0
+
+    def _until(self, consumer: Consumer, place: Place, end: int) -> Iterator[Message]:
         consumer.assign([place])
-        at = place.offset
+        at, answered = place.offset, time.monotonic()
         while at < end:
             message = consumer.poll(1.0)
             if message is None:
                 # The last offsets may hold no record: the position passes them, and no message tells.
                 (position,) = consumer.position([place])
+                if position.offset <= at and time.monotonic() - answered > _SECONDS:
+                    raise self._ours(KafkaError(KafkaError._TIMED_OUT, f"nothing came for {_SECONDS:g} s"))
                 at = max(at, position.offset)
                 continue
             if (error := message.error()) is not None:
                 raise self._ours(error)
-            at = (message.offset() or 0) + 1
-            if at <= end and (letter := _letter(message)) is not None:
-                yield letter
+            at, answered = (message.offset() or 0) + 1, time.monotonic()
+            if at <= end:
+                yield message
 
     def _ours(self, error: KafkaError, topic: str | None = None) -> HeadraceError:
         place = f"topic {topic or self.topic} on {self._bootstrap}"
@@ -174,11 +210,18 @@ def _committed(consumer: Consumer, places: list[Place]) -> list[Place]:
 
 
 def _enqueue(
-    producer: Producer, topic: str, key: bytes | None, value: bytes | None, headers: list[Header], heard: Any
+    producer: Producer,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[Header],
+    heard: Heard,
+    partition: int | None = None,
 ) -> None:
+    where: Any = {} if partition is None else {"partition": partition}
     while True:
         try:
-            producer.produce(topic, value, key, headers=headers, on_delivery=heard)
+            producer.produce(topic, value, key, headers=headers, on_delivery=heard, **where)
         except BufferError:
             producer.poll(0.1)
         else:

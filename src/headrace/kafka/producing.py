@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import ConfigError
 from headrace.kafka.records import Record
 from headrace.kafka.topics import Topics
 
@@ -15,9 +17,12 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
     from headrace.kafka.client import Client
+    from headrace.kafka.records import Headers
     from headrace.kafka.topics import Topic
 
 _FULL_SECONDS = 0.05
+_MOST_SECONDS = 2_147_483
+"""The client counts milliseconds in 31 bits."""
 _NOW = 0
 """The timestamp that the client reads as now."""
 
@@ -25,21 +30,38 @@ _NOW = 0
 @dataclass(frozen=True, slots=True)
 class Producing:
     """How records are sent. `timeout` is how many seconds one may take; `linger` (milliseconds) and `batch_size`
-    (bytes) say how long and how far a batch is filled before it goes."""
+    (bytes) say how long and how far a batch is filled before it goes.
 
-    acks: str = "all"
-    compression: str = "none"
+    What is said here counts more than the user's options for all clients; where nothing is, they do.
+    """
+
+    acks: str | None = None
+    compression: str | None = None
     timeout: float = 30.0
-    linger: float = 5.0
+    linger: float | None = None
     batch_size: int | None = None
 
-    def settings(self, most_bytes: int) -> dict[str, Any]:
-        made: dict[str, Any] = {
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout <= _MOST_SECONDS:
+            raise ConfigError(f"{self.timeout:g} is no number of seconds to wait", hint="--timeout 30")
+
+    def owned(self) -> dict[str, Any]:
+        said = {
             "acks": self.acks,
-            # Kept in order and free of duplicates, also when a batch is sent again.
-            "enable.idempotence": self.acks == "all",
+            "enable.idempotence": None if self.acks is None else self.acks == "all",
             "compression.type": self.compression,
             "linger.ms": self.linger,
+            "batch.size": self.batch_size,
+            "message.timeout.ms": max(1, int(self.timeout * 1000)),
+        }
+        return {name: value for name, value in said.items() if value is not None}
+
+    def usual(self, acks: str, most_bytes: int) -> dict[str, Any]:
+        return {
+            "acks": "all",
+            # Kept in order and free of duplicates, also when a batch is sent again.
+            "enable.idempotence": acks in ("all", "-1"),
+            "linger.ms": 5.0,
             # A key goes where Java's producer would send it.
             "partitioner": "murmur2_random",
             # Records without a key are spread one by one, not a batch each.
@@ -47,11 +69,11 @@ class Producing:
             # The topic's own limit decides; a smaller one here would refuse what it takes.
             "message.max.bytes": most_bytes,
         }
-        return made if self.batch_size is None else {**made, "batch.size": self.batch_size}
 
 
 class Sender:
-    """Sends to one topic, which must be there. `told` hears of each acknowledged record, `failed` of each other.
+    """Sends to one topic, which must be there. `told` hears of each acknowledged record, `failed` of each other; with
+    `acks=0` nobody is `asked`, and all count as acknowledged.
 
     Nothing is sent twice by hand: the client itself repeats what may succeed, until the time is up.
     """
@@ -78,8 +100,9 @@ class Sender:
         self._timeout = how.timeout
         # 1,000 to 1,000,000,000 is what the client takes.
         most = min(max(int(found.setting("max.message.bytes") or 1_048_588), 1000), 1_000_000_000)
-        timeout = {"message.timeout.ms": max(1, int(how.timeout * 1000))}
-        self._producer = client.make(Producer, timeout, how.settings(most))
+        acks = how.acks or client.tuning.get("acks", "all")
+        self.asked = acks != "0"
+        self._producer = client.make(Producer, how.owned(), how.usual(acks, most))
         self._began = time.monotonic()
 
     @property
@@ -101,9 +124,11 @@ class Sender:
             extra["timestamp"] = record.timestamp
         if record.headers:
             extra["headers"] = list(record.headers)
+        # A report has the key and the value. It lacks these, and the whole record would be in memory twice.
+        heard = partial(self._heard, record.timestamp, record.headers)
         while True:
             try:
-                self._producer.produce(self.topic.name, record.value, record.key, on_delivery=self._heard, **extra)
+                self._producer.produce(self.topic.name, record.value, record.key, on_delivery=heard, **extra)
             except BufferError:
                 self._producer.poll(_FULL_SECONDS)
                 continue
@@ -128,13 +153,16 @@ class Sender:
             self._producer.purge()
             self._producer.flush(1)
 
-    def _heard(self, error: KafkaError | None, message: Any) -> None:
+    def _heard(self, timestamp: int | None, headers: Headers, error: KafkaError | None, message: Any) -> None:
         if error is None:
             self.acknowledged += 1
             if self._told is not None:
                 self._told(as_record(message))
         else:
-            self.refuse(as_record(message), error.str())
+            made = None if timestamp is None else "create"
+            self.refuse(
+                replace(as_record(message), timestamp=timestamp, timestamp_type=made, headers=headers), error.str()
+            )
 
 
 def as_record(message: Any) -> Record:

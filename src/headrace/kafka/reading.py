@@ -43,6 +43,7 @@ class Reading:
         self._follow = follow
         self._ends: dict[TopicPartition, int] = {}
         self._behind: dict[TopicPartition, int] = {}
+        self._over: dict[TopicPartition, tuple[int | None, int]] = {}
         self._known: set[TopicPartition] = set()
         self._found: list[Record] = []
         self._names: list[str] = []
@@ -91,9 +92,19 @@ class Reading:
         for record in records:
             if record.offset is not None:
                 self._behind[_at(record)] = record.offset + 1
+        self._pass_over()
         if self._group is not None and self._behind:
             with self._told():
                 self._consumer.commit(offsets=_positions(self._behind), asynchronous=True)
+
+    def _pass_over(self) -> None:
+        """Where all records up to the end of a partition were printed, pass what lies behind the last one: the marks of
+        transactions, which nobody is ever given, and which would count as lag."""
+        for at, (last, end) in self._over.items():
+            behind = self._behind.get(at)
+            if last is None or behind == last:
+                self._behind[at] = end if behind is None else max(behind, end)
+        self._over.clear()
 
     def _poll(self) -> list[Record]:
         """What is there, without waiting for more: a record is shown when it comes."""
@@ -133,12 +144,20 @@ class Reading:
         if offset >= self._ends.get(at, offset + 1):
             del self._ends[at]
 
+    def _ended(self, at: TopicPartition, end: int) -> None:
+        if self._follow or at in self._ends:  # else there may be records that came after the end that was agreed on
+            unprinted = [record.offset for record in self._found if _at(record) == at and record.offset is not None]
+            self._over[at] = (unprinted[-1] + 1 if unprinted else None, end)
+        self._reached(at, end)
+
     def _heard(self, error: Any, message: Any) -> None:
         from confluent_kafka import KafkaError
 
         at = TopicPartition(message.topic() or "", message.partition() or 0)
         if error.code() == KafkaError._PARTITION_EOF:
-            self._reached(at, message.offset())
+            self._ended(at, message.offset())
+        elif self._group is None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return  # the client asks for a group that it has by name alone
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             forget = f"headrace groups delete {self._group} --execute forgets it" if self._group else "--from earliest"
             raise DataLoss(f"{at}: records that were to be read are gone: {error.str()}", hint=forget)
@@ -196,6 +215,7 @@ class Reading:
         self._found[:] = [record for record in self._found if _at(record) not in gone]
         for at in gone:
             self._behind.pop(at, None)
+            self._over.pop(at, None)
             self._ends.pop(at, None)
         if self._cooperative:  # the others are kept, and read on
             consumer.incremental_unassign(taken)

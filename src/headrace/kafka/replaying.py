@@ -143,12 +143,27 @@ def in_order(lines: Iterable[tuple[tuple[str, int | None], float | None]]) -> li
     return sorted(found, key=lambda entry: entry[1])
 
 
-def shifted(given: Recorded, milliseconds: float, field: str | None) -> Record:
+def shift(times: Sequence[float], factor: float | None, now: float) -> float:
+    """By how much to move all times, so that they are as late as can be and none is ahead of the moment it is sent at:
+    brokers refuse what is. Sent slower than they came the first one is of now; faster, the last when its turn comes."""
+    if not times:
+        return 0.0
+    first, last = min(times), max(times)
+    if factor is not None and factor <= 1:
+        return now - first
+    return now + (0.0 if factor is None else (last - first) / factor) - last
+
+
+def shifted(given: Recorded, milliseconds: float, field: str | None, now: float = float("inf")) -> Record:
     """The record as of later by so much; its field `field` too, written as it was. All else of the value stays, byte
-    for byte. BadRecord if there is no such time."""
+    for byte. BadRecord if there is no such time.
+
+    A timestamp of its own may be much later than the time in its field: then it is of `now`, and not ahead of it.
+    """
     record = given.record
     if record.timestamp is not None:
-        record = replace(record, timestamp=record.timestamp + round(milliseconds))
+        later = record.timestamp + round(milliseconds)
+        record = replace(record, timestamp=later if field is None or later < now else round(now))
     if field is None or given.at is None or record.value is None:
         return record
     text = record.value.decode()
@@ -157,10 +172,10 @@ def shifted(given: Recorded, milliseconds: float, field: str | None) -> Record:
         raise BadRecord(f"no time at {field}")
     begin, end = place
     try:
-        later = _token(text[begin:end], given.at, milliseconds)
+        moved = _token(text[begin:end], given.at, milliseconds)
     except OverflowError as error:
         raise BadRecord(f"{text[begin:end]} cannot be shifted: {error}") from error
-    return replace(record, value=f"{text[:begin]}{later}{text[end:]}".encode())
+    return replace(record, value=f"{text[:begin]}{moved}{text[end:]}".encode())
 
 
 def _token(written: str, at: Moment, milliseconds: float) -> str:

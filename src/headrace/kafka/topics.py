@@ -108,6 +108,7 @@ class Topics:
         """ConfigError names those that are not there."""
         from confluent_kafka import TopicCollection
 
+        _check(names)
         described: dict[str, Any] = {}
         for some in _parts(names):
             futures = self._admin.describe_topics(TopicCollection(list(some)), request_timeout=self._timeout)
@@ -121,6 +122,7 @@ class Topics:
         """Not asked by its metadata: that would make the topic, where brokers make what they are asked for."""
         from confluent_kafka import TopicCollection
 
+        _check([name])
         future = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._timeout)[name]
         found = self._client.ask(future.result, f"the topic {name}", ("UNKNOWN_TOPIC_OR_PART",))
         return None if found is None else self._complete({name: found})[0]
@@ -251,6 +253,11 @@ def answered(futures: Mapping[Any, Future[Any]]) -> dict[TopicPartition, int]:
             if offset >= 0:
                 found[TopicPartition(position.topic, position.partition)] = offset
     return found
+
+
+def _check(names: Iterable[str]) -> None:
+    if not all(names):
+        raise ConfigError("a topic without a name is none", hint="headrace topics list")
 
 
 def _leader(partition: Any) -> int | None:

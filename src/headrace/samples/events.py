@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -11,14 +11,16 @@ from headrace.samples.sample import Sample, as_json, stamp
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+_EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+
 
 def events(seed: int, times: Iterable[datetime]) -> Iterator[Sample]:
-    """`{"id", "ts", "source", "client", "health"}`, keyed by source. No two have the same millisecond: it is the id."""
+    """`{"id", "ts", "source", "client", "health"}`, keyed by source. The id is the millisecond, or the next free one:
+    more than a thousand a second have ids that run ahead of the clock, and times that do not."""
     chance = Random(seed)  # noqa: S311 - made-up data
     last = -1
-    for time in times:
-        last = max(last + 1, round(time.timestamp() * 1000))
-        at = datetime.fromtimestamp(last / 1000, UTC)
+    for at in times:
+        last = max(last + 1, (at - _EPOCH) // _MILLISECOND)
         source = f"source-{chance.randrange(10)}"
         fields = {
             "id": last,

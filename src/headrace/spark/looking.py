@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import functions as sql
 
 from headrace.errors import ConfigError
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from headrace.formats.base import Format
     from headrace.types import Range
 
+_AS_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_OF_A_VALUE = ("22", "P0")
+"""How the SQL states of such errors begin: data exceptions, and what a condition raises by itself."""
 _PLACE = ("topic", "partition", "offset", "timestamp", "key", "headers")
 
 
@@ -57,24 +64,36 @@ class Looking:
             except Exception as error:
                 if self._decoder.learn(error):
                     continue
-                raise refused(error) or error from None
+                raise refused(error) or self._failed(error) or error from None
             return [_record(row) for row in found], decoded.dropped()
 
     def _chosen(self, rows: DataFrame) -> DataFrame:
-        columns = [quoted(name) for name in self._decoder.columns]
-        whole = f"to_json(struct({', '.join(columns)}), map('ignoreNullFields', 'false'))"
-        value = quoted("value") if self._plain else f"if({METADATA}.tombstone, NULL, {whole})"
         try:
+            columns = [sql.col(quoted(name)) for name in self._decoder.columns]
+            whole = sql.when(~sql.col(f"{METADATA}.tombstone"), sql.to_json(sql.struct(*columns), _AS_JSON))
+            value = sql.col(quoted("value")) if self._plain else whole
             chosen = rows if self._where is None else rows.where(sql.expr(self._where))
             # As a number: Python has no time for what lies beyond the year 9999.
-            when = f"unix_millis({METADATA}.timestamp) AS at"
-            place = (f"{METADATA}.{name} AS {name}" for name in _PLACE if name != "timestamp")
-            return chosen.selectExpr(*place, when, f"CAST({value} AS BINARY) v")
+            when = sql.unix_millis(f"{METADATA}.timestamp").alias("at")
+            place = (sql.col(f"{METADATA}.{name}").alias(name) for name in _PLACE if name != "timestamp")
+            return chosen.select(*place, when, value.cast("binary").alias("v"))
         except (AnalysisException, ParseException) as error:
             raise ConfigError(
                 f"--where {self._where}: {short(error)}",
                 hint=f"columns: {', '.join(self._decoder.columns)}, {METADATA}.{{{', '.join(_PLACE)}}}",
             ) from error
+
+    def _failed(self, error: Exception) -> ConfigError | None:
+        """A condition that breaks off at a value, as a cast of one that does not fit does; None for any other error."""
+        if self._where is None or not isinstance(error, PySparkException):
+            return None
+        kind, state = error.getCondition() or "", error.getSqlState() or ""
+        if not state.startswith(_OF_A_VALUE) or kind.startswith("KAFKA"):
+            return None
+        return ConfigError(
+            f"--where {self._where} fails at a record: {short(error)}",
+            hint="try_cast, try_divide and the like give NULL for a value that does not fit",
+        )
 
 
 def _record(row: Row) -> Record:
