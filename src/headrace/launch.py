@@ -65,7 +65,7 @@ def launch(
         result = check_transform(pipeline, inputs)
         runner = Runner(
             pipeline,
-            connected(pipeline.sources),
+            connected(pipeline.sources, f"headrace-{pipeline.name}"),
             DirectEngine(spark, pipeline, inputs, result.schema if result is not None else None),
             observer=watching,
             fail_fast=fail_fast,
@@ -77,13 +77,13 @@ def launch(
     return summary
 
 
-def connected(sources: Mapping[str, Kafka]) -> list[Feed]:
-    """Each source with a connection to its cluster."""
+def connected(sources: Mapping[str, Kafka], client: str = "headrace") -> list[Feed]:
+    """Each source with a connection to its cluster, which knows it as `client`."""
     from headrace.kafka import settings
     from headrace.kafka.cluster import Cluster
 
     def feed(source: Kafka) -> Feed:
-        cluster = Cluster.of(source)
+        cluster = Cluster.of(source, client)
         return Feed(source, cluster, lambda: [*settings.notes(source), *settings.asked(cluster, source)])
 
     return [feed(source) for source in sources.values()]

@@ -264,7 +264,7 @@ def stream(
     made = session or sessions.create(spark or {})
     named = name or _name(sources)
     inputs = Inputs(made, source, f"headrace-{named}", whole=False)
-    return Stream(named, inputs, connected(sources), offsets, limits or Limits(), until, observer)
+    return Stream(named, inputs, connected(sources, f"headrace-{named}"), offsets, limits or Limits(), until, observer)
 
 
 def _name(sources: Mapping[str, Kafka]) -> str:

@@ -5,7 +5,10 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import Uuid
 
+import headrace as hr
 from headrace.kafka.cluster import Cluster
+from headrace.launch import connected
+from headrace.spark.direct import consumer_options
 
 
 @pytest.mark.parametrize(("said", "known"), [(Uuid(0, 0), "clicks"), (Uuid(1, 2), str(Uuid(1, 2)))])
@@ -14,3 +17,14 @@ def test_a_topic_is_known_by_its_id_or_where_brokers_have_none_by_its_name(said,
     described = SimpleNamespace(topic_id=said, partitions=[])
     monkeypatch.setattr(cluster, "_describe", lambda topics: ({"clicks": described}, []))
     assert cluster.logs_of(["clicks"])["clicks"].topic_id == known
+
+
+def test_brokers_know_the_clients_of_a_pipeline_by_its_name_unless_told_another():
+    sources = {"rows": hr.Kafka("localhost:1", topics=["clicks"])}
+    named = {"rows": hr.Kafka("localhost:1", topics=["clicks"], options={"client.id": "mine"})}
+    for given, expected in ((sources, "headrace-clicks"), (named, "mine")):
+        (feed,) = connected(given, "headrace-clicks")
+        assert feed.topics._config["client.id"] == expected
+    # Of itself Java's consumer is called after its group, with a number behind: of these there are many in one process.
+    assert "client.id" not in consumer_options("localhost:1", {}, "headrace-clicks")
+    assert consumer_options("localhost:1", {}, "headrace-clicks")["group.id"] == "headrace-clicks"

@@ -36,7 +36,11 @@ class Cluster:
     """
 
     def __init__(
-        self, bootstrap: str, options: Mapping[str, str], known_as: Callable[[str], str] = lambda topic: topic
+        self,
+        bootstrap: str,
+        options: Mapping[str, str],
+        known_as: Callable[[str], str] = lambda topic: topic,
+        client: str = "headrace",
     ) -> None:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
@@ -48,7 +52,7 @@ class Cluster:
         self._errors = KafkaException
         self._ear = Ear(bootstrap, options)
         self._config: dict[str, Any] = {
-            **librdkafka_options(bootstrap, options),
+            **librdkafka_options(bootstrap, options, client),
             "logger": quiet_logger(),
             "error_cb": self._ear,
         }
@@ -58,8 +62,8 @@ class Cluster:
             raise ConfigError(f"Kafka refuses these options: {error.args[0].str()}") from error
 
     @classmethod
-    def of(cls, source: Kafka) -> Self:
-        return cls(source.bootstrap, source.options, source.known_as)
+    def of(cls, source: Kafka, client: str = "headrace") -> Self:
+        return cls(source.bootstrap, source.options, source.known_as, client)
 
     def logs(self, subscription: Subscription) -> dict[str, Log]:
         """Id, beginnings and ends of each topic that is read. ConfigError names topics that are not there."""

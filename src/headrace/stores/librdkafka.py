@@ -18,8 +18,11 @@ CONNECTING = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", 
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location")
 
 
-def librdkafka_options(bootstrap: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The part of the user's options that a client of the driver needs, in its own words."""
+def librdkafka_options(bootstrap: str, options: Mapping[str, str], client: str = "headrace") -> dict[str, str]:
+    """The part of the user's options that a client of the driver needs, in its own words.
+
+    `client` is the name that brokers have for it, in logs, metrics and quotas, unless the options say another.
+    """
     spoken = security.librdkafka(options)
     for name in _FILES:
         if (place := spoken.get(name, "probe")) != "probe" and not Path(place).exists():
@@ -27,7 +30,7 @@ def librdkafka_options(bootstrap: str, options: Mapping[str, str]) -> dict[str, 
                 f"{name}={place} is not there; looked in {Path.cwd()}", hint="name the whole path, readable here"
             )
     shared = {name: value for name, value in spoken.items() if name.startswith(CONNECTING)}
-    return {"client.id": "headrace", **shared, "bootstrap.servers": bootstrap}
+    return {"client.id": client, **shared, "bootstrap.servers": bootstrap}
 
 
 def quiet_logger() -> logging.Logger:
