@@ -158,7 +158,11 @@ def test_an_archive_is_fetched_alone_and_unpacked(fake: FakeIvy) -> None:
     assert (folder / "conf/x.txt").read_bytes() == b"x"
 
 
-@pytest.mark.parametrize("packed", [b"no archive", archive({"a": b"x" * 9999})[:-30], archive({"../a.jar": b""})])
+@pytest.mark.parametrize(
+    "packed",
+    [b"no archive", archive({"a": b"x" * 9999})[:-30], archive({"../a.jar": b""})],
+    ids=["no archive", "cut off", "outside"],  # an archive says when it was made: its bytes are no name for a test
+)
 def test_an_archive_that_cannot_be_unpacked_leaves_nothing(fake: FakeIvy, packed: bytes, tmp_path: Path) -> None:
     fake.answers = [(0, DONE, {"program-1.0-all.tar.gz": packed})]
     with pytest.raises(ConfigError, match=r"program-1\.0-all\.tar\.gz (cannot|would) be unpacked"):
