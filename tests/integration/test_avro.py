@@ -229,6 +229,25 @@ def test_a_null_that_a_given_schema_does_not_allow_stops_the_run(write, topic, t
     assert committed(target.bootstrap, target.name) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "column", "value", "said"),
+    [
+        ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "k STRING", "C", "not defined in enum"),
+        ({"type": "fixed", "name": "F", "size": 3}, "k BINARY", "AP8=", "2 bytes of binary data cannot be written"),
+        ({"type": "array", "items": "string"}, "k ARRAY<STRING>", ["a", None], "null value for .non-nullable. string"),
+        ({"type": "map", "values": "int"}, "k MAP<STRING, INT>", {"a": None}, "null value for .non-nullable. int"),
+    ],
+    ids=["enum", "fixed", "list", "map"],
+)
+@pytest.mark.parametrize("transform", [lambda rows: rows, lambda rows: rows.repartition(2)], ids=["tasks", "driver"])
+def test_a_value_that_a_given_schema_does_not_have_stops_the_run(write, topic, transform, kind, column, value, said):
+    target = topic(partitions=1)
+    schema = {"type": "record", "name": "R", "fields": [{"name": "k", "type": kind}]}
+    with pytest.raises(BadRecord, match=said):
+        write(target, [{"k": value}], column, transform=transform, schema=json.dumps(schema))
+    assert committed(target.bootstrap, target.name) == []
+
+
 def test_a_registry_that_is_down_is_tried_again(write, topic):
     begun = time.monotonic()
     with pytest.raises(

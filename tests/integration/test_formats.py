@@ -5,6 +5,7 @@ import datetime
 import json
 import random
 import struct
+import time
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -16,9 +17,10 @@ import headrace as hr
 from headrace import events, sinks, stores
 from headrace.errors import BadRecord, ConfigError
 from headrace.formats import avro_schema
+from headrace.letters import Refusal
 from headrace.sinks import narrow
 from headrace.spark import plan
-from headrace.spark.rows import RAW_SCHEMA, Decoder, unnamed
+from headrace.spark.rows import RAW_SCHEMA, Decoder, originals, unnamed
 
 JSON = "user STRING, n INT, at TIMESTAMP, price DECIMAL(5,2), ok BOOLEAN, tags ARRAY<STRING>"
 
@@ -218,7 +220,7 @@ def test_an_error_that_is_no_bad_record_is_not_taken_for_one():
 def test_a_record_is_parsed_once_though_the_transform_filters(spark, on_error):
     rows = decoded(spark, hr.Json("user STRING, n INT", on_error=on_error), [b"{}"]).rows
     frame = rows.where("n > 1 AND user IS NOT NULL").selectExpr("upper(user) AS user", "n + 1 AS n")
-    assert frame._jdf.queryExecution().executedPlan().toString().count("from_json(") == 1
+    assert frame._jdf.queryExecution().executedPlan().toString().count("from_json(StructField(user,") == 1
 
 
 ODD = [
@@ -312,6 +314,67 @@ def test_a_time_with_an_offset_is_the_moment_it_names_and_one_without_is_in_the_
     assert wall[0]["wall"] == datetime.datetime(2024, 5, 6, 10)
 
 
+DOUBTFUL = (
+    "price DECIMAL(10,2), s STRING, day DATE, at TIMESTAMP, st STRUCT<price: DECIMAL(5,1), at: TIMESTAMP>,"
+    " ps ARRAY<DECIMAL(5,2)>, pm MAP<STRING, DECIMAL(5,2)>, ls ARRAY<STRUCT<p: DECIMAL(5,2), qs: ARRAY<DECIMAL(5,2)>>>,"
+    " ts ARRAY<TIMESTAMP>"
+)
+NOT_MEANT = [
+    b'{"price": "1,5"}',
+    b'{"price": ",5"}',
+    b'{"price": "1.234,50"}',
+    b'{"price": "1\\u002c5"}',
+    b'{"price": 1e400000000}',
+    b'{"price": 1e-400000000}',
+    b'{"price": "1E+400000000"}',
+    b'{"st": {"price": "1,5"}}',
+    b'{"st": {"price": -1e400000000}}',
+    b'{"ps": [1, "1,5"]}',
+    b'{"ps": [1e400000000, 2]}',
+    b'{"ps": [1e-400000000, 2]}',
+    b'{"pm": {"a": "1,5"}}',
+    b'{"pm": {"a": 1e400000000}}',
+    b'{"ls": [{"p": 1}, {"p": "1,5"}]}',
+    b'{"ls": [{"qs": [1]}, null, {"qs": null}, {"qs": ["1,5"]}]}',
+    b'{"ls": [{"qs": [1e400000000]}]}',
+    b'{"day": "20240101"}',
+    b'{"day": "12"}',
+    b'{"at": "12:30:00"}',
+    b'{"at": "T12"}',
+    b'{"at":"1:30Z"}',
+    b'{"st": {"at": "12:30"}}',
+    b'{"ts": ["2024-01-01", "12:30"]}',
+]
+MEANT_SO = [
+    b'{"price": "1.50", "s": "1,5"}',
+    b'{"price": 1.5, "s": "12:30", "other": {"price": "1,5", "at": "12:30"}}',
+    b'{"price": 15e-1, "s": "12e45678"}',
+    b'{"price": "\\u0031.5"}',
+    b'{"price": "-15E-1", "at": "2024-05-06T07:08:09.123456789+02:00"}',
+    b'{"ps": ["1.5", 0.0, null], "s": "a,12e-45678", "pm": {"a": "1.5"}, "ls": [{"p": "2.5", "qs": [1, null]}, null]}',
+    b'{"day": "2024-01-01", "at": "2024-05-06 07:08:09", "ts": ["2024-01-01 12:30", null]}',
+    b'{"st": {"at": "2199-05-06T07:08:09.1Z", "price": null}}',
+]
+
+
+def test_a_text_that_spark_would_read_as_another_number_or_time_is_bad_at_any_depth_and_at_once(spark):
+    begun = time.monotonic()
+    kept = decoded(spark, hr.Json(DOUBTFUL, on_error="keep"), NOT_MEANT + MEANT_SO).rows
+    bad = {offset for error, offset in kept.selectExpr("bad.error", "_kafka.offset").collect() if error is not None}
+    assert bad == set(range(len(NOT_MEANT)))
+    assert len(decoded(spark, hr.Json(DOUBTFUL), MEANT_SO).rows.collect()) == len(MEANT_SO)
+    for value in (NOT_MEANT[0], NOT_MEANT[4], NOT_MEANT[-5], NOT_MEANT[-1]):
+        assert isinstance(failure(spark, hr.Json(DOUBTFUL), [b"{}", value]), BadRecord), value
+    assert time.monotonic() - begun < 60
+
+
+def test_a_column_with_the_name_that_spark_has_for_bad_texts_is_like_any_other(spark):
+    value = b'{"a": 1, "_corrupt_record": 5}'
+    for on_error in ("fail", "keep"):
+        (row,) = decoded(spark, hr.Json("a INT, _corrupt_record INT", on_error=on_error), [value]).rows.collect()
+        assert (row["a"], row["_corrupt_record"]) == (1, 5)
+
+
 # CSV
 
 
@@ -349,6 +412,28 @@ def test_csv_has_as_many_fields_as_columns_and_nothing_of_it_is_silently_null(sp
             assert bytes(row["bad"]["value"]) == value
     text = decoded(spark, hr.Csv("n INT, name STRING", on_error="keep"), [b'1,"cut']).rows.collect()
     assert text[0]["bad"]["error"] == "a quote does not end"
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "good", "bad"),
+    [
+        (";", [b"1;1.5;", b"12;1.5;2024-01-01 12:30", b"1;;2199-01-01"], [b"1;1,5;", b"1;1.234,50;", b"1;1e9999999;"]),
+        (";", [b"1;1.5;2024-05-06T12:00:00Z"], [b"1;1.5;12:30:00", b'1;1.5;"12:30:00"', b"1;1.5;T12"]),
+        (",", [b'1,"1.5","2024-05-06T12:00:00Z"'], [b'1,"1,5",', b"1,-1e400000000,", b"1,1.5,12:30"]),
+    ],
+)
+def test_csv_has_no_other_number_or_time_than_it_says(spark, delimiter, good, bad):
+    fmt = hr.Csv("id INT, price DECIMAL(10,2), at TIMESTAMP", delimiter=delimiter, on_error="keep")
+    rows = decoded(spark, fmt, good + bad).rows.collect()
+    assert [row["bad"] is None for row in rows] == [True] * len(good) + [False] * len(bad)
+
+
+def test_csv_writes_a_null_that_is_alone_in_its_row_and_reads_it_back(spark):
+    rows = spark.createDataFrame([("a",), (None,)], "name STRING").coalesce(1)
+    written = rows.selectExpr(f"{hr.Csv().encoded({'name': 'string'}, 't')} AS value").collect()
+    assert [bytes(row["value"]) for row in written] == [b"a", b'""']
+    back = decoded(spark, hr.Csv("name STRING"), [bytes(row["value"]) for row in written]).rows.collect()
+    assert [row["name"] for row in back] == ["a", None]
 
 
 def test_csv_may_have_other_signs_and_comes_back_as_it_was_written(spark):
@@ -399,6 +484,21 @@ def test_a_function_says_what_is_bad_and_a_value_that_does_not_fit_is_bad_too(sp
     good, bad = decoded(spark, large, [b"1234", b"1" * 40]).rows.collect()
     assert (good["n"], good["bad"], bad["n"]) == (16, None, None)
     assert bad["bad"]["error"].startswith("n does not fit its type")
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_a_time_of_a_function_that_names_no_zone_is_in_that_of_the_session(spark, one_by_one):
+    noon = datetime.datetime(2024, 6, 1, 12)
+    each = hr.Custom.each(lambda value: {"at": noon, "in": {"at": noon}}, "at TIMESTAMP, in STRUCT<at: TIMESTAMP>")
+    batch = hr.Custom(lambda values: {"at": [noon] * len(values)}, "at TIMESTAMP")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Amsterdam")
+    try:
+        rows = decoded(spark, each if one_by_one else batch, [b"x"]).rows
+        (row,) = rows.selectExpr("unix_seconds(at) AS at", "to_json(struct(* EXCEPT (_kafka))) AS all").collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert row["at"] == datetime.datetime(2024, 6, 1, 10, tzinfo=datetime.UTC).timestamp()
+    assert row["all"].count("12:00:00.000+02:00") == (2 if one_by_one else 1)
 
 
 def lengths(values):
@@ -452,6 +552,16 @@ def test_a_key_that_cannot_go_with_its_value_is_refused(spark):
         Decoder(spark, hr.Json("Key INT"), hr.Text())
     with pytest.raises(ConfigError, match="on_error='drop'"):
         Decoder(spark, hr.Json("n INT"), hr.Text(on_error="drop"))
+
+
+def test_a_bad_record_of_a_time_that_python_does_not_have_is_a_letter_all_the_same(spark):
+    near, far = datetime.datetime(2024, 5, 6, 7, 8, 9, 123000, datetime.UTC), "timestamp_millis(1763247600000000)"
+    frame = raw(spark, [b"near", b"far"]).drop("timestamp")
+    frame = frame.selectExpr("*", f"if(offset = 0, timestamp_millis({int(near.timestamp() * 1000)}), {far}) timestamp")
+    letters = Decoder(spark, hr.Json("n INT")).judged(frame).letters(9)
+    assert [(letter.value, letter.timestamp) for letter in letters] == [(b"near", near), (b"far", None)]
+    refused = [Refusal(letter.origin, "too far", "sink") for letter in letters]
+    assert {letter.value: letter.timestamp for letter in originals(frame, refused)} == {b"near": near, b"far": None}
 
 
 # there and back

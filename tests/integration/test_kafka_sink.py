@@ -125,13 +125,27 @@ def test_a_column_can_name_the_topic_and_is_left_out_of_the_value(filled, topic,
     case = " ".join(f"WHEN 'n{number}' THEN '{name}'" for number, name in enumerate(names))
     made = pipeline(
         source,
-        sinks.Kafka(source.bootstrap, topic_column="target"),
+        sinks.Kafka(source.bootstrap, topic_column="Target"),
         transform=lambda rows: rows.selectExpr("id", f"CASE name {case} END AS target", "_kafka"),
     )
     caught_up(made, spark)
     for number, name in enumerate(names):
         assert ids(source.bootstrap, name) == [n for n in range(200) if n % 3 == number]
     assert values(source.bootstrap, names[0])[0].keys() == {"id"}
+
+
+def test_a_time_as_a_key_has_its_offset(topic, spark):
+    source, target = topic(partitions=1), topic(partitions=1)
+    source.produce([{"at": "2024-10-27T00:30:00Z"}, {"at": "2024-10-27T01:30:00Z"}])
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        caught_up(pipeline(source, sinks.Kafka(source.bootstrap, target.name, key="at"), "at TIMESTAMP"), spark)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert [record.key() for record in committed(target.bootstrap, target.name)] == [
+        b"2024-10-27T02:30:00.000000+02:00",
+        b"2024-10-27T02:30:00.000000+01:00",
+    ]
 
 
 def test_text_and_bytes_go_over_as_they_are(topic, spark):
@@ -230,13 +244,16 @@ def test_a_topic_in_a_column_that_is_not_there_and_a_partition_too_high_are_dead
         source,
         sinks.Kafka(source.bootstrap, topic_column="to", partition="at"),
         transform=lambda rows: rows.selectExpr(
-            "id", f"IF(id = 5, 'nowhere-to-be-found', '{target.name}') AS to", "IF(id = 6, 2, 0) AS at", "_kafka"
+            "id",
+            f"IF(id = 5, 'nowhere-to-be-found', '{target.name}') AS to",
+            "CASE id WHEN 6 THEN 2 WHEN 7 THEN 4294967296 ELSE 0 END AS at",
+            "_kafka",
         ),
         dead_letters=hr.DeadLetters(topic=letters.name),
     )
     caught_up(made, spark)
-    assert ids(target.bootstrap, target.name) == [n for n in range(200) if n not in (5, 6)]
-    assert sorted(json.loads(r.value())["id"] for r in committed(source.bootstrap, letters.name)) == [5, 6]
+    assert ids(target.bootstrap, target.name) == [n for n in range(200) if n not in (5, 6, 7)]
+    assert sorted(json.loads(r.value())["id"] for r in committed(source.bootstrap, letters.name)) == [5, 6, 7]
 
 
 def test_a_transaction_longer_than_the_broker_allows_is_refused_before_the_start(kafka, topic):

@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2
 
 import headrace as hr
 from headrace import sinks
-from headrace.errors import ConfigError
+from headrace.errors import BadRecord, ConfigError
 from headrace.spark.protobuf import Messages
 from headrace.spark.rows import RAW_SCHEMA, Decoder
 from headrace.testing.records import committed
@@ -183,3 +183,89 @@ def test_columns_that_the_message_does_not_have_are_refused(spark):
     with pytest.raises(ConfigError, match="id does not fit") as refused:
         fmt.encoded({"id": "long"}, "t")
     assert refused.value.hint == "CAST(id AS INT) in the transform"
+
+
+def closed(*kinds):
+    """A file of proto2, where an enum has no other numbers than its own, and fields may be required."""
+    file = descriptor_pb2.FileDescriptorProto(name="old.proto", package="old", syntax="proto2")
+    kind = file.enum_type.add(name="Kind")
+    for number, name in enumerate(kinds):
+        kind.value.add(name=name, number=number)
+    line, order = file.message_type.add(name="Line"), file.message_type.add(name="Order")
+    entry = order.nested_type.add(name="LargeEntry")
+    entry.options.map_entry = True
+    add(entry, {"key": ("UINT64", 1), "value": ("STRING", 2)})
+    add(line, {"count": ("INT32", 1)})
+    add(order, {"id": ("INT32", 1), "u": ("UINT32", 4), "tags": ("STRING*", 5), "line": (".old.Line", 6)})
+    order.field[0].label = FIELD.LABEL_REQUIRED
+    add(order, {"large": (".old.Order.LargeEntry*", 7)})
+    for message, name, number, label in ((order, "kind", 2, 1), (order, "kinds", 3, 3), (line, "kind", 2, 1)):
+        message.field.add(name=name, number=number, label=label, type=FIELD.TYPE_ENUM, type_name=".old.Kind")
+    order.field[-2].default_value = kinds[1]
+    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+OLD = closed("NONE", "GIFT")
+
+
+def test_a_number_that_an_enum_has_no_name_for_is_that_number_at_any_depth_and_place(spark):
+    newer = Messages("old.Order", closed("NONE", "GIFT", "LOAN")).make
+    value = newer(id=1, kind=2, kinds=[0, 2, 1], line={"count": 3, "kind": 2}).SerializeToString()
+    (row,) = decoded(spark, hr.Protobuf("old.Order", descriptor=OLD), [value])
+    assert (row["kind"], row["kinds"], row["line"]) == ("2", ["NONE", "2", "GIFT"], {"count": 3, "kind": "2"})
+    fmt = hr.Protobuf("old.Order", descriptor=OLD)
+    rows = spark.sql("SELECT 1 AS id, '2' AS kind, array('NONE', '2', 'GIFT') AS kinds")
+    assert encoded(rows, fmt) == [newer(id=1, kind=2, kinds=[0, 2, 1]).SerializeToString()]
+
+
+def test_a_field_of_another_type_is_bad_at_any_depth(spark):
+    inner = b"\x08\x01\x32\x04\x0a\x02hi"  # line.count as a text
+    (row,) = decoded(spark, hr.Protobuf("old.Order", descriptor=OLD, on_error="keep"), [inner])
+    assert row["bad"]["error"] == "no message old.Order: the field count is of another type"
+
+
+def encoded(rows, fmt):
+    columns = {field["name"]: field["type"] for field in rows.schema.jsonValue()["fields"]}
+    return [bytes(row["value"]) for row in rows.selectExpr(f"{fmt.encoded(columns, 't')} AS value").collect()]
+
+
+def test_large_numbers_are_keys_of_a_map_there_and_back(spark):
+    fmt = hr.Protobuf("old.Order", descriptor=OLD)
+    values = encoded(spark.sql("SELECT 1 AS id, map(CAST(18446744073709551615 AS DECIMAL(20,0)), 'x') AS large"), fmt)
+    assert decoded(spark, fmt, values)[0]["large"] == {Decimal(2**64 - 1): "x"}
+
+
+def copied(topic, spark, values, select=None):
+    source, target = topic(partitions=1), topic(partitions=1)
+    source.produce(values)
+    fmt = hr.Protobuf("old.Order", descriptor=OLD)
+    hr.Pipeline(
+        name=f"p-{uuid.uuid4().hex[:12]}",
+        source=hr.Kafka(source.bootstrap, topics=[source.name], format=fmt),
+        transform=lambda rows: rows.selectExpr(*select, "_kafka") if select else rows,
+        sink=sinks.Kafka(source.bootstrap, target.name, format=fmt),
+        guarantee="exactly-once",
+    ).run(until="caught-up", session=spark, fail_fast=True)
+    return [record.value() for record in committed(target.bootstrap, target.name)]
+
+
+def test_a_record_without_a_value_stays_one_though_a_field_is_required(spark, topic, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path))
+    assert copied(topic, spark, [b"\x08\x01", None]) == [b"\x08\x01", None]
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("'LOAN' AS kind", "kind has no value 'LOAN'"),
+        ("-1L AS u", "no message old.Order can be made of a row: .*range"),
+        ("array('a', NULL) AS tags", "tags has a NULL in it"),
+        ("if(id = 1, NULL, id) AS id", "required"),
+    ],
+    ids=["enum", "unsigned", "list", "required"],
+)
+def test_a_row_that_is_no_message_is_a_bad_record_and_not_repeated(spark, topic, tmp_path, monkeypatch, column, said):
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path))
+    columns = ["id", column] if "AS id" not in column else [column]
+    with pytest.raises(BadRecord, match=said):
+        copied(topic, spark, [b"\x08\x01"], columns)

@@ -10,7 +10,9 @@ import pytest
 import headrace as hr
 from headrace import events, sinks, stores
 from headrace.errors import ConfigError, RetriableError
+from headrace.formats import avro_reading, registry
 from headrace.formats.avro_reading import RegistryAvro
+from headrace.spark import avro
 from headrace.spark.rows import RAW_SCHEMA, Decoder
 from integration.avro_bytes import encoded, framed, long, registered
 from integration.door import Door
@@ -100,22 +102,121 @@ def test_what_is_no_avro_of_its_schema_is_bad_with_its_bytes_and_harms_no_neighb
     assert [row["id"] for row in judged.good.collect()] == [1, 1]
 
 
-def test_an_id_that_the_registry_lacks_is_a_bad_record_and_asked_for_again_after_a_minute(spark, named):
+@pytest.mark.parametrize("mode", ["keep", "judged"])
+def test_an_id_that_the_registry_lacks_is_a_bad_record_and_asked_for_again_after_a_minute(
+    spark, named, mode, monkeypatch
+):
     topic, url = named
     one = registered(url, f"{topic}-value", V1)
+    clock, asked = [0.0], []
+    decoder = Decoder(spark, hr.Avro(registry=url, on_error="keep"), topics=[topic])
+    decoder._sides[0].decoding._clock = lambda: clock[0]
+    by_id = registry.by_id
+    monkeypatch.setattr(registry, "by_id", lambda url, number: asked.append(number) or by_id(url, number))
+    frame = raw(spark, topic, [framed(one, V1, ANN), struct.pack(">bI", 0, 987_654) + b"x"])
+    with pytest.raises(Exception, match="UnknownSchema") as met:
+        decoder.decode(frame).rows.collect() if mode == "keep" else decoder.judged(frame).letters(10)
+    assert decoder.learn(met.value).startswith("schema id 987654 is not in the schema registry at http://")
+    for seconds, times in ((0, 1), (59, 1), (2, 2), (58, 2), (100, 3)):
+        clock[0] += seconds
+        good, bad = decoder.decode(frame).rows.collect()  # a loop in hand may read its batch again at any time
+        assert (good["id"], good["bad"]) == (1, None)
+        assert bad["bad"]["error"] == "schema id 987654 is not in the registry"
+        assert asked == [987_654] * times
+    assert decoder.learn(ValueError("something else")) is None
+
+
+def test_an_id_that_is_registered_late_is_read_from_then_on_and_a_registry_that_is_away_changes_nothing(
+    spark, named, monkeypatch
+):
+    topic, url = named
+    registered(url, f"{topic}-value", V1)
+    late = registered(url, f"late-{topic}", V2)
     clock = [0.0]
     decoder = Decoder(spark, hr.Avro(registry=url, on_error="keep"), topics=[topic])
     decoder._sides[0].decoding._clock = lambda: clock[0]
-    frame = raw(spark, topic, [framed(one, V1, ANN), struct.pack(">bI", 0, 987_654) + b"x"])
-    for mode in ("keep", "judged"):
+    frame = raw(spark, topic, [framed(late, V2, BEA)])
+    with monkeypatch.context() as patched:
+        patched.setattr(registry, "by_id", lambda url, number: None)
+        assert "not in the registry" in rows_of(decoder, frame)[0]["bad"]["error"]
         clock[0] += 100
-        with pytest.raises(Exception, match="UnknownSchema") as met:
-            decoder.decode(frame).rows.collect() if mode == "keep" else decoder.judged(frame).letters(10)
-        assert decoder.learn(met.value).startswith("schema id 987654 is not in the schema registry at http://")
-        good, bad = decoder.decode(frame).rows.collect()
-        assert (good["id"], good["bad"]) == (1, None)
-        assert bad["bad"]["error"] == "schema id 987654 is not in the registry"
-    assert decoder.learn(ValueError("something else")) is None
+
+        def away(url, number):
+            raise RetriableError("nobody answers")
+
+        patched.setattr(registry, "by_id", away)
+        assert "not in the registry" in rows_of(decoder, frame)[0]["bad"]["error"]
+    clock[0] += 100
+    (row,) = rows_of(decoder, frame)
+    assert (row["id"], row["name"], row["bad"]) == (2, "Bea", None)
+
+
+def test_all_ids_that_a_batch_names_and_nobody_knows_are_asked_for_at_once(spark, named, monkeypatch):
+    topic, url = named
+    one = registered(url, f"{topic}-value", V1)
+    other = registered(url, f"elsewhere-{topic}", V2)
+    lost = [struct.pack(">bI", 0, 987_000 + number) + b"x" for number in range(40)]
+    frame = raw(spark, topic, [framed(one, V1, ANN), *lost, framed(other, V2, BEA)])
+    decoder = Decoder(spark, hr.Avro(registry=url, on_error="drop"), topics=[topic])
+    with pytest.raises(Exception, match="UnknownSchema") as met:
+        decoder.decode(frame).rows.collect()
+    assert decoder.learn(met.value).endswith("; and 38 more")
+    found = decoder.decode(frame)
+    assert [row["id"] for row in found.rows.collect()] == [1, 2]
+    assert found.dropped() == 40
+    monkeypatch.setattr(avro_reading, "_REMEMBERED", 50)  # what is in the batch is remembered all the same
+    more = [struct.pack(">bI", 0, 988_000 + number) + b"x" for number in range(40)]
+    for values in (lost + more, more):
+        assert [row["id"] for row in rows_of(decoder, raw(spark, topic, [framed(one, V1, ANN), *values]))] == [1]
+
+
+def decimal(scale, precision=10):
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+def moment(unit):
+    return {"type": "long", "logicalType": f"timestamp-{unit}"}
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "said"),
+    [
+        (decimal(2), decimal(4), "decimal(10,2) is written, decimal(10,4) is read"),
+        (decimal(2, 20), decimal(2), "decimal(20,2) is written, decimal(10,2) is read"),
+        (moment("millis"), moment("micros"), "timestamp-millis is written, timestamp-micros is read"),
+        (["null", moment("millis")], ["null", moment("micros")], "timestamp-millis is written"),
+        (moment("millis"), ["null", moment("micros")], "timestamp-millis is written"),
+        ({"type": "array", "items": decimal(2)}, {"type": "array", "items": decimal(3)}, "decimal(10,2) is written"),
+        ({"type": "map", "values": decimal(2)}, {"type": "map", "values": ["null", decimal(3)]}, "decimal(10,2) is"),
+        ({"type": "int", "logicalType": "date"}, moment("millis"), "date is written, timestamp-millis is read"),
+        (decimal(2), decimal(2, 12), None),
+        (decimal(2), ["null", decimal(2)], None),
+        ("long", moment("millis"), None),
+        (moment("millis"), "long", None),
+        ("int", ["null", "long"], None),
+    ],
+)
+def test_a_value_that_would_mean_something_else_to_the_reader_is_bad_with_the_reason(spark, written, read, said):
+    def schema(kind):
+        inner = {"type": "record", "name": "Inner", "fields": [{"name": "v", "type": kind}]}
+        return json.dumps(customer(ID, {"name": "in", "type": ["null", inner], "default": None}))
+
+    reader, writer = (avro.parsed(spark, schema(kind)) for kind in (read, written))
+    found = avro.misfit(spark, reader, writer, any_name=True)
+    assert found is None if said is None else said in found
+
+
+def test_records_of_another_unit_are_not_read_by_the_newest_schema(spark, named):
+    topic, url = named
+    old, new = (customer(ID, {"name": "at", "type": moment(unit)}) for unit in ("millis", "micros"))
+    one, two = registered(url, f"{topic}-value", old), registered(url, f"{topic}-value", new)
+    values = [framed(one, old, {"id": 1, "at": 1_700_000_000_000}), framed(two, new, {"id": 2, "at": 0})]
+    rows = rows_of(Decoder(spark, hr.Avro(registry=url, on_error="keep"), topics=[topic]), raw(spark, topic, values))
+    assert rows[0]["bad"]["error"] == (
+        f"schema id {one} cannot be read: another logical type at /at: timestamp-millis is written,"
+        " timestamp-micros is read"
+    )
+    assert (rows[1]["id"], rows[1]["bad"]) == (2, None)
 
 
 def test_a_record_of_another_kind_is_bad_though_all_fields_have_defaults(spark, named):

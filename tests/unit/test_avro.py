@@ -146,6 +146,8 @@ def test_a_topic_gives_its_record_a_name(text: str, name: str) -> None:
         ({"registry": URL, "namespace": "com..x"}, "no namespace"),
         ({"registry": URL, "schema": "{"}, "not JSON"),
         ({"registry": URL, "schema": '"lung"'}, "neither the Avro schema of a record nor of a simple type"),
+        ({"schema": '["null", "string"]'}, "neither the Avro schema of a record nor of a simple type"),
+        ({"schema": '{"a": 1}'}, "neither the Avro schema of a record nor of a simple type"),
         ({"registry": URL, "schema": '{"type": "record"}', "name": "r"}, "its own name"),
         ({"schema": URL}, "is an address, not a schema"),
         ({"schema": "none-such.avsc"}, "cannot be read"),
@@ -185,6 +187,13 @@ class Registry(BaseHTTPRequestHandler):
         server: Any = self.server
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server.asked.append((self.path, dict(self.headers), body))
+        status, answer = server.answer
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def do_GET(self) -> None:
+        server: Any = self.server
         status, answer = server.answer
         self.send_response(status)
         self.end_headers()
@@ -259,6 +268,16 @@ def test_an_answer_means_fix_it_or_try_again(
     with pytest.raises(kind, match=message) as caught:
         registry.register(server.url, "t-value", "{}")
     assert "p%40ss" not in caught.value.message + str(caught.value.hint)
+
+
+def test_only_what_a_registry_itself_says_is_not_there_is_not_there(server: Any) -> None:
+    for code in (40401, 40402, 40403):
+        server.answer = (404, json.dumps({"error_code": code, "message": "not found"}).encode())
+        assert registry.by_id(server.url, 1) is None
+        assert registry.versions(server.url, "t") == []
+    server.answer = (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}')  # of a path that is wrong
+    with pytest.raises(ConfigError, match="404"):
+        registry.by_id(server.url, 1)
 
 
 def test_a_registry_that_is_silent_or_gone_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

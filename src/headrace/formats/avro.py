@@ -128,7 +128,7 @@ def _text(given: object) -> str:
     except ValueError as error:
         raise ConfigError(f"the Avro schema is not JSON: {error}", hint="the text of an .avsc file") from error
     record = isinstance(schema, dict) and "type" in schema
-    if not record and schema not in _SCALARS:
+    if not record and not (isinstance(schema, str) and schema in _SCALARS):
         raise ConfigError(
             "this is neither the Avro schema of a record nor of a simple type",
             hint='{"type": "record", "name": …}, or "string" with its quotes',

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, HeadraceError
 from headrace.formats import registry
 from headrace.formats.base import HIDDEN, Decoding, Learning, Part, literal
 from headrace.masking import masked
 from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-_FORGET = 60.0
+_AGAIN = 60.0
 """Seconds for which a schema that the registry does not have is not asked for again."""
+_AT_ONCE = 20
+"""Of those that are asked for again between two batches, at the most."""
+_REMEMBERED = 1_000
+"""Of those that the registry does not have, beside the ones of the batch in hand."""
 # Spark reads malformed Avro as a struct of NULLs, and what follows a record is not looked at. So this number is put
 # behind the bytes, and read as the last field of the record: where it is not found again, the bytes were too few, too
 # many, or no Avro of this schema. (A field of the record itself: a record within one would be far slower to read.)
@@ -40,7 +44,7 @@ class PlainAvro(Decoding):
     def decoded(self, source: str) -> str:
         return self._read(source, self._reader, head=0)
 
-    def good(self, decoded: str) -> str | None:
+    def good(self, source: str, decoded: str) -> str | None:
         wrong = self._wrong(decoded)
         return f"{decoded}.{_END_FIELD} = {_END}" + (f" AND ({wrong}) IS NOT TRUE" if wrong else "")
 
@@ -61,6 +65,14 @@ class PlainAvro(Decoding):
         found = self._wrong(decoded)
         inside = f"CASE WHEN {found} THEN 'not UTF-8 text in a field' END" if found else "NULL"
         return f"WHEN {source} IS NULL THEN NULL WHEN {decoded}.{_END_FIELD} = {_END} THEN {inside}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """Since when it is known that the registry does not have a schema, and the topics whose records name it."""
+
+    since: float
+    topics: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +101,7 @@ class RegistryAvro(PlainAvro, Learning):
         self._spark, self._url, self._part, self._clock = spark, url, part, clock
         self._subjects = set(subjects)
         self._known: dict[int, _Writer] = {}
-        self._missing: dict[int, float] = {}
+        self._missing: dict[int, _Absent] = {}
         found = {subject: self._versions(subject) for subject in subjects}
         Learning.__init__(self)
         PlainAvro.__init__(self, spark, schema if schema is not None else self._newest(found))
@@ -97,8 +109,7 @@ class RegistryAvro(PlainAvro, Learning):
             self._add(number, writer, ours=True)
 
     def decoded(self, source: str) -> str:
-        now = self._clock()
-        self._missing = {number: at for number, at in self._missing.items() if now - at < _FORGET}
+        self._ask_again()
         branches: dict[str, list[int]] = {}
         for number, writer in sorted(self._known.items(), reverse=True):
             if writer.misfit is None:
@@ -109,17 +120,31 @@ class RegistryAvro(PlainAvro, Learning):
         ]
         bad = [f"{source} IS NULL", f"octet_length({source}) < 5", f"NOT startswith({source}, X'00')"]
         if unreadable := [*self._missing, *(number for number, writer in self._known.items() if writer.misfit)]:
-            bad.append(_names(source, unreadable))
+            bad.append(_is_of(source, unreadable))
         # Without a branch that gives rows, the CASE would have no columns.
         always = whens or [f"WHEN false THEN {self._read(source, self._reader, head=5)}"]
         return f"CASE {' '.join(always)} WHEN {' OR '.join(bad)} THEN NULL ELSE {self.unknown(_number(source))} END"
 
+    def failing(self, source: str) -> str | None:
+        # Where there is one schema alone nothing is chosen by the id: whether it is that of the schema, `good` tells.
+        only = self._only()
+        return None if only is None else self._read(source, only[0], head=5)
+
+    def good(self, source: str, decoded: str) -> str | None:
+        only, read = self._only(), super().good(source, decoded)
+        return read if only is None else f"{_names(source, only[1])} AND {read}"
+
+    def _only(self) -> tuple[str, list[int]] | None:
+        """The schema of all that is known, and its ids."""
+        readable = {number: writer.schema for number, writer in self._known.items() if writer.misfit is None}
+        schemas = set(readable.values())
+        return (schemas.pop(), sorted(readable)) if len(schemas) == 1 else None
+
     def error(self, source: str, decoded: str) -> str | None:
         whens = [f"WHEN octet_length({source}) < 5 OR NOT startswith({source}, X'00') THEN {literal(_WIRE)}"]
-        whens += [
-            f"WHEN {_names(source, [number])} THEN 'schema id {number} is not in the registry'"
-            for number in self._missing
-        ]
+        if self._missing:
+            said = f"concat('schema id ', {_number(source)}, ' is not in the registry')"
+            whens.append(f"WHEN {_is_of(source, self._missing)} THEN {said}")
         whens += [
             f"WHEN {_names(source, [number])} THEN {literal(f'schema id {number} cannot be read: {writer.misfit}')}"
             for number, writer in self._known.items()
@@ -128,15 +153,50 @@ class RegistryAvro(PlainAvro, Learning):
         other = f"concat('not Avro of schema id ', {_number(source)})"
         return f"CASE {self._good(source, decoded)} {' '.join(whens)} ELSE {other} END"
 
-    def learn(self, number: int, topic: str) -> str:
+    def named(self, source: str) -> tuple[str, str]:
+        other = [f"octet_length({source}) >= 5", f"startswith({source}, X'00')"]
+        if self._known:
+            other.append(f"NOT {_is_of(source, self._known)}")
+        return " AND ".join(other), _number(source)
+
+    def learn(self, named: Mapping[int, Collection[str]]) -> str:
+        new = {number: topics for number, topics in named.items() if number not in self._missing} or dict(named)
+        if len(self._missing) + len(new) > _REMEMBERED:
+            # None of the batch in hand, or it would never be done.
+            self._missing = {number: absent for number, absent in self._missing.items() if number in named}
+        told = [self._learnt(number, frozenset(topics)) for number, topics in sorted(new.items())]
+        more = f"; and {len(told) - 3} more" if len(told) > 3 else ""
+        now = self._clock()  # after the last answer, so that none is old before the batch is repeated
+        for number in named.keys() & self._missing.keys():
+            self._missing[number] = replace(self._missing[number], since=now)
+        return "; ".join(told[:3]) + more
+
+    def _ask_again(self) -> None:
+        """For some of the schemas that the registry did not have.
+
+        Here, and not by a batch that fails for them: a loop may read the rows of one batch for hours.
+        """
+        now = self._clock()
+        old = [number for number, absent in self._missing.items() if now - absent.since >= _AGAIN]
+        try:
+            for number in sorted(old, key=lambda number: self._missing[number].since)[:_AT_ONCE]:
+                self._learnt(number, self._missing[number].topics)
+        except HeadraceError:  # what it said before holds until it says something else
+            for number in old:
+                if number in self._missing:
+                    self._missing[number] = replace(self._missing[number], since=now)
+
+    def _learnt(self, number: int, topics: frozenset[str]) -> str:
         where = f"the schema registry at {masked(self._url)}"
         found = registry.by_id(self._url, number)
         if found is None:
-            self._missing[number] = self._clock()
+            self._missing[number] = _Absent(self._clock(), topics)
             return f"schema id {number} is not in {where}: records that name it are bad"
-        ours = {*self._subjects, f"{topic}-{self._part}"} & set(registry.subjects_of(self._url, number))
+        subjects = {*self._subjects, *(f"{topic}-{self._part}" for topic in topics)}
+        ours = subjects & set(registry.subjects_of(self._url, number))
         if found.type != "AVRO":
             self._known[number] = _Writer("", f"it is of the type {found.type}, not AVRO")
+            self._missing.pop(number, None)
         else:
             self._add(number, self._text(found), ours=bool(ours))
         return f"schema id {number} was not known; {where} has it"
@@ -228,6 +288,12 @@ def _end() -> bytes:
 def _names(source: str, numbers: Sequence[int]) -> str:
     """SQL: whether a record names one of these schemas."""
     return "(" + " OR ".join(f"startswith({source}, X'00{number:08X}')" for number in numbers) + ")"
+
+
+def _is_of(source: str, numbers: Iterable[int]) -> str:
+    """The same of any number of schemas."""
+    ids = ", ".join(f"X'{number:08X}'" for number in numbers)
+    return f"substring({source}, 2, 4) IN ({ids})"
 
 
 def _number(source: str) -> str:

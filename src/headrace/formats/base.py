@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 OnError = Literal["fail", "drop", "keep"]
 Part = Literal["key", "value"]
@@ -20,6 +20,8 @@ CORRUPT = f"{HIDDEN}corrupt"
 """The one in which Spark puts a text that it could not parse."""
 UNKNOWN = "headrace.UnknownSchema:"
 """Stands in the error of a batch that met a schema which was not known when its expressions were made."""
+UNFIT = "headrace.Unfit: "
+"""Stands in the error of a batch with a row that a format has no bytes for; behind it, why."""
 
 
 class Decoding(ABC):
@@ -39,11 +41,18 @@ class Decoding(ABC):
         """
         return None
 
+    def shape(self, source: str) -> str | None:
+        """SQL over `source` alone: why a record is bad, as far as its bytes tell; NULL for one to be decoded.
+
+        A format that has this has an `error` too.
+        """
+        return None
+
     @abstractmethod
     def error(self, source: str, decoded: str) -> str | None:
-        """SQL: why a record is bad, NULL for a good one. None: it never is."""
+        """SQL: why a record of the right shape is bad, NULL for a good one. None: it never is."""
 
-    def good(self, decoded: str) -> str | None:
+    def good(self, source: str, decoded: str) -> str | None:
         """SQL: whether what was decoded, after `failing` where there is one, is good: quicker than `error`.
 
         None: only that tells. Not asked of a record without a value.
@@ -63,8 +72,12 @@ class Learning(Decoding):
         self.token = secrets.token_hex(8)  # by which a failed batch says who has to ask
 
     @abstractmethod
-    def learn(self, number: int, topic: str) -> str:
-        """Ask for the schema that a record of `topic` names. Says what was found; from then on it is known.
+    def named(self, source: str) -> tuple[str, str]:
+        """SQL: whether a record names a schema that is not known, or not there, and the id of it."""
+
+    @abstractmethod
+    def learn(self, named: Mapping[int, Collection[str]]) -> str:
+        """Ask for schemas, each with the topics whose records name it. Says what was found; from then on all are known.
 
         RetriableError if nobody answers.
         """
@@ -149,9 +162,8 @@ class Columned(Described):
 
 
 # To the microsecond, as Spark has them: of itself it writes milliseconds.
-WRITTEN_TIMES = (
-    "'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\""
-)
+MOMENT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+WRITTEN_TIMES = f"'timestampFormat', \"{MOMENT}\", 'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\""
 
 
 def literal(text: str) -> str:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
+from headrace.formats import doubts
 from headrace.formats.base import CORRUPT, WRITTEN_TIMES, Columned, literal
+from headrace.formats.doubts import DECIMALS, TIMES, Doubt
 from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
@@ -35,12 +37,16 @@ class Csv(Columned):
 
     def decoded(self, source: str) -> str:
         options = f"{self._options()}, 'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}'"
-        return f"from_csv({_line(source)}, {self.struct(f', {CORRUPT} STRING')}, map({options}))"
+        line, number = _line(source), self._wrong(source, DECIMALS)
+        given = line if number is None else f"if({number}, NULL, {line})"
+        return f"from_csv({given}, {self.struct(f', {CORRUPT} STRING')}, map({options}))"
 
     def error(self, source: str, decoded: str) -> str | None:
         line, quote = _line(source), literal(self.quote)
         # Spark takes a quote that does not end for one that ends with the line.
         opened = literal(f"(^|{re.escape(self.delimiter)}){re.escape(self.quote)}")
+        time = self._wrong(source, TIMES)
+        undated = f" WHEN {time} THEN 'not a time: a TIMESTAMP has its date, too'" if time is not None else ""
         odd = f"(octet_length({line}) - octet_length(replace({line}, {quote}, ''))) % 2 = 1"
         return (
             f"CASE WHEN {source} IS NULL THEN NULL"
@@ -49,8 +55,27 @@ class Csv(Columned):
             f" WHEN {decoded} IS NULL OR {decoded}.{CORRUPT} IS NOT NULL"
             " THEN 'not as many fields as columns, or a field does not fit its type'"
             f" WHEN contains({line}, {quote}) AND {odd} AND {line} RLIKE {opened}"
-            " THEN 'a quote does not end' END"
+            f" THEN 'a quote does not end'{undated} END"
         )
+
+    def _wrong(self, source: str, doubt: Doubt) -> str | None:
+        """SQL: whether a field is a number or a time to Spark alone; None if no column has that type."""
+        from headrace.spark import ddl
+
+        row = ddl.row(self.columns or "")
+        if not doubts.any_of(row, doubt):
+            return None
+        line = _line(source)
+        if doubt is DECIMALS:
+            # A comma that is no delimiter, or one in quotes.
+            comma = self.quote if self.delimiter == "," else ","
+            doubtful = f"(contains({line}, {literal(comma)}) OR {line} RLIKE '[eE][-+]?[0-9]{{4}}')"
+        else:
+            begins = f"(?:^|[{re.escape(self.delimiter + self.quote)}])"
+            doubtful = f"{line} RLIKE {literal(begins + '[ ]*T?[0-9]?[0-9](?:[^-0-9]|$)')}"
+        kind = literal(doubts.as_texts(row, doubt, whole=True))
+        careful = f"from_csv({line}, {kind}, map({self._options()}))"
+        return f"({doubtful} AND {doubts.wrong(careful, row, doubt)})"
 
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
         for name, kind in columns.items():
@@ -64,8 +89,11 @@ class Csv(Columned):
             raise ConfigError("there are no columns to write as CSV", hint="select some in the transform")
         # Of itself Spark cuts off the blanks around a text.
         blanks = "'ignoreLeadingWhiteSpace', 'false', 'ignoreTrailingWhiteSpace', 'false'"
-        row = f"struct({', '.join(quoted(name) for name in columns)})"
-        return f"CAST(to_csv({row}, map({self._options()}, {blanks}, {WRITTEN_TIMES})) AS BINARY)"
+        names = [quoted(name) for name in columns]
+        line = f"to_csv(struct({', '.join(names)}), map({self._options()}, {blanks}, {WRITTEN_TIMES}))"
+        if len(names) == 1:  # an empty line would be no record of this format; and Spark cannot write it
+            line = f"if({names[0]} IS NULL, {literal(self.quote * 2)}, {line})"
+        return f"CAST({line} AS BINARY)"
 
     def _options(self) -> str:
         return f"'sep', {literal(self.delimiter)}, 'quote', {literal(self.quote)}, 'escape', {literal(self.quote)}"

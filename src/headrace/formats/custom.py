@@ -69,7 +69,8 @@ class Custom(Format):
         assert self.function is not None
         assert self.columns is not None
         row = custom.row_type(self.columns)
-        batch = (custom.by_record if self._one_by_one else custom.by_batch)(self.function, row)
+        zone = custom.zone(spark)
+        batch = (custom.by_record if self._one_by_one else custom.by_batch)(self.function, row, zone)
         return custom.ArrowDecoding(spark, f"headrace_decode_{self._token}", batch, row)
 
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:

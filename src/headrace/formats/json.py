@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.formats.base import CORRUPT, HIDDEN, WRITTEN_TIMES, Columned
+from headrace.formats import doubts
+from headrace.formats.base import CORRUPT, HIDDEN, WRITTEN_TIMES, Columned, literal
+from headrace.formats.doubts import DECIMALS, NEARLY_NOTHING, NOTHINGS, TIMES, Doubt
 from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
 _END = f"{HIDDEN}end"
+_UNFIT = "'not JSON, or a field does not fit its type'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,26 +29,71 @@ class Json(Columned):
     """
 
     def decoded(self, source: str) -> str:
-        return self._read(source, f", {CORRUPT} STRING", f"'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}'")
+        text, number = f"CAST({source} AS STRING)", self._no_number(source)
+        given = text if number is None else f"if({number}, '', {text})"
+        return self._read(given, f", {CORRUPT} STRING", "'PERMISSIVE'")
 
     def failing(self, source: str) -> str | None:
-        return self._read(source, "", "'FAILFAST'")
+        return self._read(f"CAST({source} AS STRING)", "", "'FAILFAST'")
 
-    def _read(self, source: str, more: str, mode: str) -> str:
-        columns = self.struct(f", {_END} BOOLEAN{more}")
-        whole = f"if(is_valid_utf8(CAST({source} AS STRING)), {_marked(source)}, '')"
-        return f"from_json({whole}, {columns}, map('mode', {mode}, 'allowSingleQuotes', 'false'))"
+    def _read(self, text: str, more: str, mode: str) -> str:
+        # Of itself Spark takes a text of digits for days since 1970, where a DATE is meant.
+        options = f"'columnNameOfCorruptRecord', '{CORRUPT}', 'enableDateTimeParsingFallback', 'false'"
+        return f"from_json({text}, {self.struct(more)}, map('mode', {mode}, 'allowSingleQuotes', 'false', {options}))"
 
-    def good(self, decoded: str) -> str | None:
-        return f"{decoded}.{_END}"
+    def shape(self, source: str) -> str | None:
+        # Spark puts a sign for what is not UTF-8, reads an array as its first object, ignores what follows an object:
+        # all without a word.
+        number = self._no_number(source)
+        unfit = f" WHEN {number} THEN {_UNFIT}" if number is not None else ""
+        # An object without a brace before its last byte is alone, and that is quickly seen (in bytes, for functions of
+        # texts count characters one by one).
+        flat = f"NOT contains(CAST(substring({source}, 1, octet_length({source}) - 1) AS STRING), '}}')"
+        alone = f"from_json({_marked(source)}, 'STRUCT<{_END}: BOOLEAN>').{_END}"
+        return (
+            f"CASE WHEN {source} IS NULL THEN NULL"
+            f" WHEN NOT is_valid_utf8(CAST({source} AS STRING)) THEN 'not UTF-8 text'{unfit}"
+            f" WHEN startswith({source}, X'7B') AND {flat} THEN NULL"
+            f" WHEN NOT coalesce({alone}, false) THEN 'not one JSON object and nothing else' END"
+        )
+
+    def good(self, source: str, decoded: str) -> str | None:
+        time = self._no_time(source, decoded)
+        return f"{decoded} IS NOT NULL" + (f" AND NOT {time}" if time is not None else "")
 
     def error(self, source: str, decoded: str) -> str | None:
+        time = self._no_time(source, decoded)
+        undated = f" WHEN {time} THEN 'not a time: a TIMESTAMP has its date, too'" if time is not None else ""
         return (
-            f"CASE WHEN {source} IS NULL OR {decoded}.{_END} AND {decoded}.{CORRUPT} IS NULL THEN NULL"
-            f" WHEN NOT is_valid_utf8(CAST({source} AS STRING)) THEN 'not UTF-8 text'"
-            f" WHEN {decoded}.{CORRUPT} IS NOT NULL THEN 'not JSON, or a field does not fit its type'"
-            " ELSE 'not one JSON object and nothing else' END"
+            f"CASE WHEN {source} IS NULL THEN NULL WHEN {decoded} IS NULL THEN 'not a JSON object'"
+            f" WHEN {decoded}.{CORRUPT} IS NOT NULL THEN {_UNFIT}{undated} END"
         )
+
+    def _no_number(self, source: str) -> str | None:
+        """SQL: whether a text where a DECIMAL is meant is none; None if nothing has that type."""
+        return self._wrong(source, DECIMALS)
+
+    def _no_time(self, source: str, decoded: str) -> str | None:
+        """The same of a TIMESTAMP, after it was read."""
+        found = self._wrong(source, TIMES)
+        return None if found is None else f"({doubts.of_today(decoded, self._row, time.time())} AND {found})"
+
+    def _wrong(self, source: str, doubt: Doubt) -> str | None:
+        if not doubts.any_of(self._row, doubt):
+            return None
+        text = f"CAST({source} AS STRING)"
+        careful = f"from_json({text}, {literal(doubts.as_texts(self._row, doubt))})"
+        wrong = doubts.wrong(careful, self._row, doubt)
+        if doubt is DECIMALS:
+            nothing = f"{text} RLIKE {literal(NEARLY_NOTHING)} AND {doubts.wrong(careful, self._row, NOTHINGS)}"
+            wrong = f"({wrong} OR {nothing})"
+        return f"({doubts.doubtful(text, self._row, doubt)} AND {wrong})"
+
+    @property
+    def _row(self) -> Any:
+        from headrace.spark import ddl
+
+        return ddl.row(self.columns or "")
 
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
         if not columns:
@@ -57,7 +105,7 @@ class Json(Columned):
 def _marked(source: str) -> str:
     """SQL: the text of an object with one field more, `_END`, before its last brace; empty if it is none.
 
-    Spark reads the first object there is, and says nothing about what follows: then it does not meet this field.
+    Spark reads the first object there is. If something follows it, it does not meet this field.
     """
     text = f"CAST({source} AS STRING)"
     # Rare, and slow: so it comes last.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
-from headrace.formats.base import Decoding, Format, Part
+from headrace.formats.base import UNFIT, Decoding, Format, Part
 from headrace.masking import masked
 from headrace.spark.quoting import quoted
 
@@ -70,8 +70,11 @@ class Protobuf(Format):
         messages = protobuf.Messages(self.message, self._described)
         messages.check(columns)
         name = f"headrace_encode_{self._token}"
-        custom.encoder(name, protobuf.encoder(messages))
-        body = f"{name}(struct({', '.join(quoted(column) for column in columns)}))"
+        custom.encoder(name, protobuf.encoder(messages), "value BINARY, error STRING")
+        made = f"{name}(struct({', '.join(quoted(column) for column in columns)}))"
+        # The function is called for every row, also for one that stays a record without a value: only where its bytes
+        # are asked for it matters that there are none.
+        body = f"if({made}.error IS NULL, {made}.value, CAST(raise_error(concat('{UNFIT}', {made}.error)) AS BINARY))"
         if self.registry is None:
             return body
         return f"concat(X'00{self._id(topic):08X}{messages.place().hex()}', {body})"

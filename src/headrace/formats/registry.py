@@ -22,6 +22,8 @@ from headrace.masking import masked
 _TIMEOUT = 10.0
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 _BUSY = {408, 429}
+_ABSENT = {40401, 40402, 40403}
+"""A registry's own codes: no such subject, version, schema. What is not even its path has another."""
 _MOST = 600
 """Characters of a registry's reason that are shown: it may repeat the whole schema."""
 _EXAMPLE = "http://localhost:8081, or https://user:password@registry.example.com"
@@ -105,7 +107,7 @@ def _ask(url: str, path: str, what: str, body: dict[str, str] | None = None, *, 
     except urllib.error.HTTPError as error:
         with error:
             code, reason = _reason(error)
-            if error.code == 404 and code is not None and absent is not _MUST:
+            if error.code == 404 and code in _ABSENT and absent is not _MUST:
                 return absent
             raise _refused(error.code, reason, url, what) from error
     except (OSError, http.client.HTTPException) as error:

@@ -1,4 +1,4 @@
-"""Rows that are encoded as Avro: whether the schema fits their columns, and a NULL where it allows none."""
+"""Rows that are encoded: whether an Avro schema fits their columns, and values that a schema does not allow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.errors import BadRecord, ConfigError
+from headrace.formats.base import UNFIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 
 _UNFIT = re.compile(r"(?:IncompatibleSchema|SchemaParse|AvroType|AvroRuntime)Exception: (.+)")
 _NULL = re.compile(r"AVRO_CANNOT_WRITE_NULL_FIELD\] (.+)")
+_REFUSED = (
+    _NULL,
+    re.compile(r"NullPointerException: (null value for \(non-nullable\) .+)"),
+    re.compile(r"IncompatibleSchemaException: (Cannot convert SQL .+ because .+ cannot be written .+)"),
+    re.compile(rf"{UNFIT}(.+)"),
+)
 _ABSENT = "AVRO_NOT_LOADED"
 
 
@@ -43,14 +50,16 @@ def check(rows: DataFrame, encoding: str) -> None:
 
 
 @contextmanager
-def nulls_refused(sink: str) -> Iterator[None]:
-    """BadRecord for a NULL that a given schema does not allow: to repeat the batch would not help."""
+def unfit_refused(sink: str) -> Iterator[None]:
+    """BadRecord for a value that a schema does not allow: to repeat the batch would not help."""
     try:
         yield
     except Exception as error:
-        if found := _NULL.search(str(error)):
-            raise BadRecord(
-                f"{sink}: {found[1]}",
-                hint="leave such rows out in the transform, or allow null there in schema=",
-            ) from error
+        said = str(error)
+        for pattern in _REFUSED:
+            if found := pattern.search(said):
+                raise BadRecord(
+                    f"{sink}: {found[1].strip()}",
+                    hint="leave such rows out in the transform, or allow the value in the schema",
+                ) from error
         raise

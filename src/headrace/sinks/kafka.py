@@ -17,7 +17,7 @@ from headrace.formats.base import Format
 from headrace.formats.json import Json
 from headrace.letters import Refusal
 from headrace.sinks import narrow, tasks
-from headrace.sinks.avro_rows import nulls_refused
+from headrace.sinks.avro_rows import unfit_refused
 from headrace.sinks.base import QuarantiningSink, TransactionalSink
 from headrace.sinks.kafka_producing import Target, enqueue, judged
 from headrace.sinks.kafka_rows import Layout, place_of
@@ -196,7 +196,7 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
     def _write_partitions(self, batch: Batch, frame: DataFrame, target: Target, parts: tuple[Part, ...]) -> None:
         """Per task, in its own transaction, records and offset."""
         try:
-            with nulls_refused(repr(self)):
+            with unfit_refused(repr(self)):
                 tasks.run(frame, ByPartition(target, self._opened.name, parts))
         except BaseException as error:
             self._unsure = True  # others of the tasks may be at work still
@@ -208,7 +208,7 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
 
     def _write_batch(self, batch: Batch, frame: DataFrame, target: Target, quarantine: Quarantine | None) -> None:
         """1. read the rows; 2. set apart those that a topic does not take; 3. commit records and offsets."""
-        with nulls_refused(repr(self)):
+        with unfit_refused(repr(self)):
             records = frame.toArrow().combine_chunks()
         reach("kafka: rows read")
         good: list[tuple[str, Any]] = []

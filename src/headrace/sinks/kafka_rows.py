@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
 from headrace.formats.avro import Avro
+from headrace.formats.base import MOMENT
 from headrace.letters import Origin
 from headrace.sinks import avro_rows
 from headrace.sinks.base import METADATA
@@ -50,7 +51,8 @@ class Layout:
         if self.topic_column is not None:
             parts[TOPIC] = _typed(rows, self.topic_column, "string")
         if self.partition is not None:
-            parts[PARTITION] = _typed(rows, self.partition, "int")
+            # A number that is none of a partition is found among the others, so it must not be cut to fit.
+            parts[PARTITION] = _typed(rows, self.partition, "int").cast("bigint")
         if self.key is not None:
             parts[KEY] = _bytes(rows, self.key)
         if self.headers is not None:
@@ -68,7 +70,8 @@ class Layout:
     def _columns(self, rows: DataFrame) -> dict[str, Any]:
         """Those of the value, with their types."""
         fields = rows.schema.jsonValue()["fields"]
-        return {f["name"]: f["type"] for f in fields if f["name"] not in (METADATA, self.topic_column)}
+        others = {METADATA, (self.topic_column or METADATA).lower()}
+        return {f["name"]: f["type"] for f in fields if f["name"].lower() not in others}
 
     def _headers(self, rows: DataFrame) -> Column:
         from pyspark.sql import functions as sql
@@ -111,15 +114,19 @@ def _typed(rows: DataFrame, name: str, kind: str) -> Column:
     found = _kind(rows, name)
     if found != kind and not (kind == "int" and found in ("tinyint", "smallint", "bigint")):
         raise ConfigError(f"{name} is {found}, where {kind} is meant", hint=f"CAST({name} AS {kind.upper()})")
-    return _column(rows, name).cast(kind)
+    return _column(rows, name)
 
 
 def _bytes(rows: DataFrame, name: str) -> Column:
     """Bytes as they are, text as UTF-8, a number or a time as its text."""
+    from pyspark.sql import functions as sql
+
     kind = _kind(rows, name)
     if kind.startswith(("array", "map", "struct", "variant")):
         raise ConfigError(f"{name} is {kind}: it has no bytes of its own", hint=f"to_json({name}) in the transform")
     column = _column(rows, name)
+    if kind == "timestamp":  # with its offset, as in a value: without, two moments of an autumn night are one text
+        column = sql.date_format(column, MOMENT)
     return column if kind == "binary" else column.cast("string").cast("binary")
 
 

@@ -10,7 +10,7 @@ from headrace.errors import ConfigError
 from headrace.formats.base import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -41,7 +41,75 @@ def misfit(spark: SparkSession, reader: str, writer: str, *, any_name: bool) -> 
         if kind == "NAME_MISMATCH" and any_name:
             continue
         reasons.append(f"{kind.lower().replace('_', ' ')} at {problem.getLocation()}: {problem.getMessage()}")
+    if not reasons:
+        reasons += _other_meanings(one, other, "")
     return "; ".join(reasons[:3]) or None
+
+
+def _other_meanings(reader: Any, writer: Any, path: str) -> Iterator[str]:
+    """Where the same bytes mean something else to a reader: to Avro's own comparison a decimal is just bytes."""
+    kind, written = _type(reader), _type(writer)
+    if written == "UNION":
+        for branch in writer.getTypes():
+            yield from _other_meanings(reader, branch, path)
+    elif kind == "UNION":
+        if (branch := _branch(reader, writer)) is not None:
+            yield from _other_meanings(branch, writer, path)
+    elif kind == written == "RECORD":
+        fields = {str(field.name()): field.schema() for field in writer.getFields()}
+        for field in reader.getFields():
+            names = [str(field.name()), *map(str, field.aliases())]
+            found = next((fields[name] for name in names if name in fields), None)
+            if found is not None:
+                yield from _other_meanings(field.schema(), found, f"{path}/{names[0]}")
+    elif kind == written == "ARRAY":
+        yield from _other_meanings(reader.getElementType(), writer.getElementType(), path)
+    elif kind == written == "MAP":
+        yield from _other_meanings(reader.getValueType(), writer.getValueType(), path)
+    else:
+        meant, was = _meaning(reader), _meaning(writer)
+        # One that says nothing is taken at the word of the other.
+        if meant is not None and was is not None and not _fits(meant, was):
+            yield f"another logical type at {path or '/'}: {_shown(was)} is written, {_shown(meant)} is read"
+
+
+_WIDER = {
+    "INT": ("LONG", "FLOAT", "DOUBLE"),
+    "LONG": ("FLOAT", "DOUBLE"),
+    "FLOAT": ("DOUBLE",),
+    "STRING": ("BYTES",),
+    "BYTES": ("STRING",),
+}
+
+
+def _branch(union: Any, writer: Any) -> Any:
+    """The branch that a value is read by, as Avro chooses it."""
+    written = _type(writer)
+    same = [one for one in union.getTypes() if _type(one) == written]
+    named = [one for one in same if str(one.getFullName()) == str(writer.getFullName())]
+    wider = [one for one in union.getTypes() if _type(one) in _WIDER.get(written, ())]
+    return next(iter([*named, *same, *wider]), None)
+
+
+def _meaning(schema: Any) -> tuple[str, int, int] | None:
+    """The logical type; of a decimal also its precision and scale."""
+    name = schema.getProp("logicalType")
+    if name != "decimal":
+        return None if name is None else (str(name), 0, 0)
+    return "decimal", int(schema.getObjectProp("precision") or 0), int(schema.getObjectProp("scale") or 0)
+
+
+def _fits(meant: tuple[str, int, int], was: tuple[str, int, int]) -> bool:
+    return meant[0] == was[0] and meant[1] >= was[1] and meant[2] == was[2]
+
+
+def _shown(meaning: tuple[str, int, int]) -> str:
+    name, precision, scale = meaning
+    return f"{name}({precision},{scale})" if name == "decimal" else name
+
+
+def _type(schema: Any) -> str:
+    return str(schema.getType().toString()).upper()
 
 
 def columns(spark: SparkSession, schema: str) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, available_timezones
 
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType, TimestampType
 
 from headrace.errors import ConfigError
 from headrace.formats.base import HIDDEN, Decoding
@@ -46,16 +48,19 @@ class ArrowDecoding(Decoding):
         return f"{decoded}.value"
 
 
-def encoder(name: str, encode: Callable[[Any], Any]) -> None:
-    """Let the active session know a function from rows to bytes."""
+def encoder(name: str, encode: Callable[[Any], Any], kind: DataType | str = "binary") -> None:
+    """Let the active session know a function from rows to bytes, or to another type."""
     spark = SparkSession.getActiveSession() or SparkSession._instantiatedSession
     if spark is None:
         raise ConfigError("there is no Spark session to encode in", hint="headrace.spark.session.create({})")
-    _register(spark, name, encode, BinaryType())
+    _register(spark, name, encode, kind)
 
 
-def by_batch(decode: Callable[[Any], Any], row: StructType) -> Batch:
-    """A function of all values of a batch, which gives columns: a StructArray, a Table, or a dict of arrays."""
+def by_batch(decode: Callable[[Any], Any], row: StructType, zone: str) -> Batch:
+    """A function of all values of a batch, which gives columns: a StructArray, a Table, or a dict of arrays.
+
+    Times without a zone are in `zone`.
+    """
     names, kinds = _arrow(row)
 
     def call(values: Any) -> tuple[Any, Any]:
@@ -66,7 +71,7 @@ def by_batch(decode: Callable[[Any], Any], row: StructType) -> Batch:
         errors = found.pop("error", None) if "error" not in names else None
         if unknown := sorted(set(found) ^ set(names)):
             raise TypeError(f"the columns are {', '.join(names)}; the function gave {', '.join(found)}: {unknown[0]}")
-        arrays = [found[name].cast(kind) for name, kind in zip(names, kinds, strict=True)]
+        arrays = [_zoned(found[name], kind, zone).cast(kind) for name, kind in zip(names, kinds, strict=True)]
         for array in arrays:
             if len(array) != len(values):
                 raise TypeError(f"the function gave {len(array)} rows for {len(values)} records")
@@ -78,9 +83,13 @@ def by_batch(decode: Callable[[Any], Any], row: StructType) -> Batch:
     return call
 
 
-def by_record(decode: Callable[[bytes], Any], row: StructType) -> Batch:
-    """A function of one value, which gives a dict or a tuple. ValueError, and struct.error: the record is bad."""
+def by_record(decode: Callable[[bytes], Any], row: StructType, zone: str) -> Batch:
+    """A function of one value, which gives a dict or a tuple. ValueError, and struct.error: the record is bad.
+
+    Times without a zone are in `zone`.
+    """
     names, kinds = _arrow(row)
+    local = _local(row, zone)
 
     def call(values: Any) -> tuple[Any, Any]:
         import pyarrow as pa
@@ -92,6 +101,8 @@ def by_record(decode: Callable[[bytes], Any], row: StructType) -> Batch:
             if value is not None:
                 try:
                     found = _named(decode(value), names)
+                    if local is not None and found is not None:
+                        found = local(found)
                 except (ValueError, struct.error) as failure:
                     error = str(failure) or type(failure).__name__
             rows.append(found)
@@ -108,6 +119,12 @@ def by_record(decode: Callable[[bytes], Any], row: StructType) -> Batch:
     return call
 
 
+def zone(spark: SparkSession) -> str:
+    """Of the session, as Python and Arrow know it; UTC if they do not."""
+    name = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    return name if name in available_timezones() else "UTC"
+
+
 def row_type(ddl: str) -> StructType:
     """The columns that a DDL string names; Decoder has looked at it before."""
     parsed = StructType.fromDDL(ddl)
@@ -115,7 +132,7 @@ def row_type(ddl: str) -> StructType:
     return parsed
 
 
-def _register(spark: SparkSession, name: str, call: Callable[[Any], Any], kind: DataType) -> None:
+def _register(spark: SparkSession, name: str, call: Callable[[Any], Any], kind: DataType | str) -> None:
     import pyarrow as pa
 
     try:
@@ -135,6 +152,40 @@ def _register(spark: SparkSession, name: str, call: Callable[[Any], Any], kind: 
 
 def _arrow(row: StructType) -> tuple[list[str], list[Any]]:
     return row.fieldNames(), [to_arrow_type(field.dataType, timezone="UTC") for field in row.fields]
+
+
+def _zoned(array: Any, kind: Any, zone: str) -> Any:
+    import pyarrow as pa
+    from pyarrow import compute
+
+    naive = pa.types.is_timestamp(array.type) and array.type.tz is None
+    if not naive or not pa.types.is_timestamp(kind) or kind.tz is None or zone == "UTC":
+        return array
+    return compute.assume_timezone(array, zone, ambiguous="earliest", nonexistent="latest")
+
+
+def _local(kind: DataType, zone: str) -> Callable[[Any], Any] | None:
+    """Gives the times in a value of this type that have no zone the one of the session; None if there are none."""
+    if zone == "UTC":  # so Arrow takes them
+        return None
+    match kind:
+        case TimestampType():
+            at = ZoneInfo(zone)
+            return lambda value: value.replace(tzinfo=at) if isinstance(value, datetime) and not value.tzinfo else value
+        case StructType():
+            found = {field.name: _local(field.dataType, zone) for field in kind.fields}
+            inner = {name: call for name, call in found.items() if call is not None}
+            if not inner:
+                return None
+            return lambda value: (
+                {name: inner[name](one) if name in inner else one for name, one in value.items()}
+                if isinstance(value, dict)
+                else value
+            )
+        case ArrayType():
+            of = _local(kind.elementType, zone)
+            return None if of is None else lambda value: None if value is None else [of(one) for one in value]
+    return None
 
 
 def _columns(found: Any) -> dict[str, Any]:

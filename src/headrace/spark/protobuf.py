@@ -41,14 +41,15 @@ class Messages:
 
     def __init__(self, name: str, descriptor: bytes) -> None:
         self.name, self.descriptor = name, descriptor
-        self.type = _built(name, descriptor).DESCRIPTOR
+        self.type, _ = _built(name, descriptor)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Messages, (self.name, self.descriptor)
 
     @property
     def make(self) -> Any:
-        return _built(self.name, self.descriptor)
+        """The class of such messages; a field of an enum that knows no other numbers than its own is a number there."""
+        return _built(self.name, self.descriptor)[1]
 
     def row(self) -> t.StructType:
         """The columns. ConfigError for a message that contains itself."""
@@ -91,9 +92,8 @@ def decoder(messages: Messages, *, framed: bool) -> Callable[[Any], tuple[Any, A
     def call(values: Any) -> tuple[Any, Any]:
         import pyarrow as pa
 
-        malformed, unknown = _library("message").DecodeError, _library("unknown_fields").UnknownFieldSet
-        parse = messages.make.FromString
-        known = messages.type.fields_by_number
+        malformed = _library("message").DecodeError
+        parse, check = messages.make.FromString, _check(messages.type)
         reads = [_reader(field) for field in messages.type.fields]
         found: list[Any] = []
         errors: list[str | None] = []
@@ -104,9 +104,7 @@ def decoder(messages: Messages, *, framed: bool) -> Callable[[Any], tuple[Any, A
                     message = parse(_body(value, place) if framed else value)
                     if not message.IsInitialized():
                         raise ValueError("a required field is missing")
-                    for field in unknown(message):
-                        if field.field_number in known:
-                            raise ValueError(f"the field {known[field.field_number].name} is of another type")
+                    check(message)
                     fields = [read(message) for read in reads]
                 except malformed:
                     error = f"no message {messages.name}"
@@ -126,29 +124,45 @@ def decoder(messages: Messages, *, framed: bool) -> Callable[[Any], tuple[Any, A
 
 
 def encoder(messages: Messages) -> Callable[[Any], Any]:
-    """From rows to bytes."""
+    """From rows to bytes, or to why a row has none."""
 
     def call(rows: Any) -> Any:
         import pyarrow as pa
 
-        return pa.array([_filled(messages.make(), row).SerializeToString() for row in rows.to_pylist()], pa.binary())
+        malformed = _library("message").EncodeError
+        values: list[bytes | None] = []
+        errors: list[str | None] = []
+        for row in rows.to_pylist():
+            value, error = None, None
+            try:
+                value = _filled(messages.make(), row, messages.type).SerializeToString()
+            except (malformed, ValueError, TypeError) as failure:
+                error = f"no message {messages.name} can be made of a row: {failure}"
+            values.append(value)
+            errors.append(error)
+        return pa.StructArray.from_arrays(
+            [pa.array(values, pa.binary()), pa.array(errors, pa.string())], names=["value", "error"]
+        )
 
     return call
 
 
-_BUILT: dict[tuple[str, bytes], Any] = {}
+_BUILT: dict[tuple[str, bytes], tuple[Any, Any]] = {}
 
 
-def _built(name: str, descriptor: bytes) -> Any:
-    """The class of a message."""
+def _built(name: str, descriptor: bytes) -> tuple[Any, Any]:
+    """The descriptor of a message, and its class."""
     if (name, descriptor) not in _BUILT:
-        pool = _library("descriptor_pool").DescriptorPool()
+        pool, numbers = (_library("descriptor_pool").DescriptorPool() for _ in range(2))
         try:
             described = _library("descriptor_pb2").FileDescriptorSet.FromString(descriptor)
             files = {file.name: file for file in described.file}
             for file in files.values():
                 _add(pool, file, files)
             found = pool.FindMessageTypeByName(name)
+            opened = {file.name: _opened(file, pool) for file in files.values()}
+            for file in opened.values():
+                _add(numbers, file, opened)
         except (_library("message").DecodeError, TypeError) as error:
             raise ConfigError(
                 f"the descriptor of {name} cannot be used: {error}",
@@ -159,8 +173,28 @@ def _built(name: str, descriptor: bytes) -> Any:
             raise ConfigError(
                 f"the descriptor has no message {name}", hint=f"it has: {', '.join(sorted(there)) or 'none'}"
             ) from error
-        _BUILT[name, descriptor] = _library("message_factory").GetMessageClass(found)
+        made = _library("message_factory").GetMessageClass(numbers.FindMessageTypeByName(name))
+        _BUILT[name, descriptor] = found, made
     return _BUILT[name, descriptor]
+
+
+def _opened(file: Any, pool: Any) -> Any:
+    """The same file with plain numbers for enums that are closed, as those of proto2 are.
+
+    Google's library passes over a number that such an enum does not have, and in a list over its place.
+    """
+    made = type(file).FromString(file.SerializeToString())
+    enum = _library("descriptor_pb2").FieldDescriptorProto.TYPE_ENUM
+    waiting = list(made.message_type)
+    while waiting:
+        message = waiting.pop()
+        waiting += message.nested_type
+        for field in message.field:
+            if field.type == enum and pool.FindEnumTypeByName(field.type_name.lstrip(".")).is_closed:
+                field.type = _library("descriptor_pb2").FieldDescriptorProto.TYPE_INT32
+                field.ClearField("type_name")
+                field.ClearField("default_value")
+    return made
 
 
 def _add(pool: Any, file: Any, files: Mapping[str, Any]) -> None:
@@ -229,6 +263,28 @@ def _reader(field: Any) -> Read:
     return lambda message: one(getattr(message, name))
 
 
+def _check(kind: Any) -> Callable[[Any], None]:
+    """ValueError if a message has a field of another type than it should: the library takes that for an unknown one."""
+    unknown, known = _library("unknown_fields").UnknownFieldSet, kind.fields_by_number
+
+    def call(message: Any) -> None:
+        for field in unknown(message):
+            if field.field_number in known:
+                raise ValueError(f"the field {known[field.field_number].name} is of another type")
+
+    return call
+
+
+def _checked(kind: Any, read: Read) -> Read:
+    check = _check(kind)
+
+    def call(value: Any) -> Any:
+        check(value)
+        return read(value)
+
+    return call
+
+
 def _one_reader(field: Any) -> Read:
     message = field.message_type
     if message is None:
@@ -237,53 +293,62 @@ def _one_reader(field: Any) -> Read:
             return lambda number: names.get(number, str(number))
         return Decimal if _type(field) in _WIDE else _same_value
     if message.full_name == _TIMESTAMP:
-        return lambda value: value.ToDatetime(tzinfo=UTC)
+        return _checked(message, lambda value: value.ToDatetime(tzinfo=UTC))
     if _is_wrapper(message):
         inner = _one_reader(message.fields_by_name["value"])
-        return lambda value: inner(value.value)
+        return _checked(message, lambda value: inner(value.value))
     reads = [(inner.name, _reader(inner)) for inner in message.fields]
-    return lambda value: {name: read(value) for name, read in reads}
+    return _checked(message, lambda value: {name: read(value) for name, read in reads})
 
 
-def _filled(message: Any, row: Mapping[str, Any] | None) -> Any:
+def _filled(message: Any, row: Mapping[str, Any] | None, kind: Any) -> Any:
     """A message with the fields of a row; NULLs are left out."""
     for name, value in (row or {}).items():
         if value is None:
             continue
-        field = message.DESCRIPTOR.fields_by_name[name]
+        field = kind.fields_by_name[name]
         if _is_map(field):
-            inner = field.message_type.fields_by_name["value"]
-            for key, item in value:
+            of, inner = (field.message_type.fields_by_name[part] for part in ("key", "value"))
+            for given, item in value:
+                key = _scalar(of, given)
                 if inner.message_type is None:
-                    getattr(message, name)[key] = _scalar(inner, item)
+                    getattr(message, name)[key] = _scalar(inner, _there(item, name))
                 else:
-                    _fill(getattr(message, name)[key], item)
+                    _fill(getattr(message, name)[key], _there(item, name), inner.message_type)
         elif field.is_repeated:
             for item in value:
                 if field.message_type is None:
-                    getattr(message, name).append(_scalar(field, item))
+                    getattr(message, name).append(_scalar(field, _there(item, name)))
                 else:
-                    _fill(getattr(message, name).add(), item)
+                    _fill(getattr(message, name).add(), _there(item, name), field.message_type)
         elif field.message_type is None:
             setattr(message, name, _scalar(field, value))
         else:
             getattr(message, name).SetInParent()
-            _fill(getattr(message, name), value)
+            _fill(getattr(message, name), value, field.message_type)
     return message
 
 
-def _fill(message: Any, value: Any) -> None:
-    if message.DESCRIPTOR.full_name == _TIMESTAMP:
+def _there(item: Any, name: str) -> Any:
+    if item is None:
+        raise ValueError(f"{name} has a NULL in it, which Protobuf does not have")
+    return item
+
+
+def _fill(message: Any, value: Any, kind: Any) -> None:
+    if kind.full_name == _TIMESTAMP:
         message.FromDatetime(value)
-    elif _is_wrapper(message.DESCRIPTOR):
-        message.value = _scalar(message.DESCRIPTOR.fields_by_name["value"], value)
+    elif _is_wrapper(kind):
+        message.value = _scalar(kind.fields_by_name["value"], value)
     else:
-        _filled(message, value)
+        _filled(message, value, kind)
 
 
 def _scalar(field: Any, value: Any) -> Any:
     if _type(field) == "ENUM":
         known = field.enum_type.values_by_name
+        if value not in known and not value.removeprefix("-").isdecimal():
+            raise ValueError(f"{field.name} has no value {value!r}")
         return known[value].number if value in known else int(value)
     return int(value) if _type(field) in _WIDE else value
 

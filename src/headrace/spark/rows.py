@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -40,6 +41,8 @@ _UNNAMED = "headrace.BadRecord somewhere in the batch"
 _SPARKS_OWN = "MALFORMED_RECORD_IN_PARSING"
 _BAD = "if(error IS NULL, NULL, named_struct('error', error, 'value', value)) AS bad"
 _DROPPED = f"{HIDDEN}dropped"
+_MOMENT = "unix_micros({}) AS at"
+"""As a number: Python has no time for what lies beyond the year 9999."""
 _DDL = 'a Spark DDL string is meant: "user STRING, amount DECIMAL(10,2), at TIMESTAMP"'
 
 
@@ -71,8 +74,9 @@ class Judged:
         ((count,),) = self.frame.selectExpr("count_if(error IS NOT NULL)").collect()
         if not count:
             return []
-        columns = (f"{METADATA}.{name}" for name in ("topic", "partition", "offset", "timestamp", "key", "headers"))
-        found = bad.selectExpr(*columns, "value", "error").limit(min(count, most + 1)).collect()
+        columns = (f"{METADATA}.{name}" for name in ("topic", "partition", "offset", "key", "headers"))
+        when = _MOMENT.format(f"{METADATA}.timestamp")
+        found = bad.selectExpr(*columns, when, "value", "error").limit(min(count, most + 1)).collect()
         return [letter(row, row["error"], "decoding") for row in found]
 
 
@@ -96,8 +100,13 @@ class _Side:
         # would parse every record a second time.
         return f"if(spark_partition_id() < 0, NULL, {decoded}) AS {self.held}"
 
+    def shape(self) -> str | None:
+        return self._said(self.decoding.shape(self.part))
+
     def error(self) -> str | None:
-        error = self.decoding.error(self.part, self.held)
+        return self._said(self.decoding.error(self.part, self.held))
+
+    def _said(self, error: str | None) -> str | None:
         return error if error is None or self.part == "value" else f"concat('key: ', {error})"
 
     @property
@@ -134,6 +143,8 @@ class Decoder:
         self._real_name = real_name
         self._spark = spark
         self._on_error = value.on_error
+        self._raw: DataFrame | None = None
+        """What was decoded last."""
         if key is not None and key.on_error not in ("fail", value.on_error):
             raise ConfigError(
                 f"key_format has on_error={key.on_error!r} and format has {value.on_error!r}",
@@ -159,10 +170,14 @@ class Decoder:
 
         Whatever the transform leaves out, a bad record is seen: nothing removes a filter, nor what a metric counts.
         """
+        self._raw = raw
         fields = self._fields()
         match self._on_error:
             case "fail":
-                good = self._parsed(raw, failing=True)
+                shaped = raw
+                for side in self._sides:
+                    shaped = _shaped(shaped, side)
+                good = self._parsed(shaped, failing=True)
                 for side in self._sides:
                     good = _failing(good, side)
                 return Decoded(good.selectExpr(*_named(fields), _ORIGIN))
@@ -178,6 +193,7 @@ class Decoder:
 
     def judged(self, raw: DataFrame) -> Judged:
         """The rows of `raw`, with the bytes of bad records kept beside them."""
+        self._raw = raw
         value, *key = self._sides
         keys = [name for side in key for name in _named(side.fields())]
         kept = self._judged(raw).selectExpr(
@@ -202,8 +218,22 @@ class Decoder:
         found, _ = json.JSONDecoder().raw_decode(text[start + len(UNKNOWN) :])
         for side in self._sides:
             if isinstance(side.decoding, Learning) and side.decoding.token == found["token"]:
-                return side.decoding.learn(int(found["id"]), self._real_name(found["topic"]))
+                named = self._unknown(side.part, side.decoding)
+                named.setdefault(int(found["id"]), set()).add(self._real_name(found["topic"]))
+                return side.decoding.learn(named)
         return None
+
+    def _unknown(self, part: Part, decoding: Learning) -> dict[int, set[str]]:
+        """All schemas that the records of the batch name and nobody knows, by the topics: each would cost a repeat."""
+        condition, number = decoding.named(part)
+        named: dict[int, set[str]] = {}
+        if self._raw is not None:
+            # Whatever stands in the way of looking meets the next repeat, too.
+            with suppress(Exception):
+                asked = self._raw.where(condition).selectExpr(f"{number} AS number", "topic").distinct()
+                for row in asked.collect():
+                    named.setdefault(int(row["number"]), set()).add(self._real_name(row["topic"]))
+        return named
 
     def first_bad(self, raw: DataFrame) -> BadRecord | None:
         """A bad record of `raw`, if there is one."""
@@ -221,7 +251,7 @@ class Decoder:
 
     def _judged(self, raw: DataFrame) -> DataFrame:
         """With `error`: why a record is bad."""
-        found = [error for side in reversed(self._sides) if (error := side.error()) is not None]
+        found = [error for side in reversed(self._sides) for error in (side.shape(), side.error()) if error is not None]
         error = f"coalesce({', '.join(found)})" if found else "CAST(NULL AS STRING)"
         return self._parsed(raw).selectExpr("*", f"{error} AS error")
 
@@ -232,17 +262,31 @@ def unnamed(error: BaseException) -> bool:
     return _UNNAMED in text or _SPARKS_OWN in text
 
 
+def _shaped(raw: DataFrame, side: _Side) -> DataFrame:
+    """Fails at a record whose bytes alone say that it is bad, before it is decoded.
+
+    By a filter of its own: in one expression with the decoding Java compiles it to slower code.
+    """
+    shape = side.shape()
+    return raw if shape is None else raw.where(_always(f"({shape}) IS NULL"))
+
+
 def _failing(parsed: DataFrame, side: _Side) -> DataFrame:
     """Fails at a record that is bad, by a filter that is not deterministic: none of a transform comes before it.
 
     Nor is a filter ever left out, though the transform may use nothing of what is decoded.
     """
-    quick = side.decoding.good(side.held)
+    quick = side.decoding.good(side.part, side.held)
     error = side.error()
     if quick is None and error is None:
         return parsed
     good = f"({error}) IS NULL" if quick is None else f"{side.absent} OR {quick}"
-    return parsed.where(f"if(spark_partition_id() < 0, false, {good}) OR raise_error('{_UNNAMED}') IS NULL")
+    return parsed.where(_always(good))
+
+
+def _always(good: str) -> str:
+    """A condition that fails the batch where it does not hold, and that no optimiser moves."""
+    return f"if(spark_partition_id() < 0, false, {good}) OR raise_error('{_UNNAMED}') IS NULL"
 
 
 def _opened(spark: SparkSession, fmt: Format, part: Part, topics: Sequence[str]) -> _Side:
@@ -300,7 +344,8 @@ def originals(raw: DataFrame, refused: Sequence[Refusal]) -> list[Letter]:
         here = (sql.col("topic") == topic) & (sql.col("partition") == partition)
         wanted = wanted | (here & sql.col("offset").isin(offsets))
     letters = []
-    for row in raw.where(wanted).collect():
+    columns = ("topic", "partition", "offset", "key", "headers", "value")
+    for row in raw.where(wanted).selectExpr(*columns, _MOMENT.format("timestamp")).collect():
         refusal = by_origin[Origin(row["topic"], row["partition"], row["offset"])]
         letters.append(letter(row, refusal.error, refusal.place))
     return letters
@@ -309,14 +354,21 @@ def originals(raw: DataFrame, refused: Sequence[Refusal]) -> list[Letter]:
 def letter(row: Row, error: str, place: str) -> Letter:
     return Letter(
         Origin(row["topic"], row["partition"], row["offset"]),
-        # Spark gives the local time of this process, without saying so.
-        row["timestamp"].astimezone(UTC) if row["timestamp"] else None,
+        _moment(row["at"]),
         _bytes(row["key"]),
         _bytes(row["value"]),
         tuple((header["key"], _bytes(header["value"])) for header in row["headers"] or ()),
         error,
         place,
     )
+
+
+def _moment(micros: int | None) -> datetime | None:
+    """None also for one that Python does not have: the dead letter matters more than its time."""
+    try:
+        return None if micros is None else datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)
+    except OverflowError:
+        return None
 
 
 def _bytes(value: bytearray | bytes | None) -> bytes | None:
