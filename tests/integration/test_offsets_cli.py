@@ -11,6 +11,7 @@ import headrace as hr
 from headrace import sinks, stores
 from headrace.cli.main import app
 from headrace.errors import ConfigError, OffsetConflict
+from headrace.kafka.cluster import Cluster
 from headrace.stores.state import Run
 from headrace.testing import compare
 from headrace.types import Batch, Range, TopicPartition
@@ -33,7 +34,7 @@ class Service:
     def processed(self, *offsets):
         ranges = tuple(Range(at, 0, offset) for at, offset in zip(self.partitions, offsets, strict=True))
         with self.store.open("svc") as store:
-            store.commit(Batch(1, ranges, {self.events.name: "unknown yet"}))
+            store.commit(Batch(1, ranges, Cluster(self.events.bootstrap, {}).ids([self.events.name])))
 
     def offsets(self):
         with self.store.open("svc") as store:
