@@ -1,8 +1,10 @@
 """Times of recorded records, lines that are records, and records that are lines."""
 
+import fcntl
 import io
 import json
 import os
+import resource
 import sys
 import threading
 from concurrent.futures import Future
@@ -168,9 +170,13 @@ def test_speeds_are_factors_or_as_fast_as_can_be():
 
 @pytest.fixture
 def pipe():
-    """Both ends; nobody waits at either."""
-    ends = os.pipe()
-    for end in ends:
+    """Both ends; nobody waits at either, and select() would know neither."""
+    few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    low = os.pipe()
+    ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 1024) for end in low]
+    for end, other in zip(ends, low, strict=True):
+        os.close(other)
         os.set_blocking(end, False)
     yield ends
     for end in ends:
@@ -178,6 +184,7 @@ def pipe():
             os.close(end)
         except OSError:
             continue
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, most))
 
 
 @pytest.mark.parametrize("buffering", [0, -1], ids=["unbuffered", "buffered"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import select
 import sys
 import threading
 import zlib
@@ -15,6 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 from headrace.errors import BadRecord, ConfigError
 from headrace.kafka.records import ENCODERS, Record
+from headrace.waiting import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +61,7 @@ def from_stdin(stop: Callable[[], bool]) -> Iterator[bytes | None]:
                 try:
                     chunk = os.read(descriptor, _CHUNK)
                 except BlockingIOError:  # whoever shares it made it so that nobody waits
-                    select.select([descriptor], [], [])
+                    readable(descriptor)
                 else:
                     chunks.put(chunk)
         except Exception as error:

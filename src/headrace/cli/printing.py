@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import typer
 
 from headrace.errors import ConfigError
 from headrace.kafka.records import DECODERS, instant, shown, to_json
+from headrace.waiting import writable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,12 +120,12 @@ def write(data: bytes) -> None:
             taken = full.characters_written
         left = left[taken or 0 :]
         if not taken:
-            select.select([], [out], [])
+            writable(out)
     while True:
         try:
             out.flush()
         except BlockingIOError:
-            select.select([], [out], [])
+            writable(out)
         else:
             return
 

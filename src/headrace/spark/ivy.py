@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import selectors
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from xml.sax.saxutils import quoteattr
 
 from headrace.errors import ConfigError, RetriableError
 from headrace.spark import installation, java
+from headrace.waiting import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -117,13 +117,10 @@ def run(command: Sequence[str], read: Callable[[str], None]) -> int:
     """Run Ivy, hand over its lines, return its exit code. Raises RetriableError if it falls silent."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as ivy:
         assert ivy.stdout is not None
-        # Not select(), which knows no more than 1,024 files of a process.
-        waiting = selectors.DefaultSelector()
-        waiting.register(ivy.stdout, selectors.EVENT_READ)
         try:
             rest = b""
             while True:
-                if not waiting.select(_SILENCE):
+                if not readable(ivy.stdout, _SILENCE):
                     raise RetriableError(f"the download stood still for {_SILENCE:.0f} s", hint=RETRY)
                 chunk = os.read(ivy.stdout.fileno(), 65536)
                 if not chunk:
@@ -133,7 +130,6 @@ def run(command: Sequence[str], read: Callable[[str], None]) -> int:
                     read(line.decode(errors="replace"))
             return ivy.wait()
         finally:
-            waiting.close()
             ivy.kill()  # Ctrl-C, or silence: the resolver must not go on alone; a no-op after its end
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import selectors
 import subprocess
 import sys
 import tempfile
@@ -16,9 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from headrace.testing.gateway import gateway_environment
+from headrace.waiting import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -131,7 +131,7 @@ class _Nursery:
             }
             asking.write(json.dumps(request) + "\n")
             asking.flush()
-            if not _readable(answering, timeout):
+            if not readable(answering, timeout):
                 raise subprocess.TimeoutExpired(arguments, timeout)
             code = int(answering.readline())
             said = {name: file.read_text(errors="replace") for name, file in files.items()}
@@ -142,13 +142,6 @@ class _Nursery:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, SIGKILL)
         self._process.communicate()
-
-
-def _readable(file: IO[str], timeout: float) -> bool:
-    """Not by select(), which knows no more than 1,024 files of a process."""
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(file, selectors.EVENT_READ)
-        return bool(waiting.select(timeout))
 
 
 _idle: list[_Nursery] = []
