@@ -156,7 +156,7 @@ class _Signals:
 
     def __init__(self, drain: float) -> None:
         self._drain = drain
-        self._heard: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._again = False
         self._told = threading.Event()
         self._finished = threading.Event()
@@ -169,6 +169,7 @@ class _Signals:
 
     def __exit__(self, *_: object) -> None:
         self._finished.set()
+        self._heard.put(None)  # whoever waits for a signal goes, and lets go of the run
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -187,7 +188,10 @@ class _Signals:
         """From now on, also for a signal heard before, stop gently and cut off at the deadline."""
 
         def wind_down() -> None:
-            stop(self._heard.get())
+            name = self._heard.get()
+            if name is None:
+                return
+            stop(name)
             if not self._finished.wait(self._drain):
                 self.overdue = True
                 cut_off()
