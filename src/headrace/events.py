@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
-
-from headrace.tracebacks import short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,25 +139,7 @@ Event: TypeAlias = (
 )
 
 Observer: TypeAlias = Callable[[Event], None]
-_LOG = logging.getLogger("headrace")
 
 
 def ignore(event: Event) -> None:
     """The observer that does not look."""
-
-
-def log(event: Event) -> None:
-    """The observer of those who name none: what a run waits for and leaves out goes to Python's logger `headrace`."""
-    match event:
-        case Retrying(error, attempt, delay):
-            _LOG.warning("retry %d in %.1f s: %s", attempt, delay, short(error))
-        case GapFound(lost, reason, resumed_at):
-            _LOG.warning("%s, %d records: %s; going on at %d", lost, len(lost), reason, resumed_at)
-        case BadRecordsDropped(batch, count):
-            _LOG.warning("batch %d: %d bad records dropped", batch.id, count)
-        case BatchSkipped(batch):
-            _LOG.warning("batch %d: given up, %d records may be missing", batch.id, len(batch))
-        case MirrorFailed(error):
-            _LOG.warning("the Kafka group of the mirror was not updated: %s", short(error))
-        case Noted(text):
-            _LOG.info("%s", text)

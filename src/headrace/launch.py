@@ -9,7 +9,6 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from headrace import events
 from headrace.delivery import Guarantee
 from headrace.errors import ConfigError, HeadraceError
 from headrace.expectations import Gate
@@ -17,6 +16,7 @@ from headrace.kafka.source import owner
 from headrace.pace import patiently
 from headrace.reading import Feed
 from headrace.runner import Runner, Summary
+from headrace.sentences import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace import events
     from headrace.kafka.source import Kafka
     from headrace.pipeline import Pipeline
     from headrace.spark.inputs import Inputs
@@ -56,7 +57,7 @@ def launch(
     with _Signals(drain) as signals:
         spark = _session(pipeline, session, options, progress)
         signals.listen()  # again: Spark's own handler would cancel the running jobs on the first Ctrl-C
-        watching = _observers(pipeline, observer or events.log)
+        watching = _observers(pipeline, observer or log)
         # Schema registries are asked.
         make = partial(Inputs.of, spark, pipeline)
         inputs = make() if fail_fast else patiently(make, signals.heard, watching)

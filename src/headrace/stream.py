@@ -14,6 +14,7 @@ from headrace.kafka.source import known_topics, refuse_skipping, sources_by_name
 from headrace.pace import Pace, patiently
 from headrace.planner import Limits, caught_up, reachable
 from headrace.reading import Feed, Reading
+from headrace.sentences import log
 from headrace.signals import heard
 from headrace.stores.base import OffsetStore
 
@@ -236,7 +237,7 @@ def stream(
     until: Literal["caught-up"] | None = None,
     session: SparkSession | None = None,
     spark: Mapping[str, str] | None = None,
-    observer: Observer = events.log,
+    observer: Observer = log,
 ) -> Stream:
     """Batches to work on in a loop of your own, each to be committed at the end of it:
 

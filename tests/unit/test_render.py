@@ -11,6 +11,7 @@ from headrace import events
 from headrace.check import Report
 from headrace.cli import live, render
 from headrace.errors import DataLoss, RetriableError
+from headrace.sentences import sentence
 from headrace.types import Batch, Range, TopicPartition
 
 A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
@@ -50,7 +51,7 @@ def test_every_event_there_is_has_its_words():
 
 @pytest.mark.parametrize(("event", "said"), SAID, ids=lambda value: type(value).__name__)
 def test_an_event_is_said_in_a_line(event, said):
-    assert render.sentence(event) == said
+    assert sentence(event) == said
 
 
 @pytest.mark.parametrize("event", [event for event, _ in SAID], ids=lambda event: type(event).__name__)
@@ -84,7 +85,7 @@ def test_a_retry_shows_where_in_the_users_code_it_failed():
     try:
         raise ValueError("boom")
     except ValueError as error:
-        said = render.sentence(events.Retrying(error, 1, 0.5))
+        said = sentence(events.Retrying(error, 1, 0.5))
     assert said.startswith("retry 1 in 0.5 s: boom\n")
     assert __file__ in said
 
@@ -98,7 +99,7 @@ AttributeError: 'NoneType' object has no attribute 'upper'
 
 JVM stacktrace:
 org.apache.spark.SparkException: Job aborted"""
-    said = render.sentence(events.Retrying(RuntimeError(worker), 1, 0.5))
+    said = sentence(events.Retrying(RuntimeError(worker), 1, 0.5))
     assert said.startswith("retry 1 in 0.5 s: AttributeError: 'NoneType' object has no attribute 'upper'")
     assert '"/app/clicks.py", line 12, in shout' in said
     assert "org.apache.spark" not in said

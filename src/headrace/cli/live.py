@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace import events
-from headrace.cli.render import sentence
+from headrace.sentences import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

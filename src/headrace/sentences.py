@@ -1,0 +1,78 @@
+"""Events in words: for people at a terminal, and for Python's logging."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from headrace import events
+from headrace.errors import HeadraceError
+from headrace.tracebacks import in_user_code, short
+
+if TYPE_CHECKING:
+    from headrace.events import Event
+
+_LOG = logging.getLogger("headrace")
+_LEVELS = {
+    events.Retrying: logging.WARNING,
+    events.GapFound: logging.WARNING,
+    events.BadRecordsDropped: logging.WARNING,
+    events.BatchSkipped: logging.WARNING,
+    events.MirrorFailed: logging.WARNING,
+    events.Noted: logging.INFO,
+}
+"""What is logged: what a run waits for and leaves out."""
+
+
+def log(event: Event) -> None:
+    """The observer of those who name none: to the logger `headrace`."""
+    level = _LEVELS.get(type(event))
+    if level is not None and _LOG.isEnabledFor(level):
+        _LOG.log(level, "%s", sentence(event))
+
+
+def sentence(event: Event) -> str | None:
+    """An event as people read it; None for one that another says better."""
+    match event:
+        case events.RunStarted(guarantee, steps):
+            return f"started: {guarantee} ({', '.join(steps)})"
+        case events.PartitionsFound() | events.PartitionsLeftOut() | events.Noted():
+            return _found(event)
+        case events.BatchStarted(batch, replay):
+            return f"batch {batch.id}: found unfinished, repeating its {len(batch):,} records" if replay else None
+        case events.BatchDone(batch, seconds, lag):
+            rate = len(batch) / seconds if seconds else 0.0
+            return f"batch {batch.id}: {len(batch):,} records in {seconds:.2f} s ({rate:,.0f}/s), lag {lag:,}"
+        case events.BadRecordsDropped(batch, count):
+            return f"batch {batch.id}: {count:,} bad records dropped"
+        case events.RecordsQuarantined(batch, count):
+            return f"batch {batch.id}: {count:,} records to the dead letters"
+        case events.BatchSkipped(batch):
+            return f"batch {batch.id}: given up, {len(batch):,} records may be missing (at-most-once)"
+        case events.GapFound(lost, reason, resumed_at):
+            return f"GAP: {lost}, {len(lost):,} records: {reason}; going on at {resumed_at:,}"
+        case events.MirrorFailed(error):
+            return f"the Kafka group of the mirror was not updated: {short(error)}"
+        case events.CaughtUp(last_batch):
+            return f"caught up after batch {last_batch}"
+        case events.Retrying(error, attempt, delay):
+            where = "\n" + in_user_code(error).rstrip() if not isinstance(error, HeadraceError) else ""
+            hint = f" (hint: {error.hint})" if isinstance(error, HeadraceError) and error.hint else ""
+            return f"retry {attempt} in {delay:.1f} s: {short(error)}{hint}{where.rstrip()}"
+        case events.Stopping(reason):
+            return f"stopping: {reason}; the batch in hand is finished first"
+        case events.RunStopped(batches, records, error):
+            ending = f"failed: {short(error)}" if error else "stopped"
+            return f"{ending} after {batches:,} batches, {records:,} records"
+
+
+def _found(event: events.PartitionsFound | events.PartitionsLeftOut | events.Noted) -> str:
+    match event:
+        case events.PartitionsFound(positions):
+            shown = ", ".join(f"{at} from {offset}" for at, offset in list(positions.items())[:8])
+            return f"found {len(positions)} new partitions: {shown}{' …' if len(positions) > 8 else ''}"
+        case events.PartitionsLeftOut(partitions):
+            shown = ", ".join(map(str, partitions[:8]))
+            return f"not read, as the source names others: {shown}{' …' if len(partitions) > 8 else ''}"
+        case events.Noted(text):
+            return f"note: {text}"
