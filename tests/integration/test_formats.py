@@ -317,7 +317,7 @@ def test_a_time_with_an_offset_is_the_moment_it_names_and_one_without_is_in_the_
 DOUBTFUL = (
     "price DECIMAL(10,2), s STRING, day DATE, at TIMESTAMP, st STRUCT<price: DECIMAL(5,1), at: TIMESTAMP>,"
     " ps ARRAY<DECIMAL(5,2)>, pm MAP<STRING, DECIMAL(5,2)>, ls ARRAY<STRUCT<p: DECIMAL(5,2), qs: ARRAY<DECIMAL(5,2)>>>,"
-    " ts ARRAY<TIMESTAMP>"
+    " ts ARRAY<TIMESTAMP>, deep ARRAY<ARRAY<MAP<STRING, ARRAY<DECIMAL(5,2)>>>>"
 )
 NOT_MEANT = [
     b'{"price": "1,5"}',
@@ -337,6 +337,7 @@ NOT_MEANT = [
     b'{"ls": [{"p": 1}, {"p": "1,5"}]}',
     b'{"ls": [{"qs": [1]}, null, {"qs": null}, {"qs": ["1,5"]}]}',
     b'{"ls": [{"qs": [1e400000000]}]}',
+    b'{"deep": [[], null, [{"a": [1]}, {"b": null, "c": [2, "1,5"]}]]}',
     b'{"day": "20240101"}',
     b'{"day": "12"}',
     b'{"at": "12:30:00"}',
@@ -353,6 +354,7 @@ MEANT_SO = [
     b'{"price": "-15E-1", "at": "2024-05-06T07:08:09.123456789+02:00"}',
     b'{"ps": ["1.5", 0.0, null], "s": "a,12e-45678", "pm": {"a": "1.5"}, "ls": [{"p": "2.5", "qs": [1, null]}, null]}',
     b'{"day": "2024-01-01", "at": "2024-05-06 07:08:09", "ts": ["2024-01-01 12:30", null]}',
+    b'{"deep": [[], null, [{"a": [1]}, {"b": null, "1,5": [2, "1.5"]}]], "s": "1,5"}',
     b'{"st": {"at": "2199-05-06T07:08:09.1Z", "price": null}}',
 ]
 

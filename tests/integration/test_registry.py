@@ -275,6 +275,21 @@ def test_simple_types_logical_types_and_schemas_in_pieces(spark, named):
     assert row["wall"] == datetime.datetime(1970, 1, 1, 0, 0, 1)
 
 
+def test_a_text_that_is_not_utf_8_is_found_at_any_depth(spark):
+    texts = {"type": "array", "items": {"type": "map", "values": {"type": "array", "items": ["null", "string"]}}}
+    schema = customer({"name": "deep", "type": ["null", {"type": "array", "items": texts}]})
+
+    def value(key, text):
+        inner = long(1) + long(len(key)) + key + long(2) + long(0) + long(1) + long(len(text)) + text + b"\0\0"
+        return long(1) + long(2) + b"\0" + long(2) + b"\0" + inner + b"\0\0"
+
+    values = [value(b"k", "é".encode()), long(0), value(b"k", b"\xc3"), value(b"\xff", b"")]
+    frame = raw(spark, "t", values)
+    found = rows_of(Decoder(spark, hr.Avro(json.dumps(schema), on_error="keep")), frame)
+    assert [row["bad"] and row["bad"]["error"] for row in found] == [None, None, *["not UTF-8 text in a field"] * 2]
+    assert found[0]["deep"] == [[], [{}, {"k": [None, "é"]}]]
+
+
 def test_what_cannot_be_read_by_is_said_before_anything_is_read(spark, named):
     topic, url = named
     with pytest.raises(ConfigError, match=f"no schema to read by; asked for: {topic}-value") as refused:

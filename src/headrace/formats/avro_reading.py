@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import ConfigError, HeadraceError
 from headrace.formats import registry
 from headrace.formats.base import HIDDEN, Decoding, Learning, Part, literal
+from headrace.formats.walking import anywhere
 from headrace.masking import masked
-from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -37,9 +37,8 @@ class PlainAvro(Decoding):
 
         self._spark = spark
         self._reader = avro.parsed(spark, schema)
-        kind = avro.columns(spark, self._reader)
+        self._kind = avro.columns(spark, self._reader)
         self.single = _fields(self._reader) is None
-        self._texts = _texts("{}.value" if self.single else "{}", kind)
 
     def decoded(self, source: str) -> str:
         return self._read(source, self._reader, head=0)
@@ -56,9 +55,9 @@ class PlainAvro(Decoding):
         options = f"map('mode', 'PERMISSIVE', 'avroSchema', {literal(_framed(self._reader))})"
         return f"from_avro(concat({source}, X'{_end().hex()}'), {literal(_framed(writer, head))}, {options})"
 
-    def _wrong(self, decoded: str) -> str:
-        """SQL: whether a text in it is not UTF-8; empty if there is none."""
-        return " OR ".join(f"NOT {valid.format(decoded)}" for valid in self._texts)
+    def _wrong(self, decoded: str) -> str | None:
+        """SQL: whether a text in it is not UTF-8; None if there is none."""
+        return anywhere(f"{decoded}.value" if self.single else decoded, self._kind, _not_text)
 
     def _good(self, source: str, decoded: str) -> str:
         """The first branches of a CASE, where nearly every record goes."""
@@ -300,29 +299,8 @@ def _number(source: str) -> str:
     return f"conv(hex(substring({source}, 2, 4)), 16, 10)"
 
 
-def _texts(path: str, kind: Any, *, many: bool = False) -> list[str]:
-    """SQL for each text in a value of the type `kind`: whether it is UTF-8, which Avro does not look at.
-
-    `path` leads to the value, or, if `many`, to an array of such. `{}` in it stands for the whole.
-    """
-    match kind:
-        case "string":
-            # Behind a blank no character goes on, so texts are valid together if each is.
-            return [f"is_valid_utf8(array_join({path}, ' '))" if many else f"is_valid_utf8({path})"]
-        case {"type": "struct", "fields": fields}:
-            paths = [(f"{path}.{_braced(quoted(field['name']))}", field["type"]) for field in fields]
-            return [text for inner, of in paths for text in _texts(inner, of, many=many)]
-        case {"type": "array", "elementType": element} if not many:
-            return _texts(path, element, many=True)
-        case {"type": "map", "valueType": value} if not many:
-            return [*_texts(f"map_keys({path})", "string", many=True), *_texts(f"map_values({path})", value, many=True)]
-        case {"type": "array" | "map"}:
-            # A function of SQL costs the generated code, so it is kept for arrays of arrays.
-            inner = f"x{path.count('->')}"
-            found = " AND ".join(f"coalesce({text}, true)" for text in _texts(inner, kind))
-            return [f"forall({path}, {inner} -> {found})"] if found else []
-    return []
-
-
-def _braced(name: str) -> str:
-    return name.replace("{", "{{").replace("}", "}}")
+def _not_text(path: str, kind: Any, *, many: bool) -> str | None:
+    """SQL: whether a text is not UTF-8, which Avro does not look at."""
+    # Behind a blank no character goes on, so texts are valid together if each is.
+    text = f"array_join({path}, ' ')" if many else path
+    return f"NOT is_valid_utf8({text})" if kind == "string" else None

@@ -162,8 +162,11 @@ class Columned(Described):
 
 
 # To the microsecond, as Spark has them: of itself it writes milliseconds.
-MOMENT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
-WRITTEN_TIMES = f"'timestampFormat', \"{MOMENT}\", 'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\""
+_WALL_CLOCK = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+MOMENT = f"{_WALL_CLOCK}XXX"
+TIME_OPTIONS = {"timestampFormat": MOMENT, "timestampNTZFormat": _WALL_CLOCK}
+WRITTEN_TIMES = ", ".join(f"'{name}', \"{pattern}\"" for name, pattern in TIME_OPTIONS.items())
+"""The same in SQL."""
 
 
 def literal(text: str) -> str:

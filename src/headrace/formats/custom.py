@@ -64,11 +64,11 @@ class Custom(Format):
         return self.columns
 
     def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
-        from headrace.spark import custom
+        from headrace.spark import custom, ddl
 
         assert self.function is not None
         assert self.columns is not None
-        row = custom.row_type(self.columns)
+        row = ddl.row_type(self.columns)
         zone = custom.zone(spark)
         batch = (custom.by_record if self._one_by_one else custom.by_batch)(self.function, row, zone)
         return custom.ArrowDecoding(spark, f"headrace_decode_{self._token}", batch, row)

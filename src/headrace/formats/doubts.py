@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.formats.base import literal
+from headrace.formats.walking import anywhere
 from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
@@ -79,8 +80,14 @@ def of_today(decoded: str, row: Any, now: float) -> str:
 
 def wrong(texts: str, row: Any, doubt: Doubt) -> str:
     """SQL: whether a value is wrong; `texts` is a struct of the type `as_texts`."""
-    found = _wrong(texts, row, doubt)
-    return f"coalesce({' OR '.join(found)}, false)"
+
+    def look(path: str, kind: Any, *, many: bool) -> str | None:
+        if not _kind_of(kind, doubt):
+            return None
+        text = f"array_join({path}, '\\n')" if many else path
+        return f"{text} RLIKE {literal(doubt.wrong)}"
+
+    return f"coalesce({anywhere(texts, row, look)}, false)"
 
 
 def as_texts(row: Any, doubt: Doubt, *, whole: bool = False) -> str:
@@ -125,24 +132,3 @@ def _as_texts(kind: Any, doubt: Doubt, *, whole: bool) -> str | None:
             of = _as_texts(value, doubt, whole=whole)
             return None if of is None else f"MAP<STRING, {of}>"
     return "STRING" if whole or _kind_of(kind, doubt) else None
-
-
-def _wrong(path: str, kind: Any, doubt: Doubt, *, many: bool = False) -> list[str]:
-    """`path` leads to a value of this type, or, if `many`, to an array of such."""
-    match kind:
-        case {"type": "struct", "fields": fields}:
-            inside = ((f"{path}.{quoted(field['name'])}", field["type"]) for field in fields)
-            return [found for inner, of in inside for found in _wrong(inner, of, doubt, many=many)]
-        case {"type": "array", "elementType": element} if not many:
-            return _wrong(path, element, doubt, many=True)
-        case {"type": "map", "valueType": value} if not many:
-            return _wrong(f"map_values({path})", value, doubt, many=True)
-        case {"type": "array" | "map"}:
-            # A function of SQL costs the generated code, so it is kept for arrays of arrays.
-            inner = f"x{path.count('->')}"
-            found = " OR ".join(f"coalesce({one}, false)" for one in _wrong(inner, kind, doubt))
-            return [f"exists({path}, {inner} -> {found})"] if found else []
-        case _ if _kind_of(kind, doubt):
-            text = f"array_join({path}, '\\n')" if many else path
-            return [f"coalesce({text} RLIKE {literal(doubt.wrong)}, false)"]
-    return []

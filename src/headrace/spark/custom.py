@@ -125,13 +125,6 @@ def zone(spark: SparkSession) -> str:
     return name if name in available_timezones() else "UTC"
 
 
-def row_type(ddl: str) -> StructType:
-    """The columns that a DDL string names; Decoder has looked at it before."""
-    parsed = StructType.fromDDL(ddl)
-    assert isinstance(parsed, StructType)
-    return parsed
-
-
 def _register(spark: SparkSession, name: str, call: Callable[[Any], Any], kind: DataType | str) -> None:
     import pyarrow as pa
 

@@ -9,6 +9,13 @@ from pyspark.sql.types import StructType
 
 
 @lru_cache(64)
+def row_type(ddl: str) -> StructType:
+    """The type of a row with these columns; Decoder has looked at `ddl` before."""
+    parsed = StructType.fromDDL(ddl)
+    assert isinstance(parsed, StructType)
+    return parsed
+
+
 def row(ddl: str) -> Any:
-    """The type of a row with these columns, as the JSON of a schema has it. Decoder has looked at `ddl` before."""
-    return StructType.fromDDL(ddl).jsonValue()
+    """The same as the JSON of a schema has it."""
+    return row_type(ddl).jsonValue()

@@ -8,6 +8,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import functions as sql
 
 from headrace.errors import ConfigError
+from headrace.formats.base import TIME_OPTIONS
 from headrace.formats.plain import Bytes, Text
 from headrace.kafka.records import Record
 from headrace.sinks.base import METADATA
@@ -25,11 +26,7 @@ if TYPE_CHECKING:
     from headrace.formats.base import Format
     from headrace.types import Range
 
-_AS_JSON = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+_AS_JSON = {"ignoreNullFields": "false", **TIME_OPTIONS}
 _OF_A_VALUE = ("22", "P0")
 """How the SQL states of such errors begin: data exceptions, and what a condition raises by itself."""
 _PLACE = ("topic", "partition", "offset", "timestamp", "key", "headers")
