@@ -61,17 +61,14 @@ class Pipeline:
                 f"{self.name!r} is not a pipeline's name: letters, digits, dots, dashes and underscores are",
                 hint='name="clicks"',
             )
-        try:
-            named = sources_by_name(self.source)
-        except ConfigError as error:
-            raise ConfigError(f"{self.name}: {error.message}", hint=error.hint) from error
-        object.__setattr__(self, "source", self.source if isinstance(self.source, Kafka) else named)
         _expect(self.name, "sink", self.sink, Sink, 'sinks.DuckDB("app.duckdb", table="clicks")')
         _expect(self.name, "limits", self.limits, Limits, "hr.Limits(max_records=100_000)")
         try:
+            named = sources_by_name(self.source)
             refuse_skipping(named, self.limits.longest_delay)
         except ConfigError as error:
             raise ConfigError(f"{self.name}: {error.message}", hint=error.hint) from error
+        object.__setattr__(self, "source", self.source if isinstance(self.source, Kafka) else named)
         if self.offsets is not None:
             _expect(self.name, "offsets", self.offsets, OffsetStore, 'stores.SQLite("offsets.db")')
         if not callable(self.transform):

@@ -199,7 +199,7 @@ class Stream:
                     one.decoder.judged(frames[name]).frame.selectExpr("count(error)").collect()
                     break
                 except Exception as error:
-                    if self._patiently(partial(one.decoder.learn, error), store) is None:
+                    if self._patiently(partial(one.decoder.learn, error, frames[name]), store) is None:
                         raise
 
     def _commit(self, batch: Batch, store: OffsetStore) -> None:

@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2
 import headrace as hr
 from headrace import sinks
 from headrace.errors import BadRecord, ConfigError
-from headrace.spark.protobuf import Messages
+from headrace.spark.protobuf_types import Messages
 from headrace.spark.rows import RAW_SCHEMA, Decoder
 from headrace.testing.records import committed
 from integration.avro_bytes import registered

@@ -53,7 +53,7 @@ def rows_of(decoder, frame):
         try:
             return [row.asDict() for row in decoder.decode(frame).rows.drop("_kafka").collect()]
         except Exception as error:
-            if not decoder.learn(error):
+            if not decoder.learn(error, frame):
                 raise
     raise AssertionError("it learned five times and is no wiser")
 
@@ -116,14 +116,14 @@ def test_an_id_that_the_registry_lacks_is_a_bad_record_and_asked_for_again_after
     frame = raw(spark, topic, [framed(one, V1, ANN), struct.pack(">bI", 0, 987_654) + b"x"])
     with pytest.raises(Exception, match="UnknownSchema") as met:
         decoder.decode(frame).rows.collect() if mode == "keep" else decoder.judged(frame).letters(10)
-    assert decoder.learn(met.value).startswith("schema id 987654 is not in the schema registry at http://")
+    assert decoder.learn(met.value, frame).startswith("schema id 987654 is not in the schema registry at http://")
     for seconds, times in ((0, 1), (59, 1), (2, 2), (58, 2), (100, 3)):
         clock[0] += seconds
         good, bad = decoder.decode(frame).rows.collect()  # a loop in hand may read its batch again at any time
         assert (good["id"], good["bad"]) == (1, None)
         assert bad["bad"]["error"] == "schema id 987654 is not in the registry"
         assert asked == [987_654] * times
-    assert decoder.learn(ValueError("something else")) is None
+    assert decoder.learn(ValueError("something else"), frame) is None
 
 
 def test_an_id_that_is_registered_late_is_read_from_then_on_and_a_registry_that_is_away_changes_nothing(
@@ -160,7 +160,7 @@ def test_all_ids_that_a_batch_names_and_nobody_knows_are_asked_for_at_once(spark
     decoder = Decoder(spark, hr.Avro(registry=url, on_error="drop"), topics=[topic])
     with pytest.raises(Exception, match="UnknownSchema") as met:
         decoder.decode(frame).rows.collect()
-    assert decoder.learn(met.value).endswith("; and 38 more")
+    assert decoder.learn(met.value, frame).endswith("; and 38 more")
     found = decoder.decode(frame)
     assert [row["id"] for row in found.rows.collect()] == [1, 2]
     assert found.dropped() == 40

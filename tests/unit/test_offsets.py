@@ -37,7 +37,7 @@ def test_a_place_is_understood(text, target):
     assert parse(text, NOW) == target
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-5", "shift:", "shift:x", "PT", "P", "1y", "2026-13-01"])
+@pytest.mark.parametrize("text", ["", "soon", "-5", "shift:", "shift:x", "PT", "P", "1y", "2026-13-01", "999999d"])
 def test_a_place_that_is_none_is_refused_with_examples(text):
     with pytest.raises(ConfigError) as caught:
         parse(text, NOW)

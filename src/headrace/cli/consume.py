@@ -215,7 +215,7 @@ def _start(given: list[str]) -> Start:
     hint = "earliest, latest, -10, 2026-11-01T12:00:00Z, 1h, or clicks:0:1200"
     try:
         target = parse(text, datetime.now(UTC))
-    except (ConfigError, OverflowError) as error:
+    except ConfigError as error:
         raise ConfigError(f"--from {text} is no place to begin", hint=hint) from error
     if target.edge is None and target.time is None:
         raise ConfigError(f"--from {text} is no place to begin", hint=hint)

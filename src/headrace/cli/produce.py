@@ -211,7 +211,7 @@ def _time(text: str) -> datetime:
 
     try:
         found = parse(text, datetime.now(UTC)).time
-    except (ConfigError, OverflowError):
+    except ConfigError:
         found = None
     if found is None:
         raise ConfigError(f"--start {text} is no time", hint="--start 2026-11-01T12:00:00Z, or 2d for two days ago")

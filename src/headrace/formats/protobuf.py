@@ -59,15 +59,17 @@ class Protobuf(Format):
 
     def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
         from headrace.spark import custom, protobuf
+        from headrace.spark.protobuf_types import Messages
 
-        messages = protobuf.Messages(self.message, self._described)
+        messages = Messages(self.message, self._described)
         decode = protobuf.decoder(messages, framed=self.registry is not None)
         return custom.ArrowDecoding(spark, f"headrace_decode_{self._token}", decode, messages.row())
 
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
         from headrace.spark import custom, protobuf
+        from headrace.spark.protobuf_types import Messages
 
-        messages = protobuf.Messages(self.message, self._described)
+        messages = Messages(self.message, self._described)
         messages.check(columns)
         name = f"headrace_encode_{self._token}"
         custom.encoder(name, protobuf.encoder(messages), "value BINARY, error STRING")

@@ -80,7 +80,7 @@ class Cluster:
 
     def there(self, topics: Iterable[str]) -> dict[str, Log]:
         """The same of whole topics, by the names they are known as; those that are not there are left out."""
-        described, _ = self._describe([self._theirs(TopicPartition(topic, 0)).topic for topic in topics])
+        described, _ = self._describe([*map(self._real_name, topics)])
         counts = {topic: len(description.partitions) for topic, description in described.items()}
         return self._logs(described, set(Topics(sorted(counts)).wanted(counts)) if counts else set())
 
@@ -104,7 +104,7 @@ class Cluster:
 
     def logs_of(self, topics: Iterable[str]) -> dict[str, Log]:
         """The same of topics by the names they are known as."""
-        return self.logs(Topics([self._theirs(TopicPartition(topic, 0)).topic for topic in topics]))
+        return self.logs(Topics([*map(self._real_name, topics)]))
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The next offset of each partition that a reader may see."""
@@ -113,12 +113,12 @@ class Cluster:
 
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Of topics, by the names they are known as; those that are not there are left out."""
-        described, _ = self._describe([self._theirs(TopicPartition(topic, 0)).topic for topic in topics])
+        described, _ = self._describe([*map(self._real_name, topics)])
         return {self._known_as(topic): topic_id(topic, str(found.topic_id)) for topic, found in described.items()}
 
     def leaders(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
         """The host of each partition's leader, of those that have one."""
-        described, _ = self._describe(sorted({self._theirs(TopicPartition(topic, 0)).topic for topic in topics}))
+        described, _ = self._describe(sorted(set(map(self._real_name, topics))))
         return {
             self._ours(TopicPartition(topic, partition.id)): partition.leader.host
             for topic, description in described.items()
@@ -150,7 +150,10 @@ class Cluster:
         return TopicPartition(self._known_as(at.topic), at.partition)
 
     def _theirs(self, at: TopicPartition) -> TopicPartition:
-        return TopicPartition(at.topic.removeprefix(self._known_as("")), at.partition)
+        return TopicPartition(self._real_name(at.topic), at.partition)
+
+    def _real_name(self, topic: str) -> str:
+        return topic.removeprefix(self._known_as(""))
 
     def _all(self) -> dict[str, int]:
         try:

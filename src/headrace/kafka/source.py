@@ -204,10 +204,7 @@ class Kafka:
         return start
 
     def _max_lag(self) -> int | timedelta:
-        try:
-            wanted = duration(self.max_lag) if isinstance(self.max_lag, str) else self.max_lag
-        except OverflowError:
-            wanted = None
+        wanted = duration(self.max_lag) if isinstance(self.max_lag, str) else self.max_lag
         whole = isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0
         if not whole and not (isinstance(wanted, timedelta) and wanted > timedelta()):
             raise ConfigError(

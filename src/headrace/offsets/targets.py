@@ -36,11 +36,11 @@ def parse(text: str, now: datetime) -> Target:
         return Target(shift=int(text.removeprefix("shift:")))
     if text.isdigit():
         return Target(offset=int(text))
-    if (ago := duration(text)) is not None:
-        return Target(time=now - ago)
     try:
+        if (ago := duration(text)) is not None:
+            return Target(time=now - ago)
         time = datetime.fromisoformat(text)
-    except ValueError as error:
+    except (OverflowError, ValueError) as error:  # longer ago than Python has times for, or none
         raise ConfigError(
             f"{text!r} is no place to go to",
             hint="earliest, latest, 2026-11-01T12:00:00Z, 1h, an offset such as 1000, or shift:-1000",

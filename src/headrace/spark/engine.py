@@ -97,9 +97,8 @@ class DirectEngine:
         if found is not None:
             return found
         try:
-            for one in self._inputs.each.values():
-                if news := one.decoder.learn(error):
-                    return RetriableError(news)
+            if self._batch is not None and (news := self._inputs.learnt(self._batch, error)):
+                return RetriableError(news)
         except HeadraceError as failure:
             return failure
         if isinstance(error, AnalysisException):

@@ -14,7 +14,7 @@ from headrace.kafka.source import owner, sources_by_name
 from headrace.spark.direct import Reader
 from headrace.spark.location import Location
 from headrace.spark.observing import observed
-from headrace.spark.rows import Decoder, unnamed
+from headrace.spark.rows import Decoder, unlearnt, unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -87,6 +87,17 @@ class Inputs:
         frames = Raw(self, batch).frames
         found = (one.decoder.first_bad(frames[name]) for name, one in self.each.items())
         return next((bad for bad in found if bad is not None), None)
+
+    def learnt(self, batch: Batch, error: Exception) -> str | None:
+        """What registries told of the schemas whose lack made a reading of `batch` fail with `error`, if that says so.
+
+        RetriableError if a registry does not answer.
+        """
+        if not unlearnt(error):
+            return None
+        frames = Raw(self, batch).frames
+        found = (one.decoder.learn(error, frames[name]) for name, one in self.each.items())
+        return next((news for news in found if news is not None), None)
 
     def given(self, frames: Mapping[str, DataFrame]) -> DataFrame | dict[str, DataFrame]:
         """What a transform takes: a frame, or several by name."""

@@ -54,12 +54,13 @@ class Looking:
     def records(self, ranges: Sequence[Range], most: int | None) -> tuple[list[Record], int]:
         """At the most `most` of them, and how many were left out because they are not of the format."""
         while True:
-            decoded = self._decoder.decode(self._reader.rows(ranges))
+            raw = self._reader.rows(ranges)
+            decoded = self._decoder.decode(raw)
             chosen = self._chosen(decoded.rows)
             try:
                 found = (chosen if most is None else chosen.limit(most)).collect()
             except Exception as error:
-                if self._decoder.learn(error):
+                if self._decoder.learn(error, raw):
                     continue
                 raise refused(error) or self._failed(error) or error from None
             return [_record(row) for row in found], decoded.dropped()

@@ -143,8 +143,6 @@ class Decoder:
         self._real_name = real_name
         self._spark = spark
         self._on_error = value.on_error
-        self._raw: DataFrame | None = None
-        """What was decoded last."""
         if key is not None and key.on_error not in ("fail", value.on_error):
             raise ConfigError(
                 f"key_format has on_error={key.on_error!r} and format has {value.on_error!r}",
@@ -170,7 +168,6 @@ class Decoder:
 
         Whatever the transform leaves out, a bad record is seen: nothing removes a filter, nor what a metric counts.
         """
-        self._raw = raw
         fields = self._fields()
         match self._on_error:
             case "fail":
@@ -193,7 +190,6 @@ class Decoder:
 
     def judged(self, raw: DataFrame) -> Judged:
         """The rows of `raw`, with the bytes of bad records kept beside them."""
-        self._raw = raw
         value, *key = self._sides
         keys = [name for side in key for name in _named(side.fields())]
         kept = self._judged(raw).selectExpr(
@@ -206,33 +202,29 @@ class Decoder:
         """Whether records may name a schema that is not known yet."""
         return any(isinstance(side.decoding, Learning) for side in self._sides)
 
-    def learn(self, error: Exception) -> str | None:
-        """If `error` says that a record names a schema which was not known, ask for it and tell what was found.
+    def learn(self, error: Exception, raw: DataFrame) -> str | None:
+        """If `error` says that a record of `raw` names a schema that was not known, ask for it and tell what was found.
 
         The batch can then be decoded anew. None for any other error; RetriableError if the registry does not answer.
         """
-        text = str(error)
-        start = text.find(UNKNOWN)
-        if start < 0:
+        if not unlearnt(error):
             return None
-        found, _ = json.JSONDecoder().raw_decode(text[start + len(UNKNOWN) :])
+        found, _ = json.JSONDecoder().raw_decode(str(error).partition(UNKNOWN)[2])
         for side in self._sides:
             if isinstance(side.decoding, Learning) and side.decoding.token == found["token"]:
-                named = self._unknown(side.part, side.decoding)
+                named = self._unknown(raw, side.part, side.decoding)
                 named.setdefault(int(found["id"]), set()).add(self._real_name(found["topic"]))
                 return side.decoding.learn(named)
         return None
 
-    def _unknown(self, part: Part, decoding: Learning) -> dict[int, set[str]]:
+    def _unknown(self, raw: DataFrame, part: Part, decoding: Learning) -> dict[int, set[str]]:
         """All schemas that the records of the batch name and nobody knows, by the topics: each would cost a repeat."""
         condition, number = decoding.named(part)
         named: dict[int, set[str]] = {}
-        if self._raw is not None:
-            # Whatever stands in the way of looking meets the next repeat, too.
-            with suppress(Exception):
-                asked = self._raw.where(condition).selectExpr(f"{number} AS number", "topic").distinct()
-                for row in asked.collect():
-                    named.setdefault(int(row["number"]), set()).add(self._real_name(row["topic"]))
+        # Whatever stands in the way of looking meets the next repeat, too.
+        with suppress(Exception):
+            for row in raw.where(condition).selectExpr(f"{number} AS number", "topic").distinct().collect():
+                named.setdefault(int(row["number"]), set()).add(self._real_name(row["topic"]))
         return named
 
     def first_bad(self, raw: DataFrame) -> BadRecord | None:
@@ -260,6 +252,11 @@ def unnamed(error: BaseException) -> bool:
     """Whether `error` says that a record is bad, and not which."""
     text = str(error)
     return _UNNAMED in text or _SPARKS_OWN in text
+
+
+def unlearnt(error: BaseException) -> bool:
+    """Whether `error` says that a record names a schema which was not known."""
+    return UNKNOWN in str(error)
 
 
 def _shaped(raw: DataFrame, side: _Side) -> DataFrame:
