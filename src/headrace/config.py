@@ -227,14 +227,25 @@ def _one_of(where: str, raw: Mapping[str, Any], kinds: Mapping[str, Callable[...
 def _call(where: str, kind: Callable[..., Any], first: list[Any], rest: Mapping[str, Any]) -> Any:
     signature = inspect.signature(kind)
     try:
-        signature.bind(*first, **rest)
+        given = signature.bind(*first, **rest)
     except TypeError as error:
         known = ", ".join(signature.parameters)
         raise ConfigError(f"[{where}]: {error}", hint=f"{getattr(kind, '__name__', where)} takes: {known}") from error
+    for name, value in given.arguments.items():
+        if signature.parameters[name].annotation in ("bool", bool):
+            given.arguments[name] = _switch(f"[{where}] {name}", value)
     try:
-        return kind(*first, **rest)
+        return kind(*given.args, **given.kwargs)
     except TypeError as error:
         raise ConfigError(f"[{where}]: a value is of the wrong kind: {error}") from error
+
+
+def _switch(name: str, value: Any) -> bool:
+    """Also as a text, which is what the environment has. Any other text would be taken for true."""
+    switches = {True: True, False: False, "true": True, "false": False}
+    if not isinstance(value, bool | str) or value not in switches:
+        raise ConfigError(f"{name} = {value!r}: true or false is meant")
+    return switches[value]
 
 
 def _with_profile(raw: dict[str, Any], wanted: str | None) -> dict[str, Any]:

@@ -180,6 +180,13 @@ def test_environment_variables_are_filled_in_everywhere(toml, monkeypatch):
     assert repr(pipeline.sink) == "sinks.DuckDB('/data/clicks-eu.duckdb', table='clicks')"
 
 
+@pytest.mark.parametrize("given", ["true", "false"])
+def test_a_switch_may_come_from_the_environment(toml, monkeypatch, given):
+    monkeypatch.setenv("RESUME", given)
+    text = GOOD.replace('topics = ["clicks"]', 'topics = ["clicks"]\nresume = "${RESUME}"')
+    assert toml(text).pipeline.source.resume is (given == "true")
+
+
 def test_an_environment_variable_that_is_not_set_is_named(refused, monkeypatch):
     monkeypatch.delenv("BROKER", raising=False)
     error = refused(GOOD.replace("localhost:9092", "${BROKER}"))
@@ -260,6 +267,9 @@ def test_a_value_where_a_table_is_meant_is_refused(refused, table):
         ('kafka = "localhost:9092"', "kafka = 9092"),
         ('kafka = "localhost:9092"', 'kafka = "localhost:9092"\noptions = 5'),
         ("[sink]", "[limits]\nmax_records = 'many'\n[sink]"),
+        ('table = "clicks"', 'table = "clicks"\ncreate = "no"'),
+        ('table = "clicks"', 'table = "clicks"\ncreate = 0'),
+        ('duckdb = "app.duckdb"\ntable = "clicks"', 'kafka = "localhost:9092"\ntopic = "t"\ncreate = "false"'),
     ],
     ids=lambda text: text.splitlines()[-1],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from headrace.stores.hearing import explained
 from headrace.stores.transactions import TIMEOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 _REMEMBERED_SECONDS = 5.0
 _DEFAULT_BYTES = 1_048_588
@@ -32,6 +33,8 @@ class NewTopics:
         """From `create=True`, or `create={"partitions": 6, "replication": 3, "cleanup.policy": "compact"}`."""
         if isinstance(create, bool):
             return cls() if create else None
+        if not isinstance(create, Mapping):
+            raise ConfigError(f"create={create!r} is neither true nor false", hint='create=True, or {"partitions": 6}')
         wanted = dict(create)
         numbers = {name: wanted.pop(name, -1) for name in ("partitions", "replication")}
         for name, number in numbers.items():
