@@ -20,7 +20,9 @@ from headrace.formats import avro_schema
 from headrace.letters import Refusal
 from headrace.sinks import narrow
 from headrace.spark import plan
-from headrace.spark.rows import RAW_SCHEMA, Decoder, originals, unnamed
+from headrace.spark.originals import originals
+from headrace.spark.rows import Decoder, unnamed
+from headrace.spark.sides import RAW_SCHEMA
 
 JSON = "user STRING, n INT, at TIMESTAMP, price DECIMAL(5,2), ok BOOLEAN, tags ARRAY<STRING>"
 

@@ -12,7 +12,8 @@ import headrace as hr
 from headrace import sinks
 from headrace.errors import BadRecord, ConfigError
 from headrace.spark.protobuf_types import Messages
-from headrace.spark.rows import RAW_SCHEMA, Decoder
+from headrace.spark.rows import Decoder
+from headrace.spark.sides import RAW_SCHEMA
 from headrace.testing.records import committed
 from integration.avro_bytes import registered
 

@@ -13,7 +13,8 @@ from headrace.errors import ConfigError, RetriableError
 from headrace.formats import avro_reading, registry
 from headrace.formats.avro_reading import RegistryAvro
 from headrace.spark import avro
-from headrace.spark.rows import RAW_SCHEMA, Decoder
+from headrace.spark.rows import Decoder
+from headrace.spark.sides import RAW_SCHEMA
 from integration.avro_bytes import encoded, framed, long, registered
 from integration.door import Door
 from integration.live import Live

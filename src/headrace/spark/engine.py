@@ -18,8 +18,8 @@ from headrace.sinks.base import QuarantiningSink
 from headrace.sinks.fanout import Fanout
 from headrace.spark import gate, plan, session
 from headrace.spark.inputs import Inputs, Raw
+from headrace.spark.originals import originals
 from headrace.spark.refused import refused
-from headrace.spark.rows import originals
 from headrace.tracebacks import short
 
 if TYPE_CHECKING:
