@@ -242,10 +242,11 @@ def _call(where: str, kind: Callable[..., Any], first: list[Any], rest: Mapping[
 
 def _switch(name: str, value: Any) -> bool:
     """Also as a text, which is what the environment has. Any other text would be taken for true."""
-    switches = {True: True, False: False, "true": True, "false": False}
-    if not isinstance(value, bool | str) or value not in switches:
-        raise ConfigError(f"{name} = {value!r}: true or false is meant")
-    return switches[value]
+    if isinstance(value, bool):
+        return value
+    if value not in ("true", "false"):
+        raise ConfigError(f"{name} = {masked(repr(value))}: true or false is meant")
+    return bool(value == "true")
 
 
 def _with_profile(raw: dict[str, Any], wanted: str | None) -> dict[str, Any]:

@@ -14,8 +14,8 @@ def readable(file: FileDescriptorLike, seconds: float | None = None) -> bool:
     return _ready(file, selectors.EVENT_READ, seconds)
 
 
-def writable(file: FileDescriptorLike, seconds: float | None = None) -> bool:
-    return _ready(file, selectors.EVENT_WRITE, seconds)
+def writable(file: FileDescriptorLike) -> bool:
+    return _ready(file, selectors.EVENT_WRITE, None)
 
 
 def _ready(file: FileDescriptorLike, event: int, seconds: float | None) -> bool:

@@ -15,7 +15,7 @@ from headrace.stores.librdkafka import librdkafka_options, quiet_logger
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from concurrent.futures import Future
     from datetime import datetime
 
@@ -32,21 +32,21 @@ _NO_ID = "A" * 22
 class Cluster:
     """One connection to one cluster. Every method raises RetriableError while no broker answers.
 
-    Topics are `known_as` names of theirs where a pipeline reads several clusters.
+    Where a pipeline reads several clusters, topics are known by names with a `prefix`.
     """
 
     def __init__(
         self,
         bootstrap: str,
         options: Mapping[str, str],
-        known_as: Callable[[str], str] = lambda topic: topic,
+        prefix: str = "",
         client: str = "headrace",
     ) -> None:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
         self._bootstrap = bootstrap
-        self._known_as = known_as
+        self._prefix = prefix
         # A reader that waits for committed records only must not be promised uncommitted ones.
         self._committed = options.get("isolation.level") != "read_uncommitted"
         self._errors = KafkaException
@@ -63,7 +63,7 @@ class Cluster:
 
     @classmethod
     def of(cls, source: Kafka, client: str = "headrace") -> Self:
-        return cls(source.bootstrap, source.options, source.known_as, client)
+        return cls(source.bootstrap, source.options, source.prefix, client)
 
     def logs(self, subscription: Subscription) -> dict[str, Log]:
         """Id, beginnings and ends of each topic that is read. ConfigError names topics that are not there."""
@@ -88,7 +88,7 @@ class Cluster:
         beginnings, ends = self._offsets(wanted, first=True), self._offsets(wanted, first=False)
         written = self._ask(dict.fromkeys(wanted, _latest()), committed=False) if self._committed else ends
         return {
-            self._known_as(topic): Log(
+            self._prefix + topic: Log(
                 topic_id=topic_id(topic, str(description.topic_id)),
                 beginnings={self._ours(at): beginnings[at] for at in sorted(wanted) if at.topic == topic},
                 ends={self._ours(at): ends[at] for at in sorted(wanted) if at.topic == topic},
@@ -114,7 +114,7 @@ class Cluster:
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Of topics, by the names they are known as; those that are not there are left out."""
         described, _ = self._describe([*map(self._real_name, topics)])
-        return {self._known_as(topic): topic_id(topic, str(found.topic_id)) for topic, found in described.items()}
+        return {self._prefix + topic: topic_id(topic, str(found.topic_id)) for topic, found in described.items()}
 
     def leaders(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
         """The host of each partition's leader, of those that have one."""
@@ -147,13 +147,13 @@ class Cluster:
         return found
 
     def _ours(self, at: TopicPartition) -> TopicPartition:
-        return TopicPartition(self._known_as(at.topic), at.partition)
+        return TopicPartition(self._prefix + at.topic, at.partition)
 
     def _theirs(self, at: TopicPartition) -> TopicPartition:
         return TopicPartition(self._real_name(at.topic), at.partition)
 
     def _real_name(self, topic: str) -> str:
-        return topic.removeprefix(self._known_as(""))
+        return topic.removeprefix(self._prefix)
 
     def _all(self) -> dict[str, int]:
         try:

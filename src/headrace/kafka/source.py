@@ -116,22 +116,23 @@ class Kafka:
             shown = start.isoformat() if isinstance(start, datetime) else str(start)
         return f"{self.subscription} on {self.bootstrap}, from {shown}, {type(self.format).__name__}"
 
-    def known_as(self, topic: str) -> str:
-        """The name that offsets and rows have for a topic of this cluster."""
-        return f"{self.cluster}.{topic}" if self.cluster else topic
+    @property
+    def prefix(self) -> str:
+        """What stands before the name of a topic of this cluster where offsets and rows speak of it."""
+        return f"{self.cluster}." if self.cluster else ""
 
     @property
     def names(self) -> tuple[str, ...] | None:
         """The topics, as they are known, where they are known ahead."""
         names = self.subscription.names
-        return None if names is None else tuple(map(self.known_as, names))
+        return None if names is None else tuple(self.prefix + name for name in names)
 
     @property
     def first(self) -> str | datetime | Mapping[TopicPartition, int]:
         """`start`, by the names that the topics are known as."""
         if not isinstance(self.start, Mapping):
             return self.start
-        return {TopicPartition(self.known_as(at.topic), at.partition): offset for at, offset in self.start.items()}
+        return {TopicPartition(self.prefix + at.topic, at.partition): offset for at, offset in self.start.items()}
 
     def host(self, at: TopicPartition) -> str | None:
         """The host that `location` names for a partition, by the name its topic is known as."""
@@ -143,11 +144,11 @@ class Kafka:
 
     def real_name(self, known: str) -> str:
         """The name that its cluster has for a topic."""
-        return known.removeprefix(self.known_as(""))
+        return known.removeprefix(self.prefix)
 
     def reads_known(self, known: str) -> bool:
         """Whether a topic, by the name it is known as, is one of them."""
-        return known.startswith(self.known_as("")) and self.reads(self.real_name(known))
+        return known.startswith(self.prefix) and self.reads(self.real_name(known))
 
     def reads(self, topic: str) -> bool:
         """Whether a topic of this cluster is one of them."""
@@ -297,7 +298,7 @@ def refuse_skipping(sources: Mapping[str, Kafka], longest_delay: float) -> None:
 def owner(sources: Mapping[_Name, Kafka], topic: str) -> _Name | None:
     """Which of them reads a topic, by the name it is known as."""
     # The name of a cluster says more than a pattern.
-    exact = sorted(sources, key=lambda name: -len(sources[name].known_as("")))
+    exact = sorted(sources, key=lambda name: -len(sources[name].prefix))
     return next((name for name in exact if sources[name].reads_known(topic)), None)
 
 

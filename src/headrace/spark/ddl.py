@@ -16,6 +16,7 @@ def row_type(ddl: str) -> StructType:
     return parsed
 
 
+@lru_cache(64)
 def row(ddl: str) -> Any:
     """The same as the JSON of a schema has it."""
     return row_type(ddl).jsonValue()

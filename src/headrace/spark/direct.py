@@ -20,7 +20,7 @@ from headrace.spark import pieces
 from headrace.types import Range, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -67,14 +67,14 @@ class Reader:
         options: Mapping[str, str],
         group: str,
         *,
-        known_as: Callable[[str], str] = lambda topic: topic,
+        prefix: str = "",
         location: Location | None = None,
     ) -> None:
         self._spark = spark
         self._options = _apart(consumer_options(bootstrap, options, group), spark.sparkContext.applicationId)
         self._internals = _Internals(spark, self._options) if _fits(spark.version) else None
         self._anew = 0
-        self._prefix = known_as("")
+        self._prefix = prefix
         self._location = location
 
     def rows(self, ranges: Sequence[Range], ids: Mapping[str, str] = _NO_IDS) -> DataFrame:

@@ -37,7 +37,7 @@ class Input:
         names = source.subscription.names or ()
         self.decoder = Decoder(spark, source.format, source.key_format, names, source.real_name)
         where = Location(spark, source, self._leaders)
-        self._reader = Reader(spark, source.bootstrap, source.options, group, known_as=source.known_as, location=where)
+        self._reader = Reader(spark, source.bootstrap, source.options, group, prefix=source.prefix, location=where)
         self._whole = whole or not source.split
 
     def _leaders(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
@@ -75,7 +75,7 @@ class Inputs:
     def _owner(self, topic: str) -> str:
         if topic not in self._owners:
             # A batch that was begun may have topics that nobody asks for any more: the cluster's name may tell.
-            prefixes = {name: source.known_as("") for name, source in self._sources.items()}
+            prefixes = {name: source.prefix for name, source in self._sources.items()}
             near = max(prefixes, key=lambda name: len(prefixes[name]) if topic.startswith(prefixes[name]) else -1)
             self._owners[topic] = owner(self._sources, topic) or near
         return self._owners[topic]
