@@ -1,4 +1,4 @@
-"""Clicks from Kafka into a DuckDB table, exactly once: headrace run examples/clicks.py:clicks"""
+"""Clicks from Kafka into a SQLite table, exactly once: headrace run examples/clicks.py:clicks"""
 
 import os
 
@@ -13,7 +13,7 @@ clicks = hr.Pipeline(
         format=hr.Json("user STRING, page STRING, at TIMESTAMP"),
     ),
     transform=lambda rows: rows.where("page IS NOT NULL"),
-    sink=sinks.DuckDB("clicks.duckdb", table="clicks"),
+    sink=sinks.SQLite("clicks.db", table="clicks"),
     guarantee="exactly-once",
 )
 

@@ -28,7 +28,7 @@ warehouse = hr.Pipeline(
         format=hr.Json("user STRING, page STRING, at TIMESTAMP"),
     ),
     transform=hr.expect({"user IS NOT NULL": 0.99, "day IS NOT NULL": 1}, enriched),
-    sink=sinks.Parquet("warehouse/clicks", partition_by="day"),
+    sink=sinks.Parquet("clicks", partition_by="day"),
     guarantee="exactly-once",
 )
 

@@ -15,12 +15,15 @@ from headrace.formats.protobuf import Protobuf
 from headrace.kafka.source import Kafka
 from headrace.kafka.subscription import Subscription
 from headrace.letters import DeadLetters
+from headrace.pace import Retry
 from headrace.pipeline import Pipeline
 from headrace.planner import Limits
 from headrace.stream import stream
 from headrace.version import __version__
 
 if TYPE_CHECKING:
+    from headrace.preview_rows import preview
+    from headrace.spark.notebook import session
     from headrace.spark.session import configure
 
 __all__ = [
@@ -35,11 +38,14 @@ __all__ = [
     "Limits",
     "Pipeline",
     "Protobuf",
+    "Retry",
     "Subscription",
     "Text",
     "__version__",
     "configure",
     "expect",
+    "preview",
+    "session",
     "stream",
 ]
 
@@ -49,4 +55,12 @@ def __getattr__(name: str) -> Any:
         from headrace.spark.session import configure
 
         return configure
+    if name == "session":
+        from headrace.spark.notebook import session
+
+        return session
+    if name == "preview":
+        from headrace.preview_rows import preview
+
+        return preview
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")

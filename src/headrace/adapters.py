@@ -10,6 +10,7 @@ from headrace import sinks, stores
 from headrace.errors import ConfigError
 from headrace.sinks.base import Sink
 from headrace.stores.base import OffsetStore
+from headrace.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +34,8 @@ def store_at(place: str, options: Mapping[str, str] | None = None) -> OffsetStor
     name = {"postgresql": "postgres", "rediss": "redis", "unix": "redis"}.get(scheme, scheme).lower()
     if not colon or not rest or name not in kinds:
         raise ConfigError(
-            f"{scheme!r} is not a store; stores are: {', '.join(sorted(kinds))}", hint="--store sqlite:offsets.db"
+            f"{scheme!r} is not a store; stores are: {', '.join(sorted(kinds))}",
+            hint=did_you_mean(scheme, kinds) or "--store sqlite:offsets.db",
         )
     if rest.startswith("//"):
         return kinds[name](place)

@@ -1,26 +1,52 @@
-"""What a pipeline will do and why its guarantee holds, without changing anything anywhere."""
+"""What a pipeline will do, why its guarantee holds, and what keeps it from running; changes nothing anywhere.
+
+What needs no Spark is asked first: a topic that is not there costs a second.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace import locations, replays
 from headrace.delivery import Guarantee
-from headrace.errors import HeadraceError
+from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError
 from headrace.expectations import Gate
+from headrace.extras import require
 from headrace.kafka import settings
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.source import ROWS
-from headrace.launch import check_transform
+from headrace.launch import analyse_transform
 from headrace.sinks.base import IdempotentSink, TransactionalSink
+from headrace.sinks.fanout import Fanout
+from headrace.tracebacks import short, user_line
+from headrace.transforms import cannot_run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from headrace.kafka.source import Kafka
     from headrace.pipeline import Pipeline
+    from headrace.resource import Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a pipeline cannot run, and the cure."""
+
+    message: str
+    hint: str | None = None
+
+
+@dataclass(slots=True)
+class Findings:
+    errors: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, error: HeadraceError) -> None:
+        self.errors.append(Problem(error.message, error.hint))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,32 +60,69 @@ class Report:
     offsets: str
     columns: tuple[str, ...]
     notes: tuple[str, ...]
+    errors: tuple[Problem, ...] = ()
 
 
-def check(pipeline: Pipeline, options: Mapping[str, str]) -> Report:
-    """Raises ConfigError for a schema or transform that cannot work; everything else was checked at build."""
-    from headrace.spark import session
-    from headrace.spark.inputs import Inputs
-
-    spark = session.create({**pipeline.sink.spark_options, **options})
-    result = check_transform(pipeline, Inputs.of(spark, pipeline))
+def check(
+    pipeline: Pipeline, options: Mapping[str, str], progress: Callable[[str], None] = lambda line: None
+) -> Report:
+    """Ask everybody that the pipeline needs. `errors` of the report say why it cannot run."""
+    found = Findings()
+    _check_drivers(pipeline, found)
+    for source in pipeline.sources.values():
+        found.notes += [*_skips(source), *settings.notes(source)]
+        _check_topics(source, found)
+    if not found.errors:
+        _check_store(pipeline, found)
+    found.notes += locations.moved(pipeline)
+    rows = None if found.errors else _check_rows(pipeline, options, found, progress)
     return Report(
         pipeline=pipeline.name,
         guarantee=pipeline.guaranteed,
-        reason=_reason(pipeline, result),
+        reason=_reason(pipeline, rows),
         steps=tuple(pipeline.steps),
         source="; ".join(
             str(source) if name == ROWS else f"{name}: {source}" for name, source in pipeline.sources.items()
         ),
-        sink=repr(pipeline.sink),
-        offsets="in the sink" if isinstance(pipeline.sink, TransactionalSink) else repr(pipeline.store),
-        columns=tuple(f"{f.name} {f.dataType.simpleString()}" for f in result.schema) if result is not None else (),
-        notes=(
-            *([] if result is not None else ["the transform raised on an empty frame: its columns are unknown"]),
-            *(note for source in pipeline.sources.values() for note in (*_skips(source), *_settings(source))),
-            *_advice(pipeline),
-        ),
+        sink=_described(pipeline.sink),
+        offsets="in the sink" if isinstance(pipeline.sink, TransactionalSink) else _described(pipeline.store),
+        columns=tuple(f"{f.name} {f.dataType.simpleString()}" for f in rows.schema) if rows is not None else (),
+        notes=tuple(found.notes),
+        errors=tuple(found.errors),
     )
+
+
+def _described(resource: Resource) -> str:
+    """With its whole path, where a relative one was given."""
+    path = resource.local_path
+    return repr(resource) if path is None or str(path) in repr(resource) else f"{resource!r} at {path}"
+
+
+def _check_drivers(pipeline: Pipeline, found: Findings) -> None:
+    for driver in dict.fromkeys(one.driver for one in _resources(pipeline) if one.driver is not None):
+        try:
+            require(*driver)
+        except ConfigError as error:
+            found.add(error)
+        except ImportError as error:
+            found.errors.append(
+                Problem(f"{driver[0]} cannot be imported: {error}", f"pip install 'headrace[{driver[1]}]'")
+            )
+
+
+def _resources(pipeline: Pipeline) -> Iterator[Resource]:
+    yield pipeline.store
+    yield from pipeline.sink.sinks if isinstance(pipeline.sink, Fanout) else [pipeline.sink]
+
+
+def _check_topics(source: Kafka, found: Findings) -> None:
+    try:
+        cluster = Cluster.of(source)
+        if not cluster.led_logs(source.subscription):
+            found.notes.append(f"no topic is there yet of {source.subscription}; topics are looked for while it runs")
+        found.notes += settings.asked(cluster, source)
+    except HeadraceError as error:
+        found.add(error)
 
 
 def _skips(source: Kafka) -> list[str]:
@@ -72,19 +135,52 @@ def _skips(source: Kafka) -> list[str]:
     return notes
 
 
-def _settings(source: Kafka) -> list[str]:
-    notes = settings.notes(source)
+def _check_store(pipeline: Pipeline, found: Findings) -> None:
     try:
-        return notes + settings.asked(Cluster.of(source), source)
+        found.notes += pipeline.store.advice(pipeline.name)
+    except RetriableError as error:  # nobody answers: a run would wait
+        found.add(error)
     except HeadraceError as error:
-        return [*notes, f"the cluster could not be asked: {error.message}"]
+        found.notes.append(f"the store could not be asked: {error.message}")
 
 
-def _advice(pipeline: Pipeline) -> list[str]:
+def _check_rows(
+    pipeline: Pipeline, options: Mapping[str, str], found: Findings, progress: Callable[[str], None]
+) -> DataFrame | None:
+    """The transform's result on no rows; None if it has none."""
+    from headrace.spark import session
+    from headrace.spark.inputs import Inputs
+    from headrace.spark.lineage import trace
+
     try:
-        return pipeline.store.advice(pipeline.name)
+        if not session.running():
+            progress("starting Spark to check the schema, the transform and the table …")
+        spark: SparkSession = session.create({**pipeline.sink.spark_options, **options}, progress)
+        inputs = Inputs.of(spark, pipeline)
+        rows = analyse_transform(pipeline, inputs)
     except HeadraceError as error:
-        return [f"the store could not be asked: {error.message}"]
+        found.add(error)
+        return None
+    except Exception as error:  # of the user's own function
+        _add_raised(error, found)
+        return None
+    found.notes += replays.notes(trace(rows))
+    try:
+        pipeline.sink.check_target(rows.schema)
+    except OffsetConflict as error:  # a run has the file: it fits, or that one says so
+        found.notes.append(f"the sink could not be looked at: {error.message}")
+    except HeadraceError as error:
+        found.add(error)
+    return rows
+
+
+def _add_raised(error: Exception, found: Findings) -> None:
+    at = user_line(error)
+    said = f"the transform raised {type(error).__name__}: {short(error)}" + (f" at {at}" if at else "")
+    if cannot_run(error):
+        found.errors.append(Problem(said, "correct the function; nothing was read"))
+    else:
+        found.notes.append(f"{said}, on no rows: its columns are unknown until a batch is there")
 
 
 def _reason(pipeline: Pipeline, rows: DataFrame | None) -> str:

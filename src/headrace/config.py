@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.adapters import sink_kinds, store_kinds
 from headrace.errors import ConfigError, HeadraceError
 from headrace.expectations import expect
+from headrace.folders import paths_below
 from headrace.formats.avro import Avro
 from headrace.formats.csv import Csv
 from headrace.formats.json import Json
@@ -26,9 +27,12 @@ from headrace.formats.protobuf import Protobuf
 from headrace.kafka.source import ROWS, Kafka
 from headrace.letters import DeadLetters
 from headrace.masking import masked
+from headrace.pace import Retry
 from headrace.pipeline import Pipeline
 from headrace.planner import Limits
 from headrace.sinks.fanout import Fanout
+from headrace.static_tables import StaticTable, static_tables
+from headrace.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +97,8 @@ def from_toml(path: Path, profile: str | None = None) -> Loaded:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     try:
-        return _pipeline(_with_environment(_with_profile(raw, profile)))
+        with paths_below(path.parent):
+            return _pipeline(_with_environment(_with_profile(raw, profile)))
     except ConfigError as error:
         raise type(error)(f"{path}: {error.message}", hint=error.hint) from error
 
@@ -106,12 +111,15 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
         "source",
         "sources",
         "transform",
+        "tables",
         "expect",
         "sink",
         "sinks",
         "offsets",
         "limits",
         "dead_letters",
+        "retry",
+        "timeout",
         "spark",
     }
     _refuse_unknown("the file", raw, known)
@@ -119,7 +127,7 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
     for needed in ("name", "guarantee", sources, "sinks" if "sinks" in raw else "sink"):
         if needed not in raw:
             raise ConfigError(f"{needed} is missing", hint=f"known here: {', '.join(sorted(known))}")
-    for table in ("source", "sources", "transform", "expect", "sink", "offsets", "limits", "spark"):
+    for table in ("source", "sources", "transform", "expect", "sink", "offsets", "limits", "retry", "spark"):
         if not isinstance(raw.get(table, {}), dict):
             raise ConfigError(f"[{table}] is a table", hint=f"[{table}]")
     arguments: dict[str, Any] = {
@@ -130,8 +138,11 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
     }
     if "engine" in raw:
         arguments["engine"] = raw["engine"]
+    tables = static_tables(raw.get("tables", {}), arguments["source"] if "sources" in raw else [ROWS])
     if "transform" in raw:
-        arguments["transform"] = _transform(raw["transform"])
+        arguments["transform"] = _transform(raw["transform"], tables)
+    elif tables:
+        raise ConfigError("[tables] are for a transform in SQL", hint='[transform]\nsql = "SELECT * FROM rows JOIN …"')
     if "expect" in raw:
         arguments["transform"] = expect(raw["expect"], arguments.get("transform"))
     if "dead_letters" in raw:
@@ -140,6 +151,10 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
         arguments["offsets"] = _one_of("offsets", raw["offsets"], store_kinds())
     if "limits" in raw:
         arguments["limits"] = _call("limits", Limits, [], raw["limits"])
+    if "retry" in raw:
+        arguments["retry"] = _call("retry", Retry, [], raw["retry"])
+    if "timeout" in raw:
+        arguments["timeout"] = raw["timeout"]
     spark = {str(name): _spark_text(value) for name, value in _flattened(raw.get("spark", {}))}
     return Loaded(Pipeline(**arguments), spark)
 
@@ -193,7 +208,9 @@ def _dead_letters(raw: Any) -> Any:
     return _call("dead_letters", DeadLetters, [], raw) if isinstance(raw, Mapping) else raw
 
 
-def _transform(raw: dict[str, Any]) -> Callable[[DataFrame | dict[str, DataFrame]], DataFrame]:
+def _transform(
+    raw: dict[str, Any], tables: Mapping[str, StaticTable]
+) -> Callable[[DataFrame | dict[str, DataFrame]], DataFrame]:
     _refuse_unknown("[transform]", raw, {"sql"})
     query = raw.get("sql")
     if not isinstance(query, str):
@@ -204,7 +221,10 @@ def _transform(raw: dict[str, Any]) -> Callable[[DataFrame | dict[str, DataFrame
         with _NAMING:  # pipelines of one process may share a session, and so the names
             for name, frame in views.items():
                 frame.createOrReplaceTempView(name)
-            return next(iter(views.values())).sparkSession.sql(query)
+            spark = next(iter(views.values())).sparkSession
+            for name, table in tables.items():
+                table.frame(spark).createOrReplaceTempView(name)
+            return spark.sql(query)
 
     return by_sql
 
@@ -218,7 +238,8 @@ def _one_of(where: str, raw: Mapping[str, Any], kinds: Mapping[str, Callable[...
     named = [key for key in raw if key in kinds]
     if len(named) != 1:
         found = ", ".join(named) or ", ".join(raw) or "nothing"
-        raise ConfigError(f"[{where}] names {found}; one of these is meant: {', '.join(sorted(kinds))}")
+        near = None if named else next(filter(None, (did_you_mean(key, kinds, 0.75) for key in raw)), None)
+        raise ConfigError(f"[{where}] names {found}; expected one of: {', '.join(sorted(kinds))}", hint=near)
     first = raw[named[0]]
     rest = {key: value for key, value in raw.items() if key != named[0]}
     return _call(where, kinds[named[0]], [] if first is True else [first], rest)
@@ -229,8 +250,10 @@ def _call(where: str, kind: Callable[..., Any], first: list[Any], rest: Mapping[
     try:
         given = signature.bind(*first, **rest)
     except TypeError as error:
-        known = ", ".join(signature.parameters)
-        raise ConfigError(f"[{where}]: {error}", hint=f"{getattr(kind, '__name__', where)} takes: {known}") from error
+        unknown = next((name for name in rest if name not in signature.parameters), None)
+        near = unknown and did_you_mean(unknown, signature.parameters)
+        hint = f"{getattr(kind, '__name__', where)} takes: {', '.join(signature.parameters)}"
+        raise ConfigError(f"[{where}]: {error}", hint=f"{near} {hint}" if near else hint) from error
     for name, value in given.arguments.items():
         if signature.parameters[name].annotation in ("bool", bool):
             given.arguments[name] = _switch(f"[{where}] {name}", value)
@@ -257,7 +280,8 @@ def _with_profile(raw: dict[str, Any], wanted: str | None) -> dict[str, Any]:
         return raw
     if wanted not in profiles:
         there = ", ".join(sorted(profiles)) or "none"
-        raise ConfigError(f"no profile {wanted}; profiles there: {there}", hint=f"[profile.{wanted}.source]")
+        near = did_you_mean(wanted, profiles)
+        raise ConfigError(f"no profile {wanted}; profiles there: {there}", hint=near or f"[profile.{wanted}.source]")
     if not isinstance(profiles[wanted], dict):
         raise ConfigError(f"[profile.{wanted}] is a table", hint=f"[profile.{wanted}.source]")
     return _laid_over(raw, profiles[wanted], {*sink_kinds(), *store_kinds(), *FORMATS})
@@ -278,7 +302,8 @@ def _laid_over(under: dict[str, Any], over: Mapping[str, Any], kinds: set[str]) 
 
 def _refuse_unknown(where: str, raw: Mapping[str, Any], known: set[str]) -> None:
     if unknown := sorted(set(raw) - known):
-        raise ConfigError(f"{where} does not know {unknown[0]}", hint=f"known here: {', '.join(sorted(known))}")
+        near, hint = did_you_mean(unknown[0], known), f"known here: {', '.join(sorted(known))}"
+        raise ConfigError(f"{where} does not know {unknown[0]}", hint=f"{near} {hint}" if near else hint)
 
 
 def _with_environment(value: Any) -> Any:
@@ -311,6 +336,15 @@ def _spark_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _import_hint(error: Exception) -> str | None:
+    """For columns and functions of Spark at the top of a file, which is loaded before Spark starts."""
+    of_spark = "pyspark" in traceback.extract_tb(error.__traceback__)[-1].filename
+    if not of_spark or not (isinstance(error, AssertionError) or "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error)):
+        return None
+    cure = '@F.udf(StringType()) needs none where @F.udf("string") does; move anything else into the transform'
+    return f"Spark has not started yet: {cure}"
+
+
 def _from_python(path: Path, name: str) -> Pipeline:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
@@ -323,13 +357,16 @@ def _from_python(path: Path, name: str) -> Pipeline:
     # Python workers are started later, by Spark, and find the file the same way.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH")]))
     try:
-        spec.loader.exec_module(module)
+        with paths_below(path.parent):
+            spec.loader.exec_module(module)
     except HeadraceError:
         raise
     except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == spec.origin]
         line = f", line {lines[-1]}" if lines else ""
-        raise ConfigError(f"{path}{line}: cannot be imported: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{path}{line}: cannot be imported: {type(error).__name__}: {error}", hint=_import_hint(error)
+        ) from error
     found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
     names = ", ".join(sorted(found)) or "none"
     if name and name not in found:

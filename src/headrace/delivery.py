@@ -39,11 +39,14 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of the bad records of a batch that was written, and the size of a record, where somebody weighed."""
+    """What became of a batch: its bad records; the size of a record, where it was measured; how many records were read
+    and rows written, None where they could not be counted."""
 
     dropped: int = 0
     quarantined: int = 0
     bytes_each: float | None = None
+    records: int | None = None
+    rows: int | None = None
 
 
 def protocol(guarantee: Guarantee, sink: Sink) -> tuple[Step, ...]:

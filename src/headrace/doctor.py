@@ -190,7 +190,7 @@ def check_directories() -> list[Check]:
 def _directory(name: str, path: Path, variable: str) -> Check:
     hint = f"export {variable}=<a folder you can write to, with space>"
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        paths.private_directory(path)
         with tempfile.TemporaryFile(dir=path) as file:
             file.write(b"headrace")
         free = shutil.disk_usage(path).free

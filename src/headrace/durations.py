@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 
 _ISO = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
-_SHORT = re.compile(r"(\d+)\s*(s|m|h|d|w)")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_SHORT = re.compile(r"(\d+)\s*(ms|s|m|h|d|w)")
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def duration(text: str) -> timedelta | None:
-    """`1h`, `30m`, `PT1H30M`, `P1D`; None for anything else."""
+    """`500ms`, `1h`, `30m`, `PT1H30M`, `P1D`; None for anything else."""
     try:
         if short := _SHORT.fullmatch(text):
             return timedelta(**{_UNITS[short[2]]: int(short[1])})
@@ -22,3 +23,13 @@ def duration(text: str) -> timedelta | None:
         return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     except (OverflowError, ValueError):  # longer than Python has a length for, or a number than it reads
         return None
+
+
+def seconds(value: object) -> float | None:
+    """The length of a text such as `10m`, of a timedelta, or a number of seconds; None for anything else, and for 0."""
+    given = duration(value) if isinstance(value, str) else value
+    if isinstance(given, timedelta):
+        given = given.total_seconds()
+    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given < math.inf:
+        return None
+    return float(given)

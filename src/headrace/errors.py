@@ -4,9 +4,13 @@ HeadraceError
 ├── ConfigError            fix what was written, then start again
 │   └── UnsupportedGuarantee   choose another sink or another guarantee
 ├── RetriableError         wait and repeat; the runner does
+│   ├── TopicRecreated         a topic was replaced while it was read; the runner records the gap or stops
+│   ├── BatchTimeout           a batch took longer than timeout=; its jobs were cancelled
+│   └── BatchChanged           repeat at once: the batch is written differently now
 ├── OffsetConflict         another run moved the offsets; this one stops
 ├── DataLoss               the wanted offsets are gone; stops unless told what to do
 ├── BadRecord              a record cannot be stored; quarantine it
+├── TransformFailed        the transform raises on the rows; correct it
 └── BatchRefused           a batch is not as expected; look at its rows before it is published
 
 A driver's own exceptions never leave an adapter: they are translated at its border with `from`.
@@ -40,6 +44,21 @@ class RetriableError(HeadraceError):
     """Raised when the same call may succeed later: a broker, store or sink that does not answer."""
 
 
+class TopicRecreated(RetriableError):
+    """Raised when a topic was deleted and created again while a batch of it was being read.
+
+    Nothing of the batch is stored. The runner looks again: the ranges of the batch are a gap, or DataLoss.
+    """
+
+
+class BatchTimeout(RetriableError):
+    """Raised when a batch takes longer than the pipeline's `timeout`, after its Spark jobs were cancelled."""
+
+
+class BatchChanged(RetriableError):
+    """Raised when the cause of a failure was found and taken out of the batch, which is repeated without a wait."""
+
+
 class OffsetConflict(HeadraceError):
     """Raised by a store's compare-and-set when the offsets are not where this run left them."""
 
@@ -54,6 +73,10 @@ class DataLoss(HeadraceError):
 
 class BadRecord(HeadraceError):
     """Raised when a record cannot be decoded, or stored, and nothing says where to put it aside."""
+
+
+class TransformFailed(HeadraceError):
+    """Raised when the transform fails in a way that neither repeating nor leaving out single records cures."""
 
 
 class BatchRefused(HeadraceError):

@@ -50,9 +50,14 @@ class BatchStarted:
 
 @dataclass(frozen=True, slots=True)
 class BatchDone:
+    """`records` were read and `rows` written; None where they were not counted. A range of offsets may hold fewer
+    records: transactions and compaction leave offsets without one."""
+
     batch: Batch
     seconds: float
     lag: int
+    records: int | None = None
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,15 @@ class Retrying:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchTimedOut:
+    """A batch took longer than `timeout`, and its Spark jobs were cancelled; `count` is how often in this run."""
+
+    batch: Batch
+    seconds: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping:
     """A stop was asked for; the batch in hand is finished first."""
 
@@ -115,9 +129,12 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class RunStopped:
+    """`rows` is None if those of a batch were not counted."""
+
     batches: int
     records: int
     error: BaseException | None
+    rows: int | None = None
 
 
 Event: TypeAlias = (
@@ -134,6 +151,7 @@ Event: TypeAlias = (
     | MirrorFailed
     | CaughtUp
     | Retrying
+    | BatchTimedOut
     | Stopping
     | RunStopped
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.errors import ConfigError
+from headrace.transforms import refuse_wrong_arguments
 
 Transform = Callable[[Any], Any]
 
@@ -28,6 +29,8 @@ class Gate:
                 )
         if transform is not None and not callable(transform):
             raise ConfigError(f"expect: {transform!r} is not a function", hint="lambda rows: rows.where(…)")
+        if transform is not None:
+            refuse_wrong_arguments(transform)
         self.conditions = dict(conditions)
         self._transform = transform
         if isinstance(transform, Gate):  # one around another: both are asked

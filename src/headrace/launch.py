@@ -6,12 +6,15 @@ import os
 import queue
 import signal
 import threading
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from headrace import replays
 from headrace.delivery import Guarantee
 from headrace.errors import ConfigError, HeadraceError
 from headrace.expectations import Gate
+from headrace.heartbeat import refuse_second
 from headrace.kafka.source import owner
 from headrace.pace import patiently
 from headrace.reading import Feed
@@ -19,12 +22,13 @@ from headrace.runner import Runner, Summary
 from headrace.sentences import log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace import events
+    from headrace.heartbeat import Rival
     from headrace.kafka.source import Kafka
     from headrace.pipeline import Pipeline
     from headrace.spark.inputs import Inputs
@@ -47,6 +51,7 @@ def launch(
     fail_fast: bool = False,
     drain: float = DRAIN_SECONDS,
     progress: Callable[[str], None] = lambda line: None,
+    rival: Rival = "stop",
 ) -> Summary:
     """Run `pipeline` in this process until it is stopped or done."""
     from headrace.spark.engine import DirectEngine
@@ -54,22 +59,30 @@ def launch(
 
     if until not in (None, "caught-up"):
         raise ConfigError(f"until={until!r} is unknown", hint='until="caught-up"')
+    if rival == "stop" and session is None:
+        refuse_second(pipeline.name, pipeline.store)  # before Spark starts, which takes long
     with _Signals(drain) as signals:
-        spark = _session(pipeline, session, options, progress)
+        try:
+            with signals.leaving_at_once():
+                spark = _session(pipeline, session, options, progress)
+        except _StoppedEarly:
+            return Summary(0, 0)
         signals.listen()  # again: Spark's own handler would cancel the running jobs on the first Ctrl-C
-        watching = _observers(pipeline, observer or log)
+        watching = _locating(pipeline, _observers(pipeline, observer or log))
         # Schema registries are asked.
         make = partial(Inputs.of, spark, pipeline)
-        inputs = make() if fail_fast else patiently(make, signals.heard, watching)
+        again = partial(patiently, retry=pipeline.retry, until=until)
+        inputs = make() if fail_fast else again(make, signals.heard, watching)
         if inputs is None:
             return Summary(0, 0)
         result = check_transform(pipeline, inputs)
         runner = Runner(
             pipeline,
             connected(pipeline.sources, f"headrace-{pipeline.name}"),
-            DirectEngine(spark, pipeline, inputs, result.schema if result is not None else None),
+            DirectEngine(spark, pipeline, inputs, result.schema if result is not None else None, patient=not fail_fast),
             observer=watching,
             fail_fast=fail_fast,
+            rival=rival,
         )
         signals.direct_to(runner.stop, spark.sparkContext.cancelAllJobs)
         summary = runner.run(until)
@@ -95,17 +108,24 @@ def check_transform(pipeline: Pipeline, inputs: Inputs) -> DataFrame | None:
 
     None if the function raised something of its own: it may depend on what is there later, so a batch will tell.
     """
-    from headrace.spark import gate
-    from headrace.spark.plan import preview
-
     try:
-        result = preview(inputs, pipeline.transform)
+        return analyse_transform(pipeline, inputs)
     except HeadraceError:
         raise
     except Exception:
         return None
+
+
+def analyse_transform(pipeline: Pipeline, inputs: Inputs) -> DataFrame:
+    """The same, with whatever the function raised."""
+    from headrace.spark import gate
+    from headrace.spark.lineage import trace
+    from headrace.spark.plan import preview
+
+    result = preview(inputs, pipeline.transform)
     if isinstance(pipeline.transform, Gate):
         gate.analyse(result, pipeline.transform.conditions)
+    replays.refuse_volatile_keys(pipeline, trace(result))
     return result
 
 
@@ -131,25 +151,45 @@ def _observers(pipeline: Pipeline, observer: events.Observer) -> events.Observer
     return all_of_them
 
 
+def _locating(pipeline: Pipeline, observer: events.Observer) -> events.Observer:
+    """Also says, once, if files are not where the last run had them, and remembers where they are."""
+    from headrace import events, locations
+
+    notes = locations.moved(pipeline)  # before anything is opened, and so created
+
+    def observe(event: events.Event) -> None:
+        observer(event)
+        if isinstance(event, events.RunStarted):
+            for note in notes:
+                observer(events.Noted(note))
+            locations.remember(pipeline)
+
+    return observe
+
+
 def _session(
     pipeline: Pipeline,
     given: SparkSession | None,
     options: Mapping[str, str],
     progress: Callable[[str], None],
 ) -> SparkSession:
-    from headrace.spark import session
+    from headrace.spark import session, task_retries
 
     once = pipeline.guaranteed is Guarantee.AT_MOST_ONCE
     spark = given or session.create(
-        {**pipeline.sink.spark_options, **options, **(session.at_most_once() if once else {})}, progress
+        {**pipeline.sink.spark_options, **options, **(task_retries.OFF if once else {})}, progress
     )
     if once:
-        session.refuse_task_retries(spark)
+        task_retries.refuse(spark)
     return spark
 
 
 def _overdue(drain: float) -> str:
     return f"the batch in hand was not finished {drain:.0f} s after the stop; it is repeated at the next start"
+
+
+class _StoppedEarly(BaseException):
+    """SIGTERM while Spark was starting: no batch is running."""
 
 
 class _Signals:
@@ -159,6 +199,7 @@ class _Signals:
         self._drain = drain
         self._heard: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._again = False
+        self._at_once = False
         self._told = threading.Event()
         self._finished = threading.Event()
         self._before: dict[int, Any] = {}
@@ -180,6 +221,15 @@ class _Signals:
         for number in (signal.SIGTERM, signal.SIGINT):
             replaced = signal.signal(number, self._hear)
             self._before.setdefault(number, replaced)
+
+    @contextmanager
+    def leaving_at_once(self) -> Iterator[None]:
+        """Within, the first signal interrupts whatever is being done, for nothing is lost by that."""
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
 
     def heard(self, seconds: float) -> bool:
         """Whether a signal has come, or comes within so long."""
@@ -208,5 +258,7 @@ class _Signals:
         if self._again:
             os._exit(FORCED)
         self._again = True
+        if self._at_once:
+            raise KeyboardInterrupt if number == signal.SIGINT else _StoppedEarly
         self._heard.put(signal.Signals(number).name)
         self._told.set()

@@ -11,6 +11,7 @@ from headrace.kafka.source import owner
 from headrace.kafka.topics import Topics
 from headrace.letters import Origin
 from headrace.sinks.base import LetterKeeper
+from headrace.stores.base import OffsetStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,10 +44,16 @@ class LetterBox:
         if self._topic is not None:
             letters: Sequence[Letter] = list({letter.origin: letter for letter in self._topic.read()}.values())
         else:
-            with self._sink() as sink:
-                letters = sink.letters(self._place.table or "")
+            letters = self._stored()
         self._read = frozenset(letter.origin for letter in letters)
         return letters
+
+    def _stored(self) -> Sequence[Letter]:
+        sink = self._keeper
+        if isinstance(sink, OffsetStore) and (missing := sink.open_for_reading(self.pipeline.name)):
+            raise ConfigError(f"{self.pipeline.name} has no dead letters: {missing}", hint="run the pipeline first")
+        with sink:
+            return sink.letters(self._place.table or "")
 
     def chosen(self, ids: Sequence[str], *, everything: bool) -> Sequence[Letter]:
         """Those that `ids` name as TOPIC:PARTITION:OFFSET, or all of them; ConfigError if one is not there."""
@@ -61,8 +68,12 @@ class LetterBox:
             raise ConfigError(f"no dead letter of {missing[0]} in {self}", hint="headrace dead-letters list")
         return [by_origin[origin] for origin in wanted]
 
-    def replay(self, letters: Sequence[Letter], to: str | None) -> None:
-        """Send records back to Kafka, into `to` or the topics they came from, then drop their letters."""
+    def replay(self, letters: Sequence[Letter], to: str | None, *, execute: bool = True) -> None:
+        """Send records back to Kafka, into `to` or the topics they came from, then drop their letters.
+
+        Without `to` only into topics that the pipeline reads: what a letter names may be forged. ConfigError for what
+        cannot be sent; without `execute` that is all.
+        """
         self._refuse_some(letters)
         sources = list(self.pipeline.sources.values())
         if to and len({source.bootstrap for source in sources}) > 1:
@@ -70,26 +81,26 @@ class LetterBox:
                 f"{self.pipeline.name} reads several clusters: which one has {to} is not said",
                 hint="without --to they go back to the topics they came from",
             )
-        shares = self._by_source(letters, sources[:1] if to else sources)
+        shares = [(sources[0], letters)] if to else self._by_source(letters, sources)
         for source, own in shares:
             # Asked first: a broker may make a topic that a record is sent to, and their letters would be gone.
             wanted = {to} if to else {source.real_name(letter.origin.topic) for letter in own}
             Topics(Client(source.bootstrap, source.options)).describe(sorted(wanted))
+        if not execute:
+            return
         for source, own in shares:
             LetterTopic(source.bootstrap, source.options, to or "").send_back(own, to, source.real_name)
         self.drop(letters)
 
     def _by_source(self, letters: Sequence[Letter], sources: Sequence[Kafka]) -> list[tuple[Kafka, Sequence[Letter]]]:
-        """Each source with the letters that go back to its cluster: to the only one all of them do."""
-        if len(sources) == 1:
-            return [(sources[0], letters)]
+        """Each source with the letters that go back to its topics."""
         owners: dict[int, list[Letter]] = {}
         for letter in letters:
             number = owner(dict(enumerate(sources)), letter.origin.topic)
             if number is None:
                 raise ConfigError(
-                    f"no source of {self.pipeline.name} reads {letter.origin.topic} any more: its cluster is not known",
-                    hint="add the topic to its source, or drop the letter",
+                    f"{letter.origin}: {self.pipeline.name} does not read this topic, so nothing is sent to it",
+                    hint="--to TOPIC names the topic to send them to; or add it to the source, or drop the letter",
                 )
             owners.setdefault(number, []).append(letter)
         return [(sources[number], own) for number, own in owners.items()]
@@ -99,17 +110,17 @@ class LetterBox:
         if self._topic is not None:
             self._topic.settle()
             return
-        with self._sink() as sink:
+        with self._keeper.open(self.pipeline.name) as sink:
             sink.drop_letters(self._place.table or "", [letter.origin for letter in letters])
 
     def _refuse_some(self, letters: Sequence[Letter]) -> None:
         if self._topic is not None and {letter.origin for letter in letters} != self._read:
             raise ConfigError(f"{self._topic!r} lets go of all letters or of none", hint="--all")
 
-    def _sink(self) -> LetterKeeper:
-        sink = self.pipeline.sink
-        assert isinstance(sink, LetterKeeper)
-        return sink.open(self.pipeline.name)
+    @property
+    def _keeper(self) -> LetterKeeper:
+        assert isinstance(self.pipeline.sink, LetterKeeper)
+        return self.pipeline.sink
 
 
 def name(letter: Letter) -> str:

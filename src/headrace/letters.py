@@ -17,6 +17,10 @@ MOST = 100_000
 """The most dead letters of one batch, whatever the limit says: they pass through the driver's memory."""
 
 
+MAX_BYTES = 100_000_000
+"""Of the keys, values and headers of one batch's dead letters, unless told otherwise: for the same reason."""
+
+
 class Origin(NamedTuple):
     topic: str
     partition: int
@@ -38,6 +42,12 @@ class Letter:
     error: str
     place: str
 
+    @property
+    def size(self) -> int:
+        """The bytes of its key, value and headers."""
+        headers = sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -53,13 +63,14 @@ class DeadLetters:
     """Where records go that do not parse, or that the sink refuses: `table`, one of the sink's own, written in the
     same transaction as the rows, or `topic`, on the source's cluster.
 
-    More than `limit` of them in one batch (a number, or a share such as 0.01) stop the pipeline with BadRecord:
-    then not the records are wrong but something else is.
+    More than `limit` of them in one batch (a number, or a share such as 0.01), or more than `max_bytes` of keys, values
+    and headers, stop the pipeline with BadRecord: so many failures usually mean a wrong schema or table.
     """
 
     table: str | None = None
     topic: str | None = None
     limit: int | float = 1_000
+    max_bytes: int = MAX_BYTES
 
     def __post_init__(self) -> None:
         if (self.table is None) == (self.topic is None):
@@ -76,6 +87,12 @@ class DeadLetters:
             raise ConfigError(
                 f"dead letters: limit={self.limit!r} is neither a number of records up to {MOST:,} nor a share of 1",
                 hint="limit=1_000, or limit=0.01",
+            )
+
+        if not isinstance(self.max_bytes, int) or isinstance(self.max_bytes, bool) or self.max_bytes < 1:
+            raise ConfigError(
+                f"dead letters: max_bytes={self.max_bytes!r}: expected a whole number of bytes, at least 1",
+                hint="max_bytes=100_000_000",
             )
 
     def most(self, batch: Batch) -> int:
@@ -95,12 +112,14 @@ class Quarantine:
         letters: Sequence[Letter],
         *,
         most: int,
+        max_bytes: int = MAX_BYTES,
         originals: Callable[[Sequence[Refusal]], Sequence[Letter]],
         table: str | None = None,
         send: Callable[[Sequence[Letter]], None] | None = None,
     ) -> None:
         self.table = table
         self.most = most
+        self._max_bytes = max_bytes
         self._letters = {letter.origin: letter for letter in letters}
         self._originals = originals
         self._send = send
@@ -120,6 +139,7 @@ class Quarantine:
             raise too_many(self.most, f"{first.origin}: {first.error}")
         for letter in self._originals(list(new.values())):
             self._letters[letter.origin] = letter
+        self._check()
 
     def settled(self) -> Sequence[Letter]:
         """No more will come: those that go to a topic are there on return, the others are for the sink's table."""
@@ -134,6 +154,15 @@ class Quarantine:
         if len(self._letters) > self.most:
             first = next(iter(self._letters.values()))
             raise too_many(self.most, f"{first.origin}: {first.error}")
+        if (size := sum(letter.size for letter in self._letters.values())) > self._max_bytes:
+            raise too_large(size, self._max_bytes)
+
+
+def too_large(size: int, most: int) -> BadRecord:
+    return BadRecord(
+        f"the bad records of one batch have {size:,} bytes; dead letters may have {most:,}",
+        hint="look at the records; hr.DeadLetters(…, max_bytes=…) sets the limit, hr.Limits(max_bytes=…) the batch's",
+    )
 
 
 def too_many(most: int, first: str) -> BadRecord:

@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headrace import delivery
 from headrace.delivery import Guarantee
+from headrace.durations import seconds
 from headrace.errors import ConfigError
 from headrace.kafka.source import ROWS, Kafka, known_topics, refuse_skipping, sources_by_name
 from headrace.letters import DeadLetters
 from headrace.masking import masked
+from headrace.pace import Retry
 from headrace.paths import state_directory
 from headrace.planner import Limits
 from headrace.sinks.base import LetterKeeper, Sink, TransactionalSink
 from headrace.stores.base import OffsetStore
 from headrace.stores.sqlite import SQLite
+from headrace.transforms import refuse_wrong_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import timedelta
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -42,7 +46,8 @@ class Pipeline:
     may be several by name, `{"clicks": hr.Kafka(…), "users": hr.Kafka(…)}`: it takes a dict of them then.
     `offsets` is where offsets are kept: by default the sink itself where it is transactional, else a SQLite
     file in the state directory. `dead_letters` is where records go that cannot be stored: a table of the sink by its
-    name, or `hr.DeadLetters(…)`; without it such a record stops the pipeline.
+    name, or `hr.DeadLetters(…)`; without it such a record stops the pipeline. `retry` is how failures are repeated.
+    A batch that takes longer than `timeout` ("10m", or seconds) is cancelled and repeated as `retry` says.
     """
 
     name: str
@@ -53,6 +58,8 @@ class Pipeline:
     offsets: OffsetStore | None = None
     limits: Limits = field(default_factory=Limits)
     dead_letters: DeadLetters | str | None = None
+    retry: Retry = field(default_factory=Retry)
+    timeout: str | float | timedelta | None = None
     engine: Literal["direct"] = "direct"
 
     def __post_init__(self) -> None:
@@ -63,6 +70,13 @@ class Pipeline:
             )
         _expect(self.name, "sink", self.sink, Sink, 'sinks.DuckDB("app.duckdb", table="clicks")')
         _expect(self.name, "limits", self.limits, Limits, "hr.Limits(max_records=100_000)")
+        _expect(self.name, "retry", self.retry, Retry, 'hr.Retry(first="1s", longest="1m", attempts=10)')
+        if self.timeout is not None:
+            if seconds(self.timeout) is None:
+                raise ConfigError(
+                    f"{self.name}: timeout={self.timeout!r}: expected a duration above 0", hint='timeout="10m"'
+                )
+            object.__setattr__(self, "timeout", seconds(self.timeout))
         try:
             named = sources_by_name(self.source)
             refuse_skipping(named, self.limits.longest_delay)
@@ -73,6 +87,7 @@ class Pipeline:
             _expect(self.name, "offsets", self.offsets, OffsetStore, 'stores.SQLite("offsets.db")')
         if not callable(self.transform):
             raise ConfigError(f"{self.name}: transform is not a function", hint="lambda rows: rows.where(…)")
+        refuse_wrong_arguments(self.transform)
         if self.engine != "direct":
             raise ConfigError(f"{self.name}: engine={self.engine!r} is unknown", hint='engine="direct"')
         if self.guarantee not in list(Guarantee):
@@ -88,7 +103,7 @@ class Pipeline:
         delivery.protocol(self.guaranteed, self.sink)
         self.sink.accept(self.topics)
         for source in self.sources.values():
-            if (topic := self.sink.loops(source.bootstrap, source.reads)) is not None:
+            if (topic := self.sink.loops(source.bootstrap, source.subscription.reads)) is not None:
                 raise ConfigError(
                     f"{self.name}: what it writes to {topic} would be read again: it is a topic of the source",
                     hint="another topic for the sink, or a pattern that leaves it out",
@@ -136,15 +151,29 @@ class Pipeline:
         spark: Mapping[str, str] | None = None,
         observer: Observer | None = None,
         fail_fast: bool = False,
+        take_over: bool = False,
+        standby: bool = False,
     ) -> Summary:
         """Run until SIGTERM or Ctrl-C, or until everything there was at the start is processed.
 
         `session` is a Spark session of your own (see `hr.configure`); otherwise one is made with the options
         in `spark` over our defaults. `fail_fast` gives up at the first error instead of retrying.
+
+        If another run of this pipeline is alive, this one stops with OffsetConflict. `take_over` begins all the same:
+        the other one stops at its next batch, and nothing is stored twice. `standby` waits until the other has ended.
         """
+        from headrace.heartbeat import rival_policy
         from headrace.launch import launch
 
-        return launch(self, until=until, session=session, options=spark or {}, observer=observer, fail_fast=fail_fast)
+        return launch(
+            self,
+            until=until,
+            session=session,
+            options=spark or {},
+            observer=observer,
+            fail_fast=fail_fast,
+            rival=rival_policy(take_over=take_over, standby=standby),
+        )
 
     def _check_dead_letters(self) -> None:
         if self.dead_letters is None:

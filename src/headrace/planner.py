@@ -68,12 +68,17 @@ class Limits:
         return LONGEST_DELAY if self.max_delay is None else self.max_delay
 
 
+RECREATED = "the topic was deleted and created again"
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Records `[start, until)` that were not read yet and can no longer be: a range of loss and its reason."""
 
     lost: Range
     reason: str
+    cut_back: bool = False
+    """The log ends before the offset: what lies before its end has been read."""
 
     def __str__(self) -> str:
         return f"{self.lost}: {self.reason}"
@@ -188,7 +193,7 @@ def gaps(progress: Progress, logs: Mapping[str, Log]) -> list[Gap]:
         if known_id is not None and known_id != log.topic_id:
             # Also partitions that the new one has not, or not yet: their offsets are of the old one.
             old = ((at, offset) for at, offset in progress.offsets.items() if at.topic == topic)
-            found += [Gap(Range(at, offset, offset), "the topic was deleted and created again") for at, offset in old]
+            found += [Gap(Range(at, offset, offset), RECREATED) for at, offset in old]
             continue
         for at, beginning in log.beginnings.items():
             offset = progress.offsets.get(at)
@@ -198,8 +203,31 @@ def gaps(progress: Progress, logs: Mapping[str, Log]) -> list[Gap]:
             if offset < beginning:
                 found.append(Gap(Range(at, offset, beginning), "the broker has deleted these records"))
             elif offset > end:
-                found.append(Gap(Range(at, end, offset), f"the log was cut back to {end}"))
+                found.append(Gap(Range(at, end, offset), f"the log was cut back to {end}", cut_back=True))
     return found
+
+
+def missing(wanted: Range, log: Log, topic_id: str | None) -> list[Gap]:
+    """What `log` lacks of a range that was read before from the topic with this id."""
+    at = wanted.at
+    if topic_id is not None and topic_id != log.topic_id:
+        return [Gap(wanted, RECREATED)]
+    if at not in log.ends:
+        return [Gap(wanted, "the partition is gone")]
+    beginning, end = log.beginnings[at], log.written.get(at, log.ends[at])
+    found: list[Gap] = []
+    if wanted.start < beginning:
+        found.append(Gap(Range(at, wanted.start, min(beginning, wanted.until)), "the broker has deleted these records"))
+    if wanted.until > end:
+        found.append(Gap(Range(at, max(end, wanted.start), wanted.until), f"the log was cut back to {end}"))
+    return found
+
+
+def remaining(wanted: Range, lost: Collection[Gap]) -> list[Range]:
+    """The range without what is lost at either end of it; none if that is all."""
+    start = max((gap.lost.until for gap in lost if gap.lost.start == wanted.start), default=wanted.start)
+    until = min((gap.lost.start for gap in lost if gap.lost.until == wanted.until), default=wanted.until)
+    return [Range(wanted.at, start, until)] if start < until else []
 
 
 def beyond(gap: Gap, log: Log, policy: str) -> int:
@@ -207,9 +235,7 @@ def beyond(gap: Gap, log: Log, policy: str) -> int:
     at = gap.lost.at
     if at not in log.ends:
         return 0  # where it will begin, if it is added
-    # A log that was cut back goes on at its end: what lies before it has been read.
-    cut_back = gap.lost.start == log.written.get(at, log.ends[at]) and len(gap.lost) > 0
-    return log.ends[at] if policy == "latest" or cut_back else log.beginnings[at]
+    return log.ends[at] if policy == "latest" or gap.cut_back else log.beginnings[at]
 
 
 def plan(
@@ -235,7 +261,8 @@ def plan(
         Range(at, progress.offsets[at], progress.offsets[at] + count) for at, count in counts.items() if count
     )
     topics = {r.at.topic for r in ranges}
-    return Batch(batch_id, ranges, {t: topic_ids[t] for t in sorted(topics) if t in topic_ids})
+    ids = {t: topic_ids[t] for t in sorted(topics) if t in topic_ids}
+    return Batch(batch_id, ranges, ids, epoch=progress.epoch)
 
 
 def _share(waiting: Mapping[TopicPartition, int], budget: int, turn: int) -> dict[TopicPartition, int]:

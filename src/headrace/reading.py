@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from headrace import events
 from headrace.crashpoints import reach
-from headrace.errors import ConfigError, DataLoss, HeadraceError, OffsetConflict
+from headrace.errors import ConfigError, DataLoss, OffsetConflict
+from headrace.heartbeat import Presence
 from headrace.kafka.source import owner
 from headrace.kafka.subscription import Partitions
-from headrace.planner import Gap, beyond, first_positions, gaps, lag, plan, skips, starts
+from headrace.planner import (
+    RECREATED,
+    Gap,
+    beyond,
+    first_positions,
+    gaps,
+    lag,
+    missing,
+    plan,
+    remaining,
+    skips,
+    starts,
+)
 from headrace.rate import Flow
-from headrace.stores.state import Change, Run
+from headrace.stores.state import Change
 from headrace.types import Batch, Progress, Range
 
 if TYPE_CHECKING:
@@ -32,8 +42,7 @@ if TYPE_CHECKING:
 
 
 _DELETED = "the topic was deleted"
-_BEAT = 30.0
-"""Seconds after which a run says again that it is there."""
+_DROPPED = "are no longer in the store: Kafka deleted them with their topic"
 
 
 class Topics(Protocol):
@@ -79,17 +88,19 @@ class Reading:
         limits: Limits,
         observe: events.Observer,
         clock: Callable[[], float] = time.monotonic,
+        presence: Presence | None = None,
     ) -> None:
         self._name = name
+        self._presence = presence or Presence(name, observe)
         self._feeds = feeds
         self._observe = observe
         self.clock = clock
         self._store: OffsetStore
         self._topic_ids: dict[str, str] = {}
-        self._looked = self._signed = 0.0
+        self._looked = 0.0
         self._waiting_since: float | None = None
-        now = time.time()
-        self._sign = Run(socket.gethostname(), os.getpid(), started=now, beat=now)
+        self._undelivered: Batch | None = None
+        """The batch that was planned last and is not known to be committed."""
         self.progress = Progress()
         self.newest = 0
         """The id of the newest batch that the sink remembers: new ones are numbered above it."""
@@ -104,15 +115,52 @@ class Reading:
     def lag(self) -> int:
         return lag(self.progress, self.ends)
 
-    def open(self, store: OffsetStore) -> None:
+    def open(self, store: OffsetStore) -> bool:
+        """Sign as the run of this pipeline and load its progress; OffsetConflict if another run is alive.
+
+        False if a stop came while the heartbeat of another run was watched.
+        """
+        if not self._presence.admit(store):
+            return False
+        self.load(store)
+        self._presence.sign(store)
+        # The run before may have committed until this one signed. Not `load`, which claims a Kafka group once more.
+        self.progress = store.read()[0].progress
+        return True
+
+    def load(self, store: OffsetStore) -> None:
         self._store = store
         self.progress = store.load()
 
+    def refuse_sink_ahead(self) -> None:
+        """OffsetConflict if the sink holds batches that the store has never begun: the store is older than the sink.
+
+        A store that knows of no batch is a new one; what follows a move of the offsets is numbered above the sink's.
+        """
+        known = self.progress.newest
+        if self.newest <= known or not known or self.starts_fresh:
+            return
+        moves = [change.last_batch for change in self._store.history() if change.last_batch is not None]
+        if moves and moves[-1] == known:
+            return
+        raise OffsetConflict(
+            f"{self._name}: the sink holds batch {self.newest} of this pipeline, and the newest batch of the store is"
+            f" {known}: was the store restored from an older backup? Rows would be stored twice",
+            hint=f"set the offsets to where batch {self.newest} ended, as the log of its run or the table's history"
+            " says: headrace offsets seek FILE TOPIC:PARTITION=OFFSET … --execute",
+        )
+
+    @property
+    def signed(self) -> bool:
+        return self._presence.signed
+
     def leave(self, store: OffsetStore) -> None:
-        """Say that this run is no more, if it is this run that was last heard of."""
-        with suppress(HeadraceError):  # the sign of a run that cannot say goodbye grows old instead
-            if self._sign.same(store.read()[0].run):
-                store.sign(None)
+        """Say that this run has ended."""
+        self._presence.leave(store)
+
+    def close(self) -> None:
+        """End the heartbeats."""
+        self._presence.close()
 
     @property
     def starts_fresh(self) -> bool:
@@ -131,30 +179,22 @@ class Reading:
             if feed.fresh:
                 self._start_fresh(feed, logs, at_time)
             else:
-                self._pass_over(feed, gaps(self.progress, logs), logs)
+                self._pass_over(feed, self._with_undelivered(gaps(self.progress, logs)), logs)
                 self._pass_over(feed, self._vanished(feed, logs), logs)
             self._anchor(feed, logs, at_time)
             self._tell(feed, logs)
             feed.ends = {at: end for log in logs.values() for at, end in log.ends.items()}
             feed.looked = True
         self._looked = self.clock()
-        self._beat()
 
     def refresh(self) -> None:
         """Ask how far the logs go now, and now and then for everything else."""
+        self._presence.between_batches(self._store)
         if self.clock() - self._looked >= min(feed.source.refresh for feed in self._feeds):
             self.look()
             return
         for feed in self._feeds:
             feed.ends = feed.topics.ends(feed.ends)
-        if self.clock() - self._signed >= _BEAT:
-            self._beat()
-
-    def _beat(self) -> None:
-        """Say that this run is at work."""
-        self._sign = replace(self._sign, beat=time.time())
-        self._store.sign(self._sign)
-        self._signed = self.clock()
 
     def next(self, *, wait: bool = True) -> Batch | None:
         """The batch that is to be read next. None if there is nothing to read, or, with `wait`, not enough yet."""
@@ -168,9 +208,10 @@ class Reading:
             return None  # nor is anything skipped of what is held back
         self._waiting_since = None
         batch = self._planned()
-        if batch is not None and self._made_anew(batch):
+        if batch is not None and self.recreated(batch):
             self.look()
             batch = self._planned()
+        self._undelivered = batch
         return batch
 
     def _planned(self) -> Batch | None:
@@ -178,37 +219,55 @@ class Reading:
         numbered = replace(self.progress, last_batch=max(self.progress.last_batch, self.newest))
         return plan(numbered, self.ends, self.flow.limits, self._topic_ids, self.flow.budget)
 
-    def _made_anew(self, batch: Batch) -> bool:
-        """Whether a topic is not the one any more that was last looked at: the same offsets are other records there."""
+    def recreated(self, batch: Batch, *, deleted: bool = True) -> bool:
+        """Whether a topic has another id than the batch was planned with: the same offsets are other records there.
+
+        With `deleted`, also whether one is gone.
+        """
         for feed in self._feeds:
             known = {topic: own for topic, own in batch.topic_ids.items() if self._owner(topic) is feed}
-            if known and feed.topics.ids(known) != known:
+            found = feed.topics.ids(known) if known else {}
+            if any(found.get(topic, "" if deleted else own) != own for topic, own in known.items()):
                 return True
         return False
 
     def done(self, batch: Batch, seconds: float | None = None, bytes_each: float | None = None) -> None:
         """`batch` was committed; it took so long, and a record of it so many bytes, where that is known."""
         self.progress = self.progress.advanced(batch)
+        self._undelivered = None
         if seconds is not None:
             self.flow = self.flow.after(len(batch), seconds, bytes_each)
 
-    def given_up(self, pending: Batch) -> bool:
-        """Whether a batch that was begun can no longer be read, and is to be given up: recorded then, or DataLoss."""
-        lost = self._lost(pending)
-        if not lost:
-            return False
-        if any(self._must_not_lose(gap.lost.at.topic) for gap in lost):
+    def readable(self, pending: Batch, *, parts: bool) -> Batch | None:
+        """What of a batch that was begun is to be written again: all, or with `parts` what is left of it, or nothing.
+
+        What is lost is recorded, or DataLoss.
+        """
+        kept, lost = self._kept(pending)
+        topics: list[str | None] = [gap.lost.at.topic for gap in lost]
+        reasons = [str(gap) for gap in lost]
+        if pending.missing:
+            topics.append(None)
+            reasons.append(f"{pending.missing} of its {len(pending.ranges) + pending.missing} ranges {_DROPPED}")
+        if not reasons:
+            return pending
+        if any(self._must_not_lose(topic) for topic in topics):
             raise DataLoss(
-                f"{self._name}: batch {pending.id} was begun and can no longer be read: {lost[0]}",
+                f"{self._name}: batch {pending.id} was begun and can no longer be read: {reasons[0]}",
                 hint='on_data_loss="earliest" gives the batch up and records it',
             )
-        # Nobody can tell how much of it was written, and it cannot be repeated: give it up whole, and say so.
-        offsets = {r.at: r.start for r in pending.ranges}, {r.at: r.until for r in pending.ranges}
-        self._store.record(self._changed("gap", *offsets, f"batch {pending.id} given up: {lost[0]}"))
-        return True
+        # A sink that recognises a batch as a whole can neither tell how much of it was written nor take a part.
+        rest = _part(pending, kept) if parts and kept else None
+        given_up = pending.ranges if rest is None else [gap.lost for gap in lost]
+        before, after = {r.at: r.start for r in given_up}, {r.at: r.until for r in given_up}
+        what = "given up" if rest is None else "repeated without what is lost"
+        self._store.record(self._changed("gap", before, after, f"batch {pending.id} {what}: {reasons[0]}"))
+        for gap in lost if rest is not None else ():
+            self._observe(events.GapFound(gap.lost, gap.reason, gap.lost.until))
+        return rest
 
-    def _must_not_lose(self, topic: str) -> bool:
-        feed = self._owner(topic)
+    def _must_not_lose(self, topic: str | None) -> bool:
+        feed = self._owner(topic) if topic is not None else None
         sources = [feed.source] if feed else [feed.source for feed in self._feeds]
         return any(source.resume and source.on_data_loss == "fail" for source in sources)
 
@@ -216,15 +275,33 @@ class Reading:
         number = owner({number: feed.source for number, feed in enumerate(self._feeds)}, topic)
         return None if number is None else self._feeds[number]
 
-    def _lost(self, pending: Batch) -> list[Gap]:
-        # Both ends of each range must be there: below its start by retention, below its until if the log was cut back.
-        edges = ({r.at: r.start for r in pending.ranges}, {r.at: r.until for r in pending.ranges})
+    def _kept(self, pending: Batch) -> tuple[tuple[Range, ...], list[Gap]]:
+        """What the logs still have of the ranges, and what they lack."""
         logs: dict[str, Log] = {}
         for topic in {r.at.topic for r in pending.ranges}:
             feed = self._owner(topic) or self._feeds[0]
             logs.update(feed.topics.there([topic]))
-        gone = [Gap(r, _DELETED) for r in pending.ranges if r.at.topic not in logs]
-        return gone + [gap for edge in edges for gap in gaps(Progress(edge, topic_ids=pending.topic_ids), logs)]
+        kept: list[Range] = []
+        lost: list[Gap] = []
+        for r in pending.ranges:
+            log = logs.get(r.at.topic)
+            found = [Gap(r, _DELETED)] if log is None else missing(r, log, pending.topic_ids.get(r.at.topic))
+            lost += found
+            kept += remaining(r, found)
+        return tuple(kept), lost
+
+    def _with_undelivered(self, found: Sequence[Gap]) -> list[Gap]:
+        """A topic that was recreated takes along the ranges of the batch that was being read from it."""
+        batch = self._undelivered
+        ranges = {r.at: r for r in batch.ranges} if batch else {}
+
+        def lost(gap: Gap) -> Gap:
+            r = ranges.get(gap.lost.at)
+            if gap.reason != RECREATED or r is None or self.progress.offsets.get(r.at) == r.until:
+                return gap  # a task that commits by itself has moved its partition's offset: its records are stored
+            return replace(gap, lost=r)
+
+        return [lost(gap) for gap in found]
 
     def _vanished(self, feed: Feed, logs: Mapping[str, Log]) -> list[Gap]:
         """What this run knows to have been in topics that are no more, and has not read."""
@@ -303,7 +380,8 @@ class Reading:
         if not first:
             return
         # Written down before the first read: a later start must not choose anew and skip or repeat.
-        anchor = Batch(self.progress.last_batch, first, {t: self._topic_ids[t] for t in {r.at.topic for r in first}})
+        ids = {topic: self._topic_ids[topic] for topic in {r.at.topic for r in first}}
+        anchor = Batch(self.progress.last_batch, first, ids, epoch=self.progress.epoch)
         reach("anchor")
         self._store.commit(anchor)
         self.progress = self.progress.advanced(anchor)
@@ -339,7 +417,14 @@ class Reading:
     def _changed(
         self, action: str, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int], note: str
     ) -> Change:
-        return Change(time.time(), f"run {self._sign}", action, before, after, note)
+        return Change(time.time(), f"run {self._presence.run}", action, before, after, note)
+
+
+def _part(batch: Batch, ranges: tuple[Range, ...]) -> Batch:
+    """Only `ranges`, and the ids of their topics: that another one was recreated is no reason to refuse the rows."""
+    topics = {r.at.topic for r in ranges}
+    ids = {topic: own for topic, own in batch.topic_ids.items() if topic in topics}
+    return replace(batch, ranges=ranges, missing=0, topic_ids=ids)
 
 
 def _refuse_shared(found: Sequence[tuple[Feed, Mapping[str, Log]]]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
 
@@ -16,6 +17,14 @@ class Resource:
 
     `with store.open("clicks") as store: ...` does both.
     """
+
+    driver: ClassVar[tuple[str, str] | None] = None
+    """The module that it needs, and the extra of Headrace that brings it."""
+
+    @property
+    def local_path(self) -> Path | None:
+        """The file or folder of this machine that it is kept in, if it is one."""
+        return None
 
     def open(self, pipeline: str) -> Self:
         """Connect on behalf of `pipeline`. Raises ConfigError or RetriableError."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from headrace import events
 from headrace.crashpoints import reach
-from headrace.delivery import Step, Written, deliver, resume
-from headrace.errors import HeadraceError, RetriableError
-from headrace.pace import Pace
+from headrace.delivery import Guarantee, Step, Written, deliver, resume
+from headrace.errors import BatchChanged, BatchTimeout, HeadraceError, OffsetConflict, RetriableError, TopicRecreated
+from headrace.heartbeat import Presence
+from headrace.pace import IDLE
 from headrace.planner import caught_up, reachable
 from headrace.reading import Reading
 from headrace.sinks.base import IdempotentSink
@@ -20,6 +21,7 @@ from headrace.sinks.base import IdempotentSink
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from headrace.heartbeat import Rival
     from headrace.pipeline import Pipeline
     from headrace.reading import Feed
     from headrace.resource import Resource
@@ -42,10 +44,11 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run did."""
+    """What a run did. `rows` is None if those of a batch could not be counted."""
 
     batches: int
     records: int
+    rows: int | None = None
 
 
 class Runner:
@@ -59,22 +62,28 @@ class Runner:
         *,
         observer: events.Observer = events.ignore,
         fail_fast: bool = False,
-        pace: Pace | None = None,
+        idle: float = IDLE,
         clock: Callable[[], float] = time.monotonic,
+        rival: Rival = "stop",
     ) -> None:
         self._pipeline = pipeline
         self._engine = engine
         self._observe = _one_at_a_time(observer)
         self._fail_fast = fail_fast
-        self._pace = pace or Pace()
+        self._idle = idle
         self._clock = clock
         self._stop = threading.Event()
-        self._reading = Reading(pipeline.name, feeds, pipeline.limits, self._observe, clock)
+        self._presence = Presence(pipeline.name, self._observe, rival, self._stop.wait)
+        self._reading = Reading(pipeline.name, feeds, pipeline.limits, self._observe, clock, self._presence)
         self._targets: Mapping[TopicPartition, int] | None = None
         self._announced = False
         self._started = False
         self._batches = 0
         self._records = 0
+        self._rows: int | None = 0
+        self._timeouts = 0
+        self._recreated_after: int | None = None
+        """How many batches were done when a recreated topic was last met."""
 
     def stop(self, reason: str) -> None:
         """Ask for a stop from any thread; said at once, while the batch in hand is still being finished."""
@@ -91,8 +100,10 @@ class Runner:
             error = failure
             raise
         finally:
-            self._observe(events.RunStopped(self._batches, self._records, error))
-        return Summary(self._batches, self._records)
+            self._sign_off()
+            self._reading.close()
+            self._observe(events.RunStopped(self._batches, self._records, error, self._rows))
+        return Summary(self._batches, self._records, self._rows)
 
     def _run(self, until: Literal["caught-up"] | None) -> None:
         attempt = 0
@@ -100,28 +111,56 @@ class Runner:
             done_before = self._batches
             try:
                 with _Opened(self._pipeline) as store:
-                    try:
-                        self._loop(store, until)
-                    finally:
-                        self._reading.leave(store)
+                    self._loop(store, until)
+                    self._reading.leave(store)
                 return
             except Exception as raw:
                 error = self._engine.translated(raw)
-                if self._fail_fast or not _repeatable(error):
+                attempt = self._failed(attempt, done_before)
+                if not self._again(error, attempt, until):
                     raise error from (error.__cause__ if error is raw else raw)
                 if self._stop.is_set():
                     return
-                # Progress in between means that the trouble before this one is over.
-                attempt = attempt + 1 if self._batches == done_before else 1
-                delay = self._pace.retry(attempt)
+                if isinstance(error, TopicRecreated):
+                    self._recreated_after = self._batches
+                delay = 0.0 if isinstance(error, BatchChanged) else self._pipeline.retry.delay(attempt)
                 self._observe(events.Retrying(error, attempt, delay))
                 self._stop.wait(delay)
+
+    def _sign_off(self) -> None:
+        """Take back the sign of a run that ended with an error, or between two attempts: its store is closed."""
+        if self._reading.signed:
+            # A sign that cannot be taken back lapses, and must not hide the error of the run.
+            with suppress(Exception), self._pipeline.store as store:
+                self._reading.leave(store.open(self._pipeline.name))
+
+    def _failed(self, attempts: int, done_before: int) -> int:
+        """How many attempts have failed now: progress in between means that the trouble before this one is over."""
+        return attempts + 1 if self._batches == done_before else 1
+
+    def _again(self, error: Exception, attempt: int, until: Literal["caught-up"] | None) -> bool:
+        """Whether to try once more after attempt number `attempt` failed with `error`."""
+        # Each changed batch leaves out a record that it did not before, and only so many: this ends.
+        if isinstance(error, BatchChanged):
+            return True
+        # A recreated topic is not a failure to give up at: the next look records the gap, or says DataLoss. If it is
+        # met again before any batch is done, that did not help.
+        if isinstance(error, TopicRecreated) and self._recreated_after != self._batches:
+            return True
+        if isinstance(error, OffsetConflict) and self._presence.waits:
+            return True
+        return not self._fail_fast and _repeatable(error) and not self._pipeline.retry.used_up(attempt, until)
 
     def _loop(self, store: OffsetStore, until: Literal["caught-up"] | None) -> None:
         reading, sink = self._reading, self._pipeline.sink
         self._engine.prepare()
-        reading.open(store)
+        # The sink before the store: a batch that another run begins after this load is refused at `begin`, and one it
+        # wrote before is pending or committed in what is loaded.
         reading.newest = sink.last_batch() if isinstance(sink, IdempotentSink) else 0
+        if not reading.open(store):
+            return
+        if self._pipeline.guaranteed is not Guarantee.AT_LEAST_ONCE:
+            reading.refuse_sink_ahead()
         if not self._announced:
             self._announced = True
             offsets = dict(reading.progress.offsets)
@@ -144,7 +183,7 @@ class Runner:
                 if not told and not reading.lag:
                     told = True
                     self._observe(events.CaughtUp(reading.progress.last_batch))
-                self._stop.wait(self._pace.idle)
+                self._stop.wait(self._idle)
             reading.refresh()
 
     def _settle(self, store: OffsetStore) -> None:
@@ -152,10 +191,13 @@ class Runner:
         pending = self._reading.progress.pending
         if pending is None or self._reading.starts_fresh:  # which gives it up
             return
-        steps = resume(self._pipeline.guaranteed, self._pipeline.sink)
-        if Step.WRITE in steps and self._reading.given_up(pending):
-            steps = (Step.COMMIT,)
-        self._deliver(pending, steps, store, replay=True)
+        sink = self._pipeline.sink
+        steps = resume(self._pipeline.guaranteed, sink)
+        readable: Batch | None = pending
+        if Step.WRITE in steps:
+            readable = self._reading.readable(pending, parts=sink.takes_parts)
+            steps = steps if readable else (Step.COMMIT,)
+        self._deliver(pending, steps, store, replay=True, readable=readable)
 
     def _deliver(
         self,
@@ -164,18 +206,23 @@ class Runner:
         store: OffsetStore,
         *,
         replay: bool,
+        readable: Batch | None = None,
     ) -> None:
+        """Take the steps. `readable` is what is left of a batch some of whose records are gone."""
         self._observe(events.BatchStarted(batch, replay))
         began = self._clock()
         taken: list[Step] = []
         written: list[Written] = []
         again = "replay: " if replay else ""
         try:
-            for step in deliver(steps, batch, lambda: written.append(self._engine.write(batch)), store):
+            for step in deliver(steps, batch, lambda: written.append(self._engine.write(readable or batch)), store):
                 taken.append(step)
                 reach(f"{again}before {step}")
             reach(f"{again}delivered")
-        except Exception:
+        except Exception as error:
+            if isinstance(error, BatchTimeout):
+                self._timeouts += 1
+                self._observe(events.BatchTimedOut(batch, self._clock() - began, self._timeouts))
             if steps[0] is Step.COMMIT and taken != [Step.COMMIT]:
                 # At-most-once: the offsets have moved, so these rows are given up.
                 self._observe(events.BatchSkipped(batch))
@@ -187,13 +234,15 @@ class Runner:
             return
         self._reading.done(batch, seconds, next((outcome.bytes_each for outcome in written), None))
         self._batches += 1
-        self._records += len(batch)
+        records, rows = written[0].records, written[0].rows
+        self._records += len(batch) if records is None else records
+        self._rows = None if rows is None or self._rows is None else self._rows + rows
         for outcome in written:
             if outcome.dropped:
                 self._observe(events.BadRecordsDropped(batch, outcome.dropped))
             if outcome.quarantined:
                 self._observe(events.RecordsQuarantined(batch, outcome.quarantined))
-        self._observe(events.BatchDone(batch, seconds, self._reading.lag))
+        self._observe(events.BatchDone(batch, seconds, self._reading.lag, records, rows))
 
 
 class _Opened:

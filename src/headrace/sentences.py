@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace import events
 from headrace.errors import HeadraceError
+from headrace.text import counted, printable_lines
 from headrace.tracebacks import in_user_code, short
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("headrace")
 _LEVELS = {
     events.Retrying: logging.WARNING,
+    events.BatchTimedOut: logging.WARNING,
     events.GapFound: logging.WARNING,
     events.BadRecordsDropped: logging.WARNING,
     events.BatchSkipped: logging.WARNING,
@@ -32,25 +34,33 @@ def log(event: Event) -> None:
 
 
 def sentence(event: Event) -> str | None:
-    """An event as people read it; None for one that another says better."""
+    """An event as people read it, without control characters; None for one that another says better."""
+    text = _sentence(event)
+    return None if text is None else printable_lines(text)
+
+
+def _sentence(event: Event) -> str | None:
     match event:
         case events.RunStarted(guarantee, steps):
             return f"started: {guarantee} ({', '.join(steps)})"
         case events.PartitionsFound() | events.PartitionsLeftOut() | events.Noted():
             return _found(event)
         case events.BatchStarted(batch, replay):
-            return f"batch {batch.id}: found unfinished, repeating its {len(batch):,} records" if replay else None
-        case events.BatchDone(batch, seconds, lag):
-            rate = len(batch) / seconds if seconds else 0.0
-            return f"batch {batch.id}: {len(batch):,} records in {seconds:.2f} s ({rate:,.0f}/s), lag {lag:,}"
+            return (
+                f"batch {batch.id}: found unfinished, repeating its {counted(len(batch), 'offset')}" if replay else None
+            )
+        case events.BatchDone(batch, seconds, lag, records, rows):
+            read = counted(len(batch), "offset") if records is None else counted(records, "record")
+            rate = (len(batch) if records is None else records) / seconds if seconds else 0.0
+            return f"batch {batch.id}: {read}{_written(rows)} in {seconds:.2f} s ({rate:,.0f}/s), lag {lag:,}"
         case events.BadRecordsDropped(batch, count):
-            return f"batch {batch.id}: {count:,} bad records dropped"
+            return f"batch {batch.id}: {counted(count, 'bad record')} dropped"
         case events.RecordsQuarantined(batch, count):
-            return f"batch {batch.id}: {count:,} records to the dead letters"
+            return f"batch {batch.id}: {counted(count, 'record')} to the dead letters"
         case events.BatchSkipped(batch):
-            return f"batch {batch.id}: given up, {len(batch):,} records may be missing (at-most-once)"
+            return f"batch {batch.id}: given up, {counted(len(batch), 'offset')} may be missing (at-most-once)"
         case events.GapFound(lost, reason, resumed_at):
-            return f"GAP: {lost}, {len(lost):,} records: {reason}; going on at {resumed_at:,}"
+            return f"GAP: {lost}, {counted(len(lost), 'offset')}: {reason}; going on at {resumed_at:,}"
         case events.MirrorFailed(error):
             return f"the Kafka group of the mirror was not updated: {short(error)}"
         case events.CaughtUp(last_batch):
@@ -59,18 +69,25 @@ def sentence(event: Event) -> str | None:
             where = "\n" + in_user_code(error).rstrip() if not isinstance(error, HeadraceError) else ""
             hint = f" (hint: {error.hint})" if isinstance(error, HeadraceError) and error.hint else ""
             return f"retry {attempt} in {delay:.1f} s: {short(error)}{hint}{where.rstrip()}"
+        case events.BatchTimedOut(batch, seconds, count):
+            return f"batch {batch.id}: timed out after {seconds:g} s, its jobs were cancelled (timeouts: {count:,})"
         case events.Stopping(reason):
-            return f"stopping: {reason}; the batch in hand is finished first"
-        case events.RunStopped(batches, records, error):
-            ending = f"failed: {short(error)}" if error else "stopped"
-            return f"{ending} after {batches:,} batches, {records:,} records"
+            return f"stopping: {reason}; the batch in flight is finished first"
+        case events.RunStopped(batches, records, error, rows):
+            # Not why: whoever started the run is told by the error itself.
+            done = f"{counted(batches, 'batch')}, {counted(records, 'record')}{_written(rows)}"
+            return f"{'failed' if error else 'stopped'} after {done}"
+
+
+def _written(rows: int | None) -> str:
+    return "" if rows is None else f", {counted(rows, 'row')} written"
 
 
 def _found(event: events.PartitionsFound | events.PartitionsLeftOut | events.Noted) -> str:
     match event:
         case events.PartitionsFound(positions):
             shown = ", ".join(f"{at} from {offset}" for at, offset in list(positions.items())[:8])
-            return f"found {len(positions)} new partitions: {shown}{' …' if len(positions) > 8 else ''}"
+            return f"found {counted(len(positions), 'new partition')}: {shown}{' …' if len(positions) > 8 else ''}"
         case events.PartitionsLeftOut(partitions):
             shown = ", ".join(map(str, partitions[:8]))
             return f"not read, as the source names others: {shown}{' …' if len(partitions) > 8 else ''}"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from headrace import events
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.heartbeat import Presence
 from headrace.kafka.source import known_topics, refuse_skipping, sources_by_name
-from headrace.pace import Pace, patiently
+from headrace.pace import IDLE, patiently
 from headrace.planner import Limits, caught_up, reachable
 from headrace.reading import Feed, Reading
 from headrace.sentences import log
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.events import Observer
+    from headrace.heartbeat import Rival
     from headrace.kafka.source import Kafka
     from headrace.spark.inputs import Inputs, Raw
     from headrace.spark.rows import Decoded
@@ -103,18 +105,19 @@ class Stream:
         limits: Limits,
         until: Literal["caught-up"] | None,
         observer: Observer,
+        rival: Rival = "stop",
     ) -> None:
         self._name = name
         self._inputs = inputs
         self._store = store
         self._until = until
         self._observe = observer
-        self._reading = Reading(name, feeds, limits, observer)
         self._weigh = limits.max_bytes is not None
         self._batch: Batch | None = None
         """The one in hand, or the last."""
         self._stop = threading.Event()
-        self._pace = Pace()
+        presence = Presence(name, observer, rival, self._stop.wait)
+        self._reading = Reading(name, feeds, limits, observer, presence=presence)
 
     def __enter__(self) -> Self:
         return self
@@ -131,11 +134,12 @@ class Stream:
 
     def __iter__(self) -> Iterator[InHand]:
         with heard(self.stop), self._store.open(self._name) as store:
-            self._reading.open(store)
             try:
-                yield from self._batches(store)
+                if self._reading.open(store):
+                    yield from self._batches(store)
             finally:
                 self._reading.leave(store)
+                self._reading.close()
 
     def _batches(self, store: OffsetStore) -> Iterator[InHand]:
         reading = self._reading
@@ -154,15 +158,15 @@ class Stream:
                 reach("stream: begun")
                 yield from self._handed(batch, store, replay=False)
             else:
-                self._stop.wait(self._pace.idle)
+                self._stop.wait(IDLE)
             self._patiently(reading.refresh, store)
 
     def _settled(self, pending: Batch, store: OffsetStore) -> Iterator[InHand]:
         """The batch that an earlier loop died with, unless its records are gone."""
         if self._reading.starts_fresh:
             return  # the first look gives it up
-        gone = self._patiently(lambda: self._reading.given_up(pending), store)
-        if gone:
+        readable = self._patiently(lambda: [self._reading.readable(pending, parts=False)], store)
+        if readable == [None]:
             self._commit(pending, store)
             self._reading.done(pending)
         elif not self._stop.is_set():
@@ -172,6 +176,7 @@ class Stream:
         began = self._reading.clock()
         self._batch = batch
         self._observe(events.BatchStarted(batch, replay))
+        self._inputs.renew()
         self._learn(batch, store)
         commit = partial(self._commit, store=store)
         given = InHand(batch, self._inputs, commit, replay=replay, weigh=self._weigh)
@@ -204,11 +209,22 @@ class Stream:
 
     def _commit(self, batch: Batch, store: OffsetStore) -> None:
         def ask() -> bool:
-            self._reading.open(store)
+            self._reading.load(store)
             if any(self._reading.progress.offsets.get(r.at) != r.until for r in batch.ranges):
                 store.commit(batch)
             return True  # else it was heard, and only its answer was lost
 
+        def verify() -> bool:
+            if self._reading.recreated(batch, deleted=False):
+                # Recorded, or DataLoss: some of its records may be of the new topic.
+                self._reading.readable(batch, parts=False)
+            return True
+
+        try:
+            verify()
+        except RetriableError:
+            if self._patiently(verify, store) is None:  # a stop came first: the batch comes again at the next start
+                raise
         try:
             store.commit(batch)
         except RetriableError:
@@ -218,9 +234,9 @@ class Stream:
     def _patiently(self, ask: Callable[[], _Answer], store: OffsetStore) -> _Answer | None:
         def again() -> None:
             with suppress(RetriableError):  # whether a call whose answer was lost was heard, the store knows
-                self._reading.open(store)
+                self._reading.load(store)
 
-        return patiently(ask, self._stop.wait, self._observe, again)
+        return patiently(ask, self._stop.wait, self._observe, again, until=self._until)
 
 
 def _done(do: Callable[[Batch], None], batch: Batch) -> bool:
@@ -238,6 +254,7 @@ def stream(
     session: SparkSession | None = None,
     spark: Mapping[str, str] | None = None,
     observer: Observer = log,
+    take_over: bool = False,
 ) -> Stream:
     """Batches to work on in a loop of your own, each to be committed at the end of it:
 
@@ -250,7 +267,8 @@ def stream(
     A batch that is not committed, because the loop or the process died, comes again with exactly the same records:
     at-least-once, or exactly-once where the work can recognise `batch.id` or the rows' origins. `name` names the
     offsets, by default after the topics. Ends on SIGTERM or Ctrl-C after the batch in hand, or with
-    `until="caught-up"` when everything there was at the start has been handed out.
+    `until="caught-up"` when everything there was at the start has been handed out. A second loop over the same
+    offsets is refused while the first is alive, unless it is told to `take_over`.
     """
     from headrace.launch import connected
     from headrace.spark import session as sessions
@@ -265,7 +283,10 @@ def stream(
     made = session or sessions.create(spark or {})
     named = name or _name(sources)
     inputs = Inputs(made, source, f"headrace-{named}", whole=False)
-    return Stream(named, inputs, connected(sources, f"headrace-{named}"), offsets, limits or Limits(), until, observer)
+    rival: Rival = "take-over" if take_over else "stop"
+    return Stream(
+        named, inputs, connected(sources, f"headrace-{named}"), offsets, limits or Limits(), until, observer, rival
+    )
 
 
 def _name(sources: Mapping[str, Kafka]) -> str:

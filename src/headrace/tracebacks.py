@@ -6,6 +6,8 @@ import re
 import traceback
 from pathlib import Path
 
+from headrace.text import printable
+
 _OURS = str(Path(__file__).parent)
 _DRIVERS = (
     *(f"/site-packages/{package}/" for package in ("pyspark", "py4j", "typer", "click")),
@@ -21,23 +23,46 @@ _JAVA = re.compile(r"^(?::|Caused by:) (?:[\w$]+\.)+([\w$]+(?:: .*)?)$", re.MULT
 """An exception and its causes, as Java writes them: the last one says what is wrong."""
 
 
+_CALLED = re.compile(r"was called from\n(\S.*):(\d+)$", re.MULTILINE)
+"""Where the call of the DataFrame API stands whose expression failed."""
+_SQLSTATE = re.compile(r" SQLSTATE: \w{5}(?=[;\s]|$);?")
+
+
 def in_user_code(error: BaseException) -> str:
     """The frames of `error`, on the driver and on a worker, without Headrace's and Spark's own."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     shown = "".join(traceback.format_list(frames))
     if worker := _WORKER.search(str(error)):
         shown += "".join(frame[0] for frame in _FRAME.finditer(worker[1]) if _is_users(frame[1]))
-    return shown
+    return "".join(f"{printable(line)}\n" for line in shown.removesuffix("\n").split("\n")) if shown else ""
+
+
+def user_line(error: BaseException) -> str | None:
+    """`app.py:12`: the last line of the user's code that `error` came through, or that built the failing expression."""
+    found = re.findall(r'File "([^"]+)", line (\d+)', in_user_code(error)) or _CALLED.findall(str(error))
+    return f"{shown_path(found[-1][0])}:{found[-1][1]}" if found else None
 
 
 def short(error: BaseException) -> str:
-    """The error in a line: what a worker's traceback ends with, the last cause in Java, or the first line."""
+    """The error in a line: what a worker's traceback ends with, the last cause in Java, or the first line.
+
+    Of an analysis error of Spark that is the message, without the plan below it and the SQLSTATE.
+    """
     text = str(error)
     if worker := _WORKER.search(text):
-        return worker[2].strip()
+        return printable(worker[2].strip())
     if text.startswith("An error occurred while calling") and (causes := _JAVA.findall(text)):
-        return str(causes[-1]).strip()
-    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+        return printable(str(causes[-1]).strip())
+    text = _SQLSTATE.sub("", text)
+    return next(
+        (printable(line.strip().removesuffix(";")) for line in text.split("\n") if line.strip()), type(error).__name__
+    )
+
+
+def shown_path(filename: str) -> str:
+    """Relative to the working directory where it is below it."""
+    path = Path(filename)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename
 
 
 def _is_users(filename: str) -> bool:

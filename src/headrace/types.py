@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ class Batch:
     id: int
     ranges: tuple[Range, ...]
     topic_ids: Mapping[str, str] = field(default_factory=dict, hash=False)
+    missing: int = 0
+    """Ranges that it was begun with and that its store no longer has: it cannot be repeated."""
+    epoch: int = 0
+    """How often the offsets had been moved back when it was planned: what is read again is another batch."""
 
     def __post_init__(self) -> None:
         seen = [r.at for r in self.ranges]
@@ -66,18 +70,22 @@ class Batch:
 
     @property
     def fingerprint(self) -> str:
-        """A short name that two batches share exactly when they read the same ranges of the same topics."""
-        text = json.dumps([self._raw_ranges(), sorted(self.topic_ids.items())])
+        """A short name that two batches share exactly when they read the same ranges of the same topics in an epoch."""
+        # Without the epoch where there is none: names that earlier versions gave stay valid.
+        epoch = [self.epoch] if self.epoch else []
+        text = json.dumps([self._raw_ranges(), sorted(self.topic_ids.items()), *epoch])
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def to_json(self) -> str:
-        return json.dumps({"id": self.id, "ranges": self._raw_ranges(), "topic_ids": dict(self.topic_ids)})
+        raw = {"id": self.id, "ranges": self._raw_ranges(), "topic_ids": dict(self.topic_ids)}
+        rare = {"missing": self.missing, "epoch": self.epoch}
+        return json.dumps({**raw, **{name: value for name, value in rare.items() if value}})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         raw: dict[str, Any] = json.loads(text)
         ranges = tuple(Range(TopicPartition(t, p), start, until) for t, p, start, until in raw["ranges"])
-        return cls(raw["id"], ranges, raw["topic_ids"])
+        return cls(raw["id"], ranges, raw["topic_ids"], raw.get("missing", 0), raw.get("epoch", 0))
 
     def _raw_ranges(self) -> list[list[Any]]:
         return [[r.at.topic, r.at.partition, r.start, r.until] for r in self.ranges]
@@ -91,15 +99,23 @@ class Progress:
     pending: Batch | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     last_batch: int = 0
+    epoch: int = 0
+    """How often an offset was moved back."""
 
     def advanced(self, batch: Batch) -> Self:
         """The progress after `batch` was committed."""
-        return type(self)(
+        return replace(
+            self,
             offsets={**self.offsets, **{r.at: r.until for r in batch.ranges}},
             pending=None,
             topic_ids={**self.topic_ids, **batch.topic_ids},
             last_batch=batch.id,
         )
+
+    @property
+    def newest(self) -> int:
+        """The id of the newest batch that was begun or committed."""
+        return max(self.last_batch, self.pending.id if self.pending else 0)
 
     def behind(self, batch: Batch) -> list[Range]:
         """The ranges of `batch` that do not start where this progress stands: somebody else moved."""

@@ -89,6 +89,8 @@ class TestRedisList(Appending):
 
 
 class TestRedisSet(Place, IdempotentSinkContract):
+    appends = False
+
     def new_sink(self):
         return sinks.Redis(self._url, self._name, structure="set")
 

@@ -282,6 +282,12 @@ WITH_LETTERS = {
     f"{name} with dead letters": replace(KINDS[name], dead_letters=hr.DeadLetters(table="dead_letters"))
     for name in ("postgres", "sqlite", "duckdb")
 }
+# Records that decode, and on which the transform fails.
+_REFUSED = "if(startswith(value, 'poison'), raise_error('the transform cannot take this'), value) AS value"
+POISON = "sqlite with a transform that fails"
+WITH_LETTERS[POISON] = replace(
+    WITH_LETTERS["sqlite with dead letters"], transform=lambda rows: rows.selectExpr("id", _REFUSED, "_kafka")
+)
 
 BROKEN = {
     "a sink that claims to be idempotent": replace(

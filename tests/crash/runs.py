@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ class Run:
         self.events = []
         self._changed = threading.Condition()
         self._errors = Path(case.directory) / "stderr.txt"
+        self._mark = {"HEADRACE_TEST_RUN": uuid.uuid4().hex}
         with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
                 [
@@ -42,7 +44,7 @@ class Run:
                     *_SMALL_JVM,
                     *arguments,
                 ],
-                env={**os.environ, **case.environment},
+                env={**os.environ, **case.environment, **self._mark},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -115,7 +117,7 @@ class Run:
         return self.exit_code()
 
     def pause(self):
-        """SIGSTOP driver, JVM and Python workers, which are a group of their own; return when all stand still."""
+        """SIGSTOP driver, JVM and Python workers, which have groups of their own; return when all stand still."""
         self._signal(signal.SIGSTOP)
         until(lambda: all(member.status() == psutil.STATUS_STOPPED for member in self._members()))
 
@@ -128,9 +130,8 @@ class Run:
                 member.send_signal(number)
 
     def kill(self):
-        """SIGKILL the whole process group, without grace; return when nothing of it is left."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """SIGKILL driver, JVM and Python workers, without grace; return when nothing of them is left."""
+        self._signal(signal.SIGKILL)
         self._process.wait()
         until(lambda: not self._members())
         self._listener.join(10)
@@ -143,11 +144,11 @@ class Run:
         return f"{state}, last events {self.events[-5:]}, stderr:\n{said}"
 
     def _members(self):
-        """What lives in the run's session."""
+        """The processes of the run: the JVM has a session of its own, and all have the run's environment."""
         found = []
         for process in psutil.process_iter():
-            with suppress(ProcessLookupError, psutil.NoSuchProcess):
-                if os.getsid(process.pid) == self._process.pid and process.status() != psutil.STATUS_ZOMBIE:
+            with suppress(psutil.Error):
+                if self._mark.items() <= process.environ().items() and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crash.pipelines import TARGET, WITH_LETTERS
+from crash.pipelines import POISON, TARGET, WITH_LETTERS
 from crash.runs import drained
 from headrace.letterbox import LetterBox
 from headrace.testing import kill_at_every_point
@@ -15,7 +15,8 @@ def test_a_run_killed_at_every_point_has_every_row_and_every_letter_once(kind, c
 
     def both():
         feed.send(20)
-        mark = f"broken {len(bad)}".encode()
+        poison = f'{{"id": -1, "value": "poison {len(bad)}"}}'
+        mark = (poison if kind == POISON else f"broken {len(bad)}").encode()
         feed.send_as_it_is(mark)
         bad.append(mark)
         feed.send(10)

@@ -20,7 +20,7 @@ def test_a_run_that_wakes_up_puts_no_older_value_over_a_newer_one(kind, case_on,
     with feed.flowing(rate=300), Run(case) as zombie:
         zombie.wait_for(lambda: len(zombie.done) >= 2)
         paused_while_it_writes(zombie, case)
-        with Run(case) as successor:
+        with Run(case, "--take-over") as successor:
             successor.wait_for_more(batches=3)
             # What it still has to write is older by now than what is there, for every key.
             zombie.resume()

@@ -22,7 +22,7 @@ def test_a_run_that_wakes_up_after_another_took_over_changes_nothing(kind, case_
             paused_between_transactions(zombie, request.getfixturevalue("postgres"))
         else:
             paused_inside_a_batch(zombie)
-        with Run(case) as successor:
+        with Run(case, "--take-over") as successor:
             successor.wait_for_more(batches=3)
             zombie.resume()
             assert zombie.exit_code() == 3, str(zombie)

@@ -6,8 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 
+import psutil
 import pytest
 
 from headrace.cli.main import main
@@ -55,11 +58,12 @@ class Running:
 
     def __init__(self, *arguments, cwd, **environment):
         self._log = cwd / f"headrace-{time.monotonic_ns()}"
+        self._mark = {"HEADRACE_TEST_RUN": uuid.uuid4().hex}
         with self._log.with_suffix(".out").open("w") as out, self._log.with_suffix(".err").open("w") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "headrace.cli.main", *map(str, arguments)],
                 cwd=cwd,
-                env={**os.environ, **environment},
+                env={**os.environ, **environment, **self._mark},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -98,14 +102,28 @@ class Running:
             pytest.fail(f"still running after {seconds} s\n{self.out}\n{self.err}")
         return Done(code, self.out, self.err)
 
+    def processes(self):
+        """Every process of this run: the driver, Spark's JVM, which has a session of its own, the Python workers."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if self._mark.items() <= process.environ().items() and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def command_lines(self):
+        """The command line of every process of this run that has not ended while it was looked at."""
+        lines = []
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):
+                lines.append(" ".join(process.cmdline()))
+        return lines
+
     def nothing_is_left(self, seconds=SOON):
-        """Poll until no process of the group is there: Spark's JVM goes a moment after its driver."""
+        """Poll until no process of this run is there: Spark's JVM goes a moment after its driver."""
         deadline = time.monotonic() + seconds
-        while True:
-            try:
-                os.killpg(self.process.pid, 0)
-            except ProcessLookupError:
-                return True
+        while self.processes():
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.05)
+        return True

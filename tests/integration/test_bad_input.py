@@ -169,7 +169,7 @@ def test_a_broker_that_does_not_answer_is_asked_again_and_again_and_fail_fast_gi
     assert f"Kafka at 127.0.0.1:{port} does not answer" in done.out
     assert "hint: headrace doctor" in done.out
     assert done.code == 0
-    assert done.out.splitlines()[-1].endswith("stopped after 0 batches, 0 records")
+    assert done.out.splitlines()[-1].endswith("stopped after 0 batches, 0 records, 0 rows written")
     assert done.out.count("started: exactly-once") == 1
     assert gave_up.code == 1
     assert f"Kafka at 127.0.0.1:{port} does not answer" in gave_up.line("error: ")
@@ -224,7 +224,7 @@ def test_a_transform_that_raises_itself_is_shown_in_the_users_file(spark, topic,
     done = here("run", path, "--until", "caught-up", "--fail-fast")
     assert done.code == 1
     assert f'{path}", line {line_of(path, "1 / 0")}, in transform' in done.err
-    assert done.line("error: ").startswith("ZeroDivisionError: division by zero")
+    assert done.line("error: ").startswith("the transform raised ZeroDivisionError: division by zero")
 
 
 # places that cannot be written

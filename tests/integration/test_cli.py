@@ -78,7 +78,8 @@ def in_duckdb(path):
         return connection.execute("SELECT id, page FROM clicks").fetchall()
 
 
-def test_a_pipeline_with_a_python_function_is_carried_out_from_wherever_it_is_started(topic, tmp_path):
+def test_a_pipeline_with_a_python_function_is_carried_out_from_wherever_it_is_started(topic, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))  # which remembers where a pipeline's files were
     where = topic(partitions=2)
     where.produce([*clicks(0, 150), {"id": -1}])
     app = write(
@@ -132,25 +133,27 @@ def test_a_toml_pipeline_carries_everything_into_parquet_and_goes_on_where_it_wa
     lines = done.out.splitlines()
     assert all(line[8:].startswith(" clicks ") for line in lines)
     assert "started: exactly-once (begin, write, commit)" in lines[0]
-    assert lines[-1].endswith("stopped after 2 batches, 101 records")
+    assert lines[-1].endswith("stopped after 2 batches, 101 records, 100 rows written")
 
     where.produce(clicks(100, 130))
     again = here("run", file, "--until", "caught-up")
     assert again.code == 0
-    assert again.out.splitlines()[-1].endswith("stopped after 1 batches, 30 records")
+    assert again.out.splitlines()[-1].endswith("stopped after 1 batch, 30 records, 30 rows written")
     assert compare(shouted(0, 130), [row[:2] for row in in_parquet(tmp_path / "out")]) == compare([], [])
 
 
 # check
 
 
-def test_check_says_what_a_pipeline_does_and_why_its_guarantee_holds(spark, here, tmp_path):  # noqa: F811
-    app = write(tmp_path / "app.py", APP, bootstrap="nowhere:1", topic="clicks", path=tmp_path / "x.duckdb")
+def test_check_says_what_a_pipeline_does_and_why_its_guarantee_holds(spark, topic, here, tmp_path):  # noqa: F811
+    where = topic(partitions=1)
+    at = {"bootstrap": where.bootstrap, "topic": where.name}
+    app = write(tmp_path / "app.py", APP, **at, path=tmp_path / "x.duckdb")
     done = here("check", f"{app}:clicks")
     assert done.code == 0
     first, *rest = done.out.splitlines()
     assert first == "clicks: exactly-once: rows and offsets move in one transaction of the sink"
-    assert "clicks on nowhere:1, from earliest, Json" in done.out
+    assert f"{where.name} on {where.bootstrap}, from earliest, Json" in done.out
     assert "id bigint, page string" in done.out
     assert rest[0].split() == ["steps", "write"]
     assert not (tmp_path / "x.duckdb").exists()

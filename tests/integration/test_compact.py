@@ -8,6 +8,7 @@ import sys
 import threading
 import uuid
 from collections import Counter
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from headrace.lake.manifest import DataFile, Manifest, sort
 from headrace.lake.place import Place
 from headrace.lake.plan import Small, merges
 from headrace.testing.sinks import batch, frame, numbered
+from integration.interleaving import meanwhile
 
 LAYOUTS = ["rename", "manifest"]
 DAY = 86_400.0
@@ -39,6 +41,15 @@ def filled(spark, path, batches=6, **options):
             rows = frame(spark, numbered(number * 3, number * 3 + 3)).selectExpr("id", "text", "id % 2 AS kind")
             sink.write(batch(number, number * 3, number * 3 + 3), rows.coalesce(1))
     return path
+
+
+@pytest.fixture
+def remote(spark, tmp_path):
+    """A path with a scheme of its own, whose files are here."""
+    name = f"lake{uuid.uuid4().hex[:8]}"
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    conf.set(f"fs.viewfs.mounttable.{name}.link./lake", tmp_path.as_uri())
+    return f"viewfs://{name}/lake/rows"
 
 
 def rows_of(files):
@@ -208,6 +219,53 @@ def test_a_zombie_that_publishes_a_merged_batch_late_changes_nothing(spark, tmp_
     assert stored(path) == numbered(0, 18)
 
 
+@pytest.mark.parametrize("swept", [False, True], ids=["files kept", "files swept"])
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_a_suspended_run_leaves_the_manifest_of_its_successor(spark, tmp_path, remote, where, swept):
+    """Readers have listed the successor's files; and where its own were swept meanwhile, the batch would be gone."""
+    path = tmp_path / "out" if where == "local" else remote
+    rows = frame(spark, numbered(0, 3)).coalesce(1)  # one file: nothing is merged
+    listed = []
+
+    def successor():
+        with sinks.Parquet(path, visible="manifest").open("clicks") as sink:
+            sink.write(batch(1, 0, 3), rows)
+            listed.extend(sink.files(spark))
+        if swept:
+            compacted(path, older_than=-60, spark=spark)
+
+    with sinks.Parquet(path, visible="manifest").open("clicks") as sink:
+        with meanwhile("parquet: files written", successor), suppress(RetriableError):
+            sink.write(batch(1, 0, 3), rows)
+        sink.write(batch(1, 0, 3), rows)
+        assert sink.files(spark) == listed != []
+    assert spark.read.parquet(*listed).count() == 3
+
+
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_files_swept_before_their_batch_was_published_are_written_again(spark, tmp_path, remote, where):
+    path = filled(spark, tmp_path / "out" if where == "local" else remote, visible="manifest", batches=1)
+    rows = frame(spark, numbered(3, 5))
+    with sinks.Parquet(path, visible="manifest").open("clicks") as sink:
+        with (
+            meanwhile("parquet: files written", lambda: compacted(path, older_than=-60, spark=spark)),
+            pytest.raises(RetriableError, match="were removed before their batch was published"),
+        ):
+            sink.write(batch(1, 3, 5), rows)
+        sink.write(batch(1, 3, 5), rows)
+        assert spark.read.parquet(*sink.files(spark)).count() == 5
+
+
+def test_files_published_while_a_compaction_looks_are_not_swept(spark, tmp_path):
+    path = filled(spark, tmp_path / "out", visible="manifest", batches=2)
+    manifest = max((path / "_headrace" / "manifests").iterdir())
+    late = manifest.read_bytes()
+    manifest.unlink()
+    with meanwhile("compact: manifests removed", lambda: manifest.write_bytes(late)):
+        compacted(path, older_than=-60)
+    assert stored(path) == numbered(0, 6)
+
+
 def test_columns_that_came_later_are_null_in_rows_from_before(spark, tmp_path):
     with sinks.Parquet(tmp_path / "out").open("clicks") as sink:
         sink.write(batch(1, 0, 1), spark.sql("SELECT 1L AS id, 'a' AS text"))
@@ -287,11 +345,8 @@ def test_a_symbolic_link_to_the_dataset_is_followed(spark, tmp_path):
     assert stored(path) == numbered(0, 18)
 
 
-def test_merged_on_another_file_system_by_spark(spark, tmp_path):
-    name = f"lake{uuid.uuid4().hex[:8]}"
-    conf = spark.sparkContext._jsc.hadoopConfiguration()
-    conf.set(f"fs.viewfs.mounttable.{name}.link./lake", tmp_path.as_uri())
-    place = f"viewfs://{name}/lake/rows"
+def test_merged_on_another_file_system_by_spark(spark, remote):
+    place = remote
     filled(spark, place, partition_by="kind")
     plan = compacted(place, spark=spark)
     assert [merge.partition for merge in plan.merges] == ["kind=0", "kind=1"]

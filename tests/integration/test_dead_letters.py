@@ -17,10 +17,12 @@ from headrace.errors import BadRecord, ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.letters import LetterTopic
 from headrace.letterbox import LetterBox
-from headrace.letters import Letter, Origin
+from headrace.letters import Letter, Origin, Quarantine, Refusal
 from headrace.testing.fixtures import Topic
+from headrace.testing.records import committed
 from headrace.types import TopicPartition
 from integration.command import here  # noqa: F401 - a fixture
+from integration.interleaving import meanwhile
 
 GOOD = [json.dumps({"id": n, "text": f"t{n}"}).encode() for n in range(10)]
 BAD = [b"{broken", b"", b'{"id": "many"}', b"\xff\xfe"]
@@ -87,6 +89,40 @@ def test_text_that_the_database_refuses_goes_to_the_dead_letters_with_the_origin
     assert letter.place == f"table {table}"
     with psycopg.connect(postgres.address) as connection:
         assert sorted(connection.execute(f"SELECT id FROM {table}").fetchall()) == [(1,), (3,)]
+
+
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.01",
+    "max.compaction.lag.ms": "200",
+    "delete.retention.ms": "100",
+}
+
+
+def test_a_refused_record_that_was_compacted_away_leaves_a_letter_that_says_so(topic, postgres, spark):
+    """The record is read again for its letter, and is gone by then: without a letter it would vanish silently."""
+    where = topic(partitions=1, config=COMPACTED)
+    where.produce([b'{"id": 1, "text": "nul \\u0000 here"}'], key=b"same")
+    where.produce([b'{"id": 2, "text": "fine"}'], key=b"other")
+    table = f"t_{uuid.uuid4().hex[:12]}"
+    made = pipeline(where, sinks.Postgres(postgres.address, table, create=True), dead_letters=f"{table}_dead")
+
+    def compact():
+        deadline = time.monotonic() + 60
+        while any(record.offset() == 0 for record in committed(where.bootstrap, where.name)):
+            assert time.monotonic() < deadline, "the broker does not compact"
+            where.produce([b'{"id": 3, "text": "newer"}'], key=b"same")
+            time.sleep(0.3)
+
+    with meanwhile("postgres: staged", compact):
+        made.run(until="caught-up", session=spark, fail_fast=True)
+    (letter,) = LetterBox(made).letters()
+    assert letter.origin == Origin(where.name, 0, 0)
+    assert (letter.key, letter.value, letter.timestamp) == (None, None, None)
+    assert "0x00" in letter.error and "the broker has deleted the record" in letter.error
+    with psycopg.connect(postgres.address) as connection:
+        assert {(1,)}.isdisjoint(connection.execute(f"SELECT id FROM {table}").fetchall())
 
 
 def test_a_value_that_the_database_refuses_stops_a_run_without_dead_letters_and_says_why(topic, postgres, spark):
@@ -177,6 +213,65 @@ def test_records_that_are_none_of_ours_in_the_topic_are_passed_over(mixed, topic
     assert box.read() == []
 
 
+def test_headers_that_are_not_utf_8_and_forged_letters_break_no_verb(topic, here, tmp_path):  # noqa: F811
+    """Anybody who may write to the source or to the dead letters chooses these bytes."""
+    source, dead, other = topic(partitions=1), topic(partitions=1), topic(partitions=1)
+    box = LetterTopic(dead.bootstrap, {}, dead.name, "reader")
+    real = Letter(Origin(source.name, 0, 1), None, None, b"x", (("headrace.trace", b"\xff\xfe"),), "bad", "decoding")
+    box.send([real])
+    about = {"topic": other.name.encode(), "partition": b"0", "offset": b"7", "error": b"\xff\xfe broken"}
+    for change in ({}, {"partition": b"\xff"}, {"offset": b"-1"}, {"timestamp": b"yesterday"}):
+        headers = [(f"headrace.{name}", value) for name, value in {**about, **change}.items()]
+        dead.produce([b"forged"], headers=headers)
+    dead.produce([b""], headers=[("headrace.reader", b"reader"), ("headrace.settled", b"\xff")])
+    dead.produce([b""], headers=[("headrace.reader", b"reader"), ("headrace.settled", b"99")])
+
+    first, *forged = box.read()
+    assert (first.origin, first.value) == (real.origin, b"x")
+    assert {letter.origin for letter in forged} == {Origin(other.name, 0, 7)}
+    assert {letter.error for letter in forged} == {"\ufffd\ufffd broken"}
+
+    file = tmp_path / "letters.toml"
+    place = f'{{ topic = "{dead.name}" }}'
+    given = {"name": f"p-{uuid.uuid4().hex[:8]}", "bootstrap": source.bootstrap, "topic": source.name}
+    file.write_text(TOML.format(**given, dead=place, file=tmp_path / "rows.db"))
+    assert "2 dead letters" in here("dead-letters", "list", str(file)).out
+    assert here("dead-letters", "show", str(file), "--all").code == 0
+    for how in ([], ["--execute"]):
+        refused = here("dead-letters", "replay", str(file), "--all", *how)
+        assert (refused.code, "does not read this topic" in refused.err) == (2, True)
+        assert refused.line("hint: ").startswith("--to TOPIC")
+    assert (end(source), end(other)) == (0, 0)
+    assert here("dead-letters", "replay", str(file), "--all", "--to", other.name, "--execute").code == 0
+    assert (end(source), end(other)) == (0, 2)
+    assert "0 dead letters" in here("dead-letters", "list", str(file)).out
+
+
+def test_bad_records_of_more_bytes_than_the_limit_stop_the_pipeline_before_they_reach_the_driver(
+    topic, tmp_path, spark
+):
+    where, seen = topic(partitions=1), []
+    where.produce([b"{broken" + b"x" * 10_000] * 3, headers=[("large", b"y" * 1_000)])
+    dead = hr.DeadLetters(table="dead", max_bytes=33_000)
+    made = pipeline(where, sinks.SQLite(tmp_path / "rows.db", "rows"), dead_letters=dead)
+    with pytest.raises(BadRecord, match="33,036 bytes; dead letters may have 33,000") as stopped:
+        made.run(until="caught-up", session=spark, observer=seen.append)
+    assert "max_bytes" in stopped.value.hint
+    assert not [event for event in seen if isinstance(event, events.Retrying)]
+    assert LetterBox(made).letters() == []
+
+
+def test_refused_rows_are_bounded_by_bytes_too():
+    large = Letter(Origin("t", 0, 1), None, b"k", b"x" * 100, (("h", b"v"),), "bad", "decoding")
+    assert large.size == 103
+    Quarantine([large], most=10, max_bytes=103, originals=list)
+    with pytest.raises(BadRecord, match="103 bytes"):
+        Quarantine([large], most=10, max_bytes=102, originals=list)
+    quarantine = Quarantine([], most=10, max_bytes=102, originals=lambda refused: [large])
+    with pytest.raises(BadRecord, match="103 bytes"):
+        quarantine.refuse([Refusal(large.origin, "refused", "table rows")])
+
+
 @pytest.mark.parametrize(("limit", "stops"), [(4, False), (3, True), (0.5, False), (0.1, True), (0, True)])
 def test_more_bad_records_than_the_limit_stop_the_pipeline_with_nothing_stored(mixed, tmp_path, spark, limit, stops):
     made = pipeline(
@@ -214,7 +309,15 @@ def test_dead_letters_that_cannot_work_are_refused_when_the_pipeline_is_built(ho
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"table": "a", "topic": "b"}, {"table": ""}, {"table": "t", "limit": -1}, {"table": "t", "limit": 2.0}]
+    "how",
+    [
+        {},
+        {"table": "a", "topic": "b"},
+        {"table": ""},
+        {"table": "t", "limit": -1},
+        {"table": "t", "limit": 2.0},
+        {"table": "t", "max_bytes": 0},
+    ],
 )
 def test_dead_letters_that_make_no_sense_are_refused(how):
     with pytest.raises(ConfigError):

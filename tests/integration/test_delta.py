@@ -12,10 +12,15 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction
 from pyspark.sql.types import StructType
 
+import headrace as hr
+from headrace import stores
 from headrace.errors import ConfigError, OffsetConflict
+from headrace.launch import connected
+from headrace.runner import Runner
 from headrace.sinks.delta import Delta
+from headrace.spark.engine import DirectEngine
 from headrace.testing.sinks import batch, frame, numbered
-from integration.interleaving import meanwhile
+from integration.interleaving import Died, die, meanwhile
 
 
 @pytest.fixture
@@ -54,6 +59,41 @@ def test_a_zombie_that_wakes_after_its_successor_wrote_changes_nothing(spark, pa
             zombie.write(batch(2, 3, 5), frame(spark, numbered(3, 5)))
         assert folders(path) == before
     assert rows_of(path) == Counter(numbered(0, 6))
+
+
+def test_two_runs_of_a_pipeline_store_a_batch_once_though_one_was_suspended_at_its_start(
+    spark, topic, path, monkeypatch
+):
+    """Suspended between the two questions, to store and sink, while the other run writes a batch and dies."""
+    clicks = topic()
+    clicks.produce([{"id": n, "text": f"row {n}"} for n in range(3)])
+    pipeline = hr.Pipeline(
+        name="clicks",
+        source=hr.Kafka(clicks.bootstrap, topics=[clicks.name], format=hr.Json("id BIGINT, text STRING")),
+        sink=Delta(path),
+        guarantee="exactly-once",
+        offsets=stores.Memory(),
+    )
+
+    def run():
+        Runner(pipeline, connected(pipeline.sources), DirectEngine(spark, pipeline), fail_fast=True).run("caught-up")
+
+    run()
+    clicks.produce([{"id": n, "text": f"row {n}"} for n in range(3, 5)])
+    load, last_batch = stores.Memory.load, Delta.last_batch
+    answered = []
+
+    def suspended(answer):
+        answered.append(answer)
+        if len(answered) == 1:
+            with meanwhile("before commit", die), pytest.raises(Died):
+                run()
+        return answer
+
+    monkeypatch.setattr(stores.Memory, "load", lambda store: suspended(load(store)))
+    monkeypatch.setattr(Delta, "last_batch", lambda sink: suspended(last_batch(sink)))
+    run()
+    assert rows_of(path) == Counter({(n, f"row {n}"): 1 for n in range(5)})
 
 
 def test_the_same_number_over_other_ranges_is_refused(spark, path):

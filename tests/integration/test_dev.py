@@ -22,6 +22,7 @@ from headrace import dev
 from headrace.cli.dev import app
 from headrace.dev import ports, registry
 from headrace.dev.process import Identity, Process
+from headrace.dev.server import silent
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -205,6 +206,24 @@ def test_up_status_env_and_down_tell_one_story(state: Path) -> None:
     assert gone(entry["nodes"][0]["pid"])
     assert json.loads(run.invoke(app, ["status", "--json"]).stdout) == []
     assert "not up" in run.invoke(app, ["down", "kafka"]).stderr
+
+
+def test_a_server_has_the_same_port_after_down_and_up(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setattr(registry.SERVERS["redis"], "usual_port", taken.getsockname()[1])
+        before, _ = registry.up("redis", port=None, nodes=None, progress=silent)
+        registry.down("redis")
+        after, already = registry.up("redis", port=None, nodes=None, progress=silent)
+        assert (after.address, already) == (before.address, False)
+        registry.down("redis")
+        with socket.socket() as theirs:  # somebody else has it by now
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            theirs.bind(("127.0.0.1", before.nodes[0].ports[next(iter(before.nodes[0].ports))]))
+            theirs.listen()
+            other, _ = registry.up("redis", port=None, nodes=None, progress=silent)
+        assert other.address != before.address
 
 
 def test_a_server_nobody_knows_is_named_together_with_those_that_exist(state: Path) -> None:

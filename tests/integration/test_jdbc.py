@@ -29,8 +29,12 @@ class Place:
         self.database = Database(url, properties or {}, driver)
         self.url = url
 
+    @property
+    def schema(self):
+        return "APP" if "derby" in self.url else "public"
+
     def sink(self, **settings):
-        return Jdbc(self.url, table=self.table, **self.settings, **settings)
+        return Jdbc(self.url, **{"table": self.table, **self.settings, **settings})
 
     def make(self, columns="id BIGINT, text VARCHAR(100)"):
         named = re.sub(r"\b(id|text)\b", r'"\1"', columns)
@@ -59,7 +63,8 @@ def jdbc_postgres(spark, postgres):
     """The driver's jar is added to the running session, as `--spark spark.jars=…` does at its start."""
     for jar in fetch(DRIVER):
         spark.sql(f"ADD JAR '{jar}'")
-    return f"jdbc:{postgres.dsn.replace('postgres@', '')}", {"user": "postgres"}
+    url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres"
+    return url, {"user": "postgres", "password": postgres.password}
 
 
 @pytest.fixture(params=["postgres", "derby"])
@@ -120,10 +125,11 @@ def test_a_second_run_waits_at_the_ledger_until_the_first_has_committed(jdbc_pos
 
     def look():
         with (
-            psycopg.connect(url.removeprefix("jdbc:"), user="postgres") as other,
+            psycopg.connect(url.removeprefix("jdbc:"), **properties) as other,
             pytest.raises(psycopg.Error) as error,
         ):
-            other.execute("SELECT 1 FROM headrace_batches WHERE target = %s FOR UPDATE NOWAIT", [place.table])
+            target = [f"public.{place.table}"]
+            other.execute("SELECT 1 FROM headrace_batches WHERE target = %s FOR UPDATE NOWAIT", target)
         refused.append(error.value.sqlstate)
 
     with place.sink().open("clicks") as sink, meanwhile("jdbc: rows inserted", look):
@@ -142,6 +148,49 @@ def test_the_newest_batch_is_known_per_pipeline_and_table(place, spark):
         assert sink.last_batch() == 7
     assert place.sink().open("clicks").last_batch() == 7
     assert place.sink().open("other").last_batch() == 0
+
+
+def test_a_table_is_the_same_however_it_is_spelled(place, spark):
+    place.make()
+    rows = frame(spark, numbered(0, 3))
+    with place.sink().open("clicks") as sink:
+        sink.write(batch(1, 0, 3), rows)
+    with place.sink(table=f"{place.schema}.{place.table}").open("clicks") as sink:
+        assert sink.last_batch() == 1
+        sink.write(batch(1, 0, 3), rows)
+        sink.write(batch(2, 3, 5), frame(spark, numbered(3, 5)))
+    assert place.sink().open("clicks").last_batch() == 2
+    assert place.rows() == Counter(numbered(0, 5))
+
+
+@pytest.mark.parametrize("spelled", ["{table}", "{schema}.{table}"])
+def test_a_ledger_of_an_earlier_version_is_recognised_and_stays_current(place, spark, spelled):
+    """It has the name of the table as the pipeline spelled it; a run of that version may still be alive."""
+    place.make()
+    with place.sink().open("clicks") as sink:
+        sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+    old = spelled.format(table=place.table, schema=place.schema)
+    changed = f"UPDATE headrace_batches SET target = '{old}' WHERE target = '{place.schema}.{place.table}'"
+    place.execute(changed)
+    with place.sink().open("clicks") as sink:
+        assert sink.last_batch() == 1
+        sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        sink.write(batch(2, 3, 5), frame(spark, numbered(3, 5)))
+    assert place.rows() == Counter(numbered(0, 5))
+    ledger = f"SELECT target, batch_id FROM headrace_batches WHERE target LIKE '%{place.table}'"
+    assert place.query(ledger) == [(old, 2)]
+
+
+def test_a_name_is_resolved_along_the_search_path(jdbc_postgres):
+    url, properties = jdbc_postgres
+    place = Place(f"{url}?currentSchema=first_{uuid.uuid4().hex[:6]},later", "org.postgresql.Driver", properties)
+    place.execute("CREATE SCHEMA IF NOT EXISTS later")
+    place.execute("CREATE SCHEMA IF NOT EXISTS elsewhere")
+    for schema in ("later", "elsewhere"):
+        place.execute(f'CREATE TABLE {schema}."{place.table}" (id BIGINT)')
+    with place.database.connected() as connection:
+        assert connection.resolve(place.table) == f"later.{place.table}"
+        assert connection.resolve(f"elsewhere.{place.table}") == f"elsewhere.{place.table}"
 
 
 def test_one_pipeline_fills_two_tables_with_the_same_batch(place, spark):

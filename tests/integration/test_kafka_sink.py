@@ -125,7 +125,7 @@ def test_a_column_can_name_the_topic_and_is_left_out_of_the_value(filled, topic,
     case = " ".join(f"WHEN 'n{number}' THEN '{name}'" for number, name in enumerate(names))
     made = pipeline(
         source,
-        sinks.Kafka(source.bootstrap, topic_column="Target"),
+        sinks.Kafka(source.bootstrap, topic_column="Target", topics=names),
         transform=lambda rows: rows.selectExpr("id", f"CASE name {case} END AS target", "_kafka"),
     )
     caught_up(made, spark)
@@ -223,14 +223,14 @@ def test_topics_named_by_rows_take_what_each_of_them_allows(filled, topic, spark
     wide, narrow = topic(config={"max.message.bytes": "3000000"}), topic(config={"max.message.bytes": "20000"})
     large = pipeline(
         source,
-        sinks.Kafka(source.bootstrap, topic_column="to"),
+        sinks.Kafka(source.bootstrap, topic_column="to", topics=[wide.name]),
         transform=lambda found: found.selectExpr("repeat(uuid(), 40000) AS name", f"'{wide.name}' AS to", "_kafka"),
     )
     caught_up(large, spark)
     assert len(committed(source.bootstrap, wide.name)) == 1
     small = pipeline(
         source,
-        sinks.Kafka(source.bootstrap, topic_column="to", options={"batch.size": "50000"}),
+        sinks.Kafka(source.bootstrap, topic_column="to", topics=[narrow.name], options={"batch.size": "50000"}),
         transform=lambda found: found.selectExpr("id", f"'{narrow.name}' AS to", "_kafka"),
     )
     with pytest.raises(ConfigError, match="20,000 bytes at once, and 50,000 may be sent") as refused:
@@ -242,7 +242,7 @@ def test_a_topic_in_a_column_that_is_not_there_and_a_partition_too_high_are_dead
     source, target, letters = filled(), topic(partitions=2), topic(partitions=1)
     made = pipeline(
         source,
-        sinks.Kafka(source.bootstrap, topic_column="to", partition="at"),
+        sinks.Kafka(source.bootstrap, topic_column="to", topics=[target.name, "nowhere-to-be-found"], partition="at"),
         transform=lambda rows: rows.selectExpr(
             "id",
             f"IF(id = 5, 'nowhere-to-be-found', '{target.name}') AS to",
@@ -254,6 +254,90 @@ def test_a_topic_in_a_column_that_is_not_there_and_a_partition_too_high_are_dead
     caught_up(made, spark)
     assert ids(target.bootstrap, target.name) == [n for n in range(200) if n not in (5, 6, 7)]
     assert sorted(json.loads(r.value())["id"] for r in committed(source.bootstrap, letters.name)) == [5, 6, 7]
+
+
+@pytest.mark.parametrize("letters", [False, True], ids=["stops", "dead letters"])
+def test_rows_name_allowed_topics_only_and_never_one_that_the_pipeline_reads(filled, topic, spark, letters):
+    """Rows 1 to 4 name a topic outside the pattern, an internal one, the source, and one over the limit."""
+    source, dead, good, prefix = filled(), topic(partitions=1), topic(partitions=1), f"out-{uuid.uuid4().hex[:8]}"
+    bad = {
+        1: ("elsewhere", "expected a topic that matches"),
+        2: ("__consumer_offsets", "expected a topic that matches"),
+        3: (source.name, "the record would come back"),
+        4: (f"{prefix}.c", "max_topics=2 match the pattern already"),
+    }
+    case = " ".join(f"WHEN {number} THEN '{name}'" for number, (name, _) in bad.items())
+    kept = "id < 5" if letters else "id IN (0, 3)"
+    made = pipeline(
+        source,
+        sinks.Kafka(
+            source.bootstrap,
+            topic_column="to",
+            pattern=rf"{prefix}\..*|{good.name}|{source.name}",
+            max_topics=2,  # two match already: the source's and the good one
+            create={"partitions": 1},
+        ),
+        transform=lambda rows: rows.where(kept).selectExpr(
+            "id", f"CASE id {case} ELSE '{good.name}' END AS to", "_kafka"
+        ),
+        dead_letters=hr.DeadLetters(topic=dead.name) if letters else None,
+    )
+    if not letters:
+        with pytest.raises(BadRecord, match="the pipeline reads the topic"):
+            caught_up(made, spark)
+        return
+    caught_up(made, spark)
+    assert len(committed(source.bootstrap, source.name)) == 200
+    found = {json.loads(r.value())["id"]: dict(r.headers()) for r in committed(source.bootstrap, dead.name)}
+    assert found.keys() == bad.keys()
+    assert all(why.encode() in b" ".join(v or b"" for v in found[number].values()) for number, (_, why) in bad.items())
+    assert ids(source.bootstrap, good.name) == [0]
+
+
+def test_topics_of_the_source_are_refused_by_name_when_the_pipeline_is_made(topic):
+    source = topic()
+    with pytest.raises(ConfigError, match="would be read again"):
+        pipeline(source, sinks.Kafka(source.bootstrap, topic_column="to", topics=["a", source.name]))
+
+
+def test_the_timestamp_of_the_source_is_kept_and_columns_are_left_out_of_the_value(topic, spark):
+    source, kept, given = topic(partitions=1), topic(partitions=1), topic(partitions=1)
+    source.produce([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    times = [record.timestamp()[1] for record in committed(source.bootstrap, source.name)]
+    sink = sinks.Kafka(
+        source.bootstrap, kept.name, timestamp="_kafka.timestamp", key="id", headers={"n": "name"}, exclude=["ID"]
+    )
+    caught_up(pipeline(source, sink), spark)
+    found = committed(source.bootstrap, kept.name)
+    assert [record.timestamp()[1] for record in found] == times
+    assert [(r.key(), json.loads(r.value()), r.headers()) for r in found] == [
+        (b"1", {"name": "a"}, [("n", b"a")]),
+        (b"2", {"name": "b"}, [("n", b"b")]),
+    ]
+
+    def transform(rows):
+        return rows.selectExpr("id", "IF(id = 1, 1700000000123L, NULL) AS at", "_kafka")
+
+    caught_up(pipeline(source, sinks.Kafka(source.bootstrap, given.name, timestamp="at"), transform=transform), spark)
+    first, second = committed(source.bootstrap, given.name)
+    assert first.timestamp()[1] == 1_700_000_000_123
+    assert second.timestamp()[1] >= max(times)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"timestamp": "name"}, "expected a TIMESTAMP, or milliseconds as BIGINT, got string"),
+        ({"exclude": ["nothing"]}, "the rows have no column nothing"),
+        ({"exclude": ["id", "name"]}, "leaves no column for the value"),
+    ],
+)
+def test_columns_that_cannot_be_timestamps_or_left_out_are_refused_before_anything_is_read(
+    filled, topic, spark, options, message
+):
+    source = filled()
+    with pytest.raises(ConfigError, match=message):
+        caught_up(pipeline(source, sinks.Kafka(source.bootstrap, topic().name, **options)), spark)
 
 
 def test_a_transaction_longer_than_the_broker_allows_is_refused_before_the_start(kafka, topic):
@@ -268,6 +352,14 @@ def test_a_transaction_longer_than_the_broker_allows_is_refused_before_the_start
     [
         ({}, "one topic, or a column"),
         ({"topic": "a", "topic_column": "b"}, "one topic, or a column"),
+        ({"topic_column": "b"}, "expected topics= or pattern="),
+        ({"topic_column": "b", "topics": ["a"], "pattern": "a"}, "expected topics= or pattern="),
+        ({"topic_column": "b", "topics": "a"}, "expected a list of topic names"),
+        ({"topic_column": "b", "topics": ["__consumer_offsets"]}, "expected a list of topic names"),
+        ({"topic_column": "b", "pattern": "("}, "not a regular expression"),
+        ({"topic_column": "b", "pattern": "a", "max_topics": 0}, "max_topics=0"),
+        ({"topic": "a", "topics": ["a"]}, "need topic_column="),
+        ({"topic": "a", "exclude": "id"}, "expected a list of columns"),
         ({"topic": "a", "options": {"transactional.id": "x"}}, "set by Headrace"),
         ({"topic": "a", "create": {"partitions": 0}}, "partitions=0"),
         ({"topic": "a", "format": "json"}, "not a format"),
@@ -463,7 +555,7 @@ def test_a_topic_made_anew_under_a_run_is_of_this_cluster_still(work):
 
 def existing(bootstrap, name):
     found = Topic.__new__(Topic)
-    found.bootstrap, found.name, found.partitions = bootstrap, name, 1
+    found.bootstrap, found.name, found.partitions, found.copies = bootstrap, name, 1, 1
     found._admin = AdminClient({"bootstrap.servers": bootstrap})
     return found
 

@@ -50,6 +50,7 @@ def ran(spark_cluster, kafka):
     where.produce([{"n": number} for number in range(4)])
     options = {
         "spark.master": spark_cluster.address,
+        **spark_cluster.authentication,
         "spark.driver.memory": "512m",
         "spark.executor.memory": "512m",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",

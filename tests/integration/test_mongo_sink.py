@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import datetime
 
 import pytest
-from bson import Decimal128, Int64
+from bson import DBRef, Decimal128, Int64
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError
@@ -108,6 +108,102 @@ def test_what_a_tombstone_leaves_expires(made, shop, spark):
     assert set(left) == {"_id", "_headrace"}
     assert abs(left["_headrace"]["deleted"].timestamp() - time.time()) < 86_400
     assert shop.orders.index_information()["headrace_deleted"]["expireAfterSeconds"] == 2 * 86_400
+
+
+def test_field_updates_leave_other_fields_and_no_late_writer_puts_an_older_value_back(made, shop, spark):
+    shop.orders.insert_one({"_id": 1, "note": "by hand"})
+    sink = made(key="id", update="fields")
+    sink.write(batch(1, 5, 6), upserts(spark, (5, 1, "a")))
+    later = {"_id": 1, "note": "by hand", "id": 1, "text": "b", "_headrace": {"fields": {"p": {"id-1:0": 7}}}}
+    for _ in range(2):
+        sink.write(batch(2, 6, 9), upserts(spark, (6, 1, "x"), (7, 1, "b"), (8, 2, "new")))
+        assert shop.orders.find_one({"_id": 1}) == later
+    sink.write(batch(1, 5, 6), upserts(spark, (5, 1, "a")))  # a late writer
+    assert shop.orders.find_one({"_id": 1}) == later
+    assert shop.orders.find_one({"_id": 2})["text"] == "new"
+
+    sink.write(batch(3, 9, 11), upserts(spark, (9, 1, None), (10, 3, None)))
+    sink.write(batch(2, 6, 9), upserts(spark, (6, 1, "x"), (7, 1, "b"), (8, 2, "new")))
+    found = {document.pop("_id"): document for document in shop.orders.find({}, {"_headrace": 0})}
+    assert found == {1: {"id": 1, "note": "by hand"}, 2: {"id": 2, "text": "new"}, 3: {"id": 3}}
+    assert "headrace_deleted" not in shop.orders.index_information()
+
+
+def test_pipelines_that_update_other_fields_of_one_document_have_guards_of_their_own(mongo, made, shop, spark):
+    """Of the same topic, the second one is ahead: what the first one writes then is not older."""
+    with sinks.Mongo(mongo.url, f"{shop.name}.orders", key="id", create=True, update="fields").open("p.2") as other:
+        other.write(batch(1, 9, 10), upserts(spark, (9, 1, "far ahead")).withColumnRenamed("text", "other"))
+    sink = made(key="id", update="fields", nulls="keep")
+    sink.write(batch(1, 5, 6), upserts(spark, (5, 1, "a")))
+    (found,) = shop.orders.find()
+    guards = {"p%2E2": {"id-1:0": 9}, "p": {"id-1:0": 5}}
+    assert found == {"_id": 1, "id": 1, "other": "far ahead", "text": "a", "_headrace": {"fields": guards}}
+    nothing = upserts(spark, (6, 1, "any")).selectExpr("id", "CAST(NULL AS STRING) AS text", "_kafka")
+    sink.write(batch(2, 6, 7), nothing)
+    assert shop.orders.find_one()["text"] is None
+    made(key="id", update="fields").write(batch(3, 7, 8), nothing.selectExpr("id", "text", "_kafka"))
+    assert "text" not in shop.orders.find_one()
+
+
+def test_columns_are_stored_as_references_to_documents_of_other_collections(made, shop, spark):
+    sink = made(dbref={"author": "authors", "shelf": "shelves", "editor": "editors"})
+    columns = "named_struct('id', 7L) AS author, named_struct('room', 'A', 'number', {}) AS shelf, {} AS editor"
+    found = refused(
+        sink,
+        batch(1, 0, 3),
+        rows(
+            spark, *(columns.format(*values) for values in [("3", "'x'"), ("CAST(NULL AS INT)", "'x'"), ("4", "NULL")])
+        ),
+    )
+    assert found == {1: "shelf: number is NULL, so it refers to no document"}
+    shop.authors.insert_one({"_id": 7, "name": "Rowling"})
+    stored, without = shop.orders.find().sort("_id")
+    assert stored == {
+        "_id": "clicks:0:0",
+        "author": DBRef("authors", 7),
+        "shelf": DBRef("shelves", {"room": "A", "number": 3}),
+        "editor": DBRef("editors", "x"),
+    }
+    assert isinstance(stored["author"], DBRef)
+    assert shop.dereference(stored["author"]) == {"_id": 7, "name": "Rowling"}
+    assert "editor" not in without
+
+
+@pytest.mark.parametrize("update", ["document", "fields"])
+def test_every_write_names_the_shard_key_and_what_a_tombstone_leaves_has_it(made, shop, spark, monkeypatch, update):
+    """The server of this test has no shards: what is shown is what it is asked."""
+    asked = []
+    real = Collection.bulk_write
+
+    def noted(collection, operations, **options):
+        asked.extend(operation._filter for operation in operations)
+        return real(collection, operations, **options)
+
+    monkeypatch.setattr(Collection, "bulk_write", noted)
+    sink = made(key=("id", "text"), shard_key=["text"], update=update)
+    schema = frame(spark, []).selectExpr("id", "text", "1 AS n", "_kafka").schema
+    write = sink._writer(batch(1, 0, 1), schema)
+    values = {"id": 1, "text": "a", "n": 5}
+    for version, deleted in ((5, False), (3, False), (7, True), (5, False)):
+        assert write([Row((1, "a"), values, Origin("clicks", 0, version), "s:0", version, deleted)]) == []
+    assert [found["text"] for found in asked] == ["a"] * 4
+    (left,) = shop.orders.find()
+    assert left["text"] == "a"
+    assert "n" not in left
+
+
+def test_a_collection_that_the_cluster_says_is_sharded_by_other_fields_is_refused(mongo, made, shop, spark):
+    """The server of this test has no shards: it is given the note that a cluster has about a collection."""
+    schema = frame(spark, []).schema
+    with MongoClient(mongo.url) as client:
+        client.config.collections.insert_one({"_id": f"{shop.name}.orders", "key": {"text": "hashed"}})
+        client.config.collections.insert_one({"_id": f"{shop.name}.whole", "key": {"x": 1}, "unsplittable": True})
+    for options in ({"key": "id"}, {"key": ("id", "text"), "shard_key": "id"}, {"key": "id", "shard_key": "_id"}):
+        with pytest.raises(ConfigError, match="is sharded by text") as caught:
+            made(**options).prepare(schema)
+        assert "shard_key=['text']" in caught.value.hint
+    made(key=("id", "text"), shard_key="text").prepare(schema)
+    made("whole", key="id").prepare(schema)
 
 
 def books(spark, offset, *titles, tombstone=False):
@@ -269,6 +365,9 @@ def test_a_server_without_capped_collections_says_so(made, spark):
         ("INTERVAL 1 DAY AS a", {}, "interval"),
         ("1 AS a", {"children": "a"}, "a, which has a collection of its own, is int"),
         ("array(named_struct('parent', 1)) AS a", {"children": "a"}, "parent"),
+        ("array(1) AS a", {"dbref": {"a": "others"}}, "it is array<int>"),
+        ("1 AS a", {"dbref": {"b": "others"}}, "it is not there"),
+        ("1 AS a", {"key": "a", "update": "fields"}, "no column beside the key"),
     ],
 )
 def test_rows_that_cannot_be_documents_are_refused_before_anything_is_written(made, spark, selection, options, said):
@@ -288,6 +387,13 @@ def test_rows_that_cannot_be_documents_are_refused_before_anything_is_written(ma
         (("mongodb://h", "a.b"), {"indexes": [()]}, "index"),
         (("mongodb://h", "a.b"), {"children": {"x": "b"}}, "children"),
         (("mongodb://h", "a.b"), {"keep_deleted_days": 0}, "keep_deleted_days"),
+        (("mongodb://h", "a.b"), {"dbref": {"id": "users"}, "key": "id"}, "in the key"),
+        (("mongodb://h", "a.b"), {"shard_key": ["day"], "key": "id"}, "expected columns of key=, or _id, got 'day'"),
+        (("mongodb://h", "a.b"), {"shard_key": "offset"}, "shard_key='offset'"),
+        (("mongodb://h", "a.b"), {"shard_key": (), "key": "id"}, "got no name"),
+        (("mongodb://h", "a.b"), {"update": "some", "key": "id"}, "update='some'"),
+        (("mongodb://h", "a.b"), {"update": "fields"}, "needs key="),
+        (("mongodb://h", "a.b"), {"update": "fields", "key": "id", "children": "x"}, "no children="),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(arguments, options, said):

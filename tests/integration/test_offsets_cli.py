@@ -2,7 +2,9 @@
 
 import json
 import os
+import threading
 import time
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +13,7 @@ import headrace as hr
 from headrace import sinks, stores
 from headrace.cli.main import app
 from headrace.errors import ConfigError, OffsetConflict
+from headrace.heartbeat import this_run
 from headrace.kafka.cluster import Cluster
 from headrace.stores.state import Run
 from headrace.testing import compare
@@ -109,6 +112,35 @@ def test_one_partition_is_moved_alone_and_seek_sets_single_offsets(service):
     assert service.offsets() == [12, 0]
 
 
+def test_seek_takes_the_pipeline_s_file_as_the_other_verbs_do(service, tmp_path):
+    service.processed(40, 50)
+    file = tmp_path / "svc.toml"
+    file.write_text(f"""
+        name = "svc"
+        guarantee = "at-least-once"
+        source = {{ kafka = "nowhere:1", topics = ["{service.events.name}"], format = "bytes" }}
+        sink = {{ console = true }}
+        offsets = {{ sqlite = "{tmp_path / "offsets.db"}" }}
+        [profile.here.source]
+        kafka = "{service.events.bootstrap}"
+    """)
+    words = ["offsets", "seek", str(file), f"{service.events.name}:0=12", "--profile", "here", "--execute"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert service.offsets() == [12, 50]
+    wrong = CliRunner().invoke(app, ["offsets", "seek", str(file)])
+    assert isinstance(wrong.exception, ConfigError)
+
+
+def test_lag_of_a_partition_without_an_offset_counts_what_is_there(service):
+    with service.store.open("svc") as store:
+        at = service.partitions[0]
+        store.commit(Batch(1, (Range(at, 0, 40),), Cluster(service.events.bootstrap, {}).ids([at.topic])))
+    service.events.truncate(20, partition=1)
+    lag = service.json("lag", "--topic", service.events.name)
+    assert [(entry["offset"], entry["records"]) for entry in lag["partitions"]] == [(40, 10), (None, 30)]
+    assert "none" in service.say("lag", "--topic", service.events.name).stdout
+
+
 def test_offsets_outside_the_log_are_marked_and_refused_unless_told(service):
     service.processed(40, 50)
     assert "OUTSIDE" in service.say("reset", "--to", "5000").stdout
@@ -131,9 +163,63 @@ def test_a_running_pipeline_is_left_alone_and_named(service):
 def test_a_run_that_died_without_a_word_holds_nobody_up(service):
     service.processed(40, 50)
     with service.store.open("svc") as store:
-        store.sign(Run(os.uname().nodename, 2**22 - 3, started=1.0, beat=time.time()))
+        store.sign(replace(this_run(), pid=2**22 - 3))
     service.say("reset", "--to", "earliest", "--execute")
     assert service.offsets() == [0, 0]
+
+
+@pytest.mark.parametrize("host", ["here", "other-host"])
+def test_a_run_that_cannot_be_looked_up_is_left_alone_while_its_heart_beats(service, host):
+    """In another container with the same host name, or on another machine; its batch may last for minutes."""
+    service.processed(40, 50)
+    host = os.uname().nodename if host == "here" else host
+    run = replace(this_run(), host=host, pid=2**22 - 3, pid_space="another-boot pid:[1]")
+    with service.store.open("svc") as store:
+        store.sign(run)
+        with pytest.raises(OffsetConflict, match=f"on {host}, last heard of"):
+            service.say("reset", "--to", "earliest", "--execute")
+        store.beat(replace(run, beat=time.time() - 3600))
+    assert service.offsets() == [40, 50]
+    service.say("reset", "--to", "earliest", "--execute")
+    assert service.offsets() == [0, 0]
+
+
+def test_a_forced_move_waits_for_the_batch_in_flight_and_the_run_is_refused_at_its_next(service, tmp_path):
+    """Moved at once, the offsets would leave behind a batch that the run has stored, and its records be read again."""
+    service.processed(40, 50)
+    starts = dict(zip(service.partitions, (40, 50), strict=True))
+    batch = Batch(2, tuple(Range(at, start, start + 5) for at, start in starts.items()))
+    following = Batch(3, tuple(Range(r.at, r.until, r.until + 5) for r in batch.ranges))
+    begun, refused = threading.Event(), []
+
+    def run_of_the_pipeline():
+        with stores.SQLite(tmp_path / "offsets.db").open("svc") as store:
+            store.sign(replace(this_run(), pid_space="another-boot pid:[1]"))
+            store.begin(batch)
+            begun.set()
+            time.sleep(0.5)
+            store.commit(batch)
+            while not refused and time.monotonic() < deadline:
+                time.sleep(0.01)  # planning
+                try:
+                    store.begin(following)
+                    store.commit(Batch(3, following.ranges))
+                except OffsetConflict as error:
+                    refused.append(error)
+
+    deadline = time.monotonic() + 30
+    running = threading.Thread(target=run_of_the_pipeline)
+    running.start()
+    assert begun.wait(30)
+    with pytest.raises(OffsetConflict, match="is running"):
+        service.say("reset", "--to", "earliest", "--execute")
+    service.say("reset", "--to", "earliest", "--execute", "--force")
+    running.join()
+    assert service.offsets() == [0, 0]
+    assert len(refused) == 1
+    with service.store.open("svc") as store:
+        (change,) = [change for change in store.history() if change.action == "reset"]
+    assert change.before in [{r.at: r.until for r in one.ranges} for one in (batch, following)]
 
 
 def test_a_change_is_undone_once_and_only_while_nothing_moved_since(service):

@@ -15,6 +15,7 @@ from headrace.sinks import narrow
 from headrace.sinks import postgres as sink_module
 from headrace.sinks.postgres_tasks import ByPartition
 from headrace.sinks.tasks import Report
+from headrace.stores.state import Run
 from headrace.types import Batch, Range, TopicPartition
 
 BY_PARTITION = "each task copies"
@@ -222,11 +223,12 @@ def _claimed(postgres, table, ask, by):
     return name
 
 
-def _attempt(postgres, name, r, table, lines, **how):
+def _attempt(postgres, name, r, table, lines, topic_id="old", **how):
     """What a task does, in this process."""
     import pyarrow as pa
 
-    work = ByPartition(postgres.address, name, "mine", (r,), f'COPY {table} (id, "user") FROM STDIN', **how)
+    batch = Batch(1, (r,), {r.at.topic: topic_id})
+    work = ByPartition(postgres.address, name, "mine", batch, None, f'COPY {table} (id, "user") FROM STDIN', **how)
     return work(iter([pa.RecordBatch.from_pydict({"line": lines})]))
 
 
@@ -250,6 +252,38 @@ def test_a_task_of_a_run_that_was_taken_over_from_commits_nothing(postgres, tabl
     with sinks.Postgres(postgres.address, table).open(name) as sink:
         assert sink.load().offsets == {}
     assert ask(f"SELECT count(*) FROM {table}") == [(0,)]
+
+
+def test_from_the_sign_of_a_new_run_on_the_old_one_commits_nothing(spark, postgres, table, ask):
+    """Before the new run's first batch: else it would plan one that the old run is about to commit."""
+    name = _claimed(postgres, table, ask, by="mine")
+    r = Range(TopicPartition("t", 0), 0, 2)
+    with (
+        sinks.Postgres(postgres.address, table).open(name) as old,
+        sinks.Postgres(postgres.address, table).open(name) as new,
+    ):
+        old.sign(Run("host", 1, 1.0, 1.0))
+        new.prepare(_schema("id BIGINT, user STRING"))
+        new.sign(Run("host", 2, 2.0, 2.0))
+        refused = _attempt(postgres, name, r, table, ["1\ta\n"])
+        assert (refused.error[0], "taken over" in refused.error[1]) == ("OffsetConflict", True)
+        with pytest.raises(OffsetConflict, match="taken over"):
+            old._take_over(Batch(1, (r,)))
+        assert new.load().offsets == {}
+        new._take_over(Batch(1, (r,)))
+
+
+def test_a_task_that_read_a_deleted_topic_commits_nothing_over_offsets_of_the_new_one(postgres, table, ask):
+    """The offsets were moved to the recreated topic while the task was at work, and stand where its range starts."""
+    name = _claimed(postgres, table, ask, by="mine")
+    r = Range(TopicPartition("t", 0), 0, 2)
+    with sinks.Postgres(postgres.address, table).open(name) as sink:
+        sink.commit(Batch(1, (Range(r.at, 0, 0),), {"t": "new"}))
+        refused = _attempt(postgres, name, r, table, ["1\ta\n", "2\tb\n"], topic_id="old")
+        assert (refused.error[0], "recreated" in refused.error[1]) == ("OffsetConflict", True)
+        assert sink.load().offsets == {r.at: 0}
+        assert ask(f"SELECT count(*) FROM {table}") == [(0,)]
+        assert _attempt(postgres, name, r, table, ["1\ta\n", "2\tb\n"], topic_id="new") == Report(rows=2)
 
 
 def test_a_speculative_attempt_that_comes_second_leaves_nothing(postgres, table, ask):
@@ -278,9 +312,9 @@ def test_rows_of_an_attempt_that_spark_does_not_count_are_not_published(
 
     original = tasks.run
 
-    def with_a_stray(lines, task):
-        original(lines, task)  # all of them, and nobody hears of it
-        return original(lines, task)
+    def with_a_stray(lines, task, **how):
+        original(lines, task, **how)  # all of them, and nobody hears of it
+        return original(lines, task, **how)
 
     monkeypatch.setattr(tasks, "run", with_a_stray)
     made = pipeline(filled(), sinks.Postgres(postgres.address, table, create=True, visible="batch"))
@@ -343,7 +377,7 @@ def test_no_more_connections_than_tasks_at_once(spark, filled, postgres, table, 
 
 
 def test_a_wrong_password_is_said_without_showing_it(postgres, spark):
-    dsn = postgres.address.replace("postgres@", "nobody:secret-word@")
+    dsn = postgres.address.replace(f"postgres:{postgres.password}@", "nobody:secret-word@")
     with pytest.raises(ConfigError) as refused:
         sinks.Postgres(dsn, "t").open("p")
     assert "secret-word" not in str(refused.value) + repr(sinks.Postgres(dsn, "t"))

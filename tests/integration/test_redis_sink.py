@@ -14,7 +14,8 @@ from headrace import dev, sinks, stores
 from headrace.errors import BadRecord, ConfigError, RetriableError
 from headrace.letters import Letter, Origin, Quarantine
 from headrace.sinks.arrow import map_in_arrow
-from headrace.sinks.redis_tasks import Append, Place
+from headrace.sinks.keyed import Row
+from headrace.sinks.redis_tasks import Append, Place, Put
 from headrace.sinks.tables import PLACE
 from headrace.testing.sinks import batch, frame, numbered, upserts
 from headrace.types import Range, TopicPartition
@@ -205,7 +206,7 @@ def arrow(first, until, times=1):
 def append(redis, name):
     at = Range(TopicPartition("clicks", 0), 0, 100_000)
     place = Place(redis.url, name, "sink")
-    return Append(place, "stream", "p", {"id": int}, (at,), {"clicks": "id-1"}, None, None, None)
+    return Append(place, "stream", "p", {"id": int}, (at,), {"clicks": "id-1"}, 0, None, None, None)
 
 
 def test_a_task_that_wakes_up_after_its_successor_appends_nothing(append, client, name):
@@ -235,6 +236,86 @@ def test_a_repeat_that_is_cut_elsewhere_appends_the_rest_and_no_record_in_half(a
 def test_a_row_with_an_offset_that_is_not_in_the_batch_is_refused(append):
     kind, message, _ = append(iter([arrow(100_000, 100_001)])).error
     assert kind == "ConfigError" and "offset 100000, which is not in this batch" in message
+
+
+@pytest.fixture
+def without(redis, client, name):
+    """The URL of a user who may run every command but one."""
+    made = []
+
+    def user(command):
+        made.append(f"{name}-{command}")
+        client.execute_command("ACL", "SETUSER", made[-1], "on", ">pw", "~*", "+@all", f"-{command}")
+        return redis.url.replace("://", f"://{made[-1]}:pw@")
+
+    yield user
+    for one in made:
+        client.execute_command("ACL", "DELUSER", one)
+
+
+def stored(client, name, structure):
+    return client.lrange(name, 0, -1) if structure == "list" else [row["id"] for _, row in client.xrange(name)]
+
+
+@pytest.mark.parametrize(
+    ("structure", "command"), [("stream", "xtrim"), ("stream", "hset"), ("list", "ltrim"), ("list", "rpush")]
+)
+def test_a_missing_right_is_found_before_anything_is_appended(structure, command, append, without, client, name):
+    whole = replace(append, structure=structure, maxlen=1_000)
+    lacking = replace(whole, place=Place(without(command), name, "sink"))
+    for _ in range(2):
+        kind, message, hint = lacking(iter([arrow(0, 5)])).error
+        assert kind == "ConfigError" and "rights" in hint, message
+        assert stored(client, name, structure) == []
+    assert whole(iter([arrow(0, 5)])).error is None
+    assert len(stored(client, name, structure)) == 5
+
+
+def test_an_append_that_fails_half_way_goes_on_where_it_stopped(append, client, name):
+    """The stream has ids left for four entries: the second record is appended in part."""
+    client.xadd(name, {"id": "first"}, id="18446744073709551615-18446744073709551611")
+    for _ in range(3):
+        kind, message, _ = append(iter([arrow(0, 5, times=3)])).error
+        assert kind == "ConfigError" and "exhausted" in message
+        assert stored(client, name, "stream") == ["first", "0", "0", "0", "1"]
+    # What an operator would do: entries are copied to a stream with ids of its own.
+    client.delete(name)
+    assert append(iter([arrow(0, 5, times=3)])).error is None
+    assert stored(client, name, "stream") == ["1", "1", *(str(n) for n in range(2, 5) for _ in range(3))]
+
+
+def test_a_row_with_more_fields_than_an_entry_takes_is_refused_and_the_others_are_there_once(append, client, name):
+    names = [f"c{n}" for n in range(4_000)]
+    wide = replace(append, plain={"id": int, **dict.fromkeys(names, int)}, most=10)
+    columns = {one: pa.array([None, 7, None], pa.int64()) for one in names}
+    rows = pa.RecordBatch.from_pydict({**arrow(0, 3).to_pydict(), **columns})
+    for _ in range(2):
+        report = wide(iter([rows]))
+        assert report.error is None
+        assert [(origin.offset, reason) for origin, reason in report.refused] == [
+            (1, "an entry of a stream takes up to 3,950 fields, and this row has 4,001")
+        ]
+        assert stored(client, name, "stream") == ["0", "2"]
+
+
+@pytest.mark.parametrize(("structure", "command"), [("hash", "hset"), ("hash", "pexpire"), ("string", "set")])
+def test_a_row_is_not_lost_to_a_missing_right(structure, command, redis, without, client, name):
+    plain = {"id": int, "text": str}
+    put = Put(Place(redis.url, name, "sink"), structure, ("id",), plain, True, 1_000, 1_000.0)
+
+    def row(text, version):
+        return Row((7,), {"id": 7, "text": text}, None, "clicks:0", version)
+
+    def there():
+        return client.hgetall(f"{name}:7") if structure == "hash" else client.get(f"{name}:7")
+
+    assert put([row("old", 1)]) == []
+    before = there()
+    with pytest.raises(ConfigError):
+        replace(put, place=Place(without(command), name, "sink"))([row("new", 2)])
+    assert there() == before
+    assert put([row("new", 2)]) == []
+    assert "new" in str(there())
 
 
 def test_pipelines_that_share_a_topic_and_a_stream_do_not_hide_each_others_rows(spark, redis, client, name):
@@ -334,15 +415,11 @@ def asked(own):
         yield made
 
 
-def test_a_wrong_password_is_a_config_error_that_does_not_show_it(own, asked):
-    asked.config_set("requirepass", "s3cret")
-    try:
-        for url in (own.url, own.url.replace("://", "://:wr0ng@")):
-            with pytest.raises(ConfigError, match=r"(?i)password|auth") as found:
-                sinks.Redis(url, "n").open("p")
-            assert "wr0ng" not in str(found.value)
-    finally:
-        asked.config_set("requirepass", "")
+def test_a_wrong_password_is_a_config_error_that_does_not_show_it(own):
+    for url in (own.url.replace(f":{own.password}@", ""), own.url.replace(own.password, "wr0ng")):
+        with pytest.raises(ConfigError, match=r"(?i)password|auth") as found:
+            sinks.Redis(url, "n").open("p")
+        assert "wr0ng" not in str(found.value)
 
 
 @pytest.mark.parametrize("structure", ["hash", "stream"])
@@ -396,6 +473,7 @@ def test_a_node_of_a_cluster_is_refused(tmp_path):
         ({"structure": "stream", "key": "id"}, "key= means nothing"),
         ({"maxlen": 5}, "maxlen= means nothing"),
         ({"structure": "list", "maxlen": 0}, "maxlen=0"),
+        ({"structure": "list", "maxlen": 2**63}, "below 2\\^63"),
         ({"ttl": -1}, "ttl=-1"),
         ({"ttl": 1e18}, "up to 100 years"),
         ({"deleted": "gone"}, "never deleted"),

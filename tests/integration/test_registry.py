@@ -287,7 +287,11 @@ def test_a_text_that_is_not_utf_8_is_found_at_any_depth(spark):
     values = [value(b"k", "é".encode()), long(0), value(b"k", b"\xc3"), value(b"\xff", b"")]
     frame = raw(spark, "t", values)
     found = rows_of(Decoder(spark, hr.Avro(json.dumps(schema), on_error="keep")), frame)
-    assert [row["bad"] and row["bad"]["error"] for row in found] == [None, None, *["not UTF-8 text in a field"] * 2]
+    assert [row["bad"] and row["bad"]["error"] for row in found] == [
+        None,
+        None,
+        *["field deep: expected text, got bytes that are not UTF-8"] * 2,
+    ]
     assert found[0]["deep"] == [[], [{}, {"k": [None, "é"]}]]
 
 

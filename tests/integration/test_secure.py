@@ -103,7 +103,7 @@ def test_executors_of_their_own_read_and_write_with_the_same_options_and_log_no_
     )
     options = [word for name, value in spark_cluster.session.items() for word in ("--spark", f"{name}={value}")]
     command = [sys.executable, "-m", "headrace.cli.main", "run", str(app), "--until", "caught-up", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     assert len(committed(secure_kafka.bootstrap, target.name)) == 40
     logs = [log for node in spark_cluster.nodes for log in node.directory.rglob("stderr")]

@@ -1,5 +1,6 @@
 """Which records a source reads, from real brokers: subscriptions, starts, limits, several sources, the loop in hand."""
 
+import json
 import os
 import signal
 import uuid
@@ -15,6 +16,7 @@ from headrace import dev, events, sinks, stores
 from headrace.errors import ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
 from headrace.spark.pieces import LEAST
+from headrace.testing.records import committed
 from headrace.types import TopicPartition
 from integration.live import Live
 
@@ -301,7 +303,81 @@ def test_two_clusters_with_the_same_topic_merge_and_each_row_says_where_it_came_
     assert len(sink.rows) == 19
 
 
+def test_two_clusters_are_merged_into_a_topic_of_one_of_them_with_every_record_of_each(spark, topic, second_kafka):
+    name = f"clicks-{uuid.uuid4().hex[:8]}"
+    east = topic(partitions=2, name=name)
+    west = topic(partitions=1, name=name, bootstrap=second_kafka.bootstrap)
+    aggregate = topic(partitions=3)
+    east.produce(numbers(0, 40))
+    west.produce(numbers(100, 130))
+    made = pipeline(
+        {
+            "east": hr.Kafka(east.bootstrap, topics=[name], format=NUMBERS, cluster="east"),
+            "west": hr.Kafka(west.bootstrap, topics=[name], format=NUMBERS, cluster="west"),
+        },
+        sinks.Kafka(aggregate.bootstrap, aggregate.name),
+        offsets=None,
+        guarantee="exactly-once",
+        transform=lambda rows: (
+            rows["east"].union(rows["west"]).selectExpr("n", "split(_kafka.topic, '[.]')[0] AS site", "_kafka")
+        ),
+    )
+    made.run(until="caught-up", session=spark, fail_fast=True)
+    east.produce(numbers(40, 45))
+    made.run(until="caught-up", session=spark, fail_fast=True)
+    found = [json.loads(record.value()) for record in committed(aggregate.bootstrap, aggregate.name)]
+    by_site = {site: sorted(row["n"] for row in found if row["site"] == site) for site in ("east", "west")}
+    assert by_site == {"east": list(range(45)), "west": list(range(100, 130))}
+    assert len(found) == 75
+
+
+def test_a_list_of_topics_is_read_and_no_other(spark, topic):
+    wanted, other = [topic(partitions=2), topic(partitions=1)], topic(partitions=1)
+    for number, where in enumerate([*wanted, other]):
+        where.produce(numbers(number * 10, number * 10 + 5))
+    sink = sinks.Memory()
+    source = hr.Kafka(other.bootstrap, topics=[where.name for where in wanted], format=NUMBERS)
+    made = pipeline(source, sink, transform=lambda rows: rows.selectExpr("n", "_kafka.topic AS topic"))
+    made.run(until="caught-up", session=spark)
+    assert {(row["topic"], row["n"]) for row in sink.rows} == {
+        (where.name, first + n) for where, first in zip(wanted, (0, 10), strict=True) for n in range(5)
+    }
+
+
+def test_a_partition_that_is_added_beside_assigned_ones_is_reported_as_unread(spark, topic):
+    where = topic(partitions=2)
+    where.produce(numbers(0, 4))
+    sink, seen = sinks.Memory(), []
+    source = hr.Kafka(where.bootstrap, partitions={where.name: [0, 1]}, format=NUMBERS, refresh=0.2)
+    made = pipeline(source, sink)
+    made.run(until="caught-up", session=spark, observer=seen.append)
+    assert not [event for event in seen if isinstance(event, events.PartitionsLeftOut)]
+    where.grow(3)
+    where.produce(numbers(4, 6), partition=2)
+    made.run(until="caught-up", session=spark, observer=seen.append)
+    (left,) = [event for event in seen if isinstance(event, events.PartitionsLeftOut)]
+    assert left.partitions == (TopicPartition(where.name, 2),)
+    assert sorted(row["n"] for row in sink.rows) == [0, 1, 2, 3]
+    made = replace(made, source=replace(source, partitions={where.name: [0, 1, 2]}))
+    made.run(until="caught-up", session=spark)
+    assert sorted(row["n"] for row in sink.rows) == [0, 1, 2, 3, 4, 5]
+
+
 # the loop in hand
+
+
+def test_offsets_committed_after_each_batch_are_those_behind_its_last_records(spark, topic):
+    where = topic(partitions=4)
+    where.produce(numbers(0, 2_500), partition=3)
+    source = hr.Kafka(where.bootstrap, topics=[where.name], format=NUMBERS)
+    store, steps = stores.Memory(), []
+    limits = hr.Limits(max_records=1_000)
+    for batch in hr.stream(source, offsets=store, limits=limits, until="caught-up", session=spark):
+        last = batch.rows().selectExpr("max(_kafka.offset) AS last").first()["last"]
+        batch.commit()
+        (at,) = [at for at in store.load().offsets if at.partition == 3]
+        steps.append((last, store.load().offsets[at]))
+    assert steps == [(999, 1000), (1999, 2000), (2499, 2500)]
 
 
 def test_the_loop_in_hand_gives_each_batch_once_and_goes_on_where_it_was(spark, topic, tmp_path):
@@ -439,7 +515,7 @@ def test_dead_letters_of_several_sources_go_back_where_they_came_from(spark, top
     letters = box.letters()
     assert {letter.origin.topic for letter in letters} == {f"east.{here.name}", f"west.{there.name}"}
     less = LetterBox(replace(made, source={"east": made.sources["east"], "other": hr.Kafka("k:1", topics=["x"])}))
-    with pytest.raises(ConfigError, match="its cluster is not known"):
+    with pytest.raises(ConfigError, match="does not read this topic"):
         less.replay(less.letters(), None)
     box.replay(letters, None)
     assert box.letters() == []

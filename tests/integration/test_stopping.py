@@ -2,10 +2,13 @@
 
 import os
 import signal
+import sqlite3
 import textwrap
 import time
+from contextlib import suppress
 
 import duckdb
+import psutil
 import pytest
 
 from integration.command import SOON, Running
@@ -15,7 +18,7 @@ APP = """
     from pathlib import Path
 
     import headrace as hr
-    from headrace import sinks
+    from headrace import sinks, stores
     from pyspark.sql.functions import udf
     from pyspark.sql.types import LongType
 
@@ -27,6 +30,14 @@ APP = """
         time.sleep({seconds})
         return number
 
+    def to_duckdb(sink):
+        return dict(sink=sink(HERE / "x.duckdb", table="t"), guarantee="exactly-once")
+
+    def at_most_once():
+        return dict(
+            sink=sinks.Parquet(HERE / "rows"), guarantee="at-most-once", offsets=stores.SQLite(HERE / "offsets.db")
+        )
+
     class Stuck(sinks.DuckDB):
         def write(self, batch, rows):
             (HERE / "begun").touch()
@@ -36,8 +47,7 @@ APP = """
         name="clicks",
         source=hr.Kafka("{bootstrap}", topics=["{topic}"], format=hr.Json("id BIGINT")),
         transform=lambda rows: rows.select(slowly("id").alias("id")),
-        sink={sink}(HERE / "x.duckdb", table="t"),
-        guarantee="exactly-once",
+        **{delivery},
         limits=hr.Limits(max_records=20),
     )
 """
@@ -50,8 +60,8 @@ def running(topic, tmp_path):
     where.produce([{"id": number} for number in range(2000)])
     started = []
 
-    def start(*arguments, seconds, sink="sinks.DuckDB"):
-        values = {"seconds": seconds, "bootstrap": where.bootstrap, "topic": where.name, "sink": sink}
+    def start(*arguments, seconds, delivery="to_duckdb(sinks.DuckDB)"):
+        values = {"seconds": seconds, "bootstrap": where.bootstrap, "topic": where.name, "delivery": delivery}
         (tmp_path / "app.py").write_text(textwrap.dedent(APP).format(**values))
         run = Running("run", "app.py:clicks", "--log-format", "json", *arguments, cwd=tmp_path)
         started.append(run)
@@ -76,8 +86,8 @@ def committed(tmp_path):
 
 @pytest.mark.parametrize(
     ("number", "everyone"),
-    [(signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGINT, True)],
-    ids=["SIGTERM", "SIGINT", "Ctrl-C to the whole terminal group"],
+    [(signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, True)],
+    ids=["SIGTERM", "SIGINT", "Ctrl-C to the whole terminal group", "kill %1 to the whole group"],
 )
 def test_a_signal_lets_the_batch_in_hand_finish_and_ends_with_0(running, tmp_path, number, everyone):
     run = running(seconds=0.02)
@@ -98,9 +108,46 @@ def test_a_signal_lets_the_batch_in_hand_finish_and_ends_with_0(running, tmp_pat
     assert run.nothing_is_left()
 
 
+def test_a_sigterm_to_every_process_as_systemd_sends_it_loses_nothing_of_at_most_once(running, tmp_path):
+    run = running(seconds=0.02, delivery="at_most_once()")
+    run.wait_for(lambda: '"BatchDone"' in run.out)
+    run.wait_for(lambda: len(run.processes()) >= 4)  # driver, JVM, the workers' daemon, a worker
+    for process in run.processes():
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGTERM)
+    done = run.finish()
+    assert (done.code, done.err) == (0, ""), (done.out, done.err)
+    assert "Retrying" not in [event["event"] for event in done.events]
+    rows = duckdb.sql(f"SELECT id FROM '{tmp_path}/rows/**/*.parquet'").fetchall()
+    with sqlite3.connect(tmp_path / "offsets.db") as offsets:
+        (moved,) = offsets.execute("SELECT sum(next_offset) FROM headrace_offsets").fetchone()
+    assert 0 < len(set(rows)) == len(rows) == moved == done.events[-1]["records"] < 2000
+    assert run.nothing_is_left()
+
+
+def test_nothing_outlives_a_driver_that_was_killed(running):
+    run = running(seconds=600)
+    assert len(run.processes()) >= 4
+    run.process.kill()
+    run.process.wait(SOON)
+    assert run.nothing_is_left()
+
+
+@pytest.mark.parametrize("words", ["spark-submit", "-Xmx"], ids=["in the script", "in Java"])
+def test_ctrl_c_while_spark_starts_leaves_at_once_and_no_jvm(tmp_path, words):
+    values = {"seconds": 0, "bootstrap": "localhost:1", "topic": "t", "delivery": "to_duckdb(sinks.DuckDB)"}
+    (tmp_path / "app.py").write_text(textwrap.dedent(APP).format(**values))
+    with Running("run", "app.py:clicks", cwd=tmp_path) as run:
+        run.wait_for(lambda: any(words in line for line in run.command_lines()))
+        os.killpg(run.process.pid, signal.SIGINT)
+        done = run.finish(20)
+        assert (done.code, done.err) == (130, "")
+        assert run.nothing_is_left(5)
+
+
 @pytest.mark.parametrize("sink", ["sinks.DuckDB", "Stuck"], ids=["on the workers", "in the sink"])
 def test_a_batch_that_outlasts_the_deadline_is_given_up_and_nothing_of_it_is_stored(running, tmp_path, sink):
-    run = running("--drain", "1", seconds=600, sink=sink)
+    run = running("--drain", "1", seconds=600, delivery=f"to_duckdb({sink})")
     run.process.send_signal(signal.SIGTERM)
     done = run.finish(30)
     assert done.code == 1

@@ -16,6 +16,7 @@ import pytest
 from headrace import dev, sinks, stores
 from headrace.errors import ConfigError, RetriableError
 from headrace.stores import cql, sql
+from headrace.stores.state import Change
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 if TYPE_CHECKING:
@@ -234,23 +235,32 @@ def test_postgres_says_what_is_wrong(own_postgres: Place) -> None:
 
 
 def test_redis_says_what_is_wrong(own_redis: Place) -> None:
+    at = f"127.0.0.1:{own_redis.server.port}"
+    refused(stores.Redis(f"redis://:falsch@{at}/0"), ConfigError)
+    refused(stores.Redis(f"redis://app:falsch@{at}/0"), ConfigError)
+    refused(stores.Redis(f"redis://{at}/0"), ConfigError)
+    refused(stores.Redis(f"redis://{at}/0?password=falsch"), ConfigError)
+    refused(stores.Redis(f"redis://app:falsch/falsch@{at}/0"), ConfigError)
+    assert "range" in refused(stores.Redis(f"redis://:{own_redis.server.password}@{at}/999"), ConfigError)
+    assert "refused" in refused(stores.Redis(f"redis://:falsch@{NOBODY}/0"), RetriableError)
+    with pytest.raises(ConfigError):
+        stores.Redis("localhost")
+
+
+def test_redis_moves_no_offsets_when_the_history_cannot_be_written(own_redis: Place, pipeline: str) -> None:
     import redis
 
     at = f"127.0.0.1:{own_redis.server.port}"
     with redis.Redis.from_url(own_redis.server.url) as client:
-        client.config_set("requirepass", "richtig")
-        try:
-            refused(stores.Redis(f"redis://:falsch@{at}/0"), ConfigError)
-            refused(stores.Redis(f"redis://app:falsch@{at}/0"), ConfigError)
-            refused(stores.Redis(f"redis://{at}/0"), ConfigError)
-            refused(stores.Redis(f"redis://{at}/0?password=falsch"), ConfigError)
-        finally:
-            client.config_set("requirepass", "")
-    refused(stores.Redis(f"redis://app:falsch/falsch@{at}/0"), ConfigError)
-    assert "range" in refused(stores.Redis(f"redis://{at}/999"), ConfigError)
-    assert "refused" in refused(stores.Redis(f"redis://:falsch@{NOBODY}/0"), RetriableError)
-    with pytest.raises(ConfigError):
-        stores.Redis("localhost")
+        client.execute_command("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@all", "-rpush")
+    with stores.Redis(f"redis://reader:pw@{at}/0").open(pipeline) as store:
+        store.commit(Batch(1, (Range(AT[0], 0, 5),)))
+        with pytest.raises(ConfigError, match="user"):
+            store.move(store.load(), {AT[0]: 0}, Change(0.0, "me", "seek"))
+        assert store.load().offsets == {AT[0]: 5}
+    with own_redis.new_store().open(pipeline) as store:
+        store.move(store.load(), {AT[0]: 0}, Change(0.0, "me", "seek"))
+        assert (store.load().offsets, len(store.history())) == ({AT[0]: 0}, 1)
 
 
 def test_cassandra_says_what_is_wrong(own_cassandra: Place) -> None:

@@ -1,5 +1,7 @@
 """Pipelines from files: what is read, and that a mistake is named with its file, its line and its cure."""
 
+import json
+import subprocess
 import sys
 import textwrap
 
@@ -237,7 +239,7 @@ def test_a_key_that_nobody_knows_is_named_with_the_known_ones(refused, before, a
 def test_an_unknown_sink_is_answered_with_the_known_ones(refused):
     message = refused(GOOD.replace("duckdb =", "duckdbb =")).message
     assert "[sink] names duckdbb, table" in message
-    meant = message.partition("one of these is meant: ")[2].split(", ")
+    meant = message.partition("expected one of: ")[2].split(", ")
     assert {"console", "duckdb", "parquet"} <= set(meant)
 
 
@@ -350,7 +352,7 @@ def test_an_error_in_the_file_is_named_with_its_line(python):
 
 
 def test_a_config_error_raised_while_the_file_is_read_comes_through_with_its_hint(python):
-    path = python('import headrace as hr\nhr.Kafka("k", topics="clicks")\n')
+    path = python('import headrace as hr\nhr.Kafka("k:9092", topics="clicks")\n')
     with pytest.raises(ConfigError, match="one string") as refused:
         config.load(str(path))
     assert refused.value.hint == "topics=['clicks']"
@@ -516,3 +518,92 @@ def test_a_profile_may_read_in_another_way(tmp_path):
     )
     made = config.load(str(file), "other").pipeline
     assert (str(made.source.subscription), type(made.source.format).__name__) == ("topics like c.*", "Csv")
+
+
+# near words
+
+
+@pytest.mark.parametrize(
+    ("good", "typo", "hint"),
+    [
+        ("guarantee =", "guarante =", "did you mean guarantee?"),
+        ("[sink]", "[snk]", "did you mean sink?"),
+        ("duckdb =", "duckbd =", "did you mean duckdb?"),
+        ("table =", "tabel =", "did you mean table?"),
+        ("topics =", "topic =", "did you mean topics?"),
+        ("json =", "jsn =", "did you mean json?"),
+        ("kafka =", "kafak =", "did you mean kafka?"),
+    ],
+)
+def test_a_word_that_is_not_known_is_answered_with_the_nearest(refused, good, typo, hint):
+    assert refused(GOOD.replace(good, typo)).hint.startswith(hint)
+
+
+def test_a_profile_that_is_not_there_is_answered_with_the_nearest(tmp_path):
+    path = tmp_path / "clicks.toml"
+    path.write_text(GOOD + '[profile.staging.sink]\nduckdb = "b.duckdb"\n')
+    with pytest.raises(ConfigError) as caught:
+        config.load(str(path), "stagin")
+    assert caught.value.hint == "did you mean staging?"
+
+
+NEEDS_SPARK = {
+    "udf": 'clean = F.udf(lambda text: text, "string")',
+    "column": 'WANTED = F.col("id") > 3',
+    "schema": 'ROW = StructType.fromDDL("id INT")',
+}
+
+
+@pytest.fixture(scope="module")
+def refused_without_spark(tmp_path_factory):
+    """What each file is refused with in a new process: Spark may have been started in this one."""
+    folder = tmp_path_factory.mktemp("top_of_file")
+    for name, line in NEEDS_SPARK.items():
+        imports = "from pyspark.sql import functions as F\nfrom pyspark.sql.types import StructType\n"
+        (folder / f"{name}.py").write_text(f"{imports}\n{line}\n")
+    script = """
+        import json, sys
+        from headrace import config
+        from headrace.errors import ConfigError
+
+        refused = {}
+        for name in sys.argv[1:]:
+            try:
+                config.load(f"{name}.py")
+            except ConfigError as error:
+                refused[name] = [error.message, error.hint]
+        print(json.dumps(refused))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), *NEEDS_SPARK]
+    done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", NEEDS_SPARK)
+def test_what_needs_spark_at_the_top_of_a_file_is_answered_with_its_line_and_a_cure(refused_without_spark, name):
+    message, hint = refused_without_spark[name]
+    assert "line 4: cannot be imported" in message
+    assert "Spark has not started yet: @F.udf(StringType())" in hint
+
+
+def test_the_cure_for_functions_of_spark_at_the_top_of_a_file_works(python):
+    path = python("""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StringType
+        import headrace as hr
+        from headrace import sinks
+
+        @F.udf(StringType())
+        def clean(text):
+            return text
+
+        clicks = hr.Pipeline(
+            name="clicks",
+            source=hr.Kafka("localhost:9092", topics=["clicks"]),
+            sink=sinks.Console(),
+            transform=lambda rows: rows.select(clean("value")),
+            guarantee="at-least-once",
+        )
+    """)
+    assert config.load(str(path)).pipeline.name == "clicks"

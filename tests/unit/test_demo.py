@@ -1,14 +1,20 @@
 """The demo's judge: every anomaly is planted by hand and must be found."""
 
+import inspect
+import re
 from array import array
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import duckdb
 import pytest
 
+from headrace.cli.main import demo as verb
+from headrace.demo import plan
 from headrace.demo.producer import click
 from headrace.demo.verify import verify
 
+README = Path(__file__).parents[2] / "README.md"
 SENT = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
@@ -69,3 +75,11 @@ def test_a_damaged_click_is_found(judged):
 
 def test_nothing_at_all_is_not_good(judged):
     assert not judged([], []).good
+
+
+def test_the_demo_says_what_it_will_do_as_the_readme_does():
+    (promised,) = re.findall(r"make demo .*?([\d,]+ clicks), a pipeline that is killed (\w+) times", README.read_text())
+    defaults = {name: parameter.default for name, parameter in inspect.signature(verb).parameters.items()}
+    said = plan(defaults["events"], defaults["kills"])
+    assert promised[0] in said
+    assert f"killed { ({'three': 3}[promised[1]]) } times" in said

@@ -38,14 +38,23 @@ def test_a_topic_keeps_its_era_and_one_made_anew_gets_the_next():
 def test_of_two_topics_that_were_written_one_after_the_other_the_later_one_counts():
     register = Register()
     assert [register.era(("old", "a")), register.era(("new", "b")), register.era(("new", "b"))] == [1, 2, 2]
-    assert register.era(("old", "a")) == 1  # its keys may be others: it goes on
+
+
+def test_a_pipeline_that_returns_to_an_earlier_topic_is_refused():
+    """Its new values would have lower timestamps than the old ones of the topic in between, and vanish silently."""
+    register = Register()
+    register.era(("old", "a"))
+    register.era(("new", "b"))
+    with pytest.raises(ConfigError, match="rows of the topic new, which came after old"):
+        register.era(("old", "a"))
+    assert register.era(("new", "b")) == 2
 
 
 def test_a_run_that_still_reads_the_topic_that_was_deleted_stops():
     register = Register()
     register.era(("clicks", "a"))
     register.era(("clicks", "b"))
-    with pytest.raises(OffsetConflict, match="made anew"):
+    with pytest.raises(OffsetConflict, match="recreated"):
         register.era(("clicks", "a"))
     assert register.era(("clicks", "b")) == 2
 

@@ -4,7 +4,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import ConfigError
-from headrace.formats.base import literal
+from headrace.spark.quoting import literal
 
 
 @pytest.mark.parametrize("make", [lambda **how: hr.Json("a INT", **how), hr.Text, hr.Bytes])
@@ -45,7 +45,10 @@ def test_formats_are_values():
     assert hr.Json("a INT") != hr.Json("b INT")
 
 
-@pytest.mark.parametrize(("text", "quoted"), [("a", "'a'"), ("it's", "'it\\'s'"), ("a\\'b", "'a\\\\\\'b'")])
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [("a", "'a'"), ("it's", "'it\\'s'"), ("a\\'b", "'a\\\\\\'b'"), ("${x}", "'\\u0024{x}'")],
+)
 def test_text_is_quoted_for_spark(text, quoted):
     assert literal(text) == quoted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import subprocess
@@ -13,14 +14,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.dev import registry
 from headrace.errors import ConfigError, RetriableError
-from headrace.spark import installation, ivy, jars, java
+from headrace.spark import checksums, installation, ivy, jars, java
 from headrace.spark.jars import Artifact, Bundle, Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 Answer = tuple[int, str, dict[str, bytes]]
+
+TESTED = ("4.0.0", "4.0.1", "4.0.2", "4.1.0", "4.1.1", "4.2.0")
+"""Releases of Spark whose connectors have pinned checksums."""
 
 DONE = "\tfound org#thing;1.0 in somewhere\n\t[SUCCESSFUL ] org#thing;1.0!thing.jar (5ms)\n"
 MISSING = "\t\t:: org.apache.spark#tokens;4.2.0: not found\n"
@@ -54,6 +59,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeIvy:
     monkeypatch.delenv(ivy.SETTINGS, raising=False)
     monkeypatch.setattr(ivy, "run", fake)
     monkeypatch.setattr(java, "path", lambda: Path("java"))
+    monkeypatch.setattr(checksums, "pinned", {}.get)
     return fake
 
 
@@ -345,3 +351,99 @@ def test_a_run_that_falls_silent_is_ended(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(ivy, "_SILENCE", 0.2)
     with pytest.raises(RetriableError, match="stood still"):
         ivy.run([sys.executable, "-c", "import time; time.sleep(60)"], lambda _: None)
+
+
+SOUND = hashlib.sha256(b"bytes").hexdigest()
+
+
+def test_every_bundle_that_headrace_fetches_has_pinned_checksums() -> None:
+    ours = {bundle for server in registry.SERVERS.values() for bundle in server.bundles}
+    of_spark = {make(version) for version in TESTED for make in (jars.connector_bundle, jars.avro_bundle)}
+    for bundle in ours | of_spark:
+        pins = checksums.pinned(bundle.directory.name)
+        assert pins, f"{bundle}: add the lines of its files to {checksums.PINS.name}"
+        assert {len(digest) for digest in pins.values()} == {64}
+
+
+def test_what_a_registry_sends_instead_of_a_pinned_file_is_refused(
+    fake: FakeIvy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checksums, "pinned", {"thing-1.0": {"thing-1.0.jar": SOUND}}.get)
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"other bytes"}), (0, DONE, {"thing-1.0.jar": b"bytes"})]
+
+    with pytest.raises(ConfigError, match=r"other files than the pinned ones: thing-1\.0\.jar: sha256 is"):
+        jars.fetch(BUNDLE)
+    assert jars.cached() == []
+    assert [jar.read_bytes() for jar in jars.fetch(BUNDLE)] == [b"bytes"]
+
+
+def test_a_jar_that_a_registry_adds_is_not_taken_and_the_next_route_is_tried(
+    fake: FakeIvy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checksums, "pinned", {"thing-1.0": {"thing-1.0.jar": SOUND}}.get)
+    more = {"thing-1.0.jar": b"bytes", "evil-1.0.jar": b"evil"}
+    fake.answers = [(0, DONE, more), (0, DONE, {"thing-1.0.jar": b"bytes"}), (0, DONE, more)]
+    artifact = Artifact("org", "thing", "1.0")
+    two = Bundle("thing", "1.0", (Route((artifact,)), Route((artifact,), (), "another way")))
+    lines: list[str] = []
+
+    assert [jar.name for jar in jars.fetch(two, lines.append)] == ["thing-1.0.jar"]
+    assert "thing 1.0: no checksum is pinned for evil-1.0.jar; trying another way" in lines
+    (jars.root() / "thing-1.0" / "thing-1.0.jar").unlink()
+    with pytest.raises(ConfigError, match=r"no checksum is pinned for evil-1\.0\.jar"):
+        jars.fetch(BUNDLE)
+
+
+def test_a_cache_whose_manifest_was_changed_with_its_jars_is_fetched_again(
+    fake: FakeIvy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checksums, "pinned", {"thing-1.0": {"thing-1.0.jar": SOUND}}.get)
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})] * 2
+    (jar,) = jars.fetch(BUNDLE)
+    manifest = jar.with_name(jars.MANIFEST)
+    jar.write_bytes(b"evil")
+    manifest.write_text(manifest.read_text().replace(SOUND, hashlib.sha256(b"evil").hexdigest()))
+
+    assert [jar.read_bytes() for jar in jars.fetch(BUNDLE)] == [b"bytes"]
+
+
+def test_jars_are_read_once_and_then_only_when_they_were_touched(
+    fake: FakeIvy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})] * 2
+    (jar,) = jars.fetch(BUNDLE)
+    jars.fetch(BUNDLE)
+    read: list[Path] = []
+    monkeypatch.setattr(checksums, "sha256", lambda path: read.append(path) or SOUND)
+    jars.fetch(BUNDLE)
+    assert read == []
+    before = jar.stat()
+    jar.write_bytes(b"bytez")
+    os.utime(jar, ns=(before.st_atime_ns, before.st_mtime_ns))  # a touch that hides: the size is the same, too
+    jars.fetch(BUNDLE)
+    assert read == [jar]
+
+
+@pytest.mark.parametrize("which", ["", "jars", "jars/thing-1.0"])
+def test_a_cache_that_others_can_write_is_refused(fake: FakeIvy, tmp_path: Path, which: str) -> None:
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
+    jars.fetch(BUNDLE)
+    (tmp_path / which).chmod(0o777)
+    with pytest.raises(ConfigError, match="can be written by every user") as refused:
+        jars.fetch(BUNDLE)
+    assert refused.value.hint
+    assert "chmod go-w" in refused.value.hint
+
+
+def test_a_cache_of_another_user_is_refused_and_one_of_roots_is_not(
+    fake: FakeIvy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
+    jars.fetch(BUNDLE)
+    there = jars.root().stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: there + 1)
+    if there == 0:
+        assert jars.fetch(BUNDLE)
+        os.chown(jars.root(), 12345, -1)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        jars.fetch(BUNDLE)

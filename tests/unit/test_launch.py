@@ -36,6 +36,15 @@ def test_a_signal_heard_while_spark_was_starting_is_not_lost(heard):
         assert heard.get(timeout=SOON) == "SIGTERM"
 
 
+@pytest.mark.parametrize(("number", "raised"), [("SIGINT", KeyboardInterrupt), ("SIGTERM", launch._StoppedEarly)])
+def test_a_signal_interrupts_the_start_of_spark_at_once(number, raised):
+    with launch._Signals(drain=SOON) as signals:
+        with pytest.raises(raised), signals.leaving_at_once():
+            os.kill(os.getpid(), signal.Signals[number])
+            threading.Event().wait(SOON)
+        assert not signals.heard(0)
+
+
 def test_at_the_deadline_the_batch_in_hand_is_cut_off(heard):
     with launch._Signals(drain=0.01) as signals:
         signals.direct_to(heard.put, lambda: heard.put("cut off"))

@@ -5,11 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace.errors import ConfigError
+from headrace import stores
+from headrace.errors import ConfigError, OffsetConflict
 from headrace.offsets import imports
-from headrace.offsets.targets import Target, duration, moves, parse, stale, to_offsets
+from headrace.offsets.desk import Desk
+from headrace.offsets.targets import Move, Target, duration, moves, parse, stale, to_offsets
 from headrace.planner import Log
-from headrace.types import Progress, TopicPartition
+from headrace.types import Batch, Progress, Range, TopicPartition
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -152,3 +154,14 @@ def test_offsets_of_a_topic_made_anew_are_moved_together():
     assert stale(Progress(old.offsets, topic_ids={"t": "new"}), new, {A: 0}) == {}
     with pytest.raises(ConfigError, match=r"t\[0\] has an offset of the topic before"):
         stale(old, new, {B: 0})
+
+
+def test_a_move_of_some_partitions_of_a_pending_batch_is_refused():
+    """The batch may be stored already, and the partition that stays would be stored twice."""
+    store = stores.Memory().open("p")
+    store.begin(Batch(1, (Range(A, 0, 10), Range(B, 0, 10)), {}))
+    with Desk("p", store, None, {}, changes=True) as desk:
+        with pytest.raises(OffsetConflict, match=r"batch 1 of p was begun .* stored twice") as refused:
+            desk.execute(store.load(), [Move(A, 0, 5, 0, 50)], "seek", "")
+        assert "--force" in refused.value.hint
+        assert store.load().pending is not None

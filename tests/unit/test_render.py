@@ -22,15 +22,19 @@ SAID = [
     (events.PartitionsFound({A: 0, B: 9}), "found 2 new partitions: clicks[0] from 0, clicks[1] from 9"),
     (events.PartitionsLeftOut((A, B)), "not read, as the source names others: clicks[0], clicks[1]"),
     (events.Noted("one broker is named"), "note: one broker is named"),
-    (events.BatchStarted(BATCH, replay=True), "batch 7: found unfinished, repeating its 1,501 records"),
+    (events.BatchStarted(BATCH, replay=True), "batch 7: found unfinished, repeating its 1,501 offsets"),
     (events.BatchStarted(BATCH, replay=False), None),
-    (events.BatchDone(BATCH, 0.5, 12345), "batch 7: 1,501 records in 0.50 s (3,002/s), lag 12,345"),
+    (events.BatchDone(BATCH, 0.5, 12345), "batch 7: 1,501 offsets in 0.50 s (3,002/s), lag 12,345"),
+    (
+        events.BatchDone(BATCH, 0.5, 12345, 1000, 1),
+        "batch 7: 1,000 records, 1 row written in 0.50 s (2,000/s), lag 12,345",
+    ),
     (events.BadRecordsDropped(BATCH, 3), "batch 7: 3 bad records dropped"),
     (events.RecordsQuarantined(BATCH, 1200), "batch 7: 1,200 records to the dead letters"),
-    (events.BatchSkipped(BATCH), "batch 7: given up, 1,501 records may be missing (at-most-once)"),
+    (events.BatchSkipped(BATCH), "batch 7: given up, 1,501 offsets may be missing (at-most-once)"),
     (
         events.GapFound(Range(A, 10, 1510), "the broker has deleted these records", 1510),
-        "GAP: clicks[0] [10, 1510), 1,500 records: the broker has deleted these records; going on at 1,510",
+        "GAP: clicks[0] [10, 1510), 1,500 offsets: the broker has deleted these records; going on at 1,510",
     ),
     (events.MirrorFailed(OSError("away")), "the Kafka group of the mirror was not updated: away"),
     (events.CaughtUp(7), "caught up after batch 7"),
@@ -39,9 +43,14 @@ SAID = [
         "retry 2 in 1.0 s: Kafka does not answer (hint: headrace doctor)",
     ),
     (events.Retrying(ValueError("boom"), 1, 0.5), "retry 1 in 0.5 s: boom"),
-    (events.Stopping("SIGTERM"), "stopping: SIGTERM; the batch in hand is finished first"),
+    (
+        events.BatchTimedOut(BATCH, 30.0, 2),
+        "batch 7: timed out after 30 s, its jobs were cancelled (timeouts: 2)",
+    ),
+    (events.Stopping("SIGTERM"), "stopping: SIGTERM; the batch in flight is finished first"),
     (events.RunStopped(2, 3000, None), "stopped after 2 batches, 3,000 records"),
-    (events.RunStopped(2, 3000, DataLoss("gone")), "failed: gone after 2 batches, 3,000 records"),
+    (events.RunStopped(2, 3000, None, 2990), "stopped after 2 batches, 3,000 records, 2,990 rows written"),
+    (events.RunStopped(2, 3000, DataLoss("gone")), "failed after 2 batches, 3,000 records"),
 ]
 
 
@@ -68,7 +77,7 @@ def test_a_batch_in_json_has_its_exact_ranges_and_the_count():
         "id": 7,
         "ranges": [["clicks", 0, 0, 1500], ["clicks", 1, 3, 4]],
         "topic_ids": {"clicks": "id"},
-        "records": 1501,
+        "offsets": 1501,
     }
 
 
@@ -133,22 +142,60 @@ def shown(line):
     return " ".join(out.getvalue().split())
 
 
-def test_the_live_line_shows_rate_lag_batch_and_last_commit():
-    line = live._Line("clicks")
-    assert shown(line) == "clicks starting 0 rows/s lag ? batch 0 last commit never"
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_live_line_shows_how_long_the_start_takes():
+    clock = Clock()
+    line = live._Line("clicks", clock)
+    clock.now += 12
+    assert shown(line) == "clicks starting 12 s"
+
+
+def test_the_live_line_shows_rate_total_lag_and_last_commit():
+    line = live._Line("clicks", Clock())
+    line.take(events.RunStarted("exactly-once", ("write",), {}))
+    assert shown(line) == "clicks running 0 records/s 0 records lag ? last commit never"
+    line.take(events.BatchDone(BATCH, 0.5, 12345, 1000, 990))
+    line.take(events.BatchDone(BATCH, 1.5, 45, 1000, 1000))
+    text = shown(line)
+    assert text.startswith("clicks running 1,000 records/s 2,000 records 1,990 rows lag 45 last commit ")
+    assert "never" not in text
+
+
+def test_the_rate_is_that_of_the_batches_and_not_of_the_wait_between_them():
+    clock = Clock()
+    line = live._Line("clicks", clock)
+    line.take(events.RunStarted("exactly-once", ("write",), {}))
+    line.take(events.BatchDone(BATCH, 0.01, 0, 100, 100))
+    clock.now += 5
+    assert "10,000 records/s" in shown(line)
+    clock.now += 6
+    assert " 0 records/s" in shown(line)
+
+
+def test_the_live_line_shows_the_batch_in_flight_and_its_age():
+    clock = Clock()
+    line = live._Line("clicks", clock)
     line.take(events.RunStarted("exactly-once", ("write",), {}))
     line.take(events.BatchStarted(BATCH, replay=False))
-    line.take(events.BatchDone(BATCH, 0.5, 12345))
-    text = shown(line)
-    assert "clicks running 1,501 rows/s lag 12,345 batch 7 last commit" in text
-    assert "never" not in text
+    clock.now += 34
+    assert "batch 7 for 34 s" in shown(line)
+    line.take(events.BatchDone(BATCH, 34.0, 0, 1, 1))
+    assert "batch" not in shown(line)
 
 
 @pytest.mark.parametrize(
     ("event", "state"),
     [
         (events.CaughtUp(7), "caught up"),
-        (events.Retrying(ValueError(), 1, 1.0), "retrying"),
+        (events.Retrying(ValueError(), 1, 1.0), "retrying 0 s"),
+        (events.Stopping("SIGTERM"), "stopping 0 s"),
         (events.RunStopped(1, 1, None), "stopped"),
         (events.RunStopped(1, 1, ValueError()), "failed"),
     ],

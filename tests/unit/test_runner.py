@@ -12,15 +12,17 @@ import pytest
 import headrace as hr
 from headrace import events, sinks, stores
 from headrace.delivery import Written
-from headrace.errors import BadRecord, ConfigError, DataLoss, OffsetConflict, RetriableError
+from headrace.errors import BadRecord, ConfigError, DataLoss, OffsetConflict, RetriableError, TopicRecreated
 from headrace.kafka.subscription import Subscription, Topics
 from headrace.planner import Log
 from headrace.reading import Feed
-from headrace.runner import Pace, Runner
+from headrace.runner import Runner
+from headrace.sinks.numbered import Newest
+from headrace.stores.state import Change
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 A, B, C = (TopicPartition("clicks", number) for number in range(3))
-QUICK = Pace(idle=0.001, first_retry=0.001, last_retry=0.004)
+QUICK = hr.Retry(first=0.001, longest=0.004)
 SOON = 20.0
 
 
@@ -121,6 +123,25 @@ class Idempotent(Plain, sinks.IdempotentSink):
     pass
 
 
+@dataclass
+class Numbered(Idempotent):
+    """Recognises batches by their number, as Delta, Iceberg and Jdbc do."""
+
+    newest: Newest = field(default_factory=Newest)
+
+    def last_batch(self):
+        return self.newest.id
+
+    def write(self, batch, rows):
+        if not self.newest.holds(batch, "the sink"):
+            super().write(batch, rows)
+            self.newest = Newest(batch.id, batch.fingerprint)
+
+
+class Killed(BaseException):
+    """Not an error that a run repeats."""
+
+
 def failing(times, error):
     """Raise `error` the first `times` times."""
     left = [times]
@@ -136,7 +157,17 @@ def failing(times, error):
 class World:
     """A pipeline with everything around it, run as often as a test likes."""
 
-    def __init__(self, ends, *, guarantee="at-least-once", sink=None, progress=None, limits=None, **source):
+    def __init__(
+        self,
+        ends,
+        *,
+        guarantee="at-least-once",
+        sink=None,
+        progress=None,
+        limits=None,
+        retry=QUICK,
+        **source,
+    ):
         self.cluster = Cluster(dict(ends))
         self.sink = sink or Plain()
         self.engine = Engine(self.sink)
@@ -152,6 +183,7 @@ class World:
             guarantee=guarantee,
             offsets=stores.Memory(self.shared),
             limits=limits or hr.Limits(),
+            retry=retry,
         )
 
     @property
@@ -180,7 +212,7 @@ class World:
             [Feed(self.pipeline.source, self.cluster)],
             self.engine,
             observer=self.observe,
-            **{"pace": QUICK, **how},
+            **{"idle": 0.001, **how},
         )
 
     def run(self, until="caught-up", **how):
@@ -414,7 +446,9 @@ def test_a_pending_batch_that_reaches_past_the_end_of_the_log_is_data_loss():
 @pytest.mark.parametrize("error", [RetriableError("the store is away"), ValueError("the transform raised")])
 def test_an_error_that_may_pass_is_retried_until_it_has(error):
     world = World({A: 10}, sink=Plain(before=failing(40, error)))
-    summary = world.run()
+    runner = world.runner()
+    until_idle(world, runner)
+    summary = runner.run()
     assert summary.records == 10
     assert world.sink.rows == records(a=10)
     assert [event.attempt for event in world.all(events.Retrying)] == list(range(1, 41))
@@ -422,15 +456,15 @@ def test_an_error_that_may_pass_is_retried_until_it_has(error):
 
 
 def test_the_waits_between_retries_grow_up_to_a_limit():
-    world = World({A: 10}, sink=Plain(before=failing(6, ValueError("no"))))
-    world.run(pace=Pace(idle=0.001, first_retry=0.001, last_retry=0.008))
+    world = World({A: 10}, sink=Plain(before=failing(6, ValueError("no"))), retry=hr.Retry(first="1ms", longest=0.008))
+    world.run()
     assert [event.delay for event in world.all(events.Retrying)] == [0.001, 0.002, 0.004, 0.008, 0.008, 0.008]
 
 
 def test_the_waits_stay_finite_however_long_it_takes():
-    assert Pace().retry(1) == 0.5
-    assert Pace().retry(2) == 1.0
-    assert Pace().retry(10_000) == 30.0
+    assert hr.Retry().delay(1) == 0.5
+    assert hr.Retry().delay(2) == 1.0
+    assert hr.Retry().delay(10_000) == 30.0
 
 
 def test_after_progress_the_waits_begin_small_again():
@@ -509,7 +543,7 @@ def test_an_error_that_repeating_cannot_cure_ends_the_run_at_once(error):
         world.run()
     assert raised.value is error
     assert world.all(events.Retrying) == []
-    assert world.seen[-1] == events.RunStopped(0, 0, error)
+    assert world.seen[-1] == events.RunStopped(0, 0, error, 0)
 
 
 def test_a_driver_that_is_not_installed_ends_the_run_at_once():
@@ -759,8 +793,9 @@ def test_a_stop_before_the_start_does_nothing():
 
 
 def test_a_stop_ends_the_wait_for_the_next_retry():
-    world = World({A: 10}, sink=Plain(before=failing(10**9, ValueError("no"))))
-    runner = world.runner(pace=Pace(first_retry=600.0, last_retry=600.0))
+    retry = hr.Retry(first="10m", longest="10m")
+    world = World({A: 10}, sink=Plain(before=failing(10**9, ValueError("no"))), retry=retry)
+    runner = world.runner()
     world.react = lambda event: threading.Timer(0.01, runner.stop, ["test"]).start() if _is_retry(event) else None
     began = time.monotonic()
     runner.run()
@@ -774,7 +809,7 @@ def _is_retry(event):
 
 def test_a_stop_ends_the_wait_for_new_records():
     world = World({A: 10})
-    runner = world.runner(pace=Pace(idle=600.0))
+    runner = world.runner(idle=600.0)
     world.react = lambda event: (
         threading.Timer(0.01, runner.stop, ["test"]).start() if isinstance(event, events.CaughtUp) else None
     )
@@ -820,7 +855,7 @@ def test_of_two_runs_at_once_the_loser_stops_with_offset_conflict(guarantee):
 
     def _once(other):
         world.react = lambda event: None
-        other.run()
+        other.run(rival="take-over")
 
     with pytest.raises(OffsetConflict) as lost:
         world.run()
@@ -834,11 +869,43 @@ def test_a_rival_that_moves_on_during_the_write_wins():
     world = World({A: 10})
     rival = World({A: 10})
     object.__setattr__(rival.pipeline, "offsets", stores.Memory(world.shared))
-    world.sink.before = lambda batch: rival.run()
+    world.sink.before = lambda batch: rival.run(rival="take-over")
     with pytest.raises(OffsetConflict):
         world.run()
     assert world.progress.offsets == {A: 10}
     assert rival.sink.rows == records(a=10)
+
+
+@pytest.mark.parametrize("answered", ["load", "last_batch"])
+def test_a_numbered_sink_stores_a_batch_once_though_a_run_was_suspended_while_it_started(answered, monkeypatch):
+    world = World({A: 10}, guarantee="exactly-once", sink=Numbered())
+    world.run()
+    world.cluster.ends_[A] = 15
+    owner = stores.Memory if answered == "load" else Numbered
+    ask = getattr(owner, answered)
+    suspended = []
+
+    def other_run(event):
+        if isinstance(event, events.BatchStarted):
+            monkeypatch.setattr(stores.Memory, "commit", failing(1, Killed()))
+
+    def asked(self):
+        answer = ask(self)
+        if not suspended:
+            suspended.append(answer)
+            world.react = other_run
+            with pytest.raises(Killed):
+                world.run()
+            world.react = lambda event: None
+            monkeypatch.undo()
+        return answer
+
+    monkeypatch.setattr(owner, answered, asked)
+    world.run()
+    assert world.sink.rows == records(a=15)
+    assert [batch.id for batch in world.sink.batches] == [1, 2]
+    assert world.progress.offsets == {A: 15}
+    assert world.progress.pending is None
 
 
 # going on behind a gap, when told to
@@ -867,13 +934,223 @@ def test_told_to_go_on_a_run_reads_a_topic_made_anew_from_its_beginning():
 
 
 def test_told_to_go_on_a_run_gives_up_a_batch_that_can_no_longer_be_read():
-    left = pending((A, 0, 30))
-    world = World({A: 50, B: 0}, progress=begun(left), on_data_loss="earliest")
+    left = pending((A, 0, 30), (B, 0, 5))
+    world = World({A: 50, B: 9}, sink=Idempotent(), progress=begun(left), on_data_loss="earliest")
     world.cluster.beginnings = {A: 20}
     world.run()
-    assert world.sink.rows == [(A, offset) for offset in range(30, 50)]
+    assert world.sink.rows == [(A, offset) for offset in range(30, 50)] + [(B, offset) for offset in range(5, 9)]
     assert world.all(events.BatchSkipped) == [events.BatchSkipped(left)]
-    assert len(world.store.history()) == 1
+    (recorded,) = world.store.history()
+    assert (recorded.before, recorded.after) == ({A: 0, B: 0}, {A: 30, B: 5})
+    assert "batch 5 given up" in recorded.note
+
+
+class Keyed(Idempotent):
+    takes_parts = True
+
+
+@pytest.mark.parametrize(("sink", "guarantee"), [(Keyed, "exactly-once"), (Plain, "at-least-once")])
+def test_a_sink_whose_rows_stand_alone_loses_of_a_pending_batch_only_what_is_gone(sink, guarantee):
+    left = pending((A, 0, 30), (B, 0, 5))
+    world = World({A: 50, B: 9}, guarantee=guarantee, sink=sink(), progress=begun(left), on_data_loss="earliest")
+    world.cluster.beginnings = {A: 20}
+    world.run()
+    assert sorted(world.sink.rows) == [(A, offset) for offset in range(20, 50)] + [(B, n) for n in range(9)]
+    assert world.sink.batches[0] == replace(left, ranges=(Range(A, 20, 30), Range(B, 0, 5)))
+    assert world.all(events.BatchSkipped) == []
+    assert world.all(events.GapFound) == [events.GapFound(Range(A, 0, 20), "the broker has deleted these records", 20)]
+    (recorded,) = world.store.history()
+    assert (recorded.before, recorded.after) == ({A: 0}, {A: 20})
+    assert world.progress.offsets == {A: 50, B: 9}
+    assert world.progress.last_batch == 6
+
+
+class Checking(Engine):
+    """Refuses rows whose topics are not the ones that the batch was planned with, once the sink has them."""
+
+    def __init__(self, sink, cluster):
+        super().__init__(sink)
+        self._cluster = cluster
+
+    def write(self, batch):
+        written = super().write(batch)
+        if self._cluster.ids(batch.topic_ids) != batch.topic_ids:
+            raise TopicRecreated("another id")
+        return written
+
+
+class ClusterOfTwo(Cluster):
+    def logs(self, subscription):
+        return {topic: replace(log, topic_id=f"{topic}-2") for topic, log in super().logs(subscription).items()}
+
+
+def test_the_part_that_is_left_of_a_pending_batch_is_stored_though_another_of_its_topics_was_recreated():
+    kept, recreated = TopicPartition("kept", 0), TopicPartition("recreated", 0)
+    ids = {"kept": "kept-2", "recreated": "recreated-1"}
+    left = Batch(5, (Range(kept, 0, 30), Range(recreated, 0, 5)), ids)
+    world = World(
+        {kept: 50, recreated: 9},
+        guarantee="exactly-once",
+        sink=Keyed(),
+        progress=Progress({kept: 0, recreated: 0}, left, ids, last_batch=4),
+        on_data_loss="earliest",
+        topics=["kept", "recreated"],
+    )
+    world.cluster = ClusterOfTwo(world.cluster.ends_)
+    world.engine = Checking(world.sink, world.cluster)
+    runner = world.runner()
+    world.react = lambda event: runner.stop("it does not end") if isinstance(event, events.Retrying) else None
+    runner.run("caught-up")
+    assert sorted(world.sink.rows) == [(kept, n) for n in range(50)] + [(recreated, n) for n in range(9)]
+    assert world.progress.offsets == {kept: 50, recreated: 9}
+    assert world.progress.pending is None
+    assert [change.note.partition(":")[0] for change in world.store.history()] == [
+        "batch 5 repeated without what is lost",
+        "recreated[0] [5, 5)",
+    ]
+
+
+def test_a_recreated_topic_that_is_met_again_before_any_batch_is_done_uses_up_attempts():
+    world = World({A: 20}, limits=hr.Limits(max_records=10), retry=replace(QUICK, attempts=3))
+    trouble = {1: failing(1, TopicRecreated("once")), 2: failing(20, TopicRecreated("without end"))}
+    world.sink.before = lambda batch: trouble[batch.id]()
+    with pytest.raises(TopicRecreated, match="without end"):
+        world.run()
+    assert [event.attempt for event in world.all(events.Retrying)] == [1, 1, 2]
+
+
+# offsets that are moved back
+
+
+class Published(Idempotent):
+    """Knows batches by their names, as Parquet does."""
+
+    def write(self, batch, rows):
+        if batch.fingerprint not in {known.fingerprint for known in self.batches}:
+            super().write(batch, rows)
+
+
+@pytest.mark.parametrize("sink", [Published, Numbered])
+@pytest.mark.parametrize("cut", [10, 7])
+def test_what_is_read_again_after_a_reset_is_stored_again_however_it_is_cut(sink, cut):
+    world = World({A: 10}, guarantee="exactly-once", sink=sink(), limits=hr.Limits(max_records=cut))
+    for epoch in range(3):
+        assert world.progress.epoch == epoch
+        world.run()
+        assert world.sink.rows == records(a=10) * (epoch + 1)
+        world.store.move(world.progress, {A: 0}, Change(1.0, "somebody", "reset"))
+
+
+def test_a_run_that_planned_a_batch_before_the_offsets_were_moved_back_is_refused():
+    world = World({A: 10}, guarantee="exactly-once", sink=Published(), limits=hr.Limits(max_records=10))
+    world.run()
+    rows = list(world.sink.rows)
+    world.store.move(world.progress, {A: 0}, Change(1.0, "somebody", "reset"))
+
+    def move_again(event):
+        if isinstance(event, events.BatchStarted):
+            state = world.store.read()[0]
+            world.store._change(lambda _: replace(state, progress=replace(state.progress, epoch=2)))
+
+    world.react = move_again
+    with pytest.raises(OffsetConflict, match="moved back"):
+        world.run()
+    assert world.sink.rows == rows
+
+
+# a store that is older than its sink
+
+
+def restored(guarantee="exactly-once"):
+    """The store is put back to where it was after the second of four batches."""
+    world = World({A: 10}, guarantee=guarantee, sink=Numbered(), limits=hr.Limits(max_records=5))
+    world.run()
+    backup = dict(world.shared)
+    world.cluster.ends_[A] = 20
+    world.run()
+    world.shared.update(backup)
+    return world
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-most-once"])
+def test_a_store_restored_from_an_older_backup_stops_the_run_before_rows_are_doubled(guarantee):
+    world = restored(guarantee)
+    with pytest.raises(OffsetConflict, match=r"the sink holds batch 4 .* newest batch of the store is 2") as stopped:
+        world.run()
+    assert "offsets seek" in stopped.value.hint
+    assert world.sink.rows == records(a=20)
+
+
+def test_a_run_goes_on_once_the_offsets_were_set_and_batches_are_numbered_above_those_of_the_sink():
+    world = restored()
+    world.store.move(world.progress, {A: 20}, Change(1.0, "somebody", "seek"))
+    world.cluster.ends_[A] = 22
+    world.run()
+    assert world.sink.rows == records(a=22)
+    assert [batch.id for batch in world.sink.batches] == [1, 2, 3, 4, 5]
+
+
+def test_at_least_once_goes_on_with_a_store_that_is_older_than_the_sink():
+    world = restored("at-least-once")
+    world.run()
+    assert world.sink.rows == records(a=20) + records(a=20)[10:]
+
+
+def test_a_move_before_the_backup_does_not_count():
+    world = World({A: 10}, guarantee="exactly-once", sink=Numbered(), limits=hr.Limits(max_records=5))
+    world.run()
+    world.store.move(world.progress, {A: 0}, Change(1.0, "somebody", "reset"))
+    world.run()
+    backup = dict(world.shared)
+    world.cluster.ends_[A] = 20
+    world.run()
+    world.shared.update(backup)
+    with pytest.raises(OffsetConflict, match="the sink holds batch 6"):
+        world.run()
+
+
+def test_a_new_store_numbers_above_the_batches_of_the_sink():
+    world = World({A: 5}, guarantee="exactly-once", sink=Numbered(newest=Newest(7, "another")))
+    world.run()
+    assert [batch.id for batch in world.sink.batches] == [8]
+
+
+# a store that lost a part of its journal
+
+
+def shrunken():
+    return replace(begun(pending((A, 0, 30))), pending=replace(pending((A, 0, 30)), missing=1))
+
+
+@pytest.mark.parametrize("sink", [Idempotent, Plain])
+def test_a_pending_batch_of_which_the_store_lost_ranges_is_not_replayed(sink):
+    world = World({A: 50, B: 0}, sink=sink(), progress=shrunken())
+    with pytest.raises(DataLoss, match="batch 5 was begun and can no longer be read: 1 of its 2 ranges"):
+        world.run()
+    assert world.sink.rows == []
+    assert world.progress == shrunken()
+
+
+def test_told_to_go_on_a_run_records_a_batch_of_which_the_store_lost_ranges_and_abandons_it():
+    world = World({A: 50, B: 0}, sink=Idempotent(), progress=shrunken(), on_data_loss="earliest")
+    world.run()
+    assert world.sink.rows == [(A, offset) for offset in range(30, 50)]
+    (recorded,) = world.store.history()
+    assert (recorded.before, recorded.after) == ({A: 0}, {A: 30})
+    assert "1 of its 2 ranges" in recorded.note
+
+
+def test_a_store_that_loses_ranges_of_the_batch_in_flight_is_data_loss():
+    world = World({A: 50, B: 0}, sink=Idempotent())
+
+    def lose(batch):
+        before = world.store.read()[0]
+        shrunk = replace(before.progress, pending=replace(batch, missing=1))
+        world.store._change(lambda state: replace(state, progress=shrunk))
+
+    world.sink.before = lose
+    with pytest.raises(DataLoss, match="a topic of batch 1 was deleted"):
+        world.run()
 
 
 def test_a_run_signs_the_store_while_it_lives_and_leaves_no_sign_behind():
@@ -883,6 +1160,57 @@ def test_a_run_signs_the_store_while_it_lives_and_leaves_no_sign_behind():
     world.run()
     assert during[0].pid == os.getpid()
     assert world.store.read()[0].run is None
+
+
+def test_a_run_that_ends_with_an_error_that_the_engine_explains_leaves_no_sign_behind():
+    world = World({A: 10}, sink=Plain(before=failing(1, ValueError("in the transform"))))
+    world.engine.translated = lambda error: BadRecord("clicks[0] offset 3")
+    with pytest.raises(BadRecord):
+        world.run()
+    assert world.store.read()[0].run is None
+
+
+def test_a_run_that_uses_up_its_attempts_leaves_no_sign_behind():
+    sink = Plain(before=failing(9, RetriableError("the sink is down")))
+    world = World({A: 10}, sink=sink, retry=replace(QUICK, attempts=2))
+    with pytest.raises(RetriableError):
+        world.run()
+    assert world.store.read()[0].run is None
+
+
+@pytest.mark.parametrize("at", [events.BatchStarted, events.Retrying])
+def test_a_run_that_is_stopped_between_two_attempts_leaves_no_sign_behind(at):
+    sink = Plain(before=failing(9, RetriableError("the sink is down")))
+    world = World({A: 10}, sink=sink, retry=hr.Retry(first="10m", longest="10m"))
+    runner = world.runner()
+    signs = []
+
+    def stop(event):
+        if isinstance(event, at):
+            signs.append(world.store.read()[0].run)
+            runner.stop("test")
+
+    world.react = stop
+    runner.run()
+    assert [run.pid for run in signs] == [os.getpid()]
+    assert world.store.read()[0].run is None
+
+
+def test_a_store_that_is_down_when_a_run_ends_does_not_hide_its_error(monkeypatch):
+    world = World({A: 10}, sink=Plain(before=failing(1, BadRecord("clicks[0] offset 3"))))
+    opened = []
+
+    def once(self, pipeline):
+        opened.append(pipeline)
+        if len(opened) > 1:
+            raise ConnectionError("the store is down")
+        return self
+
+    monkeypatch.setattr(type(world.pipeline.store), "open", once)
+    world.pipeline.store._pipeline = "clicks"
+    with pytest.raises(BadRecord):
+        world.run()
+    assert len(opened) == 2
 
 
 # what is read, and from where
@@ -1265,20 +1593,3 @@ def test_a_topic_that_a_pattern_meets_later_is_read_though_no_offsets_of_it_are_
     world.cluster.ends_[cats] = 3
     world.run()
     assert world.sink.rows[10:] == [(cats, 0), (cats, 1), (cats, 2)]
-
-
-def test_a_run_that_looks_rarely_still_says_that_it_is_there():
-    now = [0.0]
-    world = World({A: 1})
-    runner = world.runner(clock=lambda: now[0])
-    beats = []
-
-    def tick(asked):
-        now[0] += 20.0
-        beats.append(world.store.read()[0].run)
-        if asked > 20:
-            runner.stop("test")
-
-    world.cluster.before = tick
-    runner.run()
-    assert len({run.beat for run in beats if run is not None}) > 5

@@ -45,6 +45,9 @@ def test_settings_that_cannot_work_are_refused_when_the_source_is_made(options, 
         ("max.in.flights.requests.per.session", "max.in.flight.requests.per.connection"),
         ("in.flight.requests.per.session", "max.in.flight.requests.per.connection"),
         ("fetch.message.max.bytes", "max.partition.fetch.bytes"),
+        ("timeout.ms", "request.timeout.ms"),
+        ("metadata.fetch.timeout.ms", "default.api.timeout.ms"),
+        ("block.on.buffer.full", "max.block.ms"),
         ("heartbeat.intervall.ms", "heartbeat.interval.ms"),
         ("sasl.user.name", "sasl.username"),
         ("ssl.truststore.locaton", "ssl.truststore.location"),
@@ -61,9 +64,30 @@ def test_a_wrong_name_is_refused_with_the_right_one(wrong, meant):
     assert meant in str(error.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("key.deserializer", "format"),
+        ("value.deserializer", "format"),
+        ("auto.offset.reset", "start="),
+        ("enable.auto.commit", "offset store"),
+        ("group.id", "pipeline's name"),
+    ],
+)
+def test_settings_that_headrace_owns_are_refused_with_what_to_use_instead(name, instead):
+    with pytest.raises(ConfigError, match=instead):
+        source({name: "1"})
+
+
+@pytest.mark.parametrize("bootstrap", ["", " ", None])
+def test_a_source_without_brokers_is_refused(bootstrap):
+    with pytest.raises(ConfigError, match="bootstrap"):
+        source(bootstrap=bootstrap)
+
+
 def test_a_right_name_is_never_taken_for_a_wrong_one():
     for name in known.EVERY - {"interceptor.classes"}:
-        settings._check_name(name)
+        settings.check_name(name)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +112,6 @@ def test_settings_that_do_nothing_or_not_what_they_say_are_noted(options, said):
     ("bootstrap", "noted"),
     [
         ("kafka:9092", True),
-        ("kafka", True),
         ("kafka-1:9092, kafka-2:9092", False),
         ("localhost:9092", False),
         ("127.0.0.1:9092", False),

@@ -27,18 +27,20 @@ def states(draw):
         ranges = tuple(Range(at, start, start + draw(st.integers(0, 9))) for at, start in starts.items())
         pending = Batch(draw(st.integers(1, 99)), ranges, {at.topic: f"new id of {at.topic}" for at in taken})
     topic_ids = {at.topic: f"id of {at.topic}" for at in stored}
-    state = State(Progress(stored, pending, topic_ids, draw(st.integers(0, 99))), draw(runs))
+    last, epoch = draw(st.integers(0, 99)), draw(st.integers(0, 3))
+    pending = pending and replace(pending, epoch=epoch)
+    state = State(Progress(stored, pending, topic_ids, last, epoch), draw(runs))
     return state if stored or pending else State()  # without a partition there is nothing to write on
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(states(), min_size=1, max_size=5), st.booleans())
 def test_whatever_follows_whatever_is_read_back_as_it_was_written(sequence, everything):
     group: dict[TopicPartition, Entry] = {}
-    last = 0
+    last = epoch = 0
     for state in sequence:
-        last = max(last, state.progress.last_batch)  # never goes back
-        wanted = replace(state, progress=replace(state.progress, last_batch=last))
+        last, epoch = max(last, state.progress.last_batch), max(epoch, state.progress.epoch)  # neither goes back
+        wanted = replace(state, progress=replace(state.progress, last_batch=last, epoch=epoch))
         group |= shares.changes(group, wanted, everything=everything)
         if group:
             assert shares.decode(group) == wanted
@@ -65,9 +67,58 @@ def test_metadata_that_is_not_ours_leaves_the_position():
         assert shares.decode({A: Entry(7, text)}) == State(Progress({A: 7}))
 
 
-def test_a_topic_that_was_deleted_takes_its_part_of_the_pending_batch_along():
-    other = TopicPartition("views", 0)
-    pending = Batch(2, (Range(A, 1, 5), Range(other, 1, 5)))
-    group = shares.changes({}, State(Progress({A: 1, other: 1}, pending)))
-    del group[other]
-    assert shares.decode(group).progress.pending == Batch(2, (Range(A, 1, 5),))
+VIEWS = TopicPartition("views", 0)
+
+
+def test_deleting_a_topic_marks_the_pending_batch_incomplete():
+    pending = Batch(2, (Range(A, 1, 5), Range(VIEWS, 1, 5)))
+    group = shares.changes({}, State(Progress({A: 1, VIEWS: 1}, pending)))
+    del group[VIEWS]
+    left = Batch(2, (Range(A, 1, 5),), missing=1)
+    state = shares.decode(group)
+    assert state.progress.pending == left
+    # It stays incomplete, whatever is written next.
+    group |= shares.changes(group, replace(state, run=Run("host", 1, 1.0, 2.0)), everything=True)
+    assert shares.decode(group).progress.pending == left
+
+
+def test_deleting_every_topic_of_the_pending_batch_leaves_a_trace_of_it():
+    pending = Batch(2, (Range(VIEWS, 1, 5),))
+    state = State(Progress({A: 1, B: 1, VIEWS: 1}, pending))
+    group = shares.changes({}, state)
+    assert shares.decode(group) == state
+    del group[VIEWS]
+    assert shares.decode(group).progress.pending == Batch(2, (), missing=1)
+    after = shares.decode(group).committed(Batch(2, (), missing=1))
+    group |= shares.changes(group, after)
+    assert shares.decode(group).progress == Progress({A: 1, B: 1}, last_batch=2)
+
+
+def test_a_position_set_by_another_tool_abandons_the_pending_batch():
+    pending = Batch(2, (Range(A, 1, 5), Range(VIEWS, 1, 5)))
+    group = shares.changes({}, State(Progress({A: 1, VIEWS: 1}, pending)))
+    moved = {**group, VIEWS: Entry(3, "")}
+    assert shares.decode(moved).progress.pending is None
+    # Where entries are gone as well, nobody can tell which of them had a part in it.
+    elsewhere = {**shares.changes({}, State(Progress({A: 1, B: 1, VIEWS: 1}, pending))), B: Entry(9, "")}
+    del elsewhere[VIEWS]
+    assert shares.decode(elsewhere).progress.pending == Batch(2, (Range(A, 1, 5),), missing=1)
+
+
+def test_a_position_set_by_another_tool_begins_an_epoch():
+    group = shares.changes({}, State(Progress({A: 5, B: 5}, last_batch=1)))
+    moved = {**group, B: Entry(2, "")}
+    state = shares.decode(moved)
+    assert state.progress == Progress({A: 5, B: 2}, last_batch=1, epoch=1)
+    # Once the store has written, the position is its own: the epoch stays.
+    moved |= shares.changes(moved, replace(state, run=Run("host", 1, 1.0, 2.0)))
+    assert shares.decode(moved).progress.epoch == 1
+
+
+def test_a_journal_written_before_this_version_is_read():
+    metadata = '{"headrace":3,"of":2,"at":1,"last":1,"topic":"id","begun":[2,5,2,"id"]}'
+    group = {A: Entry(1, metadata), VIEWS: Entry(1, metadata)}
+    pending = Batch(2, (Range(A, 1, 5), Range(VIEWS, 1, 5)), {"clicks": "id", "views": "id"})
+    assert shares.decode(group).progress == Progress({A: 1, VIEWS: 1}, pending, {"clicks": "id", "views": "id"}, 1)
+    del group[VIEWS]
+    assert shares.decode(group).progress.pending == Batch(2, (Range(A, 1, 5),), {"clicks": "id"}, missing=1)

@@ -1,7 +1,7 @@
 """Tracebacks that point into the user's code."""
 
 from headrace.errors import RetriableError
-from headrace.pace import Pace
+from headrace.pace import patiently
 from headrace.tracebacks import in_user_code, short
 
 WORKER = """
@@ -37,8 +37,8 @@ def test_the_users_frame_is_shown_with_file_line_and_function():
 
 
 def test_frames_of_headrace_are_left_out():
-    error = raised(lambda: Pace(last_retry="x").retry(1))
-    assert "runner.py" not in in_user_code(error)
+    error = raised(lambda: patiently(users_function, lambda _: False, print))
+    assert "pace.py" not in in_user_code(error)
 
 
 def test_the_error_of_a_worker_is_shown_by_its_own_last_line():
@@ -66,6 +66,24 @@ def test_a_worker_error_without_a_message_is_shown_by_its_name():
 def test_a_line_of_source_with_a_colon_is_not_taken_for_the_error():
     text = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    else: g()\nValueError: bad\n'
     assert short(RuntimeError(text)) == "ValueError: bad"
+
+
+REFUSED = """[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `pgae` cannot be resolved. Did you mean `page`?\
+ SQLSTATE: 42703;{where}
+'Project [user#0, page#1, 'upper('pgae) AS b#2]
++- LogicalRDD [user#0, page#1], false
+"""
+
+
+def test_an_analysis_error_of_spark_is_shown_without_the_plan():
+    said = "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `pgae` cannot be resolved. Did you mean `page`?"
+    assert short(Exception(REFUSED.format(where=""))) == said
+    assert short(Exception(REFUSED.format(where=" line 2 pos 6;"))) == f"{said} line 2 pos 6"
+
+
+def test_a_syntax_error_of_spark_is_shown_with_its_place():
+    text = "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'SELEC'. SQLSTATE: 42601 (line 1, pos 0)\n\n== SQL ==\nSELEC"
+    assert short(Exception(text)) == "[PARSE_SYNTAX_ERROR] Syntax error at or near 'SELEC'. (line 1, pos 0)"
 
 
 def test_of_an_error_in_java_the_last_cause_is_told():

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.stores.state import State
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
@@ -16,7 +17,7 @@ ranges = st.dictionaries(partitions, spans, max_size=6).map(
     lambda found: tuple(Range(at, *span) for at, span in found.items())
 )
 topic_ids = st.dictionaries(st.text(max_size=10), st.text(max_size=10), max_size=3)
-batches = st.builds(Batch, st.integers(0, 2**63 - 1), ranges, topic_ids)
+batches = st.builds(Batch, st.integers(0, 2**63 - 1), ranges, topic_ids, st.integers(0, 2), st.integers(0, 2))
 
 
 @given(batches)
@@ -28,8 +29,8 @@ def test_a_batch_comes_back_from_its_journal_unchanged(batch):
 
 
 @given(batches, batches)
-def test_fingerprints_are_equal_exactly_when_ranges_and_topic_ids_are(one, other):
-    same = (one.ranges, one.topic_ids) == (other.ranges, other.topic_ids)
+def test_fingerprints_are_equal_exactly_when_ranges_topic_ids_and_epoch_are(one, other):
+    same = (one.ranges, one.topic_ids, one.epoch) == (other.ranges, other.topic_ids, other.epoch)
     assert (one.fingerprint == other.fingerprint) == same
 
 
@@ -37,13 +38,30 @@ def test_fingerprints_are_equal_exactly_when_ranges_and_topic_ids_are(one, other
 def test_neither_the_id_nor_the_order_of_ranges_changes_the_fingerprint(batch, number, random):
     shuffled = list(batch.ranges)
     random.shuffle(shuffled)
-    again = Batch(number, tuple(shuffled), batch.topic_ids)
+    again = Batch(number, tuple(shuffled), batch.topic_ids, epoch=batch.epoch)
     assert again.fingerprint == batch.fingerprint
     assert again.ranges == batch.ranges
 
 
 def test_a_longer_range_has_another_fingerprint():
     assert Batch(1, (Range(A, 0, 10),)).fingerprint != Batch(1, (Range(A, 0, 11),)).fingerprint
+
+
+def test_the_names_that_earlier_versions_gave_stay_valid():
+    """Directories and ledgers have them."""
+    batch = Batch(1, (Range(A, 0, 10),), {"clicks": "id-1"})
+    assert batch.fingerprint == "92ba9ac791002fb66793"
+    assert dataclasses.replace(batch, epoch=1).fingerprint != batch.fingerprint
+
+
+def test_what_earlier_versions_journalled_is_read():
+    journalled = '{"id": 1, "ranges": [["clicks", 0, 0, 10]], "topic_ids": {"clicks": "id-1"}}'
+    batch = Batch(1, (Range(A, 0, 10),), {"clicks": "id-1"})
+    assert Batch.from_json(journalled) == batch
+    assert batch.to_json() == journalled
+    rest = '"topic_ids": {}, "last_batch": 3, "run": null'
+    text = f'{{"offsets": {{"clicks": {{"0": 5}}}}, "pending": {journalled}, {rest}}}'
+    assert State.from_json(text) == State(Progress({A: 5}, batch, {}, 3))
 
 
 def test_a_topic_made_anew_has_another_fingerprint():

@@ -17,6 +17,20 @@ def test_what_is_written_is_read_back():
     assert znodes.decode(text, numbers) == state
 
 
+def test_a_number_that_a_tool_set_back_begins_an_epoch():
+    state = State(Progress({A: 10, B: 7}, Batch(2, (Range(A, 10, 20),), epoch=1), last_batch=1, epoch=1))
+    text = znodes.encode(state, {A: Number(10, 3), B: Number(7, 0)})
+    forward = znodes.decode(text, {A: Number(10, 3), B: Number(9, 1)})
+    assert (forward.progress.epoch, forward.progress.pending) == (1, state.progress.pending)
+    back = znodes.decode(text, {A: Number(3, 4), B: Number(7, 0)})
+    assert back.progress == Progress({A: 3, B: 7}, last_batch=2, epoch=2)  # the abandoned batch keeps its number
+
+
+def test_what_earlier_versions_wrote_is_read():
+    text = b'{"last_batch":1,"topic_ids":{},"pending":null,"run":null,"offsets":{"clicks":{"0":[10,3]}}}'
+    assert znodes.decode(text, {A: Number(10, 3)}) == State(Progress({A: 10}, last_batch=1))
+
+
 def test_nothing_written_yet_is_an_empty_state():
     assert znodes.expected(b"") == {}
     assert znodes.decode(b"", {}) == State()

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli import completion
 from headrace.cli.connection import Connection, connecting
 from headrace.cli.decoded import Decoded, format_like, format_of, is_plain
+from headrace.cli.offsets_arguments import Profile  # noqa: TC001 - typer looks at it
+from headrace.cli.pairs import expanded
 from headrace.cli.produce import Form
 from headrace.cli.stopping import Until, stoppable
-from headrace.cli.topics import count as counted
+from headrace.cli.terminal import say
 from headrace.cli.topics import regex
 from headrace.errors import ConfigError
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +56,7 @@ _BY_SPARK = (ValueForm.CSV, ValueForm.AVRO)
 @connecting
 def consume(
     at: Connection,
-    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC")] = None,
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)] = None,
     pattern: Annotated[
         str | None, typer.Option(metavar="REGEX", help="The topics whose whole name it fits, also new ones.")
     ] = None,
@@ -72,7 +76,10 @@ def consume(
         list[int] | None, typer.Option(help="Only this partition; may be repeated. Not with --group.", min=0)
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="Join this group: go on where it was, and commit what was printed.")
+        str | None,
+        typer.Option(
+            help="Join this group: go on where it was, and commit what was printed.", autocompletion=completion.groups
+        ),
     ] = None,
     form: Annotated[
         ValueForm, typer.Option("--format", help="What values are; json is checked, csv and avro are shown as JSON.")
@@ -84,11 +91,20 @@ def consume(
     where: Annotated[
         str | None, typer.Option(metavar="SQL", help='Only records it holds for: "n > 10 AND _kafka.partition = 0"')
     ] = None,
-    registry: Annotated[str | None, typer.Option(metavar="URL", help="Of avro: the schema registry.")] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Of avro: the schema registry, http://user:${PASSWORD}@…", callback=expanded),
+    ] = None,
     schema: Annotated[Path | None, typer.Option(metavar="FILE", help="Of avro: a schema, .avsc.")] = None,
     pipeline: Annotated[
-        str | None, typer.Option(metavar="FILE[:NAME]", help="Decode as the source of this pipeline does.")
+        str | None,
+        typer.Option(
+            metavar="FILE[:NAME]",
+            help="Decode as the source of this pipeline does.",
+            autocompletion=completion.pipelines,
+        ),
     ] = None,
+    profile: Profile = None,
     spark: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark option; may be repeated.")
     ] = None,
@@ -133,7 +149,7 @@ def consume(
         raise ConfigError("a group reads without Spark", hint="leave out --group, or what needs Spark")
     fmt = None
     if pipeline:
-        fmt = format_like(pipeline, topics or [])
+        fmt = format_like(pipeline, topics or [], profile)
     elif described or where:
         fmt = format_of(form.value, columns, registry, schema)
     shown = form.value if fmt is None or is_plain(fmt) else "json"
@@ -147,9 +163,10 @@ def consume(
         else:
             _print(at, places, printer, stop, count, group, follow=follow)
     ended = "" if follow or count is not None or stop() else "; --follow waits for more"
-    typer.echo(f"{counted(printer.printed, 'record')}{ended}", err=True)
+    say(f"{counted(printer.printed, 'record')}{ended}", err=True)
     if printer.wrong:
-        typer.echo(f"{counted(printer.wrong, 'record')} of another format", err=True)
+        first = f"; the first: {printer.first_wrong}" if printer.first_wrong else ""
+        say(f"{counted(printer.wrong, 'record')} of another format{first}", err=True)
         raise typer.Exit(1)
 
 
@@ -186,6 +203,7 @@ def _print_decoded(
         if printer.printed == count:
             break
     printer.wrong += decoded.left_out
+    printer.first_wrong = decoded.first_bad
 
 
 def _start(given: list[str]) -> Start:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.offsets_arguments import Execute, Json, print_json, table
+from headrace.cli import completion
+from headrace.cli.offsets_arguments import Execute, Json, Profile  # noqa: TC001 - typer looks at them
+from headrace.cli.terminal import print_json, say, table
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from headrace.letterbox import LetterBox
@@ -15,7 +18,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
-File = Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A pipeline: app.py:clicks or clicks.toml.")]
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE[:NAME]", help="A pipeline: app.py:clicks or clicks.toml.", autocompletion=completion.pipelines
+    ),
+]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="TOPIC:PARTITION:OFFSET", help="Which ones, as `list` says.")]
 _SHOWN = 50
 All = Annotated[bool, typer.Option("--all", help="All of them.")]
@@ -27,10 +35,11 @@ def list_(
     limit: Annotated[
         int | None, typer.Option(help="No more than so many. Default: 50, with --json all.", min=1)
     ] = None,
+    profile: Profile = None,
     as_json: Json = False,
 ) -> None:
     """What is there: each record by its place in Kafka, and why it is here."""
-    box = _box(file)
+    box = _box(file, profile)
     letters = box.letters()
     if as_json:
         print_json([_complete(letter) for letter in letters[:limit]])
@@ -39,31 +48,37 @@ def list_(
 
     limit = limit or _SHOWN
     shown = [
-        [name(letter), f"{letter.timestamp:%Y-%m-%d %H:%M:%S}" if letter.timestamp else "", letter.place, letter.error]
+        [
+            name(letter),
+            f"{letter.timestamp:%Y-%m-%d %H:%M:%S}" if letter.timestamp else "",
+            letter.place,
+            _first(letter.error),
+        ]
         for letter in letters[:limit]
     ]
     if shown:
         table(["record", "time (UTC)", "found at", "error"], shown)
     more = f", {len(letters) - limit:,} of them not shown (--limit)" if len(letters) > limit else ""
-    typer.echo(f"{_count(letters, 'dead letter')} in {box}{more}")
+    say(f"{counted(len(letters), 'dead letter')} in {box}{more}")
 
 
 @app.command()
-def show(file: File, ids: Ids = None, everything: All = False, as_json: Json = False) -> None:
+def show(file: File, ids: Ids = None, everything: All = False, profile: Profile = None, as_json: Json = False) -> None:
     """The whole record: key, value and headers as they came, and the error."""
-    from headrace.kafka.records import safe
-
-    letters = _box(file).chosen(ids or [], everything=everything)
+    letters = _box(file, profile).chosen(ids or [], everything=everything)
     if as_json:
         print_json([_complete(letter) for letter in letters])
         return
     for letter in letters:
-        typer.echo(f"{letter.origin}, {letter.timestamp.isoformat() if letter.timestamp else 'no time'}")
-        typer.echo(f"  error:  {safe(letter.error)} ({safe(letter.place)})")
-        typer.echo(f"  key:    {_readable(letter.key)}")
+        say(f"{letter.origin}, {letter.timestamp.isoformat() if letter.timestamp else 'no time'}")
+        error, *traceback = letter.error.splitlines() or [""]
+        say(f"  error:  {error} ({letter.place})")
+        for line in traceback:
+            say(f"          {line}")
+        say(f"  key:    {_readable(letter.key)}")
         for header, value in letter.headers:
-            typer.echo(f"  header: {safe(header)} = {_readable(value)}")
-        typer.echo(f"  value:  {_readable(letter.value)}")
+            say(f"  header: {header} = {_readable(value)}")
+        say(f"  value:  {_readable(letter.value)}")
 
 
 @app.command()
@@ -71,34 +86,39 @@ def replay(
     file: File,
     ids: Ids = None,
     everything: All = False,
-    to: Annotated[str | None, typer.Option(help="Another topic than the one they came from.")] = None,
+    to: Annotated[
+        str | None, typer.Option(help="Another topic than the one they came from, which the pipeline must read.")
+    ] = None,
+    profile: Profile = None,
     execute: Execute = False,
 ) -> None:
     """Send records back to Kafka as they were, then drop their letters. They are read again as new records."""
-    box = _box(file)
+    box = _box(file, profile)
     letters = box.chosen(ids or [], everything=everything)
+    box.replay(letters, to, execute=execute)
     _preview(letters, f"sent to {to or 'the topics they came from'}", execute=execute)
     if execute:
-        box.replay(letters, to)
-        typer.echo(f"{_count(letters, 'record')} sent back, dropped here")
+        say(f"{counted(len(letters), 'record')} sent back, dropped here")
 
 
 @app.command()
-def drop(file: File, ids: Ids = None, everything: All = False, execute: Execute = False) -> None:
+def drop(
+    file: File, ids: Ids = None, everything: All = False, profile: Profile = None, execute: Execute = False
+) -> None:
     """Forget dead letters for good."""
-    box = _box(file)
+    box = _box(file, profile)
     letters = box.chosen(ids or [], everything=everything)
     _preview(letters, "dropped", execute=execute)
     if execute:
         box.drop(letters)
-        typer.echo(f"{_count(letters, 'dead letter')} dropped")
+        say(f"{counted(len(letters), 'dead letter')} dropped")
 
 
-def _box(file: str) -> LetterBox:
+def _box(file: str, profile: str | None) -> LetterBox:
     from headrace.config import load
     from headrace.letterbox import LetterBox
 
-    return LetterBox(load(file).pipeline)
+    return LetterBox(load(file, profile).pipeline)
 
 
 def _preview(letters: Any, what: str, *, execute: bool) -> None:
@@ -106,22 +126,22 @@ def _preview(letters: Any, what: str, *, execute: bool) -> None:
 
     if execute:
         return
-    table(["record", "error"], [[name(letter), letter.error] for letter in letters[:_SHOWN]])
-    typer.echo(f"{_count(letters, 'record')} would be {what}; --execute does it")
+    table(["record", "error"], [[name(letter), _first(letter.error)] for letter in letters[:_SHOWN]])
+    say(f"{counted(len(letters), 'record')} would be {what}; --execute does it")
 
 
-def _count(letters: Any, what: str) -> str:
-    return f"{len(letters):,} {what}{'' if len(letters) == 1 else 's'}"
+def _first(error: str) -> str:
+    """Without the traceback, which `show` prints."""
+    return error.partition("\n")[0]
 
 
 def _readable(value: bytes | None) -> str:
     if value is None:
         return "(none)"
     try:
-        text = value.decode()
+        return value.decode()
     except UnicodeDecodeError:
         return f"0x{value.hex()}"
-    return text if text.isprintable() else repr(text)
 
 
 def _complete(letter: Letter) -> dict[str, Any]:

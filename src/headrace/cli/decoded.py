@@ -7,9 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import typer
-
 from headrace.cli.pairs import spark_options
+from headrace.cli.terminal import say_progress
 from headrace.errors import ConfigError, RetriableError
 from headrace.types import Range
 
@@ -53,11 +52,11 @@ def is_plain(fmt: Format) -> bool:
     return isinstance(fmt, Text | Bytes)
 
 
-def format_like(target: str, topics: list[str]) -> Format:
+def format_like(target: str, topics: list[str], profile: str | None = None) -> Format:
     """The format of the source of a pipeline, of the one that reads these topics if it has several."""
     from headrace.config import load
 
-    sources = list(load(target).pipeline.sources.values())
+    sources = list(load(target, profile).pipeline.sources.values())
     reading = (one for one in sources if set(topics) & set(one.subscription.names or ()))
     return replace(next(reading, sources[0]).format, on_error="drop")
 
@@ -72,6 +71,11 @@ class Decoded:
         self._ends = places.ends(self._positions)
         self._looking = _looking(at, fmt, names, where, spark)
         self.left_out = 0
+
+    @property
+    def first_bad(self) -> str | None:
+        """The first record that was left out, and what is wrong with it."""
+        return self._looking.first_bad
 
     def batches(
         self, most: Callable[[], int | None], stop: Callable[[], bool], *, follow: bool
@@ -108,5 +112,5 @@ def _looking(at: Connection, fmt: Format, names: list[str], where: str | None, s
     from headrace.spark import session
     from headrace.spark.looking import Looking
 
-    made = session.create(spark_options(spark), lambda line: typer.echo(line, err=True))
+    made = session.create(spark_options(spark), say_progress)
     return Looking(made, at.bootstrap, at.options, fmt, names, where)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
+from headrace.cli import completion
 from headrace.cli.progress import progress
+from headrace.cli.terminal import print_json, say
 from headrace.errors import ConfigError
+from headrace.masking import masked
 
 app = typer.Typer(name="dev", help="Real servers on this machine, for development.", no_args_is_help=True)
 
 ALL = "all"
-Servers = Annotated[list[str] | None, typer.Argument(help="Server names, such as kafka and redis.", show_default=False)]
+Servers = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Server names, such as kafka and redis.", show_default=False, autocompletion=completion.servers
+    ),
+]
 
 
 @app.command()
@@ -43,8 +50,13 @@ def up(
         with progress() as show:
             entry, already = registry.up(name, port=port, nodes=brokers if name == "kafka" else None, progress=show)
         if already:
-            typer.echo(f"{name} is already up", err=True)
-        typer.echo(f"{name} {entry.address}")
+            say(f"{name} is already up", err=True)
+        shown = masked(entry.address)
+        say(f"{name} {shown}")
+        if licence := registry.SERVERS[name].licence:
+            say(licence, err=True)
+        if shown != entry.address:
+            say('with its password: eval "$(headrace dev env)"', err=True)
 
 
 @app.command()
@@ -54,10 +66,10 @@ def down(servers: Servers = None) -> None:
 
     names = [registry.known(name) for name in servers or []] or [entry.name for entry in registry.entries()]
     if not names:
-        typer.echo("nothing is up", err=True)
+        say("nothing is up", err=True)
     for name in names:
         stopped = registry.down(name)
-        typer.echo(f"{name} is down" if stopped else f"{name} is not up", err=True)
+        say(f"{name} is down" if stopped else f"{name} is not up", err=True)
 
 
 @app.command()
@@ -68,22 +80,23 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="For machines.")
     found = registry.entries()
     if as_json:
         shown = [
-            asdict(entry)
-            | {"state": "up" if entry.up else "crashed"}
+            {key: value for key, value in asdict(entry).items() if key not in ("environment", "settings")}
+            | {"address": masked(entry.address), "state": "up" if entry.up else "crashed"}
             | {"nodes": [asdict(node) | {"alive": node not in entry.dead} for node in entry.nodes]}
             for entry in found
         ]
-        typer.echo(json.dumps(shown, indent=2))
+        print_json(shown)
     elif not found:
-        typer.echo("nothing is up", err=True)
+        say("nothing is up", err=True)
     else:
         for entry in found:
-            typer.echo(f"{entry.name} {entry.address} {'up' if entry.up else 'crashed'} since {entry.started}")
+            say(f"{entry.name} {masked(entry.address)} {'up' if entry.up else 'crashed'} since {entry.started}")
             for node in entry.nodes:
                 state = "crashed" if node in entry.dead else "up"
-                typer.echo(f"  {node.name} {state} pid {node.pid} log {node.log}")
+                say(f"  {node.name} {state} pid {node.pid} log {node.log}")
                 if state == "crashed":
-                    typer.echo("".join(f"    {line}\n" for line in node.process.tail().splitlines()), nl=False)
+                    for line in node.process.tail().splitlines():
+                        say(f"    {line}")
     if not all(entry.up for entry in found):
         raise typer.Exit(1)
 
@@ -100,4 +113,4 @@ def env(servers: Servers = None) -> None:
         raise ConfigError(f"not up: {wanted}", hint=f"headrace dev up {wanted}")
     for entry in live:
         for name, value in entry.environment.items():
-            typer.echo(f"export {name}={shlex.quote(value)}")
+            say(f"export {name}={shlex.quote(value)}")

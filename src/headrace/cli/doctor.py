@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from headrace.cli.pairs import Option, OptionsFile, kafka_options
+from headrace.cli.terminal import print_json
+from headrace.text import printable
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -28,11 +30,10 @@ def doctor(
     failed = False
     if json:
         from dataclasses import asdict
-        from json import dumps
 
         every = list(checks)
         failed = any(check.state == "fail" for check in every)
-        typer.echo(dumps([asdict(check) for check in every], indent=2))
+        print_json([asdict(check) for check in every])
     else:
         from rich.console import Console
         from rich.text import Text
@@ -40,8 +41,9 @@ def doctor(
         console = Console(soft_wrap=True, highlight=False)
         for check in checks:
             failed = failed or check.state == "fail"
-            console.print(Text(f"{check.state:<5}", _COLOURS[check.state]) + Text(f"{check.name}: {check.found}"))
+            found = Text(printable(f"{check.name}: {check.found}"))
+            console.print(Text(f"{check.state:<5}", _COLOURS[check.state]) + found)
             if check.hint and check.state != "ok":
-                console.print(Text(f"      hint: {check.hint}"))
+                console.print(Text(printable(f"      hint: {check.hint}")))
     if failed:
         raise typer.Exit(1)

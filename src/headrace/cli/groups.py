@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli import completion
 from headrace.cli.connection import Connection, connecting
-from headrace.cli.offsets_arguments import Execute, Json, print_json, table
-from headrace.cli.topics import count, regex
+from headrace.cli.offsets_arguments import Execute, Json  # noqa: TC001 - typer looks at them
+from headrace.cli.terminal import print_json, say, table
+from headrace.cli.topics import regex
 from headrace.errors import ConfigError
-from headrace.kafka.records import safe
+from headrace.text import counted
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
     from headrace.kafka.groups import Group, Groups
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-Pattern = Annotated[str | None, typer.Argument(metavar="REGEX", help="Only groups whose whole name it fits.")]
+Pattern = Annotated[
+    str | None,
+    typer.Argument(metavar="REGEX", help="Only groups whose whole name it fits.", autocompletion=completion.groups),
+]
 Ends = dict[TopicPartition, int]
 
 
@@ -45,7 +50,7 @@ def list_(at: Connection, pattern: Pattern = None, as_json: Json = False) -> Non
     ]
     if rows:
         table(["group", "state", "members", "lag", "of"], rows)
-    typer.echo(f"{count(len(found), 'group')} at {at.bootstrap}", err=True)
+    say(f"{counted(len(found), 'group')} at {at.bootstrap}", err=True)
 
 
 @app.command()
@@ -58,9 +63,11 @@ def describe(at: Connection, pattern: Pattern = None, as_json: Json = False) -> 
     if as_json:
         print_json([_complete(group, ends) for group in found])
         return
+    if not found:
+        say(f"no groups at {at.bootstrap}", err=True)
     for number, group in enumerate(found):
         if number:
-            typer.echo()
+            say()
         _show(group, ends)
 
 
@@ -68,7 +75,7 @@ def describe(at: Connection, pattern: Pattern = None, as_json: Json = False) -> 
 @connecting
 def delete(
     at: Connection,
-    names: Annotated[list[str], typer.Argument(metavar="GROUP")],
+    names: Annotated[list[str], typer.Argument(metavar="GROUP", autocompletion=completion.groups)],
     execute: Execute = False,
 ) -> None:
     """Forget groups and their offsets: who reads with one next starts over. Refused while somebody does."""
@@ -81,36 +88,36 @@ def delete(
     found = groups.describe(names)
     for group in found:
         if group.members or group.state.upper() not in NOBODY:
-            who = ", ".join(f"{safe(m.client)} ({safe(m.host.lstrip('/'))})" for m in group.members) or group.state
+            who = ", ".join(f"{m.client} ({m.host.lstrip('/')})" for m in group.members) or group.state
             raise ConfigError(f"the group {group.name} is in use: {who}", hint="stop its members first")
     table(
         ["group", "partitions with an offset", ""],
         [[g.name, len(g.offsets or {}), "the offsets of a Headrace pipeline" if g.ours else ""] for g in found],
     )
     if not execute:
-        typer.echo(f"{count(len(found), 'group')} would be forgotten; --execute does it")
+        say(f"{counted(len(found), 'group')} would be forgotten; --execute does it")
         return
     groups.delete(names)
-    typer.echo(f"{count(len(found), 'group')} forgotten")
+    say(f"{counted(len(found), 'group')} forgotten")
 
 
 def _show(group: Group, ends: Mapping[TopicPartition, int]) -> None:
-    typer.echo(safe(group.name))
-    typer.echo(f"  state        {group.state}{f', {safe(group.assignor)}' if group.assignor else ''}")
-    typer.echo(f"  coordinator  {'?' if group.coordinator is None else group.coordinator}")
-    typer.echo(f"  lag          {'?' if group.offsets is None else f'{_total(group, ends):,}'}")
+    say(group.name)
+    say(f"  state        {group.state}{f', {group.assignor}' if group.assignor else ''}")
+    say(f"  coordinator  {'?' if group.coordinator is None else group.coordinator}")
+    say(f"  lag          {'?' if group.offsets is None else f'{_total(group, ends):,}'}")
     if group.ours:
-        typer.echo("  of           a Headrace pipeline, which never joins it; see headrace offsets")
+        say("  of           a Headrace pipeline, which never joins it; see headrace offsets")
     if group.members:
-        typer.echo("\nmembers")
+        say("", "members")
         rows = [
             [member.client, member.host.lstrip("/"), len(member.partitions), _places(member.partitions), member.id]
             for member in group.members
         ]
         table(["client", "host", "partitions", "which", "member"], rows)
-    typer.echo("\npartitions")
+    say("", "partitions")
     if group.offsets is None:
-        typer.echo("a transaction is open over its offsets; headrace transactions list")
+        say("a transaction is open over its offsets; headrace transactions list")
         return
     rows = [
         [
@@ -125,7 +132,7 @@ def _show(group: Group, ends: Mapping[TopicPartition, int]) -> None:
     if rows:
         table(["topic", "partition", "offset", "end", "lag", "read by"], rows)
     else:
-        typer.echo("none: nothing is committed, and nobody reads")
+        say("none: nothing is committed, and nobody reads")
 
 
 def _partitions(group: Group, ends: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:

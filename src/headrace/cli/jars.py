@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli import completion
 from headrace.cli.progress import progress
+from headrace.cli.terminal import say
 
 app = typer.Typer(name="jars", help="The jars that Spark needs for Kafka and Avro.", no_args_is_help=True)
 
@@ -19,7 +21,7 @@ def list_() -> None:
 
     found = jars.cached()
     if not found:
-        typer.echo(f"nothing in {jars.root()} yet; fetch with: headrace jars fetch", err=True)
+        say(f"nothing in {jars.root()} yet; fetch with: headrace jars fetch", err=True)
     damaged = False
     for manifest in found:
         problems = jars.verify(manifest)
@@ -27,17 +29,20 @@ def list_() -> None:
         size = sum(jar.stat().st_size for jar in manifest.jars if jar.exists())
         held = f"{len(manifest.jars)} jars {size / 1e6:.0f} MB {manifest.directory}"
         note = f" ({manifest.alternative})" if manifest.alternative else ""
-        typer.echo(f"{manifest.name} {manifest.version} {held}{note}")
+        say(f"{manifest.name} {manifest.version} {held}{note}")
         for problem in problems:
-            typer.echo(f"  damaged: {problem}")
+            say(f"  damaged: {problem}")
     if damaged:
-        typer.echo("hint: headrace jars fetch", err=True)
+        say("hint: headrace jars fetch", err=True)
         raise typer.Exit(1)
 
 
 @app.command()
 def fetch(
-    servers: Annotated[list[str] | None, typer.Argument(help="Dev servers to fetch for.", show_default=False)] = None,
+    servers: Annotated[
+        list[str] | None,
+        typer.Argument(help="Dev servers to fetch for.", show_default=False, autocompletion=completion.servers),
+    ] = None,
     dev: Annotated[bool, typer.Option("--dev", help="For all dev servers.")] = False,
 ) -> None:
     """Fetch the connectors for Kafka and Avro, what dev servers need, what is damaged. Then all works offline."""
@@ -62,7 +67,7 @@ def fetch(
         done.result()
         manifest = jars.Manifest.read(bundle.directory)
         note = f" ({manifest.alternative})" if manifest and manifest.alternative else ""
-        typer.echo(f"{bundle} {bundle.directory}{note}")
+        say(f"{bundle} {bundle.directory}{note}")
 
 
 @app.command()
@@ -72,4 +77,4 @@ def path() -> None:
 
     with progress() as show:
         found = jars.connector(show)
-    typer.echo(",".join(str(jar) for jar in found))
+    say(",".join(str(jar) for jar in found))

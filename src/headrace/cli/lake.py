@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.offsets_arguments import Execute, Json, print_json, table
+from headrace.cli.offsets_arguments import Execute, Json  # noqa: TC001 - typer looks at them
 from headrace.cli.pairs import spark_options
+from headrace.cli.terminal import print_json, say, say_progress, table
 from headrace.errors import ConfigError
+from headrace.text import counted, printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +40,8 @@ def files(path: Path, as_json: Json = False, spark: Spark = None) -> None:
         print_json(found)
     else:
         for file in found:
-            typer.echo(file)
+            # Exact for the next command of a pipe, harmless on a terminal.
+            typer.echo(printable(file) if sys.stdout.isatty() else file)
 
 
 def compact(
@@ -68,7 +72,7 @@ def compact(
         )
     _print(plan, as_json=as_json, executed=execute)
     if not execute and (plan.merges or plan.stale):
-        typer.echo("nothing was changed; add --execute to do it", err=True)
+        say("nothing was changed; add --execute to do it", err=True)
 
 
 def size(text: str) -> int:
@@ -90,7 +94,7 @@ def _session(place: Place, options: list[str] | None) -> SparkSession | None:
         return None
     from headrace.spark import session
 
-    return session.create(spark_options(options), lambda line: typer.echo(line, err=True))
+    return session.create(spark_options(options), say_progress)
 
 
 def _print(plan: Plan, *, as_json: bool, executed: bool) -> None:
@@ -105,11 +109,11 @@ def _print(plan: Plan, *, as_json: bool, executed: bool) -> None:
     verb = ("merged", "removed") if executed else ("to merge", "to remove")
     if plan.merges:
         table(["partition", "files into one", "size"], rows)
-        typer.echo(f"{plan.files:,} files {verb[0]}, into {len(plan.merges):,}")
+        say(f"{counted(plan.files, 'file')} {verb[0]}, into {len(plan.merges):,}")
     elif not plan.stale:
-        typer.echo("nothing to merge, nothing to remove")
+        say("nothing to merge, nothing to remove")
     if plan.stale:
-        typer.echo(f"{len(plan.stale):,} files ({_shown(plan.stale_bytes)}) that no longer count {verb[1]}")
+        say(f"{counted(len(plan.stale), 'file')} ({_shown(plan.stale_bytes)}) that no longer count {verb[1]}")
 
 
 def _shown(size: int) -> str:

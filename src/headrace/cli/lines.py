@@ -117,6 +117,8 @@ class Lines:
     value_format: str = "text"
     headers: Headers = ()
     partition: int | None = None
+    encode: Callable[[bytes], bytes] | None = None
+    """What makes a value of a line, in place of its format; ValueError if it cannot."""
 
     def record(self, line: bytes) -> Record:
         """BadRecord if the line does not say what it should."""
@@ -126,7 +128,10 @@ class Lines:
             key, found, value = line.partition(self.separator)
             if not found:
                 raise BadRecord(f"no key: the line has no {self.separator.decode()!r}")
-        return self._made(self._part(key, self.key_format, "key"), self._part(value, self.value_format, "value"))
+        made = self._part(key, ENCODERS[self.key_format], f"the key is not {self.key_format}")
+        if self.encode is not None:
+            return self._made(made, self._part(value, self.encode, "the value does not fit the Avro schema"))
+        return self._made(made, self._part(value, ENCODERS[self.value_format], f"the value is not {self.value_format}"))
 
     def as_it_is(self, line: bytes) -> Record:
         return self._made(None, line.rstrip(b"\n"))
@@ -134,10 +139,10 @@ class Lines:
     def _made(self, key: bytes | None, value: bytes | None) -> Record:
         return Record(self.topic, self.partition, None, None, None, key, value, self.headers)
 
-    def _part(self, raw: bytes | None, form: str, what: str) -> bytes | None:
+    def _part(self, raw: bytes | None, encode: Callable[[bytes], bytes], wrong: str) -> bytes | None:
         if raw is None or raw == self.null:
             return None
         try:
-            return ENCODERS[form](raw)
-        except ValueError as error:
-            raise BadRecord(f"the {what} is not {form}: {error}") from error
+            return encode(raw)
+        except (ValueError, RecursionError) as error:
+            raise BadRecord(f"{wrong}: {error}") from error

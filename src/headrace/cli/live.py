@@ -1,4 +1,4 @@
-"""The live line of one pipeline: rows/s, lag, batch, last commit."""
+"""The live line of one pipeline: rate, totals, lag, the batch in flight, last commit."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from rich.text import Text
 
 from headrace import events
 from headrace.sentences import sentence
+from headrace.text import counted, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from headrace.events import Event, Observer
 
 _WINDOW = 10.0
-"""Seconds over which rows/s are averaged."""
+"""Seconds for which a finished batch counts for the rate."""
 
 
 @contextmanager
@@ -39,43 +40,65 @@ def live_line(pipeline: str) -> Iterator[Observer]:
 
 
 class _Line:
-    def __init__(self, pipeline: str) -> None:
+    def __init__(self, pipeline: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._pipeline = pipeline
+        self._clock = clock
         self._state = "starting"
-        self._done: list[tuple[float, int]] = []
-        self._batch = 0
+        self._since = clock()
+        self._done: list[tuple[float, int, float]] = []
+        self._records = 0
+        self._rows: int | None = 0
+        self._batch: tuple[int, float] | None = None
         self._lag: int | None = None
         self._committed = "never"
 
     def take(self, event: Event) -> None:
+        now = self._clock()
         match event:
             case events.RunStarted():
-                self._state = "running"
+                self._enter("running")
             case events.BatchStarted(batch):
-                self._state, self._batch = "running", batch.id
-            case events.BatchDone(batch, _, lag):
-                self._done.append((time.monotonic(), len(batch)))
-                self._lag, self._committed = lag, f"{datetime.now():%H:%M:%S}"
+                self._enter("running")
+                self._batch = (batch.id, now)
+            case events.BatchDone(batch, seconds, lag, records, rows):
+                read = len(batch) if records is None else records
+                self._done.append((now, read, seconds))
+                self._records += read
+                self._rows = None if rows is None or self._rows is None else self._rows + rows
+                self._batch, self._lag, self._committed = None, lag, f"{datetime.now():%H:%M:%S}"
             case events.CaughtUp():
-                self._state, self._lag = "caught up", 0
+                self._enter("caught up")
+                self._lag = 0
             case events.Retrying():
-                self._state = "retrying"
+                self._enter("retrying")
+                self._batch = None
+            case events.Stopping():
+                self._enter("stopping")
             case events.RunStopped(error=error):
-                self._state = "failed" if error else "stopped"
+                self._enter("failed" if error else "stopped")
+                self._batch = None
+
+    def _enter(self, state: str) -> None:
+        if state != self._state:
+            self._state, self._since = state, self._clock()
 
     def __rich__(self) -> Table:
-        now = time.monotonic()
-        self._done = [(at, count) for at, count in self._done if now - at <= _WINDOW]
-        since = now - self._done[0][0] if self._done else 0.0
-        rate = sum(count for _, count in self._done) / max(since, 1.0)
+        now = self._clock()
+        self._done = [done for done in self._done if now - done[0] <= _WINDOW]
+        seconds = sum(done[2] for done in self._done)
+        rate = sum(done[1] for done in self._done) / seconds if seconds else 0.0
+        waiting = self._state in {"starting", "retrying", "stopping"}
+        state = f"{self._state} {now - self._since:.0f} s" if waiting else self._state
+        cells = [
+            Text(printable(self._pipeline), style="bold"),
+            Text(state, style="red" if self._state in {"retrying", "failed"} else "green"),
+        ]
+        if self._state != "starting":
+            cells += [Text(f"{rate:,.0f} records/s"), Text(counted(self._records, "record"))]
+            cells += [] if self._rows in (None, self._records) else [Text(counted(self._rows or 0, "row"))]
+            cells += [Text(f"lag {'?' if self._lag is None else f'{self._lag:,}'}")]
+            cells += [Text(f"batch {self._batch[0]} for {now - self._batch[1]:.0f} s")] if self._batch else []
+            cells += [Text(f"last commit {self._committed}")]
         line = Table.grid(padding=(0, 3))
-        lag = "?" if self._lag is None else f"{self._lag:,}"
-        line.add_row(
-            Text(self._pipeline, style="bold"),
-            Text(self._state, style="red" if self._state in {"retrying", "failed"} else "green"),
-            f"{rate:,.0f} rows/s",
-            f"lag {lag}",
-            f"batch {self._batch}",
-            f"last commit {self._committed}",
-        )
+        line.add_row(*cells)
         return line

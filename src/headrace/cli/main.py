@@ -7,24 +7,54 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from headrace.cli import completion, dead_letters, dev, groups, jars, offsets, offsets_move, topics  # noqa: F401 - offsets_move adds its verbs to offsets.app
 from headrace.cli import consume as consuming
-from headrace.cli import dead_letters, dev, groups, jars, offsets, offsets_move, topics  # noqa: F401 - offsets_move adds its verbs to offsets.app
 from headrace.cli import produce as producing
 from headrace.cli import replay as replaying
 from headrace.cli.doctor import doctor
 from headrace.cli.lake import compact, files
+from headrace.cli.offsets_arguments import Profile  # noqa: TC001 - typer looks at it
 from headrace.cli.pairs import spark_options
 from headrace.cli.stopping import Until  # noqa: TC001 - typer looks at it
+from headrace.cli.terminal import say, say_progress
 from headrace.cli.transactions import app as transactions
-from headrace.errors import HeadraceError
+from headrace.errors import BadRecord, ConfigError, HeadraceError, TransformFailed
+from headrace.text import printable_lines
 from headrace.version import __version__
+
+_IN_ORDER_OF_USE = [
+    "demo",
+    "dev",
+    "topics",
+    "produce",
+    "consume",
+    "check",
+    "run",
+    "offsets",
+    "dead-letters",
+    "groups",
+    "replay",
+    "transactions",
+    "files",
+    "compact",
+    "doctor",
+    "jars",
+]
+
+
+class _InOrderOfUse(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(self.commands, key=lambda name: [*_IN_ORDER_OF_USE, name].index(name))
+
 
 app = typer.Typer(
     name="headrace",
+    cls=_InOrderOfUse,
     help="Kafka to Spark to stores, with a delivery guarantee that is named, checked and proven.",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong use, 3 another run is active, 4 data loss.",
     no_args_is_help=True,
@@ -46,14 +76,18 @@ app.command()(files)
 app.command()(compact)
 
 Target = Annotated[
-    str, typer.Argument(metavar="FILE[:NAME]", help="app.py:clicks, or app.py if it holds one pipeline, or clicks.toml")
+    str,
+    typer.Argument(
+        metavar="FILE[:NAME]",
+        help="app.py:clicks, or app.py if it holds one pipeline, or clicks.toml",
+        autocompletion=completion.pipelines,
+    ),
 ]
 Spark = Annotated[
-    list[str] | None, typer.Option("--spark", metavar="KEY=VALUE", help="A Spark option; may be repeated.")
-]
-
-Profile = Annotated[
-    str | None, typer.Option("--profile", metavar="NAME", help="Lay [profile.NAME] of a TOML file over the rest.")
+    list[str] | None,
+    typer.Option(
+        "--spark", metavar="KEY=VALUE", help="A Spark option; ${NAME} is read from the environment. May be repeated."
+    ),
 ]
 
 
@@ -84,21 +118,37 @@ def run(
     until: Annotated[
         Until | None, typer.Option(help="caught-up: process what is there now, then end. Default: run until stopped.")
     ] = None,
-    fail_fast: Annotated[bool, typer.Option(help="Give up at the first error instead of retrying.")] = False,
-    drain: Annotated[float, typer.Option(help="Seconds the batch in hand gets to finish after a stop.", min=0)] = 60,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Give up at the first error instead of retrying.")
+    ] = False,
+    drain: Annotated[float, typer.Option(help="Seconds the batch in flight gets to finish after a stop.", min=0)] = 60,
     log_format: Annotated[
         LogFormat, typer.Option(help="auto: a live line on a terminal, else plain log lines. json: one object a line.")
     ] = LogFormat.AUTO,
+    preview: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Print N rows made of the newest records instead; nothing is stored.", min=1),
+    ] = None,
     profile: Profile = None,
     spark: Spark = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Begin though another run is alive; that one stops at its next batch.")
+    ] = False,
+    standby: Annotated[bool, typer.Option("--standby", help="Wait until the run that is alive has ended.")] = False,
 ) -> None:
-    """Run a pipeline until SIGTERM or Ctrl-C (the batch in hand is finished; a second Ctrl-C leaves at once)."""
+    """Run a pipeline until SIGTERM or Ctrl-C (the batch in flight is finished; a second Ctrl-C leaves at once)."""
     from headrace.cli.render import observing
     from headrace.config import load
+    from headrace.heartbeat import rival_policy
     from headrace.launch import launch
 
     loaded = load(target, profile)
     options = {**loaded.spark, **spark_options(spark)}
+    if preview is not None:
+        from headrace.cli.previewing import show_preview
+
+        show_preview(loaded.pipeline, preview, options)
+        return
     with observing(loaded.pipeline.name, log_format) as observer:
         launch(
             loaded.pipeline,
@@ -107,7 +157,8 @@ def run(
             observer=observer,
             fail_fast=fail_fast,
             drain=drain,
-            progress=lambda line: typer.echo(line, err=True),
+            progress=say_progress,
+            rival=rival_policy(take_over=take_over, standby=standby),
         )
 
 
@@ -118,13 +169,20 @@ def check(
     profile: Profile = None,
     spark: Spark = None,
 ) -> None:
-    """Validate a pipeline and print its guarantee with the reason. Changes nothing anywhere."""
+    """Validate a pipeline and print its guarantee with the reason. Changes nothing anywhere.
+
+    Exit code 2: it cannot run, and why."""
     from headrace.check import check as checked
+    from headrace.cli.progress import progress
     from headrace.cli.render import report
     from headrace.config import load
 
     loaded = load(target, profile)
-    report(checked(loaded.pipeline, {**loaded.spark, **spark_options(spark)}), as_json=json)
+    with progress() as show:
+        found = checked(loaded.pipeline, {**loaded.spark, **spark_options(spark)}, show)
+    report(found, as_json=json)
+    if found.errors:
+        raise typer.Exit(ConfigError.exit_code)
 
 
 @app.command()
@@ -132,7 +190,9 @@ def demo(
     events: Annotated[int, typer.Option(help="Click events to produce.", min=1000)] = 200_000,
     kills: Annotated[int, typer.Option(help="Times the pipeline is killed.", min=1)] = 3,
     seed: Annotated[int | None, typer.Option(help="Repeat the random moments of an earlier demo.")] = None,
-    keep: Annotated[bool, typer.Option(help="Keep the demo's folder: the table, the logs, the pipeline.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the demo's folder: the table, the logs, the pipeline.")
+    ] = False,
 ) -> None:
     """Carry clicks from a real Kafka broker into DuckDB, exactly once, while the pipeline is being killed."""
     from headrace.demo import demo as show
@@ -144,21 +204,31 @@ def main() -> None:
     try:
         app()
     except HeadraceError as error:
+        if error.__cause__ is not None and isinstance(error, BadRecord | TransformFailed):
+            _show_user_code(error.__cause__)
         _show(error.message, error.hint)
         sys.exit(error.exit_code)
     except Exception as error:
         from headrace.doctor import explain
-        from headrace.tracebacks import in_user_code, short
+        from headrace.tracebacks import short
 
-        typer.echo(in_user_code(error), err=True, nl=False)
+        _show_user_code(error)
         _show(f"{type(error).__name__}: {short(error)}", explain(str(error)))
         sys.exit(1)
 
 
+def _show_user_code(error: BaseException) -> None:
+    """The frames of the user's functions that `error` came through."""
+    from headrace.tracebacks import in_user_code
+
+    if frames := in_user_code(error):
+        say(*frames.splitlines(), err=True)
+
+
 def _show(message: str, hint: str | None) -> None:
-    typer.echo(f"error: {message}", err=True)
+    typer.echo(f"error: {printable_lines(message)}", err=True)
     if hint:
-        typer.echo(f"hint: {hint}", err=True)
+        typer.echo(f"hint: {printable_lines(hint)}", err=True)
 
 
 if __name__ == "__main__":

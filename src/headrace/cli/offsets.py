@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.offsets_arguments import Bootstrap, File, Json, Name, Store, Topic, opened, print_json, table
+from headrace.cli.offsets_arguments import Bootstrap, File, Json, Name, Profile, Store, Topic, opened
+from headrace.cli.terminal import print_json, rich_table, say, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.offsets.desk import Desk, Lag
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+_LAG = ["topic", "partition", "offset", "end", "lag", "seconds"]
 
 
 @app.command()
@@ -20,17 +28,18 @@ def show(
     file: File = None,
     store: Store = None,
     pipeline: Name = None,
+    profile: Profile = None,
     bootstrap: Bootstrap = None,
     topic: Topic = None,
     as_json: Json = False,
 ) -> None:
-    """The committed offsets, the batch in hand and the live run."""
-    from headrace.offsets.desk import live
+    """The committed offsets, the pending batch and the live run."""
     from headrace.offsets.imports import to_spark_json
 
-    with opened(file, store, pipeline, bootstrap, topic) as desk:
+    with opened(file, store, pipeline, bootstrap, topic, profile) as desk:
+        desk.refuse_missing()
         state = desk.state
-        progress, run = state.progress, live(state.run)
+        progress, run = state.progress, desk.live()
         if as_json:
             pending = json.loads(progress.pending.to_json()) if progress.pending else None
             print_json(
@@ -44,13 +53,14 @@ def show(
                 }
             )
             return
-        table(
-            ["topic", "partition", "offset"],
-            [[at.topic, at.partition, f"{o:,}"] for at, o in sorted(progress.offsets.items())],
-        )
-        typer.echo(f"last batch {progress.last_batch}; running: {run or 'no'}")
+        if progress.offsets:
+            rows = [[at.topic, at.partition, f"{offset:,}"] for at, offset in sorted(progress.offsets.items())]
+            table(["topic", "partition", "offset"], rows)
+        else:
+            say(f"{desk.pipeline} has no offsets in {desk.store!r} yet")
+        say(f"last batch {progress.last_batch}; running: {run or 'no'}")
         if progress.pending:
-            typer.echo(f"batch {progress.pending.id} is in hand: " + ", ".join(map(str, progress.pending.ranges[:8])))
+            say(f"batch {progress.pending.id} is pending: " + ", ".join(map(str, progress.pending.ranges[:8])))
 
 
 @app.command()
@@ -58,56 +68,86 @@ def lag(
     file: File = None,
     store: Store = None,
     pipeline: Name = None,
+    profile: Profile = None,
     bootstrap: Bootstrap = None,
     topic: Topic = None,
     as_json: Json = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep looking, until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.1)] = 2.0,
 ) -> None:
-    """How far the pipeline is behind, in records and in seconds, per partition and in total."""
-    with opened(file, store, pipeline, bootstrap, topic) as desk:
-        while True:
-            lags = desk.lag()
-            ages = [entry.seconds for entry in lags]
-            worst = None if None in ages else max((age for age in ages if age is not None), default=0.0)
-            total = sum(entry.records for entry in lags)
-            if as_json:
-                print_json(
-                    {
-                        "pipeline": desk.pipeline,
-                        "records": total,
-                        "seconds": worst,
-                        "partitions": [
-                            {
-                                "topic": entry.at.topic,
-                                "partition": entry.at.partition,
-                                "offset": entry.committed,
-                                "end": entry.end,
-                                "records": entry.records,
-                                "seconds": entry.seconds,
-                            }
-                            for entry in lags
-                        ],
-                    },
-                    indent=None if watch else 2,
-                )
-            else:
-                rows = [
-                    [
-                        e.at.topic,
-                        e.at.partition,
-                        f"{e.committed:,}",
-                        f"{e.end:,}",
-                        f"{e.records:,}",
-                        _age(e.seconds),
-                    ]
-                    for e in lags
-                ]
-                rows.append(["total", "", "", "", f"{total:,}", _age(worst)])
-                table(["topic", "partition", "offset", "end", "lag", "seconds"], rows)
-            if not watch:
-                return
-            time.sleep(every)
+    """How far the pipeline is behind, in offsets and in seconds, per partition and in total."""
+    with opened(file, store, pipeline, bootstrap, topic, profile) as desk:
+        desk.refuse_missing()
+        if not watch:
+            _print_lag(desk, desk.lag(), as_json=as_json)
+        elif as_json or not sys.stdout.isatty():
+            while True:
+                _print_lag(desk, desk.lag(), as_json=as_json, indent=None)
+                time.sleep(every)
+        else:
+            _watch_lag(desk, every)
+
+
+def _print_lag(desk: Desk, lags: Sequence[Lag], *, as_json: bool, indent: int | None = 2) -> None:
+    if not as_json:
+        table(_LAG, _lag_rows(lags))
+        return
+    partitions = [
+        {
+            "topic": entry.at.topic,
+            "partition": entry.at.partition,
+            "offset": entry.committed,
+            "end": entry.end,
+            "records": entry.records,
+            "seconds": entry.seconds,
+        }
+        for entry in lags
+    ]
+    total = sum(entry.records for entry in lags)
+    print_json(
+        {"pipeline": desk.pipeline, "records": total, "seconds": _oldest(lags), "partitions": partitions}, indent=indent
+    )
+
+
+def _watch_lag(desk: Desk, every: float) -> None:
+    """The table in place, until Ctrl-C; the last one stays."""
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    def drawn() -> Group:
+        seen = Text(f"{datetime.now():%H:%M:%S}   Ctrl-C ends", style="dim")
+        return Group(rich_table(_LAG, _lag_rows(desk.lag())), seen)
+
+    with Live(drawn(), console=Console(), auto_refresh=False, vertical_overflow="visible") as live:
+        try:
+            while True:
+                time.sleep(every)
+                live.update(drawn(), refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+def _lag_rows(lags: Sequence[Lag]) -> list[list[object]]:
+    rows: list[list[object]] = [
+        [
+            entry.at.topic,
+            entry.at.partition,
+            "none" if entry.committed is None else f"{entry.committed:,}",
+            f"{entry.end:,}",
+            f"{entry.records:,}",
+            _age(entry.seconds),
+        ]
+        for entry in lags
+    ]
+    total = sum(entry.records for entry in lags)
+    return [*rows, ["total", "", "", "", f"{total:,}", _age(_oldest(lags))]]
+
+
+def _oldest(lags: Sequence[Lag]) -> float | None:
+    """The age of the oldest unread record of all partitions; None if one of them is not known."""
+    ages = [entry.seconds for entry in lags]
+    return None if None in ages else max((age for age in ages if age is not None), default=0.0)
 
 
 @app.command()
@@ -115,25 +155,27 @@ def history(
     file: File = None,
     store: Store = None,
     pipeline: Name = None,
+    profile: Profile = None,
     bootstrap: Bootstrap = None,
     topic: Topic = None,
     as_json: Json = False,
 ) -> None:
     """The audit log: who moved what, when, from where to where, and every gap."""
-    with opened(file, store, pipeline, bootstrap, topic) as desk:
+    with opened(file, store, pipeline, bootstrap, topic, profile) as desk:
+        desk.refuse_missing()
         changes = desk.store.history()
         if as_json:
             print_json([json.loads(change.to_json()) for change in changes])
             return
         for change in changes:
             at = datetime.fromtimestamp(change.at, UTC).isoformat(timespec="seconds")
-            typer.echo(f"{at}  {change.action}  by {change.who}{'  ' + change.note if change.note else ''}")
+            say(f"{at}  {change.action}  by {change.who}{'  ' + change.note if change.note else ''}")
             for partition, after in sorted(change.after.items()):
                 before = change.before.get(partition)
                 step = f"  ({after - before:+,})" if before is not None else ""
-                typer.echo(f"    {partition}  {'none' if before is None else f'{before:,}'} -> {after:,}{step}")
+                say(f"    {partition}  {'none' if before is None else f'{before:,}'} -> {after:,}{step}")
         if not changes:
-            typer.echo("nothing was moved by hand, and there was no gap")
+            say("nothing was moved by hand, and there was no gap")
 
 
 @app.command()
@@ -141,18 +183,20 @@ def export(
     file: File = None,
     store: Store = None,
     pipeline: Name = None,
+    profile: Profile = None,
     bootstrap: Bootstrap = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; default: standard output.")] = None,
 ) -> None:
     """The offsets as JSON that `import` and Spark's startingOffsets take."""
     from headrace.offsets.imports import to_spark_json
 
-    with opened(file, store, pipeline, bootstrap, None) as desk:
+    with opened(file, store, pipeline, bootstrap, None, profile) as desk:
+        desk.refuse_missing()
         text = json.dumps(to_spark_json(desk.state.progress.offsets))
     if output:
         output.write_text(text + "\n", encoding="utf-8")
     else:
-        typer.echo(text)
+        say(text)
 
 
 def _age(value: float | None) -> str:

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli import offsets
+from headrace.cli import completion, offsets
 from headrace.cli.offsets_arguments import (
     Bootstrap,
     Execute,
     File,
+    Force,
     Json,
     Name,
     Outside,
     Partition,
+    Profile,
     Store,
     Topic,
     opened,
     partition_of,
-    print_json,
-    table,
 )
+from headrace.cli.offsets_shown import dry_run, show_moves
+from headrace.cli.pairs import expanded
+from headrace.cli.terminal import say
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,12 +37,15 @@ if TYPE_CHECKING:
     from headrace.offsets.targets import Move
     from headrace.types import Progress
 
+_POSITION = re.compile(r"=\d+$")
+
 
 @offsets.app.command()
 def reset(
     file: File = None,
     store: Store = None,
     pipeline: Name = None,
+    profile: Profile = None,
     bootstrap: Bootstrap = None,
     topic: Topic = None,
     to: Annotated[
@@ -55,6 +62,7 @@ def reset(
     partition: Partition = None,
     execute: Execute = False,
     outside: Outside = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Move the offsets. Shows before, after and difference; changes nothing without --execute."""
@@ -78,39 +86,66 @@ def reset(
             hint="headrace offsets reset … --to earliest",
         )
     place = next(iter(given.values()))
-    with opened(file, store, pipeline, bootstrap, topic) as desk:
+    with opened(file, store, pipeline, bootstrap, topic, profile, changes=execute) as desk:
         if from_file:
             progress, moves = desk.plan_offsets(offsets_in(from_file))
         else:
             progress, moves = desk.plan(
                 parse(place, datetime.now(UTC)), [partition_of(text) for text in partition or []]
             )
-        _finish(desk, progress, moves, "reset", f"to {place}", execute=execute, outside=outside, as_json=as_json)
+        _finish(
+            desk,
+            progress,
+            moves,
+            "reset",
+            f"to {place}",
+            execute=execute,
+            outside=outside,
+            force=force,
+            as_json=as_json,
+        )
 
 
 @offsets.app.command()
 def seek(
-    positions: Annotated[
-        list[str], typer.Argument(metavar="TOPIC:PARTITION=OFFSET …", help="Where each partition goes.")
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[FILE[:NAME]] TOPIC:PARTITION=OFFSET …",
+            help="A pipeline, and where each partition goes.",
+            autocompletion=completion.pipelines,
+        ),
     ],
-    file: Annotated[str | None, typer.Option("--file", help="A pipeline: app.py:clicks or clicks.toml.")] = None,
     store: Store = None,
     pipeline: Name = None,
+    profile: Profile = None,
     bootstrap: Bootstrap = None,
     execute: Execute = False,
     outside: Outside = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Set single partitions to single offsets."""
-    offsets = {}
-    for text in positions:
-        place, equals, offset = text.rpartition("=")
-        if not equals or not offset.isdigit():
-            raise ConfigError(f"{text!r} is not TOPIC:PARTITION=OFFSET", hint="headrace offsets seek clicks:0=1000 …")
-        offsets[partition_of(place)] = int(offset)
-    with opened(file, store, pipeline, bootstrap, None) as desk:
+    """Set single partitions to single offsets: headrace offsets seek clicks.toml clicks:0=1000."""
+    file, positions = (None, words) if _POSITION.search(words[0]) else (words[0], words[1:])
+    if wrong := [text for text in positions or [""] if not _POSITION.search(text)]:
+        raise ConfigError(
+            f"expected TOPIC:PARTITION=OFFSET, got {wrong[0]!r}", hint="headrace offsets seek clicks.toml clicks:0=1000"
+        )
+    pairs = (text.rpartition("=") for text in positions)
+    offsets = {partition_of(place): int(offset) for place, _, offset in pairs}
+    with opened(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
         progress, moves = desk.plan_offsets(offsets)
-        _finish(desk, progress, moves, "seek", " ".join(positions), execute=execute, outside=outside, as_json=as_json)
+        _finish(
+            desk,
+            progress,
+            moves,
+            "seek",
+            " ".join(positions),
+            execute=execute,
+            outside=outside,
+            force=force,
+            as_json=as_json,
+        )
 
 
 @offsets.app.command("import")
@@ -118,6 +153,7 @@ def import_(
     file: File = None,
     store: Store = None,
     pipeline: Name = None,
+    profile: Profile = None,
     bootstrap: Bootstrap = None,
     from_file: Annotated[
         Path | None, typer.Option("--from-file", help="JSON by export, or topic,partition,offset lines.")
@@ -126,10 +162,14 @@ def import_(
         Path | None, typer.Option("--spark-checkpoint", help="The checkpointLocation of a Structured Streaming query.")
     ] = None,
     kafka_group: Annotated[
-        str | None, typer.Option("--kafka-group", help="A consumer group of the pipeline's cluster.")
+        str | None,
+        typer.Option(
+            "--kafka-group", help="A consumer group of the pipeline's cluster.", autocompletion=completion.groups
+        ),
     ] = None,
     execute: Execute = False,
     outside: Outside = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Take offsets over from a file, a Spark checkpoint or a Kafka group."""
@@ -139,22 +179,24 @@ def import_(
         raise ConfigError(
             "one of --from-file, --spark-checkpoint, --kafka-group is meant", hint="headrace offsets import -h"
         )
-    with opened(file, store, pipeline, bootstrap, None) as desk:
+    with opened(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
         if from_file:
             offsets, note = imports.from_file(from_file), f"from {from_file}"
         elif spark_checkpoint:
             offsets, note = imports.from_spark_checkpoint(spark_checkpoint)
-            typer.echo(note, err=True)
+            say(note, err=True)
         else:
             offsets, note = desk.group_offsets(str(kafka_group)), f"from the Kafka group {kafka_group}"
         progress, moves = desk.plan_offsets(offsets)
-        _finish(desk, progress, moves, "import", note, execute=execute, outside=outside, as_json=as_json)
+        _finish(desk, progress, moves, "import", note, execute=execute, outside=outside, force=force, as_json=as_json)
 
 
 @offsets.app.command()
 def copy(
-    source: Annotated[str, typer.Option("--from", help="The store to read: zookeeper:127.0.0.1:2181, …")],
-    to: Annotated[str, typer.Option("--to", help="The store to fill: postgresql://…, …")],
+    source: Annotated[
+        str, typer.Option("--from", help="The store to read: zookeeper:127.0.0.1:2181, …", callback=expanded)
+    ],
+    to: Annotated[str, typer.Option("--to", help="The store to fill: postgresql://…, …", callback=expanded)],
     pipeline: Annotated[str, typer.Option("--pipeline", help="The pipeline's name.")],
     execute: Execute = False,
     as_json: Json = False,
@@ -164,20 +206,25 @@ def copy(
     from headrace.offsets.desk import Desk, change
     from headrace.offsets.targets import Move
 
-    with Desk(pipeline, store_at(source), None, {}) as old, Desk(pipeline, store_at(to), None, {}) as new:
+    with Desk(pipeline, store_at(source), None, {}) as old:
+        old.refuse_missing()
+    with (
+        Desk(pipeline, store_at(source), None, {}, changes=execute) as old,
+        Desk(pipeline, store_at(to), None, {}, changes=execute) as new,
+    ):
         progress, there = old.state.progress, new.state.progress
         if not progress.offsets:
             raise ConfigError(f"{pipeline} has no offsets in {old.store!r}", hint="look at --pipeline and --from")
         moves = [Move(at, there.offsets.get(at), offset, 0, offset) for at, offset in sorted(progress.offsets.items())]
-        _show_moves(moves, as_json=as_json, executed=execute)
+        show_moves(moves, as_json=as_json, executed=execute)
         if not execute:
-            _dry_run()
+            dry_run(new)
             return
         old.refuse_while_running()
         note = f"from {old.store!r}"
         new.store.adopt(progress, change("copy", {}, progress.offsets, note))
         old.store.record(change("copied", {}, progress.offsets, f"to {new.store!r}"))
-        typer.echo(f"copied; now let the pipeline use {new.store!r}", err=True)
+        say(f"copied; now let the pipeline use {new.store!r}", err=True)
 
 
 @offsets.app.command()
@@ -185,17 +232,19 @@ def undo(
     file: File = None,
     store: Store = None,
     pipeline: Name = None,
+    profile: Profile = None,
     bootstrap: Bootstrap = None,
     undo_file: Annotated[
         Path | None, typer.Option("--undo-file", help="Default: the newest one of this pipeline.")
     ] = None,
     execute: Execute = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Take the last change by hand back."""
     from headrace.offsets.desk import Undo, undo_directory
 
-    with opened(file, store, pipeline, bootstrap, None) as desk:
+    with opened(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
         newest = undo_file or max(undo_directory().glob(f"{desk.pipeline}-*.json"), default=None)
         if newest is None:
             raise ConfigError(f"there is nothing to undo for {desk.pipeline}; looked in {undo_directory()}")
@@ -207,7 +256,7 @@ def undo(
                 hint="headrace offsets history, then reset or seek",
             )
         progress, moves = desk.plan_offsets(taken.before)
-        _finish(desk, progress, moves, "undo", newest.name, execute=execute, outside=True, as_json=as_json)
+        _finish(desk, progress, moves, "undo", newest.name, execute=execute, outside=True, force=force, as_json=as_json)
         if execute:
             newest.unlink()
 
@@ -221,44 +270,12 @@ def _finish(
     *,
     execute: bool,
     outside: bool,
+    force: bool,
     as_json: bool,
 ) -> None:
-    _show_moves(moves, as_json=as_json, executed=execute)
+    show_moves(moves, as_json=as_json, executed=execute)
     if not execute:
-        _dry_run()
+        dry_run(desk)
         return
-    path = desk.execute(progress, moves, action, note, outside=outside)
-    typer.echo(f"done; undo with: headrace offsets undo … --undo-file {path}", err=True)
-
-
-def _show_moves(moves: Sequence[Move], *, as_json: bool, executed: bool) -> None:
-    if as_json:
-        entries = [
-            {
-                "topic": move.at.topic,
-                "partition": move.at.partition,
-                "before": move.before,
-                "after": move.after,
-                "difference": move.difference,
-                "outside": move.outside,
-            }
-            for move in moves
-        ]
-        print_json({"executed": executed, "moves": entries})
-        return
-    rows = [
-        [
-            move.at.topic,
-            move.at.partition,
-            "none" if move.before is None else f"{move.before:,}",
-            f"{move.after:,}",
-            "" if move.difference is None else f"{move.difference:+,}",
-            f"OUTSIDE [{move.beginning:,}, {move.end:,}]" if move.outside else "",
-        ]
-        for move in moves
-    ]
-    table(["topic", "partition", "before", "after", "difference", ""], rows)
-
-
-def _dry_run() -> None:
-    typer.echo("nothing was changed; add --execute to do it", err=True)
+    path = desk.execute(progress, moves, action, note, outside=outside, force=force)
+    say(f"done; undo with: headrace offsets undo … --undo-file {path}", err=True)

@@ -45,9 +45,24 @@ def kafka_options(given: Iterable[str] | None, file: Path | None) -> dict[str, s
     """Settings from `--options-file`, and those of `--option` over them. A value is never shown: it may be secret."""
     from headrace.kafka.options import read, with_environment
 
+    given = list(given or ())
+    if given:
+        from headrace.kafka.client import refuse_unknown
+
+        refuse_unknown(pairs("--option", given, "security.protocol=SSL"))
     named = {name: with_environment(value) for name, value in pairs("--option", given, "security.protocol=SSL").items()}
     return {**(read(file) if file else {}), **named}
 
 
 def spark_options(given: Iterable[str] | None) -> dict[str, str]:
-    return pairs("--spark", given, "spark.driver.memory=4g")
+    from headrace.kafka.options import with_environment
+
+    given_so = pairs("--spark", given, "spark.driver.memory=4g")
+    return {name: with_environment(value) for name, value in given_so.items()}
+
+
+def expanded(text: str | None) -> str | None:
+    """Callback of an option that may hold a password: `${NAME}` is read from the environment, so nobody types it."""
+    from headrace.kafka.options import with_environment
+
+    return text and with_environment(text)

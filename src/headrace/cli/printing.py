@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from headrace.cli.terminal import say
 from headrace.errors import ConfigError
 from headrace.kafka.records import DECODERS, instant, shown, to_json
+from headrace.text import printable
 from headrace.waiting import writable
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class Printer:
     as_json: bool
     printed: int = 0
     wrong: int = 0
+    first_wrong: str | None = None
 
     @classmethod
     def of(
@@ -96,7 +99,7 @@ class Printer:
             case "timestamp":
                 return "" if record.timestamp is None else str(instant(record.timestamp))
             case _:
-                return str(getattr(record, name))
+                return printable(str(getattr(record, name)))
 
     def _part(self, record: Record, raw: bytes | None, form: str) -> str | None:
         """None, after a word about it, if it is not of the format."""
@@ -105,7 +108,7 @@ class Printer:
         try:
             return DECODERS[form](raw)
         except ValueError as error:
-            typer.echo(f"{record.place}: not {form} ({error}): {shown(raw[:200])}", err=True)
+            say(f"{record.place}: not {form} ({error}): {shown(raw[:200])}", err=True)
             return None
 
 

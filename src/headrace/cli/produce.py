@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli import completion
 from headrace.cli.connection import Connection, connecting
+from headrace.cli.terminal import say
 from headrace.errors import BadRecord, ConfigError
 
 if TYPE_CHECKING:
@@ -60,13 +63,20 @@ EXAMPLES = """Examples:
 
   headrace produce clicks --file day.json.gz --format json
 
+  headrace produce clicks --file day.json --avro click.avsc --registry http://localhost:8081
+
   headrace produce clicks --sample clicks --rate 100"""
 
 
 @connecting
 def produce(
     at: Connection,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="It must be there: headrace topics create.")],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC", help="It must be there: headrace topics create.", autocompletion=completion.topics
+        ),
+    ],
     file: Annotated[
         list[Path] | None, typer.Option(help="Lines of a file, also .gz; may be repeated. Default: standard input.")
     ] = None,
@@ -79,6 +89,15 @@ def produce(
     ] = None,
     form: Annotated[Form, typer.Option("--format", help="What values are written in; json is checked.")] = Form.TEXT,
     key_form: Annotated[Form, typer.Option("--key-format", help="The same of keys.")] = Form.TEXT,
+    avro: Annotated[
+        Path | None, typer.Option(metavar="FILE.avsc", help="Values are JSON, and sent as Avro of this schema.")
+    ] = None,
+    registry: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --avro: registers the schema, and each record names it.")
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option(help="With --registry: the schema's subject. Default: TOPIC-value.")
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every record; may be repeated.")
     ] = None,
@@ -127,7 +146,10 @@ def produce(
     if key_separator == "":
         raise ConfigError("--key-separator is empty", hint="--key-separator :")
     separator, nothing = (None if text is None else text.encode() for text in (key_separator, null))
-    lines = Lines(topic, separator, nothing, key_form.value, form.value, _headers(header), partition)
+    encode = _avro(topic, avro, registry, subject) if avro or registry or subject else None
+    if encode is not None and (sample or form is not Form.TEXT):
+        raise ConfigError("--avro is of lines of JSON", hint="leave out --sample and --format")
+    lines = Lines(topic, separator, nothing, key_form.value, form.value, _headers(header), partition, encode)
     first = _time(start) if start else None
     if sample and rate is None and count is None:
         rate = _DEFAULT_RATE
@@ -138,7 +160,7 @@ def produce(
         if first is not None:
             warn_of_retention(sender, int(first.timestamp() * 1000))
         if not sample and not file and sys.stdin is not None and sys.stdin.isatty():
-            typer.echo("one record a line; Ctrl-D ends", err=True)
+            say("one record a line; Ctrl-D ends", err=True)
         with stoppable() as stop, accounted(sender, failures, stop):
             records: Iterator[Record | Refused | None]
             if sample:
@@ -147,6 +169,21 @@ def produce(
             else:
                 records = _said(lines, from_files(file) if file else from_stdin(stop))
             send_all(sender, records, stop, None if rate is None else _pace(rate), count)
+
+
+def _avro(topic: str, schema: Path | None, registry: str | None, subject: str | None) -> Callable[[bytes], bytes]:
+    from headrace.formats.avro import Avro
+    from headrace.formats.avro_json import encoder
+    from headrace.formats.registry import register
+
+    if schema is None:
+        raise ConfigError("--registry and --subject are of --avro", hint="--avro click.avsc")
+    text = str(Avro(schema, registry=registry, subject=subject).schema)  # checked
+    encode = encoder(text)
+    if registry is None:
+        return encode
+    head = struct.pack(">bI", 0, register(registry, subject or f"{topic}-value", text))  # Confluent's wire format
+    return lambda line: head + encode(line)
 
 
 def _check_sample(

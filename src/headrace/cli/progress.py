@@ -7,6 +7,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from headrace.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -35,7 +37,7 @@ def progress() -> Iterator[Callable[[str], None]]:
             return
         if counting:
             last = time.monotonic()
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
 
     yield show
 
@@ -43,4 +45,4 @@ def progress() -> Iterator[Callable[[str], None]]:
 def _plain(line: str) -> str:
     from rich.markup import escape
 
-    return escape(line)
+    return escape(printable(line))

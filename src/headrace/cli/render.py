@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from headrace.cli.terminal import print_json, say
 from headrace.errors import HeadraceError
 from headrace.sentences import sentence
+from headrace.text import json_text
 from headrace.types import Batch, Range
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def observing(pipeline: str, log_format: str) -> Iterator[Observer]:
     """The observer that suits `log_format` and the place the output goes to."""
     if log_format == "json":
-        yield lambda event: print(json.dumps(record(pipeline, event)), flush=True)
+        yield lambda event: print(json_text(record(pipeline, event)), flush=True)
     elif log_format == "auto" and sys.stdout.isatty():
         from headrace.cli.live import live_line
 
@@ -52,7 +52,7 @@ def _plain(value: Any) -> Any:
         case Range():
             return [value.at.topic, value.at.partition, value.start, value.until]
         case Batch():
-            return {**json.loads(value.to_json()), "records": len(value)}
+            return {**json.loads(value.to_json()), "offsets": len(value)}
         case BaseException():
             hint = value.hint if isinstance(value, HeadraceError) else None
             return {"type": type(value).__name__, "message": str(value), "hint": hint}
@@ -66,13 +66,15 @@ def _plain(value: Any) -> Any:
 
 def report(checked: Report, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(checked), indent=2))
+        print_json(dataclasses.asdict(checked))
         return
-    typer.echo(f"{checked.pipeline}: {checked.guarantee}: {checked.reason}")
-    typer.echo(f"  steps    {' → '.join(checked.steps)}")
-    typer.echo(f"  source   {checked.source}")
-    typer.echo(f"  sink     {checked.sink}")
-    typer.echo(f"  offsets  {checked.offsets}")
-    typer.echo(f"  columns  {', '.join(checked.columns) or 'unknown'}")
+    say(f"{checked.pipeline}: {checked.guarantee}: {checked.reason}")
+    say(f"  steps    {' → '.join(checked.steps)}")
+    say(f"  source   {checked.source}")
+    say(f"  sink     {checked.sink}")
+    say(f"  offsets  {checked.offsets}")
+    say(f"  columns  {', '.join(checked.columns) or 'unknown'}")
     for note in checked.notes:
-        typer.echo(f"  note     {note}")
+        say(f"  note     {note}")
+    for error in checked.errors:
+        say(f"error: {error.message}", *([f"hint: {error.hint}"] if error.hint else []), err=True)

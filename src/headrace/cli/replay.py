@@ -15,8 +15,11 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli import completion
 from headrace.cli.connection import Connection, connecting
+from headrace.cli.terminal import say
 from headrace.errors import BadRecord, ConfigError
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +47,12 @@ def replay(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Lines of `headrace consume --json`, or of JSON objects; also .gz.")
     ],
-    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where they go; it must be there.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="TOPIC", help="Where they go; it must be there.", autocompletion=completion.topics
+        ),
+    ],
     speed: Annotated[str, typer.Option(metavar="60x", help="So many times as fast as they came, or max.")] = "1x",
     times: Annotated[
         Times,
@@ -86,9 +94,9 @@ def replay(
         shift = replaying.shift(known, factor, time.time() * 1000) if times is Times.SHIFTED else 0.0
         if known:
             warn_of_retention(sender, round(first + shift))
-        typer.echo(f"{len(order):,} records, {replaying.span(known)}", err=True)
+        say(f"{counted(len(order), 'record')}, {replaying.span(known)}", err=True)
         began = time.monotonic()
-        with stoppable() as stop, accounted(sender, failures, stop), progress() as say:
+        with stoppable() as stop, accounted(sender, failures, stop), progress() as show:
             for number, (line, when) in enumerate(order):
                 due = began if factor is None or when == _NEVER else began + (when - first) / 1000 / factor
                 if stop() or not waited(sender, due, stop):
@@ -102,7 +110,7 @@ def replay(
                     continue
                 sender.send(record if keep_partitions else replace(record, partition=None))
                 if number % 100 == 0 and live:
-                    say(f"{number + 1:,} of {len(order):,} records … {sender.acknowledged:,} acknowledged")
+                    show(f"{number + 1:,} of {len(order):,} records … {sender.acknowledged:,} acknowledged")
 
 
 def _looked_through(

@@ -12,8 +12,11 @@ from typing import IO, TYPE_CHECKING, Self
 import typer
 
 from headrace.cli.printing import hang_up, write
+from headrace.cli.terminal import say
 from headrace.errors import ConfigError
 from headrace.kafka.records import instant, to_json
+from headrace.paths import private_file
+from headrace.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,10 +62,11 @@ class Failures:
     def __call__(self, record: Record, reason: str) -> None:
         self._count += 1
         if self._count <= _SHOWN:
-            typer.echo(f"failed: {reason}", err=True)
+            say(f"failed: {reason}", err=True)
         if self.path is None:
             return
         try:
+            private_file(self.path)  # what is kept is a user's data
             self._file = self._file or self.path.open("a", encoding="utf-8")
             self._file.write(to_json(record, error=reason) + "\n")
             self._file.flush()
@@ -82,7 +86,7 @@ class Teller:
         if not self._heard:
             return
         try:
-            write(f"{record.place}\n".encode())
+            write(f"{printable(record.place)}\n".encode())
         except BrokenPipeError:
             self._heard = False
             hang_up()
@@ -131,7 +135,7 @@ def warn_of_retention(sender: Sender, first: int) -> None:
     kept = int(sender.topic.setting("retention.ms") or -1)
     deletes = "delete" in (sender.topic.setting("cleanup.policy") or "")
     if deletes and 0 <= kept < time.time() * 1000 - first:
-        typer.echo(
+        say(
             f"warning: records of {instant(first)} are older than {sender.topic.name} keeps them (retention.ms={kept}):"
             " the broker deletes them soon",
             err=True,
@@ -148,6 +152,6 @@ def accounted(sender: Sender, failures: Failures, stop: Callable[[], bool]) -> I
         said = f"{sender.acknowledged:,} " + ("acknowledged" if sender.asked else "sent, acknowledged by nobody")
         kept = f" (in {failures.path})" if sender.failures and failures.path else ""
         stopped = "stopped: " if stop() else ""
-        typer.echo(f"{stopped}{said}, {sender.failures:,} failed{kept}, {sender.rate:,.0f}/s", err=True)
+        say(f"{stopped}{said}, {sender.failures:,} failed{kept}, {sender.rate:,.0f}/s", err=True)
     if sender.failures:
         raise typer.Exit(1)

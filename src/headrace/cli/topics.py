@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli import completion
 from headrace.cli.connection import Connection, connecting
-from headrace.cli.offsets_arguments import Execute, Json, print_json, table
+from headrace.cli.offsets_arguments import Execute, Json, Profile  # noqa: TC001 - typer looks at them
 from headrace.cli.pairs import pairs
+from headrace.cli.terminal import print_json, say, table
 from headrace.errors import ConfigError
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +34,10 @@ Config = Annotated[
 def list_(
     at: Connection,
     pattern: Annotated[
-        str | None, typer.Argument(metavar="REGEX", help="Only topics whose whole name it fits: 'clicks.*'")
+        str | None,
+        typer.Argument(
+            metavar="REGEX", help="Only topics whose whole name it fits: 'clicks.*'", autocompletion=completion.topics
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also those of Kafka itself.")] = False,
     as_json: Json = False,
@@ -58,18 +64,31 @@ def list_(
     ]
     if rows:
         table(["topic", "partitions", "replication", "records", "kept", ""], rows)
-    typer.echo(f"{count(len(found), 'topic')} at {at.bootstrap}", err=True)
+    say(f"{counted(len(found), 'topic')} at {at.bootstrap}", err=True)
 
 
 @app.command()
 @connecting
 def describe(
     at: Connection,
-    pattern: Annotated[str, typer.Argument(metavar="REGEX", help="A topic's name, or what fits the whole of several.")],
-    group: Annotated[str | None, typer.Option(help="Show the offsets and lag of this Kafka group.")] = None,
-    pipeline: Annotated[
-        str | None, typer.Option(metavar="FILE[:NAME]", help="Show the offsets and lag of this pipeline.")
+    pattern: Annotated[
+        str,
+        typer.Argument(
+            metavar="REGEX", help="A topic's name, or what fits the whole of several.", autocompletion=completion.topics
+        ),
+    ],
+    group: Annotated[
+        str | None, typer.Option(help="Show the offsets and lag of this Kafka group.", autocompletion=completion.groups)
     ] = None,
+    pipeline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE[:NAME]",
+            help="Show the offsets and lag of this pipeline.",
+            autocompletion=completion.pipelines,
+        ),
+    ] = None,
+    profile: Profile = None,
     all_settings: Annotated[
         bool, typer.Option("--all-settings", help="Also the settings that nobody changed.")
     ] = False,
@@ -90,14 +109,14 @@ def describe(
     elif pipeline:
         from headrace.cli.offsets_arguments import opened
 
-        with opened(pipeline, None, None, None, None) as desk:
+        with opened(pipeline, None, None, None, None, profile) as desk:
             offsets = desk.state.progress.offsets
     if as_json:
         print_json([complete(topic, offsets) for topic in found])
         return
     for number, topic in enumerate(found):
         if number:
-            typer.echo()
+            say()
         show(topic, offsets, group or pipeline, all_settings=all_settings)
 
 
@@ -124,7 +143,7 @@ def create(
     for name in names:
         if topics.create(name, partitions or -1, replication or -1, settings):
             (made,) = topics.describe([name])
-            typer.echo(f"{name}: {count(len(made.partitions), 'partition')}, {_copies(made)}")
+            say(f"{name}: {counted(len(made.partitions), 'partition')}, {_copies(made)}")
             continue
         if not if_not_exists:
             raise ConfigError(
@@ -134,14 +153,14 @@ def create(
         (there,) = topics.describe([name])
         differs = partitions not in (None, len(there.partitions))
         asked = f" ({partitions} were asked for)" if differs else ""
-        typer.echo(f"{name} is there already, with {count(len(there.partitions), 'partition')}{asked}")
+        say(f"{name} is there already, with {counted(len(there.partitions), 'partition')}{asked}")
 
 
 @app.command()
 @connecting
 def alter(
     at: Connection,
-    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    name: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)],
     partitions: Annotated[int | None, typer.Option(help="Have so many. There is no way back.", min=1)] = None,
     config: Config = None,
     unset: Annotated[
@@ -166,9 +185,9 @@ def alter(
     if settings or unset:
         topics.configure(name, settings, unset or ())
     for key, value in settings.items():
-        typer.echo(f"{name}: {key} = {value} (was {topic.setting(key)})")
+        say(f"{name}: {key} = {value} (was {topic.setting(key)})")
     for key in unset or ():
-        typer.echo(f"{name}: {key} is the broker's again (was {topic.setting(key)})")
+        say(f"{name}: {key} is the broker's again (was {topic.setting(key)})")
 
 
 def _check(topic: Topic, partitions: int) -> None:
@@ -183,13 +202,13 @@ def _check(topic: Topic, partitions: int) -> None:
 def _grow(topics: Topics, topic: Topic, partitions: int) -> None:
     has = len(topic.partitions)
     if partitions == has:
-        typer.echo(f"{topic.name} has {count(has, 'partition')} already")
+        say(f"{topic.name} has {counted(has, 'partition')} already")
         return
     topics.grow(topic.name, partitions)
-    typer.echo(f"{topic.name}: {has} -> {count(partitions, 'partition')}")
+    say(f"{topic.name}: {has} -> {counted(partitions, 'partition')}")
     if topic.records != 0:
         there = "records" if topic.records is None else f"{topic.records:,} records"
-        typer.echo(
+        say(
             "warning: keys move: new records of a key may lie in another partition than the"
             f" {there} there, and are no longer read in order with them",
             err=True,
@@ -200,7 +219,7 @@ def _grow(topics: Topics, topic: Topic, partitions: int) -> None:
 @connecting
 def delete(
     at: Connection,
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC")],
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=completion.topics)],
     as_regex: Annotated[bool, typer.Option("--regex", help="The names are regular expressions.")] = False,
     execute: Execute = False,
 ) -> None:
@@ -215,13 +234,13 @@ def delete(
     rows = [[topic.name, len(topic.partitions), known(topic.records, "unknown")] for topic in found]
     table(["topic", "partitions", "records"], rows)
     numbers = [topic.records for topic in found if topic.records is not None]
-    records = count(sum(numbers), "record") if len(numbers) == len(found) else "an unknown number of records"
-    what = f"{count(len(found), 'topic')} with {records}"
+    records = counted(sum(numbers), "record") if len(numbers) == len(found) else "an unknown number of records"
+    what = f"{counted(len(found), 'topic')} with {records}"
     if not execute:
-        typer.echo(f"{what} would be deleted, for good; --execute does it")
+        say(f"{what} would be deleted, for good; --execute does it")
         return
     topics.delete([topic.name for topic in found])
-    typer.echo(f"{what} deleted")
+    say(f"{what} deleted")
 
 
 def regex(text: str | None) -> re.Pattern[str] | None:
@@ -229,10 +248,6 @@ def regex(text: str | None) -> re.Pattern[str] | None:
         return None if text is None else re.compile(text)
     except re.error as error:
         raise ConfigError(f"{text!r} is no regular expression: {error}", hint="'clicks.*'") from error
-
-
-def count(number: int, word: str) -> str:
-    return f"{number:,} {word}" + ("" if number == 1 else "s")
 
 
 def _named(topics: Topics, pattern: str) -> Sequence[str]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from headrace.cli.offsets_arguments import table
+from headrace.cli.terminal import say, table
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,31 +19,31 @@ _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 def show(topic: Topic, offsets: Mapping[TopicPartition, int] | None, whose: str | None, *, all_settings: bool) -> None:
     troubled = [f"{p.number} ({p.trouble})" for p in topic.partitions if p.trouble]
-    typer.echo(f"{topic.name}{' (internal)' if topic.internal else ''}")
-    typer.echo(f"  id           {topic.id}")
-    typer.echo(f"  partitions   {len(topic.partitions)}, replication {topic.replication}")
-    typer.echo(f"  records      {known(topic.records, 'unknown')}")
-    typer.echo(f"  kept         {retention(topic)}")
+    say(f"{topic.name}{' (internal)' if topic.internal else ''}")
+    say(f"  id           {topic.id}")
+    say(f"  partitions   {len(topic.partitions)}, replication {topic.replication}")
+    say(f"  records      {known(topic.records, 'unknown')}")
+    say(f"  kept         {retention(topic)}")
     if troubled:
-        typer.echo(f"  TROUBLE      partition {', '.join(troubled)}")
+        say(f"  TROUBLE      partition {', '.join(troubled)}")
     if offsets is not None:
-        typer.echo(f"  lag          {sum(_lag(topic, p, offsets) or 0 for p in topic.partitions):,} of {whose}")
-    typer.echo("\nconfiguration")
+        say(f"  lag          {sum(_lag(topic, p, offsets) or 0 for p in topic.partitions):,} of {whose}")
+    say("", "configuration")
     _show_settings(topic, all_settings=all_settings)
-    typer.echo("\npartitions")
+    say("", "partitions")
     _show_partitions(topic, offsets)
 
 
 def _show_settings(topic: Topic, *, all_settings: bool) -> None:
     if topic.settings is None:
-        typer.echo("not shown to this user")
+        say("not shown to this user")
         return
     shown = [s for _, s in sorted(topic.settings.items()) if all_settings or s.source != "default"]
     rows = [[s.name, "(hidden)" if s.hidden else s.value if s.value is not None else "", s.source] for s in shown]
     if rows:
         table(["setting", "value", "set by"], rows)
     if not all_settings:
-        typer.echo(f"{'the others are' if rows else 'all are'} Kafka's defaults; --all-settings shows them")
+        say(f"{'the others are' if rows else 'all are'} Kafka's defaults; --all-settings shows them")
 
 
 def _show_partitions(topic: Topic, offsets: Mapping[TopicPartition, int] | None) -> None:

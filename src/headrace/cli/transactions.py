@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.offsets_arguments import Execute, Json, print_json, table
+from headrace.cli.offsets_arguments import Execute, Json  # noqa: TC001 - typer looks at them
 from headrace.cli.pairs import Option, OptionsFile, kafka_options
 from headrace.cli.progress import progress
+from headrace.cli.terminal import print_json, say, table
 from headrace.errors import ConfigError
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,7 +44,7 @@ def list_(
         return
     _show(found)
     whose = f" whose id begins with {prefix}" if prefix else ""
-    typer.echo(f"{len(found)} open {_word(found)}{whose} at {bootstrap}")
+    say(f"{counted(len(found), 'open transaction')}{whose} at {bootstrap}")
 
 
 @app.command()
@@ -70,10 +72,10 @@ def abort(
         chosen = [there[name] for name in ids or there]
         _show(chosen)
         if not execute:
-            typer.echo(f"{len(chosen)} {_word(chosen)} would be aborted; --execute does it")
+            say(f"{counted(len(chosen), 'transaction')} would be aborted; --execute does it")
             return
         transactions.abort([one.id for one in chosen])
-    typer.echo(f"{len(chosen)} {_word(chosen)} aborted")
+    say(f"{counted(len(chosen), 'transaction')} aborted")
 
 
 def _show(found: Iterable[Transaction]) -> None:
@@ -98,10 +100,6 @@ def _complete(one: Transaction) -> dict[str, object]:
         "timeout_seconds": one.timeout_seconds,
         "partitions": [[at.topic, at.partition] for at in one.partitions],
     }
-
-
-def _word(found: list[Transaction]) -> str:
-    return "transaction" if len(found) == 1 else "transactions"
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from headrace.demo.child import Child
 from headrace.demo.verify import Verdict, verify
 from headrace.errors import HeadraceError
 from headrace.extras import require
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from headrace.demo.verify import Mark
@@ -92,6 +93,7 @@ class _Show:
         from headrace import dev
 
         database = self._directory / "clicks.duckdb"
+        _say(plan(self._events, self._kills))
         _say("starting a Kafka broker")
         with ExitStack() as cleanup:
             kafka = cleanup.enter_context(dev.Kafka(self._directory / "kafka", progress=_say))
@@ -122,10 +124,15 @@ class _Show:
         arguments = [bootstrap, TOPIC, str(self._events), str(rate), str(self._ledger)]
         errors = cleanup.enter_context((self._directory / "producer.log").open("ab"))
         producer = subprocess.Popen(
-            [sys.executable, "-m", "headrace.demo.producer", *arguments], stderr=errors, start_new_session=True
+            [sys.executable, "-m", "headrace.demo.producer", *arguments],
+            stdin=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
         )
 
         def end() -> None:
+            assert producer.stdin is not None
+            producer.stdin.close()
             producer.kill()
             producer.wait()
 
@@ -134,6 +141,10 @@ class _Show:
 
     def _carry_and_kill(self, producer: subprocess.Popen[bytes]) -> None:
         while self.killed < self._kills:
+            # Each run has a share of the clicks. A part of it is kept for the moment of the kill, when there must be a
+            # batch to be killed in, however slow the machine.
+            share = self._events * (self.killed + 1) // (self._kills + 1)
+            _allow(producer, share - self._events // (self._kills + 1) // 5)
             run = self._start()
             if not run.wait_for(lambda r: r.batches > 0, timeout=90):
                 raise HeadraceError(f"the pipeline did not get going; its log: {_tail(self._log)}")
@@ -141,6 +152,7 @@ class _Show:
             while time.monotonic() < moment:
                 self._tick()
             # A kill between two batches would prove little: wait for the next one, then some way into it.
+            _allow(producer, share)
             run.wait_for(lambda r: r.open_batch, timeout=5)
             time.sleep(self._chance.uniform(0.0, 0.2))
             in_batch = run.open_batch
@@ -154,11 +166,13 @@ class _Show:
 
     def _finish(self, producer: subprocess.Popen[bytes]) -> None:
         run = self._start()
-        while self.produced() < self._events and run.alive:
+        _allow(producer, self._events)
+        while producer.poll() is None and run.alive:
             self._tick()
         run.wait_for(lambda r: r.batches > 0, timeout=90)
-        producer.terminate()
-        producer.wait(90)
+        if (code := producer.wait(90)) != 0 or self.produced() != self._events:
+            log = _tail(self._directory / "producer.log")
+            raise HeadraceError(f"the producer sent {self.produced():,} clicks, exit code {code}; its log: {log}")
         _say(f"produced {self.produced():,} clicks; stopping the pipeline with SIGTERM")
         if (code := run.stop()) != 0:
             raise HeadraceError(f"the pipeline ended with exit code {code}; its log: {_tail(self._log)}")
@@ -182,6 +196,23 @@ class _Show:
         if now - self._said >= 3:
             self._said = now
             _say(f"  produced {self.produced():>9,}   stored {self.stored():>9,}   kills {self.killed}")
+
+
+def plan(events: int, kills: int) -> str:
+    """What the demo will do, said before it does it."""
+    times = f"{kills} times" if kills > 1 else "once"
+    return (
+        f"{counted(events, 'click')} go from Kafka through Spark into DuckDB while the pipeline is killed {times};"
+        " then every row is compared with what was sent"
+    )
+
+
+def _allow(producer: subprocess.Popen[bytes], clicks: int) -> None:
+    """Let the producer send so many clicks in all."""
+    assert producer.stdin is not None
+    with suppress(BrokenPipeError):  # it has ended: whoever waits for its clicks says so
+        producer.stdin.write(f"{clicks}\n".encode())
+        producer.stdin.flush()
 
 
 def _summary(show: _Show, verdict: Verdict, seed: int, seconds: float) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +31,6 @@ class Child:
         )
         self.marks: list[Mark] = []
         self.batches = 0
-        self.records = 0
         self.open_batch = False
         self.began: datetime | None = None
         self.ended: datetime | None = None
@@ -71,10 +68,7 @@ class Child:
         if self.alive:
             self._process.kill()
         self._process.wait()
-        with suppress(ProcessLookupError):
-            # Spark's JVM ends by itself when its driver is gone; the next run need not wait for that.
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._listener.join(10)
+        self._listener.join(10)  # Spark's JVM, which has the pipe too, ends by itself when its driver is gone
         self._errors.close()
 
     def _listen(self) -> None:
@@ -98,7 +92,6 @@ class Child:
                 self.open_batch = False
                 self.ended = datetime.fromisoformat(entry["time"])
                 self.batches += 1
-                self.records += entry["batch"]["records"]
                 self.marks += [(partition, until, self.ended) for _, partition, _, until in entry["batch"]["ranges"]]
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import random
-import signal
+import select
 import sys
 import time
 from array import array
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from types import FrameType
+from typing import Any
 
 PAGES = ("/", "/cart", "/checkout", "/help", "/login", "/product", "/search")
 
@@ -24,17 +22,13 @@ def click(number: int) -> dict[str, Any]:
     return {"id": number, "user": f"user-{number * 7919 % 5000}", "page": PAGES[number * 31 % len(PAGES)]}
 
 
-def produce(bootstrap: str, topic: str, at_least: int, rate: int, ledger: Path) -> None:
-    """Produce `at_least` clicks and go on until SIGTERM; append the id of every acknowledged one to `ledger`."""
+def produce(bootstrap: str, topic: str, events: int, rate: int, ledger: Path) -> None:
+    """Produce `events` clicks; append the id of every acknowledged one to `ledger`.
+
+    Each line of standard input says how many may be produced so far. Its end is the end of whoever started this.
+    """
     from confluent_kafka import Producer
 
-    stopping = False
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal stopping
-        stopping = True
-
-    signal.signal(signal.SIGTERM, stop)
     acknowledged = array("q")
 
     def acked(number: int, error: Any, _: Any) -> None:
@@ -44,12 +38,14 @@ def produce(bootstrap: str, topic: str, at_least: int, rate: int, ledger: Path) 
     producer = Producer(
         {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
     )
-    began = time.monotonic()
-    sent = 0
+    limits = _Limits(sys.stdin.fileno())
+    sent, owed, before = 0, 0.0, time.monotonic()
     with ledger.open("ab", buffering=0) as out:
-        while not (stopping and sent >= at_least):
-            due = int((time.monotonic() - began) * rate)
-            for number in range(sent, due):
+        while sent < events and limits.open:
+            now = time.monotonic()
+            owed, before = min(owed + (now - before) * rate, rate), now  # what was held back is not made up for
+            until = min(sent + int(owed), limits.newest(), events)
+            for number in range(sent, until):
                 at = datetime.now(UTC).isoformat(timespec="milliseconds")
                 value = json.dumps({**click(number), "at": at}).encode()
                 producer.produce(
@@ -58,11 +54,29 @@ def produce(bootstrap: str, topic: str, at_least: int, rate: int, ledger: Path) 
                     key=f"user-{random.randrange(5000)}",  # noqa: S311 - spreads over partitions, guards nothing
                     on_delivery=partial(acked, number),
                 )
-            sent = max(sent, due)
+            owed, sent = owed - (until - sent), until
             producer.poll(0.02)
             _write(out, acknowledged)
         producer.flush(60)
         _write(out, acknowledged)
+
+
+class _Limits:
+    """Numbers, one a line, from a descriptor that is not waited for."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._text = b""
+        self._newest = 0
+        self.open = True
+
+    def newest(self) -> int:
+        while self.open and select.select([self._descriptor], [], [], 0)[0]:
+            chunk = os.read(self._descriptor, 4096)
+            self.open = bool(chunk)
+            *lines, self._text = (self._text + chunk).split(b"\n")
+            self._newest = max([self._newest, *map(int, lines)])
+        return self._newest
 
 
 def _write(out: Any, acknowledged: array[int]) -> None:
@@ -72,5 +86,5 @@ def _write(out: Any, acknowledged: array[int]) -> None:
 
 
 if __name__ == "__main__":
-    _, bootstrap, topic, at_least, rate, ledger = sys.argv
-    produce(bootstrap, topic, int(at_least), int(rate), Path(ledger))
+    _, bootstrap, topic, events, rate, ledger = sys.argv
+    produce(bootstrap, topic, int(events), int(rate), Path(ledger))

@@ -11,6 +11,7 @@ from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
 from headrace.dev.single import Single
+from headrace.paths import private_directory, write_private
 from headrace.spark import jars
 
 if TYPE_CHECKING:
@@ -78,12 +79,12 @@ class CassandraNode(Node):
         self._server = server
 
     def prepare(self) -> None:
-        (self.directory / "logback.xml").write_text(_LOGGING, encoding="utf-8")
+        write_private(self.directory / "logback.xml", _LOGGING)
         # YAML's flow style is JSON.
-        (self.directory / "cassandra.yaml").write_text(json.dumps(self._config(), indent=2), encoding="utf-8")
+        write_private(self.directory / "cassandra.yaml", json.dumps(self._config(), indent=2))
         scratch = self.directory / "tmp"
         shutil.rmtree(scratch, ignore_errors=True)  # each start unpacks native libraries, each kill leaves them
-        scratch.mkdir()
+        private_directory(scratch)
 
     def _config(self) -> dict[str, Any]:
         data = self.directory / "data"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import ConfigError
+from headrace.paths import private_directory
 from headrace.spark import java
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Certificate:
         """Once; what is there stays."""
         if self.authority.exists():
             return
-        self.directory.mkdir(parents=True, exist_ok=True)
+        private_directory(self.directory)
         self.keystore.unlink(missing_ok=True)
         names = "san=ip:127.0.0.1,dns:localhost"
         pair = ("-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3650")

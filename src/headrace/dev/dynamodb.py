@@ -9,6 +9,7 @@ from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
 from headrace.dev.single import Single
+from headrace.paths import private_directory
 from headrace.spark import jars
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class DynamoDBNode(Node):
         self._server = server
 
     def prepare(self) -> None:
-        (self.directory / "data").mkdir(exist_ok=True)
+        private_directory(self.directory / "data")
 
     def command(self) -> list[str]:
         ours: dict[str, str | int] = {
@@ -46,6 +47,7 @@ class DynamoDBNode(Node):
             "dbPath": str(self.directory / "data"),
             "sharedDb": "",  # whatever the region and credentials of a client, it sees the same tables
             "disableTelemetry": "",
+            "cors": f"http://{loopback.HOST}",  # by default every page in a browser on this machine may ask it
         }
         options = (ours | self._server.options).items()
         arguments = [word for name, value in options for word in (f"-{name}", str(value)) if word]
@@ -65,6 +67,7 @@ class DynamoDB(Single):
     variable = "DYNAMODB_ENDPOINT"
     usual_port = 8000
     bundles = (DYNAMODB,)
+    licence = "DynamoDB Local has AWS's own licence, LICENSE.txt in its jar: internal use, with an AWS account"
 
     def make_nodes(self) -> Sequence[Node]:
         return [DynamoDBNode(self)]

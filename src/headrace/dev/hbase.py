@@ -10,6 +10,7 @@ from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
 from headrace.dev.single import Single
+from headrace.paths import write_private
 from headrace.spark import jars
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ class Part(Node):
             f"<property><name>{escape(name)}</name><value>{escape(str(value))}</value></property>\n"
             for name, value in (self.configuration() | self._server.options).items()
         )
-        (self.directory / "hbase-site.xml").write_text(f"<configuration>\n{site}</configuration>\n", encoding="utf-8")
-        (self.directory / "log4j.properties").write_text(jvm.properties(_LOGGING), encoding="ascii")
+        write_private(self.directory / "hbase-site.xml", f"<configuration>\n{site}</configuration>\n")
+        write_private(self.directory / "log4j.properties", jvm.properties(_LOGGING))
 
     def command(self) -> list[str]:
         flags = ["-Djava.net.preferIPv4Stack=true", *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENS)]
@@ -126,6 +127,8 @@ class HBase(Single):
             "hbase.rootdir": (self.directory / "data" / "hbase").as_uri(),
             "hbase.tmp.dir": str(self.directory / "tmp"),
             "hbase.unsafe.stream.capability.enforce": "false",
+            # It asks nobody for a password, and a coprocessor of a table is code of the client that creates the table.
+            "hbase.coprocessor.user.enabled": "false",
             "hbase.wal.provider": "filesystem",
             "hbase.zookeeper.quorum": loopback.HOST,
             "hbase.zookeeper.property.dataDir": str(self.directory / "data" / "zookeeper"),

@@ -13,6 +13,7 @@ from headrace.dev import ports as loopback
 from headrace.dev.node import Node
 from headrace.dev.server import Server, silent
 from headrace.errors import ConfigError
+from headrace.paths import write_private
 from headrace.spark import jars
 
 if TYPE_CHECKING:
@@ -57,13 +58,18 @@ class Broker(Node):
 
     def prepare(self) -> None:
         properties = self.directory / "server.properties"
-        properties.write_text(jvm.properties(self._cluster.properties(self)), encoding="ascii")
+        write_private(properties, jvm.properties(self._cluster.properties(self)))
         if (self.directory / "data" / "meta.properties").exists():
             return
         # Not by hand: formatting also turns on this release's features, such as the new group protocol.
-        arguments = ["kafka.tools.StorageTool", "format", "-t", self._cluster.id, "-c", str(properties)]
-        arguments += self._cluster.formatting()
-        done = subprocess.run(self._java(*arguments), capture_output=True, text=True, timeout=60, check=False)
+        arguments = ["-t", self._cluster.id, "-c", str(properties), *self._cluster.formatting()]
+        file = self.directory / "format.arguments"  # passwords: every user of the machine can read a command line
+        write_private(file, "\n".join(arguments))
+        command = self._java("kafka.tools.StorageTool", "format", f"@{file}")
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        finally:
+            file.unlink()
         if done.returncode != 0:
             raise ConfigError(
                 f"{self.name} cannot be formatted: {(done.stderr or done.stdout).strip()}",

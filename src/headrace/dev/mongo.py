@@ -14,6 +14,7 @@ from headrace.dev import ports as loopback
 from headrace.dev.node import Node
 from headrace.dev.single import Single
 from headrace.errors import ConfigError
+from headrace.paths import private_directory
 from headrace.spark import jars
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class MongoNode(Node):
         self._server = server
 
     def prepare(self) -> None:
-        (self.directory / "data").mkdir(exist_ok=True)
+        private_directory(self.directory / "data")
 
     def command(self) -> list[str]:
         arguments = [str(self.directory / "data" / "mongo.db"), loopback.HOST, str(self.ports["client"])]

@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING
 
 from headrace.dev.process import Process
 from headrace.errors import ConfigError, RetriableError
+from headrace.paths import private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 DEADLINE = 90.0
+# The rest of its owner's environment may hold passwords and tokens, which a server would show to its clients.
+_PASSED_ON = ("HOME", "JAVA_HOME", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
+
+
+def environment(*more: str) -> dict[str, str]:
+    """What a server gets of this process's environment: a few names that hold no secrets, and `more` of them."""
+    kept = {name: os.environ[name] for name in (*_PASSED_ON, *more) if name in os.environ}
+    return {**kept, "LC_ALL": "C.UTF-8"}
 
 
 class Node(ABC):
@@ -43,6 +52,10 @@ class Node(ABC):
     def answers(self) -> bool:
         """Ask what only a ready server can answer; an open port is no answer. Takes a second at most."""
 
+    def environment(self) -> dict[str, str]:
+        """The process's environment."""
+        return environment()
+
     @property
     def within(self) -> Path:
         """The directory to run in: there, and not in the user's project, it may leave a dump when it crashes."""
@@ -64,10 +77,9 @@ class Node(ABC):
         """Start the process, without waiting. A node that runs already is left alone."""
         if self.alive:
             return
-        self.directory.mkdir(parents=True, exist_ok=True)
+        private_directory(self.directory)
         self.prepare()
-        environment = {**os.environ, "LC_ALL": "C.UTF-8"}
-        self.process.spawn(self.command(), environment, tied=self.tied, within=self.within)
+        self.process.spawn(self.command(), self.environment(), tied=self.tied, within=self.within)
 
     def wait(self, seconds: float = DEADLINE) -> None:
         """Return when it answers. Raises ConfigError when it dies, RetriableError when it is too slow."""

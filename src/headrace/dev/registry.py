@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from headrace.dev.dynamodb import DynamoDB
 from headrace.dev.hbase import HBase
 from headrace.dev.kafka import Kafka
 from headrace.dev.mongo import Mongo
+from headrace.dev.ports import is_free
 from headrace.dev.postgres import Postgres
 from headrace.dev.process import Identity, Process
 from headrace.dev.redis import Redis
@@ -23,6 +24,7 @@ from headrace.dev.schema_registry import SchemaRegistry
 from headrace.dev.spark import Spark
 from headrace.dev.zookeeper import ZooKeeper
 from headrace.errors import ConfigError
+from headrace.masking import masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,6 +35,9 @@ SERVERS: dict[str, type[Server]] = {
     server.name: server
     for server in (Kafka, ZooKeeper, Postgres, Redis, Cassandra, HBase, Mongo, DynamoDB, SchemaRegistry, Spark)
 }
+
+_LAST = ".last.json"
+"""How a server was when it was last stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,10 @@ def up(name: str, *, port: int | None, nodes: int | None, progress: Progress) ->
             for node in entry.dead:
                 progress(f"{node.name} (pid {node.pid}) crashed, see {node.log}; starting {name} again")
             _stop(entry)
-        server = SERVERS[name].chosen(root() / name, port=port, nodes=nodes or 1, progress=progress)
+        server = _as_before(name, port, nodes) or SERVERS[name].chosen(
+            root() / name, port=port, nodes=nodes or 1, progress=progress
+        )
+        server.progress = progress
         server.detach()
         try:
             server.start(launched=lambda started: _save(Entry.of(started)))
@@ -142,18 +150,28 @@ def down(name: str) -> Entry | None:
         return entry
 
 
+def _as_before(name: str, port: int | None, nodes: int | None) -> Server | None:
+    """The server on the ports that it had when it was last up: clients were told them. None if one is taken by now."""
+    last = _load(name, _LAST)
+    if last is None or port is not None or last.settings.get("brokers", 1) != (nodes or 1):
+        return None
+    server = SERVERS[name].again(root() / name, last.settings)
+    return server if all(is_free(number) for node in server.nodes for number in node.ports.values()) else None
+
+
 def _same(entry: Entry, port: int | None, nodes: int | None) -> None:
     differs = nodes is not None and nodes != len(entry.nodes)
     if differs or (port is not None and port not in entry.nodes[0].ports.values()):
         raise ConfigError(
-            f"{entry.name} is already up, with {len(entry.nodes)} node(s) at {entry.address}",
+            f"{entry.name} is already up, with {len(entry.nodes)} node(s) at {masked(entry.address)}",
             hint=f"headrace dev down {entry.name}",
         )
 
 
 def _stop(entry: Entry) -> None:
     _attached(entry).stop()
-    _file(entry.name).unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        _file(entry.name).replace(_file(entry.name, _LAST))
 
 
 def _attached(entry: Entry) -> Server:
@@ -163,22 +181,23 @@ def _attached(entry: Entry) -> Server:
     return server
 
 
-def _file(name: str) -> Path:
-    return root() / f"{name}.json"
+def _file(name: str, suffix: str = ".json") -> Path:
+    return root() / f"{name}{suffix}"
 
 
-def _load(name: str) -> Entry | None:
+def _load(name: str, suffix: str = ".json") -> Entry | None:
+    file = _file(name, suffix)
     try:
-        return Entry.from_json(_file(name).read_text(encoding="utf-8"))
+        return Entry.from_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{_file(name)} cannot be read: {error}", hint=f"rm {_file(name)}") from error
+        raise ConfigError(f"{file} cannot be read: {error}", hint=f"rm {file}") from error
 
 
 def _save(entry: Entry) -> None:
     fresh = _file(entry.name).with_suffix(".new")
-    fresh.write_text(json.dumps(asdict(entry), indent=2) + "\n", encoding="utf-8")
+    paths.write_private(fresh, json.dumps(asdict(entry), indent=2) + "\n")
     fresh.replace(_file(entry.name))
 
 
@@ -186,7 +205,7 @@ def _save(entry: Entry) -> None:
 def _lock(name: str) -> Iterator[None]:
     """One `up` or `down` of a server at a time."""
     try:
-        root().mkdir(parents=True, exist_ok=True)
+        paths.private_directory(root())
         file = (root() / f".{name}.lock").open("w")
     except OSError as error:
         raise ConfigError(

@@ -8,6 +8,7 @@ from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
 from headrace.dev.single import Single
+from headrace.paths import private_directory
 from headrace.spark import jars
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class RegistryNode(Node):
         self._server = server
 
     def prepare(self) -> None:
-        (self.directory / "data").mkdir(exist_ok=True)
+        private_directory(self.directory / "data")
 
     def command(self) -> list[str]:
         ours: dict[str, str | int] = {

@@ -33,6 +33,8 @@ class Server(ABC):
     name: ClassVar[str]
     variable: ClassVar[str]
     bundles: ClassVar[tuple[Bundle, ...]] = ()
+    licence: ClassVar[str] = ""
+    """What its users must know of a licence that is not an open-source one."""
 
     def __init__(self, nodes: Sequence[Node], progress: Progress = silent) -> None:
         self.nodes = list(nodes)
@@ -87,6 +89,8 @@ class Server(ABC):
         `launched` is called in between, so that the processes are on record before anything can go wrong.
         """
         self.fetch()
+        if self.licence:
+            self.progress(self.licence)
         try:
             for node in self.nodes:
                 self.progress(f"starting {node.name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from headrace.dev import ports as loopback
 from headrace.dev.server import Server, silent
 from headrace.errors import ConfigError
+from headrace.paths import stored_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,6 +50,11 @@ class Single(Server):
         if nodes != 1:
             raise ConfigError(f"{cls.name} of {nodes} nodes cannot be", hint=f"headrace dev up {cls.name}")
         return cls(directory, port=loopback.chosen(port, cls.usual_port, cls.name), progress=progress)
+
+    @cached_property
+    def password(self) -> str:
+        """What a server that asks for a password asks for: generated once, in a file that only this user can read."""
+        return stored_secret(self.directory / "password")
 
     @property
     def address(self) -> str:

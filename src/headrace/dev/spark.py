@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import http.client
 import json
 from contextlib import closing
@@ -9,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
-from headrace.dev.node import Node
+from headrace.dev.node import Node, environment
 from headrace.dev.server import silent
 from headrace.dev.single import Single
+from headrace.paths import write_private
 from headrace.spark import installation
 
 if TYPE_CHECKING:
@@ -19,6 +22,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.dev.server import Progress
+
+
+_WEB_FILTER = "org.apache.spark.ui.JWSFilter"
+
+
+def _base64(part: bytes) -> str:
+    return base64.urlsafe_b64encode(part).decode().rstrip("=")
 
 
 class SparkNode(Node):
@@ -29,21 +39,32 @@ class SparkNode(Node):
         self._server = server
         self.host = host
 
+    @property
+    def _properties(self) -> Path:
+        return self.directory / "spark.properties"
+
+    def prepare(self) -> None:
+        """Settings go into a file: everybody on the machine can read a command line."""
+        settings = {**self._server.options, **self._server.authentication, **self._server.web_authentication}
+        write_private(self._properties, jvm.properties(settings))
+
     def java(self, main: str, *arguments: str) -> list[str]:
-        flags = [f"-D{name}={value}" for name, value in self._server.options.items()]
-        program = jvm.command(main, "--host", self.host, *arguments, jars=self._server.jars, heap="256m", flags=flags)
-        settings = {
-            "SPARK_HOME": installation.folder(),
+        place = ("--host", self.host, "--properties-file", str(self._properties))
+        return jvm.command(main, *place, *arguments, jars=self._server.jars, heap="256m")
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **environment("PYSPARK_PYTHON", "PYTHONPATH"),  # its executors run Python
+            "SPARK_HOME": str(installation.folder()),
             "SPARK_LOCAL_IP": self.host,
             "SPARK_SCALA_VERSION": installation.SCALA,  # or it looks for folders that a build of Spark has
         }
-        return ["env", *(f"{name}={value}" for name, value in settings.items()), *program]
 
     def overview(self) -> dict[str, Any]:
         """What it says of itself; nothing while it does not answer."""
         try:
             with closing(http.client.HTTPConnection(self.host, self.ports["webui"], timeout=1.0)) as connection:
-                connection.request("GET", "/json/")
+                connection.request("GET", "/json/", headers={"Authorization": f"Bearer {self._server.web_token}"})
                 found: dict[str, Any] = json.loads(connection.getresponse().read())
                 return found
         except (OSError, http.client.HTTPException, ValueError):
@@ -55,9 +76,6 @@ class Master(SparkNode):
 
     def __init__(self, server: Spark) -> None:
         super().__init__("spark-master", server, loopback.HOST, {"client": server.port, "webui": server.webuis[0]})
-
-    def prepare(self) -> None:
-        """It needs nothing."""
 
     def command(self) -> list[str]:
         ports = ("--port", str(self.ports["client"]), "--webui-port", str(self.ports["webui"]))
@@ -75,8 +93,8 @@ class Worker(SparkNode):
         super().__init__(f"spark-worker-{number}", server, f"127.0.0.{number}", ports)
 
     def prepare(self) -> None:
-        """A worker that finds no master tries again only after some ten seconds."""
-        self._server.nodes[0].wait()
+        super().prepare()
+        self._server.nodes[0].wait()  # a worker that finds no master tries again only after some ten seconds
 
     def command(self) -> list[str]:
         means = ("--cores", str(self._server.cores), "--memory", self._server.memory)
@@ -126,6 +144,27 @@ class Spark(Single):
         return f"spark://{loopback.HOST}:{self.port}"
 
     @property
+    def environment(self) -> dict[str, str]:
+        return {self.variable: self.address, "_SPARK_AUTH_SECRET": self.password}
+
+    @property
+    def authentication(self) -> dict[str, str]:
+        """What drivers, master and workers have in common: without it, any user of this machine could run code here."""
+        return {"spark.authenticate": "true", "spark.authenticate.secret": self.password}
+
+    @property
+    def web_authentication(self) -> dict[str, str]:
+        """The web pages, which show the logs of executors, ask for a signed token."""
+        key = base64.urlsafe_b64encode(self.password.encode()).decode()
+        return {"spark.ui.filters": _WEB_FILTER, f"spark.{_WEB_FILTER}.param.secretKey": key}
+
+    @property
+    def web_token(self) -> str:
+        """A JSON web token, for the header `Authorization: Bearer …`."""
+        signed = ".".join(_base64(part) for part in (b'{"alg":"HS256"}', b'{"sub":"headrace"}'))
+        return f"{signed}.{_base64(hmac.digest(self.password.encode(), signed.encode(), 'sha256'))}"
+
+    @property
     def hosts(self) -> list[str]:
         return [node.host for node in self.nodes if isinstance(node, Worker)]
 
@@ -134,6 +173,7 @@ class Spark(Single):
         """Options of a small session whose first job waits until there is an executor on every host."""
         return {
             "spark.master": self.address,
+            **self.authentication,
             "spark.driver.memory": "512m",
             "spark.executor.memory": "512m",
             "spark.cores.max": str(self.workers * self.cores),

@@ -9,6 +9,7 @@ from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
 from headrace.dev.single import Single
+from headrace.paths import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,8 +58,8 @@ class Peer(Node):
             "autopurge.purgeInterval": 1,
         }
         config = jvm.properties(ours | self._server.options)
-        (self.directory / "zoo.cfg").write_text(config, encoding="ascii")
-        (self.directory / "log4j2.properties").write_text(jvm.properties(_LOGGING), encoding="ascii")
+        write_private(self.directory / "zoo.cfg", config)
+        write_private(self.directory / "log4j2.properties", jvm.properties(_LOGGING))
 
     def command(self) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={(self.directory / 'log4j2.properties').as_uri()}"

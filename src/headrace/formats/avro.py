@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
+from headrace.folders import located
 from headrace.formats import avro_schema
-from headrace.formats.base import Decoding, Format, Part, literal
+from headrace.formats.base import Decoding, Format, Part
 from headrace.formats.plain import only
 from headrace.masking import masked
-from headrace.spark.quoting import quoted
+from headrace.spark.quoting import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,7 +70,8 @@ class Avro(Format):
         return f"Avro(registry={masked(self.registry)!r})" if self.registry else "Avro(schema)"
 
     def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
-        from headrace.formats.avro_reading import PlainAvro, RegistryAvro
+        from headrace.formats.avro_plain import PlainAvro
+        from headrace.formats.avro_reading import RegistryAvro
 
         given = None if self.schema is None else str(self.schema)
         if self.registry is None:
@@ -120,9 +122,11 @@ def _text(given: object) -> str:
         raise ConfigError(f"{masked(given)!r} is an address, not a schema", hint=f"hr.Avro(registry={masked(given)!r})")
     if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".avsc")):
         try:
-            given = Path(given).read_text(encoding="utf-8")
+            given = located(given).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"the Avro schema {str(given)!r} cannot be read: {error}") from error
+    if isinstance(given, str):
+        avro_schema.refuse_deep(given)
     try:
         schema = json.loads(given) if isinstance(given, str) else None
     except ValueError as error:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, HeadraceError
 from headrace.formats import registry
-from headrace.formats.base import HIDDEN, Decoding, Learning, Part, literal
-from headrace.formats.walking import anywhere
+from headrace.formats.avro_plain import PlainAvro
+from headrace.formats.base import Learning, Part
 from headrace.masking import masked
+from headrace.spark.quoting import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,48 +22,11 @@ _AT_ONCE = 20
 """Of those that are asked for again between two batches, at the most."""
 _REMEMBERED = 1_000
 """Of those that the registry does not have, beside the ones of the batch in hand."""
-# Spark reads malformed Avro as a struct of NULLs, and what follows a record is not looked at. So this number is put
-# behind the bytes, and read as the last field of the record: where it is not found again, the bytes were too few, too
-# many, or no Avro of this schema. (A field of the record itself: a record within one would be far slower to read.)
-_END, _END_FIELD = 0x68656164, f"{HIDDEN}end"
+_ASKED = 100
+"""Unknown ids that are asked for in one batch. Records that name the others are bad."""
+_REFERENCES = 200
+"""Other schemas that one may refer to, directly or not."""
 _WIRE = "not in the wire format of a schema registry: a zero byte and the id of a schema come first"
-
-
-class PlainAvro(Decoding):
-    """Records that are all written by one schema."""
-
-    def __init__(self, spark: Any, schema: str) -> None:
-        from headrace.spark import avro
-
-        self._spark = spark
-        self._reader = avro.parsed(spark, schema)
-        self._kind = avro.columns(spark, self._reader)
-        self.single = _fields(self._reader) is None
-
-    def decoded(self, source: str) -> str:
-        return self._read(source, self._reader, head=0)
-
-    def good(self, source: str, decoded: str) -> str | None:
-        wrong = self._wrong(decoded)
-        return f"{decoded}.{_END_FIELD} = {_END}" + (f" AND ({wrong}) IS NOT TRUE" if wrong else "")
-
-    def error(self, source: str, decoded: str) -> str | None:
-        return f"CASE {self._good(source, decoded)} ELSE 'not Avro of this schema' END"
-
-    def _read(self, source: str, writer: str, head: int) -> str:
-        """`head` bytes before the value are passed over: by Avro, for to cut them off is to copy the rest."""
-        options = f"map('mode', 'PERMISSIVE', 'avroSchema', {literal(_framed(self._reader))})"
-        return f"from_avro(concat({source}, X'{_end().hex()}'), {literal(_framed(writer, head))}, {options})"
-
-    def _wrong(self, decoded: str) -> str | None:
-        """SQL: whether a text in it is not UTF-8; None if there is none."""
-        return anywhere(f"{decoded}.value" if self.single else decoded, self._kind, _not_text)
-
-    def _good(self, source: str, decoded: str) -> str:
-        """The first branches of a CASE, where nearly every record goes."""
-        found = self._wrong(decoded)
-        inside = f"CASE WHEN {found} THEN 'not UTF-8 text in a field' END" if found else "NULL"
-        return f"WHEN {source} IS NULL THEN NULL WHEN {decoded}.{_END_FIELD} = {_END} THEN {inside}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +64,7 @@ class RegistryAvro(PlainAvro, Learning):
         self._subjects = set(subjects)
         self._known: dict[int, _Writer] = {}
         self._missing: dict[int, _Absent] = {}
+        self._too_many = False
         found = {subject: self._versions(subject) for subject in subjects}
         Learning.__init__(self)
         PlainAvro.__init__(self, spark, schema if schema is not None else self._newest(found))
@@ -122,7 +86,8 @@ class RegistryAvro(PlainAvro, Learning):
             bad.append(_is_of(source, unreadable))
         # Without a branch that gives rows, the CASE would have no columns.
         always = whens or [f"WHEN false THEN {self._read(source, self._reader, head=5)}"]
-        return f"CASE {' '.join(always)} WHEN {' OR '.join(bad)} THEN NULL ELSE {self.unknown(_number(source))} END"
+        other = "NULL" if self._too_many else self.unknown(_number(source))
+        return f"CASE {' '.join(always)} WHEN {' OR '.join(bad)} THEN NULL ELSE {other} END"
 
     def failing(self, source: str) -> str | None:
         # Where there is one schema alone nothing is chosen by the id: whether it is that of the schema, `good` tells.
@@ -149,6 +114,11 @@ class RegistryAvro(PlainAvro, Learning):
             for number, writer in self._known.items()
             if writer.misfit
         ]
+        if self._too_many:
+            said = (
+                f"concat('schema id ', {_number(source)}, ' was not asked for: over {_ASKED} are unknown in the batch')"
+            )
+            whens.append(f"WHEN NOT {_is_of(source, [*self._known, *self._missing])} THEN {said}")
         other = f"concat('not Avro of schema id ', {_number(source)})"
         return f"CASE {self._good(source, decoded)} {' '.join(whens)} ELSE {other} END"
 
@@ -158,8 +128,13 @@ class RegistryAvro(PlainAvro, Learning):
             other.append(f"NOT {_is_of(source, self._known)}")
         return " AND ".join(other), _number(source)
 
+    def renew(self) -> None:
+        self._too_many = False
+
     def learn(self, named: Mapping[int, Collection[str]]) -> str:
-        new = {number: topics for number, topics in named.items() if number not in self._missing} or dict(named)
+        unknown = {number: topics for number, topics in named.items() if number not in self._missing} or dict(named)
+        new = dict(list(unknown.items())[:_ASKED])
+        self._too_many = self._too_many or len(new) < len(unknown)
         if len(self._missing) + len(new) > _REMEMBERED:
             # None of the batch in hand, or it would never be done.
             self._missing = {number: absent for number, absent in self._missing.items() if number in named}
@@ -168,7 +143,8 @@ class RegistryAvro(PlainAvro, Learning):
         now = self._clock()  # after the last answer, so that none is old before the batch is repeated
         for number in named.keys() & self._missing.keys():
             self._missing[number] = replace(self._missing[number], since=now)
-        return "; ".join(told[:3]) + more
+        rest = f"; the other {len(unknown) - len(new):,} were not asked for" if self._too_many else ""
+        return "; ".join(told[:3]) + more + rest
 
     def _ask_again(self) -> None:
         """For some of the schemas that the registry did not have.
@@ -193,11 +169,13 @@ class RegistryAvro(PlainAvro, Learning):
             return f"schema id {number} is not in {where}: records that name it are bad"
         subjects = {*self._subjects, *(f"{topic}-{self._part}" for topic in topics)}
         ours = subjects & set(registry.subjects_of(self._url, number))
-        if found.type != "AVRO":
-            self._known[number] = _Writer("", f"it is of the type {found.type}, not AVRO")
-            self._missing.pop(number, None)
-        else:
+        try:
+            if found.type != "AVRO":
+                raise ConfigError(f"it is of the type {found.type}, not AVRO")
             self._add(number, self._text(found), ours=bool(ours))
+        except ConfigError as error:  # whoever may register a schema must not be able to stop a run with it
+            self._known[number] = _Writer("", error.message)
+            self._missing.pop(number, None)
         return f"schema id {number} was not known; {where} has it"
 
     def _versions(self, subject: str) -> dict[int, str]:
@@ -214,19 +192,24 @@ class RegistryAvro(PlainAvro, Learning):
     def _text(self, found: registry.Registered) -> str:
         from headrace.spark import avro
 
-        return avro.parsed(self._spark, found.schema, list(self._named(found, {}).values()))
+        return avro.parsed(self._spark, found.schema, list(self._named(found, {}, set()).values()))
 
-    def _named(self, found: registry.Registered, seen: dict[tuple[str, int], str]) -> dict[tuple[str, int], str]:
+    def _named(
+        self, found: registry.Registered, seen: dict[tuple[str, int], str], asked: set[tuple[str, int]]
+    ) -> dict[tuple[str, int], str]:
         """The schemas that one refers to, each after those that it needs itself."""
         for subject, number in found.references:
-            if (subject, number) not in seen:
+            if (subject, number) not in asked:
+                asked.add((subject, number))
+                if len(asked) > _REFERENCES:
+                    raise ConfigError(f"schema id {found.id} refers to more than {_REFERENCES} others")
                 named = registry.version(self._url, subject, number)
                 if named is None:
                     raise ConfigError(
                         f"schema id {found.id} refers to version {number} of {subject}, which is not in the registry",
                         hint=f"register it again at {masked(self._url)}",
                     )
-                self._named(named, seen)
+                self._named(named, seen, asked)
                 seen[subject, number] = named.schema
         return seen
 
@@ -257,33 +240,6 @@ class RegistryAvro(PlainAvro, Learning):
         self._missing.pop(number, None)
 
 
-def _framed(schema: str, head: int = 0) -> str:
-    """A record with `head` bytes before the fields of `schema`, or the one value of it, and _END behind."""
-    given = json.loads(schema)
-    fields = _fields(schema)
-    record = {"type": "record", "name": f"{HIDDEN}record"} if fields is None else given
-    framed = [{"name": "value", "type": given}] if fields is None else fields
-    if head:
-        before = {"type": "fixed", "name": f"{HIDDEN}bytes", "size": head}
-        framed = [{"name": f"{HIDDEN}head", "type": before}, *framed]
-    return json.dumps({**record, "fields": [*framed, {"name": _END_FIELD, "type": "int"}]}, separators=(",", ":"))
-
-
-def _fields(schema: str) -> list[Any] | None:
-    """Of a record; None if it is the schema of something else."""
-    given = json.loads(schema)
-    return given["fields"] if isinstance(given, dict) and given.get("type") == "record" else None
-
-
-def _end() -> bytes:
-    """The number as Avro writes it."""
-    left, made = _END << 1, bytearray()
-    while left >= 0x80:
-        made.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*made, left])
-
-
 def _names(source: str, numbers: Sequence[int]) -> str:
     """SQL: whether a record names one of these schemas."""
     return "(" + " OR ".join(f"startswith({source}, X'00{number:08X}')" for number in numbers) + ")"
@@ -297,10 +253,3 @@ def _is_of(source: str, numbers: Iterable[int]) -> str:
 
 def _number(source: str) -> str:
     return f"conv(hex(substring({source}, 2, 4)), 16, 10)"
-
-
-def _not_text(path: str, kind: Any, *, many: bool) -> str | None:
-    """SQL: whether a text is not UTF-8, which Avro does not look at."""
-    # Behind a blank no character goes on, so texts are valid together if each is.
-    text = f"array_join({path}, ' ')" if many else path
-    return f"NOT is_valid_utf8({text})" if kind == "string" else None

@@ -28,6 +28,19 @@ _TYPES: dict[str, str | dict[str, str]] = {
 }
 
 
+_DEEPEST = 200
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+def refuse_deep(text: str) -> None:
+    """ConfigError for a schema that is nested so deeply that reading it would exhaust the stack, here or in Java."""
+    depth = 0
+    for bracket in re.finditer(r"[][{}]", _STRINGS.sub('""', text)):
+        depth += 1 if bracket[0] in "[{" else -1
+        if depth > _DEEPEST:
+            raise ConfigError(f"this Avro schema is nested more than {_DEEPEST} levels deep: {text[:80]}…")
+
+
 def record(columns: Mapping[str, Any], name: str, namespace: str | None = None) -> dict[str, Any]:
     """A record with a field for each of `columns`, whose types are as Spark's JSON of a schema has them.
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from headrace.errors import ConfigError
+from headrace.formats.columns import to_ddl
+from headrace.spark.quoting import literal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -52,6 +54,13 @@ class Decoding(ABC):
     def error(self, source: str, decoded: str) -> str | None:
         """SQL: why a record of the right shape is bad, NULL for a good one. None: it never is."""
 
+    def explained(self, source: str, error: str) -> str | None:
+        """SQL: which field does not fit, of a record whose `error` (SQL) says that one does not; else NULL.
+
+        Asked of bad records alone, so it may be slow. None: the format cannot tell more than `error` does.
+        """
+        return None
+
     def good(self, source: str, decoded: str) -> str | None:
         """SQL: whether what was decoded, after `failing` where there is one, is good: quicker than `error`.
 
@@ -77,10 +86,15 @@ class Learning(Decoding):
 
     @abstractmethod
     def learn(self, named: Mapping[int, Collection[str]]) -> str:
-        """Ask for schemas, each with the topics whose records name it. Says what was found; from then on all are known.
+        """Ask for schemas, each with the topics whose records name it, the ones named most often first. Says what was
+        found; from then on all are known, or, where they were too many, the records that name the others are bad.
 
         RetriableError if nobody answers.
         """
+
+    def renew(self) -> None:
+        """A new batch begins: what `learn` left out of the last one may be asked for again."""
+        return
 
     def unknown(self, number: str) -> str:
         """SQL that fails the batch; `number` is SQL for the id of a schema that is not known."""
@@ -132,12 +146,13 @@ class Described(Format, Decoding):
 
 @dataclass(frozen=True, kw_only=True)
 class Columned(Described):
-    """One that is told its columns, as a Spark DDL string, to read. To write it needs none."""
+    """One that is told its columns, as a Spark DDL string or a StructType, to read. To write it needs none."""
 
-    columns: str | None = field(default=None, kw_only=False)
+    columns: str | Any | None = field(default=None, kw_only=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "columns", to_ddl(self.columns, self._name))
         if self.columns is not None and (not isinstance(self.columns, str) or not self.columns.strip()):
             raise ConfigError(f"{self._name}({self.columns!r}) names no columns", hint=self._example)
 
@@ -146,7 +161,8 @@ class Columned(Described):
             raise ConfigError(f"{self._name}() needs its columns to read", hint=self._example)
 
     def ddl(self) -> str | None:
-        return self.columns
+        columns: str | None = self.columns
+        return columns
 
     def struct(self, more: str) -> str:
         """SQL: a literal of the columns and `more` as one type."""
@@ -167,9 +183,3 @@ MOMENT = f"{_WALL_CLOCK}XXX"
 TIME_OPTIONS = {"timestampFormat": MOMENT, "timestampNTZFormat": _WALL_CLOCK}
 WRITTEN_TIMES = ", ".join(f"'{name}', \"{pattern}\"" for name, pattern in TIME_OPTIONS.items())
 """The same in SQL."""
-
-
-def literal(text: str) -> str:
-    """`text` as a SQL string literal of Spark."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
 from headrace.formats import doubts
-from headrace.formats.base import CORRUPT, WRITTEN_TIMES, Columned, literal
+from headrace.formats.base import CORRUPT, WRITTEN_TIMES, Columned
 from headrace.formats.doubts import DECIMALS, TIMES, Doubt
-from headrace.spark.quoting import quoted
+from headrace.formats.fields import fields, misfit
+from headrace.spark.quoting import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_UNFIT = "'not as many fields as columns, or a field does not fit its type'"
+_UNDATED = "'not a time: a TIMESTAMP has its date, too'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +50,36 @@ class Csv(Columned):
         # Spark takes a quote that does not end for one that ends with the line.
         opened = literal(f"(^|{re.escape(self.delimiter)}){re.escape(self.quote)}")
         time = self._wrong(source, TIMES)
-        undated = f" WHEN {time} THEN 'not a time: a TIMESTAMP has its date, too'" if time is not None else ""
+        undated = f" WHEN {time} THEN {_UNDATED}" if time is not None else ""
         odd = f"(octet_length({line}) - octet_length(replace({line}, {quote}, ''))) % 2 = 1"
         return (
             f"CASE WHEN {source} IS NULL THEN NULL"
             f" WHEN NOT is_valid_utf8({line}) THEN 'not UTF-8 text'"
             f" WHEN {line} = '' THEN 'no CSV: nothing is in it'"
             f" WHEN {decoded} IS NULL OR {decoded}.{CORRUPT} IS NOT NULL"
-            " THEN 'not as many fields as columns, or a field does not fit its type'"
+            f" THEN {_UNFIT}"
             f" WHEN contains({line}, {quote}) AND {odd} AND {line} RLIKE {opened}"
             f" THEN 'a quote does not end'{undated} END"
+        )
+
+    def explained(self, source: str, error: str) -> str | None:
+        from headrace.spark import ddl
+
+        found, number = fields(ddl.row(self.columns or "")), self._wrong(source, DECIMALS)
+        texts = ", ".join(f"{quoted(field.name)}: STRING" for field in found)
+        options = f"{self._options()}, 'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}'"
+        read = f"from_csv({_line(source)}, {literal(f'STRUCT<{texts}, {CORRUPT}: STRING>')}, map({options}))"
+        whens = []
+        for field in found:
+            got, decoded = f"{read}.{quoted(field.name)}", f"{self.decoded(source)}.{quoted(field.name)}"
+            wrong, doubt = f"({got} IS NOT NULL AND {decoded} IS NULL)", doubts.of(field.kind)
+            doubtful = f"{got} RLIKE {literal(doubt.wrong)}" if doubt else "false"
+            if number is not None:  # then nothing was decoded
+                wrong = f"if({number}, {doubtful if doubt is DECIMALS else 'false'}, {wrong})"
+            whens.append(f"WHEN {doubtful} OR {wrong} THEN {misfit(field, got)}")
+        return (
+            f"CASE WHEN {error} NOT IN ({_UNFIT}, {_UNDATED}) THEN NULL"
+            f" WHEN {read}.{CORRUPT} IS NOT NULL THEN 'expected {len(found)} fields' {' '.join(whens)} END"
         )
 
     def _wrong(self, source: str, doubt: Doubt) -> str | None:

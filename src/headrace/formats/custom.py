@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.errors import ConfigError
 from headrace.formats.base import Decoding, Format, Part
+from headrace.formats.columns import to_ddl
 from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
@@ -21,12 +22,13 @@ class Custom(Format):
     """A function that Spark calls on the executors: with the values of an Arrow batch, or one by one (`Custom.each`).
 
     `function` takes a `pyarrow.BinaryArray` and gives a StructArray, a Table or a dict of arrays with the fields of
-    `columns`, a Spark DDL string. A field `error` beside them, a text, says which records are bad and why. `encode` is
-    the way back, for sinks: from a StructArray of the rows to a BinaryArray. A row of NULLs alone is NULL there.
+    `columns`, a Spark DDL string or a StructType. A field `error` beside them, a text, says which records are bad and
+    why. `encode` is the way back, for sinks: from a StructArray of the rows to a BinaryArray. A row of NULLs alone is
+    NULL there.
     """
 
     function: Callable[[Any], Any] | None = field(default=None, kw_only=False)
-    columns: str | None = field(default=None, kw_only=False)
+    columns: str | Any | None = field(default=None, kw_only=False)
     encode: Callable[[Any], Any] | None = None
     _one_by_one: bool = field(default=False, repr=False)
     _token: str = field(default_factory=lambda: secrets.token_hex(6), init=False, repr=False, compare=False)
@@ -35,7 +37,7 @@ class Custom(Format):
     def each(
         cls,
         function: Callable[[bytes], Any] | None = None,
-        columns: str | None = None,
+        columns: str | Any | None = None,
         *,
         encode: Callable[[dict[str, Any]], bytes | None] | None = None,
         **more: Any,
@@ -53,6 +55,7 @@ class Custom(Format):
         for given in (self.function, self.encode):
             if given is not None and not callable(given):
                 raise ConfigError(f"Custom({given!r}) is no function", hint=_EXAMPLE)
+        object.__setattr__(self, "columns", to_ddl(self.columns, "Custom"))
         if self.function is not None and (not isinstance(self.columns, str) or not self.columns.strip()):
             raise ConfigError(f"Custom(columns={self.columns!r}) names no columns", hint=_EXAMPLE)
 

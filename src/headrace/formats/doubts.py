@@ -10,9 +10,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.formats.base import literal
 from headrace.formats.walking import anywhere
-from headrace.spark.quoting import quoted
+from headrace.spark.quoting import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +51,11 @@ TIMES = Doubt(
     anywhere=r'"\s*T?\d?\d[^\d-]',
     wrong=r"(?:^|\n)\s*(?:T|\d?\d:)",
 )
+
+
+def of(kind: Any) -> Doubt | None:
+    """The one that values of this type are in."""
+    return next((doubt for doubt in (DECIMALS, TIMES) if _kind_of(kind, doubt)), None)
 
 
 def any_of(row: Any, doubt: Doubt) -> bool:

@@ -7,21 +7,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.formats import doubts
-from headrace.formats.base import CORRUPT, HIDDEN, WRITTEN_TIMES, Columned, literal
+from headrace.formats.base import CORRUPT, HIDDEN, WRITTEN_TIMES, Columned
 from headrace.formats.doubts import DECIMALS, NEARLY_NOTHING, NOTHINGS, TIMES, Doubt
-from headrace.spark.quoting import quoted
+from headrace.formats.fields import fields, misfit
+from headrace.spark.quoting import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _END = f"{HIDDEN}end"
 _UNFIT = "'not JSON, or a field does not fit its type'"
+_UNDATED = "'not a time: a TIMESTAMP has its date, too'"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Json(Columned):
-    """One JSON object per record; `columns` is a Spark DDL string such as `"user STRING, at TIMESTAMP"`. A sink needs
-    none: it writes the columns that the rows have, NULLs left out.
+    """One JSON object per record; `columns` is a Spark DDL string such as `"user STRING, at TIMESTAMP"`, or a
+    StructType. A sink needs none: it writes the columns that the rows have, NULLs left out.
 
     Missing fields are NULL and unknown fields ignored. Bad are: text that is not JSON, something else than an
     object, something behind the object, and a field that does not fit its type. A tombstone (no value) gives a row
@@ -31,15 +33,10 @@ class Json(Columned):
     def decoded(self, source: str) -> str:
         text, number = f"CAST({source} AS STRING)", self._no_number(source)
         given = text if number is None else f"if({number}, '', {text})"
-        return self._read(given, f", {CORRUPT} STRING", "'PERMISSIVE'")
+        return _read(given, self.struct(f", {CORRUPT} STRING"), "PERMISSIVE")
 
     def failing(self, source: str) -> str | None:
-        return self._read(f"CAST({source} AS STRING)", "", "'FAILFAST'")
-
-    def _read(self, text: str, more: str, mode: str) -> str:
-        # Of itself Spark takes a text of digits for days since 1970, where a DATE is meant.
-        options = f"'columnNameOfCorruptRecord', '{CORRUPT}', 'enableDateTimeParsingFallback', 'false'"
-        return f"from_json({text}, {self.struct(more)}, map('mode', {mode}, 'allowSingleQuotes', 'false', {options}))"
+        return _read(f"CAST({source} AS STRING)", self.struct(""), "FAILFAST")
 
     def shape(self, source: str) -> str | None:
         # Spark puts a sign for what is not UTF-8, reads an array as its first object, ignores what follows an object:
@@ -63,10 +60,32 @@ class Json(Columned):
 
     def error(self, source: str, decoded: str) -> str | None:
         time = self._no_time(source, decoded)
-        undated = f" WHEN {time} THEN 'not a time: a TIMESTAMP has its date, too'" if time is not None else ""
+        undated = f" WHEN {time} THEN {_UNDATED}" if time is not None else ""
         return (
             f"CASE WHEN {source} IS NULL THEN NULL WHEN {decoded} IS NULL THEN 'not a JSON object'"
             f" WHEN {decoded}.{CORRUPT} IS NOT NULL THEN {_UNFIT}{undated} END"
+        )
+
+    def explained(self, source: str, error: str) -> str | None:
+        text, number = f"CAST({source} AS STRING)", self._no_number(source)
+
+        def corrupt(ddl: str) -> str:
+            return f"{_read(text, literal(ddl), 'PERMISSIVE')}.{CORRUPT} IS NOT NULL"
+
+        whens = []
+        for field in fields(self._row):
+            # With no other field in the schema, only this one can be what does not fit.
+            wrong = corrupt(field.ddl(f"{CORRUPT}: STRING"))
+            got = None if field.json_path is None else f"get_json_object({text}, {literal(field.json_path)})"
+            doubt = doubts.of(field.kind)
+            doubtful = f"{got} RLIKE {literal(doubt.wrong)}" if doubt and field.single and got else "false"
+            # A number that Spark needs minutes for is not given to it.
+            wrong = f"if({number}, {doubtful}, {wrong})" if doubt is DECIMALS else f"({doubtful} OR {wrong})"
+            whens.append(f"WHEN {wrong} THEN {misfit(field, got)}")
+        no_json = corrupt(f"STRUCT<{_END}: STRING, {CORRUPT}: STRING>")
+        return (
+            f"CASE WHEN {error} NOT IN ({_UNFIT}, {_UNDATED}) THEN NULL WHEN {no_json} THEN 'not JSON'"
+            f" {' '.join(whens)} END"
         )
 
     def _no_number(self, source: str) -> str | None:
@@ -100,6 +119,12 @@ class Json(Columned):
             return "CAST('{}' AS BINARY)"
         row = f"struct({', '.join(quoted(name) for name in columns)})"
         return f"CAST(to_json({row}, map({WRITTEN_TIMES})) AS BINARY)"
+
+
+def _read(text: str, schema: str, mode: str) -> str:
+    # Of itself Spark takes a text of digits for days since 1970, where a DATE is meant.
+    options = f"'columnNameOfCorruptRecord', '{CORRUPT}', 'enableDateTimeParsingFallback', 'false'"
+    return f"from_json({text}, {schema}, map('mode', '{mode}', 'allowSingleQuotes', 'false', {options}))"
 
 
 def _marked(source: str) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
+from headrace.folders import located
 from headrace.formats.base import UNFIT, Decoding, Format, Part
 from headrace.masking import masked
 from headrace.spark.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 _EXAMPLE = (
     'hr.Protobuf("shop.Order", descriptor="shop.desc"), made by:'
@@ -43,7 +44,7 @@ class Protobuf(Format):
             raise ConfigError(f"Protobuf({self.message!r}) names no message", hint=_EXAMPLE)
         if not isinstance(self.descriptor, bytes):
             try:
-                object.__setattr__(self, "descriptor", Path(self.descriptor).read_bytes())
+                object.__setattr__(self, "descriptor", located(self.descriptor).read_bytes())
             except (OSError, TypeError) as error:
                 raise ConfigError(f"the descriptor {str(self.descriptor)!r} cannot be read", hint=_EXAMPLE) from error
         if self.registry is not None:

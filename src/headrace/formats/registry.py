@@ -8,8 +8,10 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import queue
 import re
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -20,6 +22,11 @@ from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.masking import masked
 
 _TIMEOUT = 10.0
+"""Seconds without a byte."""
+_DEADLINE = 30.0
+"""Seconds for a whole answer: one that drips would never time out."""
+_MAX_BYTES = 10_000_000
+"""Of one answer. Registries refuse schemas far smaller than this."""
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 _BUSY = {408, 429}
 _ABSENT = {40401, 40402, 40403}
@@ -102,18 +109,76 @@ _MUST = object()
 def _ask(url: str, path: str, what: str, body: dict[str, str] | None = None, *, absent: Any = _MUST) -> Any:
     """The answer to a question, or `absent`, if that is given, where a registry says that it has no such thing."""
     try:
-        with urllib.request.urlopen(_request(url, path, body), timeout=_TIMEOUT) as answer:  # noqa: S310 - checked() allows http and https
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        with error:
-            code, reason = _reason(error)
-            if error.code == 404 and code in _ABSENT and absent is not _MUST:
-                return absent
-            raise _refused(error.code, reason, url, what) from error
+        status, reason, answer = _whole(_request(url, path, body))
     except (OSError, http.client.HTTPException) as error:
         raise _unreachable(error, url) from error
-    except ValueError as error:
+    if len(answer) > _MAX_BYTES:
+        raise ConfigError(
+            f"the schema registry at {masked(url)} answers with more than {_MAX_BYTES:,} bytes about {what}",
+            hint="check the address, with its path if it has one",
+        )
+    if status >= 300:
+        code, said = _reason(answer, reason)
+        if status == 404 and code in _ABSENT and absent is not _MUST:
+            return absent
+        raise _refused(status, said, url, what)
+    try:
+        return json.loads(answer)
+    except (ValueError, RecursionError) as error:
         raise _foreign(url) from error
+
+
+class _SamePlace(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect, but takes no password along to another server, nor goes from TLS to plain text."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        before, after = urlsplit(req.full_url), urlsplit(newurl)
+        same = (before.scheme, before.hostname, before.port) == (after.scheme, after.hostname, after.port)
+        plain = after.scheme != "https" and before.scheme == "https"
+        if plain or after.scheme not in ("http", "https") or (req.has_header("Authorization") and not same):
+            fp.close()
+            raise ConfigError(
+                f"the schema registry at {masked(req.full_url)} redirects to {masked(newurl)}, which is not followed:"
+                f" {'it is not encrypted' if plain else 'the password is for the first address alone'}",
+                hint="give the address of the registry itself",
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _whole(request: urllib.request.Request) -> tuple[int, str, bytes]:
+    """Status, reason and body of an answer; TimeoutError if it takes too long as a whole."""
+    got: queue.SimpleQueue[tuple[int, str, bytes] | BaseException] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            got.put(_answer(request))
+        except BaseException as error:
+            got.put(error)
+
+    # A time limit of a socket is for each of its reads. So another thread waits, and is left behind if it must be.
+    threading.Thread(target=ask, name="headrace-registry", daemon=True).start()
+    try:
+        found = got.get(timeout=_DEADLINE)
+    except queue.Empty:
+        raise TimeoutError(f"no complete answer in {_DEADLINE:g} s") from None
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+def _answer(request: urllib.request.Request) -> tuple[int, str, bytes]:
+    try:
+        with urllib.request.build_opener(_SamePlace).open(request, timeout=_TIMEOUT) as answer:
+            return answer.status, answer.reason, answer.read(_MAX_BYTES + 1)
+    except urllib.error.HTTPError as error:
+        with error:
+            try:
+                said = error.read(_MAX_BYTES + 1)
+            except (OSError, http.client.HTTPException):
+                said = b""
+            return error.code, str(error.reason), said
 
 
 def _request(url: str, path: str, body: dict[str, str] | None) -> urllib.request.Request:
@@ -146,14 +211,14 @@ def _refused(status: int, reason: str, url: str, what: str) -> HeadraceError:
     )
 
 
-def _reason(error: urllib.error.HTTPError) -> tuple[int | None, str]:
+def _reason(answer: bytes, reason: str) -> tuple[int | None, str]:
     """The registry's own code and words; no code where something else answers."""
     code: int | None = None
     try:
-        answer = json.loads(error.read())
-        code, said = answer.get("error_code"), str(answer["message"])
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
-        said = str(error.reason)
+        told = json.loads(answer)
+        code, said = told.get("error_code"), str(told["message"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        said = reason
     return code, said if len(said) <= _MOST else said[:_MOST] + "…"
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, RetriableError
 from headrace.kafka.source import owner
 from headrace.kafka.subscription import Topics
 from headrace.planner import Log
 from headrace.stores.hearing import Ear
 from headrace.stores.librdkafka import librdkafka_options, quiet_logger
+from headrace.suggest import did_you_mean
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.kafka.subscription import Subscription
 
 TIMEOUT = 10.0
+_NO_LEADER = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 _NO_ID = "A" * 22
 """The id of every topic, of brokers without ids: zero, as 16 bytes in Base64."""
 
@@ -77,6 +78,19 @@ class Cluster:
         counts = {topic: len(description.partitions) for topic, description in described.items()}
         wanted = set(subscription.wanted(counts))
         return self._logs(described, wanted)
+
+    def led_logs(self, subscription: Subscription, seconds: float = 5.0) -> dict[str, Log]:
+        """The same, for those who ask once: partitions of a new topic have no leader for a moment."""
+        deadline = monotonic() + seconds
+        while True:
+            try:
+                return self.logs(subscription)
+            except RetriableError as error:
+                cause = error.__cause__
+                name = cause.args[0].name() if isinstance(cause, self._errors) else ""
+                if name not in _NO_LEADER or monotonic() > deadline:
+                    raise
+            sleep(0.2)
 
     def there(self, topics: Iterable[str]) -> dict[str, Log]:
         """The same of whole topics, by the names they are known as; those that are not there are left out."""
@@ -184,11 +198,10 @@ class Cluster:
 
     def _missing(self, topics: list[str]) -> ConfigError:
         visible = [name for name in sorted(self._all()) if not name.startswith("__")]
-        close = get_close_matches(topics[0], visible, n=1)
         named = ", ".join(visible[:10]) or "none"
         return ConfigError(
             f"no topic {', '.join(topics)} on {self._bootstrap}; topics there: {named}",
-            hint=f"did you mean {close[0]}?" if close else "create the topic, or correct topics=[…]",
+            hint=did_you_mean(topics[0], visible) or "create the topic, or correct topics=[…]",
         )
 
     def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]:

@@ -160,8 +160,11 @@ class LetterTopic:
     def _mark(self, message: Message) -> int:
         """Up to where everything was dealt with, if that is what this record says, and to us; else 0."""
         about: dict[str, Any] = dict(message.headers() or [])
-        ours = about.get(_READER) == self._reader.encode()
-        return int(about[_SETTLED]) if ours and _SETTLED in about else 0
+        if about.get(_READER) != self._reader.encode():
+            return 0
+        # A mark lies behind what it speaks of: any other was not made by us.
+        settled = _number(about.get(_SETTLED))
+        return settled if settled is not None and settled <= (message.offset() or 0) else 0
 
     def _until(self, consumer: Consumer, place: Place, end: int) -> Iterator[Message]:
         consumer.assign([place])
@@ -242,21 +245,36 @@ def _about(letter: Letter) -> list[Header]:
 
 
 def _letter(message: Message) -> Letter | None:
-    """None for a record that is none of ours."""
+    """None for a record that is none of ours: anybody may write anything into the topic."""
     given: Any = message.headers() or []
-    about = {name.removeprefix(OURS): (value or b"").decode() for name, value in given if name.startswith(OURS)}
-    if not {"topic", "partition", "offset", "error"} <= set(about):
+    about: dict[str, bytes] = {name.removeprefix(OURS): value or b"" for name, value in given if name.startswith(OURS)}
+    partition, offset = _number(about.get("partition")), _number(about.get("offset"))
+    if not {"topic", "error"} <= set(about) or partition is None or offset is None:
         return None
-    at = about.get("timestamp")
     return Letter(
-        Origin(about["topic"], int(about["partition"]), int(about["offset"])),
-        datetime.fromisoformat(at) if at else None,
+        Origin(_text(about["topic"]), partition, offset),
+        _moment(_text(about.get("timestamp", b""))),
         _raw(message.key()),
         _raw(message.value()),
         tuple((name, value) for name, value in given if not name.startswith(OURS)),
-        about["error"],
-        about.get("place", ""),
+        _text(about["error"]),
+        _text(about.get("place", b"")),
     )
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
+
+
+def _number(value: bytes | None) -> int | None:
+    return int(value) if value is not None and value.isdigit() and len(value) < 20 else None
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def _raw(value: str | bytes | None) -> bytes | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import ConfigError
+from headrace.folders import located
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PAIR = re.compile(r"((?:\\.|[^\\=:\s])*)\s*(?:[=:]\s*)?(.*)", re.DOTALL)
@@ -26,13 +27,18 @@ def given(options: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[st
             hint='options={"security.protocol": "SSL"}, or options="client.properties"',
         )
     if isinstance(options, str | os.PathLike):
-        return read(Path(options))
+        return read(located(options))
     if not isinstance(options, Mapping):
         raise ConfigError(
             "options=… is neither a table of names and values nor a file",
             hint='options={"security.protocol": "SSL"}, or options="client.properties"',
         )
-    return dict(_flat(options))
+    return {name: _with_path(name, value) for name, value in _flat(options)}
+
+
+def _with_path(name: str, value: str) -> str:
+    """Files such as `ssl.truststore.location` belong to the folder of the pipeline's file, like every other path."""
+    return str(located(value)) if name.endswith(".location") and value != "probe" else value
 
 
 def read(path: Path) -> dict[str, str]:
@@ -46,7 +52,7 @@ def read(path: Path) -> dict[str, str]:
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8", hint="write other characters as \\u00e4") from error
-    return {name: with_environment(value) for name, value in parsed(text).items()}
+    return {name: _with_path(name, with_environment(value)) for name, value in parsed(text).items()}
 
 
 def parsed(text: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import BadRecord
+from headrace.text import UNSAFE, json_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 Headers = tuple[tuple[str, bytes | None], ...]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# What a terminal would obey, or would show in another order than it stands: C0 but the tab, DEL, C1, line and
-# paragraph separators, the marks of direction, the mark of byte order; and surrogates, which are no characters.
-_UNSAFE = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SPACE = re.compile(r"[\r\n\t]+ *")
 _BLANK = re.compile(r"[ \t\r\n]*")
 _DIGITS = 300
@@ -75,10 +73,10 @@ def to_json(record: Record, *, parsed: bool = False, **more: str) -> str:
         "headers": [{"name": name, **_bytes("value", value)} for name, value in record.headers],
         **more,
     }
-    text = json.dumps(fields)
+    text = json_text(fields)
     if parsed and record.value is not None and record.value.lstrip()[:1] not in (b'"', b"n"):
         return f'{text[:-1]}, "value": {compact(record.value)}}}'
-    return f"{text[:-1]}, {json.dumps(_bytes('value', record.value))[1:]}"
+    return f"{text[:-1]}, {json_text(_bytes('value', record.value))[1:]}"
 
 
 def _bytes(name: str, raw: bytes | None) -> dict[str, str | None]:
@@ -181,7 +179,7 @@ def compact(raw: bytes) -> str:
     text = raw.decode()
     decoded(text)
     # A line cannot break inside of a string, so every break is space between two parts.
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", _SPACE.sub(" ", text).strip())
+    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", _SPACE.sub(" ", text).strip())
 
 
 def _no_constant(name: str) -> None:
@@ -198,17 +196,7 @@ _LENIENT = json.JSONDecoder(parse_int=_whole)
 
 def shown(raw: bytes) -> str:
     """Text for a terminal and for one line: what is not UTF-8, and what a terminal would obey, is escaped."""
-    return safe(raw.decode(errors="backslashreplace"))
-
-
-def safe(text: str) -> str:
-    """The same of text: names that others gave, as those of groups and clients."""
-    return _UNSAFE.sub(_escaped, text)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return {10: "\\n", 13: "\\r"}.get(code) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+    return printable(raw.decode(errors="backslashreplace"))
 
 
 DECODERS: Mapping[str, Callable[[bytes], str]] = {

@@ -75,11 +75,6 @@ def librdkafka(options: Mapping[str, str]) -> dict[str, str]:
     return kept | _openssl_login(options) | _openssl_trust(options) | _openssl_key(options)
 
 
-def secret(name: str) -> bool:
-    """Whether the value of an option must not be shown."""
-    return re.search(r"password|secret|jaas|token|\.pem$|\.key$|keystore\.key", name) is not None
-
-
 def user(options: Mapping[str, str]) -> str | None:
     """Who logs in, as far as the options tell."""
     return options.get("sasl.username") or _login(options).get("username")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
 from headrace.kafka import known
+from headrace.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +26,9 @@ _WRONG = {
     "max.in.flights.requests.per.session": "max.in.flight.requests.per.connection, of a producer",
     "in.flight.requests.per.session": "max.in.flight.requests.per.connection, of a producer",
     "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "timeout.ms": "request.timeout.ms",
+    "metadata.fetch.timeout.ms": "default.api.timeout.ms; of a producer max.block.ms",
+    "block.on.buffer.full": "max.block.ms, of a producer",
     "zookeeper.connect": "the brokers, the first argument",
 }
 _OF_SPARK = {
@@ -68,7 +71,7 @@ _LOOPBACK = re.compile(r"(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?$")
 def check(options: Mapping[str, str]) -> None:
     """ConfigError for what cannot work."""
     for name, value in options.items():
-        _check_name(name)
+        check_name(name)
         _check_value(name, value)
     number = _Numbers(options)
     if number("heartbeat.interval.ms", _HEARTBEAT_MS) >= number("session.timeout.ms", _SESSION_MS):
@@ -135,7 +138,8 @@ class _Numbers:
         return int(self._options.get(name, default))
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """ConfigError for a name that no client has, if it resembles one."""
     if name in known.EVERY:
         if name == "interceptor.classes":
             raise ConfigError(
@@ -154,9 +158,9 @@ def _check_name(name: str) -> None:
             "config.providers is for Java alone, and half of the clients are not",
             hint="${NAME} in a file of options stands for an environment variable",
         )
-    near = [_WRONG[name]] if name in _WRONG else get_close_matches(name, known.EVERY, n=1, cutoff=0.85)
+    near = f"did you mean {_WRONG[name]}?" if name in _WRONG else did_you_mean(name, known.EVERY, 0.85)
     if near:
-        raise ConfigError(f"Kafka's clients have no option {name}", hint=f"did you mean {near[0]}?")
+        raise ConfigError(f"Kafka's clients have no option {name}", hint=near)
 
 
 def _check_value(name: str, value: str) -> None:

@@ -12,7 +12,7 @@ from headrace.durations import duration
 from headrace.errors import ConfigError
 from headrace.formats.base import Format
 from headrace.formats.plain import Bytes
-from headrace.kafka import security, settings
+from headrace.kafka import addresses, security, settings
 from headrace.kafka.options import given
 from headrace.kafka.subscription import Partitions, Pattern, Subscription, Topics
 from headrace.masking import masked
@@ -36,15 +36,14 @@ _Name = TypeVar("_Name")
 ROWS = "rows"
 """What SQL calls the rows of a pipeline with one source."""
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_ANY_COUNT = 1_000
-"""Partitions of a topic that is only asked about: a rule may leave out the first ones."""
 _CLUSTER = re.compile(r"[a-zA-Z0-9_-]{1,60}")
 _STARTS = '"earliest", "latest", "stored", a time with its zone, or {"clicks": {0: 1200}}'
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kafka:
-    """Topics of a Kafka cluster as a source.
+    """Topics of a Kafka cluster as a source. `bootstrap` is one address, `host:port`, or several: a list, or a text
+    with commas.
 
     What is read is `topics`, a list of names (or a `Subscription` of your own), or `pattern`, a regular expression that
     whole names match, or `partitions`, such as `{"clicks": [0, 1]}`. Topics and partitions that appear while a pipeline
@@ -69,7 +68,7 @@ class Kafka:
     for example `{"security.protocol": "SSL"}`, or the path of a properties file that has them.
     """
 
-    bootstrap: str = field(kw_only=False)
+    bootstrap: str | Any = field(kw_only=False)
     topics: Sequence[str] | Subscription | None = None
     pattern: str | None = None
     partitions: Mapping[str, Sequence[int]] | None = None
@@ -87,8 +86,8 @@ class Kafka:
     subscription: Subscription = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.bootstrap, str) or not self.bootstrap.strip():
-            raise ConfigError("Kafka(bootstrap) is empty", hint='Kafka("localhost:9092", topics=["clicks"])')
+        example = 'Kafka("localhost:9092", topics=["clicks"])'
+        object.__setattr__(self, "bootstrap", addresses.brokers(self.bootstrap, example))
         object.__setattr__(self, "subscription", self._subscription())
         if self.topics is not None and not isinstance(self.topics, Subscription):
             object.__setattr__(self, "topics", self.subscription.names)
@@ -152,8 +151,7 @@ class Kafka:
 
     def reads(self, topic: str) -> bool:
         """Whether a topic of this cluster is one of them."""
-        names = self.subscription.names
-        return topic in names if names is not None else any(self.subscription.wanted({topic: _ANY_COUNT}))
+        return self.subscription.reads(topic)
 
     def _subscription(self) -> Subscription:
         given = [name for name in ("topics", "pattern", "partitions") if getattr(self, name) is not None]

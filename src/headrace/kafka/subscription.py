@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_ANY_COUNT = 1_000
+"""Partitions of a topic that is only asked about: a rule may leave out the first ones."""
 
 
 class Subscription(ABC):
@@ -29,6 +31,10 @@ class Subscription(ABC):
     @abstractmethod
     def wanted(self, topics: Mapping[str, int]) -> Iterable[TopicPartition]:
         """The partitions to read. `topics` are those in `names`, or all there are, with their number of partitions."""
+
+    def reads(self, topic: str) -> bool:
+        """Whether a topic is one of those it concerns."""
+        return topic in self.names if self.names is not None else any(self.wanted({topic: _ANY_COUNT}))
 
     @abstractmethod
     def __str__(self) -> str:

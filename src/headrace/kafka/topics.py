@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
 from headrace.kafka.client import TIMEOUT, Client
 from headrace.kafka.cluster import topic_id
+from headrace.suggest import did_you_mean
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -129,11 +129,10 @@ class Topics:
 
     def missing(self, name: str) -> ConfigError:
         there = self.names()
-        close = get_close_matches(name, there, n=1)
         shown = ", ".join(there[:10]) + (" …" if len(there) > 10 else "")
         return ConfigError(
             f"there is no topic {name} at {self._client.bootstrap}; topics there: {shown or 'none'}",
-            hint=f"did you mean {close[0]}?" if close else f"headrace topics create {name} --partitions 3",
+            hint=did_you_mean(name, there) or f"headrace topics create {name} --partitions 3",
         )
 
     def create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> bool:

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.crashpoints import reach
+from headrace.durable import sync, sync_tree
 from headrace.errors import ConfigError, HeadraceError
 from headrace.lake import names
 from headrace.lake.columns import BATCH
 from headrace.lake.compaction import Plan, progress
-from headrace.lake.directories import MERGED, files, sync_tree
+from headrace.lake.directories import MERGED, files
 from headrace.lake.exchange import exchange, require_exchange
 from headrace.lake.locks import ASIDE, COMPACTING, SWAPPING, compacting, swapping
 from headrace.lake.merging import merge, schema_of, together
-from headrace.lake.objects import sync
 from headrace.lake.plan import Small, merges
 
 if TYPE_CHECKING:

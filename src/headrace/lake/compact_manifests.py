@@ -56,7 +56,9 @@ def compact(
             objects.remove(manifest_path(manifest.name) for manifest in known.rejected)
             objects.remove(manifest_path(name) for name in outdated)
             reach("compact: manifests removed")
-            objects.remove(plan.stale)
+            with objects.sweeping():
+                # Again: a run that seemed dead may have published its files since.
+                objects.remove(file.name for file in _stale(stale, load(objects), outdated, before))
             reach("compact: files removed")
         return plan
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.crashpoints import reach
+from headrace.durable import sync, sync_tree
 from headrace.lake import names
 from headrace.lake.columns import BATCH
 from headrace.lake.locks import ASIDE, SWAPPING, Desk, unswapped
-from headrace.lake.objects import sync
 from headrace.lake.writing import write_files
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Directories:
         with unswapped(self._root):
             # Asked under the lock: a compaction moves a batch from one answer to the other.
             if published.exists() or names.contains(self._root / ASIDE / MERGED, name):
+                sync(self._root)  # whoever renamed it may have died before
                 return
             if not self._desk.in_place:
                 self._desk.clear()
@@ -82,10 +83,3 @@ def visible(root: Path) -> Iterator[Path]:
 def is_data(name: str) -> bool:
     """Whether readers take a file for one with rows."""
     return name.endswith(".parquet") and not name.startswith(("_", "."))
-
-
-def sync_tree(directory: Path) -> None:
-    for place, _, found in os.walk(directory, topdown=False):
-        for name in found:
-            sync(Path(place, name))
-        sync(Path(place))

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 from headrace.errors import ConfigError
 from headrace.lake.columns import BATCH
 from headrace.spark import quoting
+from headrace.spark.quoting import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -54,7 +55,3 @@ def fits(rows: StructType, table: Sequence[tuple[str, str, bool]], partition_by:
 def quoted(name: str) -> str:
     """A name, or a name in a database, for Spark SQL."""
     return ".".join(quoting.quoted(part) for part in name.split("."))
-
-
-def literal(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -9,6 +9,7 @@ import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from headrace.durable import make_directory
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def compacting(root: Path) -> Iterator[None]:
 
 def _file(root: Path, name: str) -> int:
     path = root / ASIDE / name
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     return os.open(path, os.O_RDONLY | os.O_CREAT, 0o666)
 
 
@@ -68,7 +69,7 @@ class Desk:
     """A directory of this run alone, known to be in use by a lock that dies with the process."""
 
     def __init__(self, desks: Path) -> None:
-        desks.mkdir(parents=True, exist_ok=True)
+        make_directory(desks)
         self.path = desks / uuid.uuid4().hex
         self.path.mkdir()
         self._lock = locked(self.path)

@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from headrace.crashpoints import reach
+from headrace.errors import RetriableError
 from headrace.lake.columns import BATCH
 from headrace.lake.directories import is_data
 from headrace.lake.locks import ASIDE
@@ -39,17 +40,28 @@ class Manifests:
         name = f"{self._pipeline}-{batch.fingerprint}"
         if self._merged is None:
             self._merged = merged(self._objects)
-        if name in self._merged or self._objects.exists(manifest_path(name)):
+        if name in self._merged:
+            return
+        if self._objects.exists(manifest_path(name)):
+            self._objects.settle([manifest_path(name)])  # whoever put it may have died before
             return
         # As a partition's directory, so that readers of the files can have it as a column, beside the partitions in it.
         place = f"{DATA}/{BATCH}={name}-{uuid.uuid4().hex}"
         count = write_files(rows, for_spark(self._objects.uri(place)), self._partition_by)
-        reach("parquet: files written")
         found = [file for file in self._objects.below(place) if is_data(file.name.rpartition("/")[2])]
-        self._objects.settle(file.name for file in found)
-        # Another attempt at the batch may have been first. Then this manifest takes its place, with the same rows.
+        reach("parquet: files written")
         files = tuple(DataFile(file.name, file.size) for file in sorted(found, key=lambda file: file.name))
-        self._objects.put(manifest_path(name), Manifest(name, count, files, batch).to_json())
+        with self._objects.publishing():
+            # Of a run that was suspended, a compaction may have taken the files for those of a dead one.
+            there = {file.name for file in self._objects.below(place)}
+            if not there.issuperset(file.path for file in files) or (count and not files):
+                raise RetriableError(
+                    f"files in {self._objects.uri(place)} were removed before their batch was published",
+                    hint="--older-than of headrace compact must be longer than a batch takes",
+                )
+            self._objects.settle(file.path for file in files)
+            # Another attempt may have been first, with the same rows: its manifest stays, for readers know its files.
+            self._objects.put(manifest_path(name), Manifest(name, count, files, batch).to_json())
         reach("parquet: manifest written")
 
     def close(self) -> None:

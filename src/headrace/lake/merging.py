@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from headrace.durable import sync
 from headrace.errors import HeadraceError
-from headrace.lake.objects import sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.durable import make_directory, sync
 from headrace.errors import ConfigError, RetriableError
+from headrace.lake.locks import swapping, unswapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -45,13 +48,19 @@ class Objects(Protocol):
     def read(self, names: Sequence[str]) -> list[bytes | None]:
         """What is in each; None for one that is not there."""
 
-    def put(self, name: str, data: bytes) -> None:
-        """Make a file appear, whole and durable."""
+    def put(self, name: str, data: bytes) -> bool:
+        """Make a file appear, whole and durable; False, and nothing changes, if there is one of that name."""
 
     def remove(self, names: Iterable[str]) -> None: ...
 
     def settle(self, names: Iterable[str]) -> None:
         """Return when files that Spark wrote would outlive a power cut."""
+
+    def publishing(self) -> AbstractContextManager[None]:
+        """While this holds, no file is swept. Many may hold it at once; elsewhere than on this machine nobody can."""
+
+    def sweeping(self) -> AbstractContextManager[None]:
+        """While this holds, nothing is published."""
 
 
 class Local:
@@ -87,17 +96,20 @@ class Local:
 
         return [one(name) for name in names]
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes) -> bool:
         target = self.root / name
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(target.parent)
         aside = target.with_name(f".{uuid.uuid4().hex}")
         try:
             aside.write_bytes(data)
             sync(aside)
-            aside.rename(target)
+            os.link(aside, target)  # a rename would replace what is there
+        except FileExistsError:
+            return False
         finally:
             aside.unlink(missing_ok=True)
-        sync(target.parent)
+            sync(target.parent)  # also of one that is there already: whoever put it may not have come so far
+        return True
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
@@ -116,6 +128,12 @@ class Local:
             sync(file)
         for directory in {parent for file in files for parent in file.parents if parent.is_relative_to(self.root)}:
             sync(directory)
+
+    def publishing(self) -> AbstractContextManager[None]:
+        return unswapped(self.root)
+
+    def sweeping(self) -> AbstractContextManager[None]:
+        return swapping(self.root)
 
 
 class Hadoop:
@@ -162,21 +180,27 @@ class Hadoop:
                 stream.close()
         return None
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes) -> bool:
         target = self._path(self.uri(name))
-        with _translated(self.uri(name)):
+        with suppress(FileExistsError), _translated(self.uri(name)):
+            if self._system.exists(target):
+                return False
             if self._atomic_put:
                 self._write(target, data)
-                return
+                return True
             aside = self._path(target.getParent(), f".{uuid.uuid4().hex}")
             self._write(aside, data)
-            if not self._system.rename(aside, target):
-                self._system.delete(aside, False)
-                if not self._system.exists(target):
-                    raise RetriableError(f"{self.uri(name)} could not be written")
+            if self._system.rename(aside, target):  # HDFS and ABFS replace nothing
+                return True
+            self._system.delete(aside, False)
+            if not self._system.exists(target):
+                raise RetriableError(f"{self.uri(name)} could not be written")
+        return False
 
     def _write(self, target: Any, data: bytes) -> None:
-        stream = self._system.create(target, True)
+        """Create a file; FileExistsError where the file system compares and puts in one step, and there is one."""
+        builder = self._system.createFile(target).recursive().overwrite(False)
+        stream = builder.opt("fs.option.create.conditional.overwrite", True).build()  # S3, from Hadoop 3.4.2 on
         stream.write(bytearray(data))
         # Only after all of it was taken: closing is what makes an object appear.
         stream.close()
@@ -193,10 +217,16 @@ class Hadoop:
     def settle(self, names: Iterable[str]) -> None:
         """Such a file system answers for what it has taken."""
 
+    def publishing(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def sweeping(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
 
 @contextmanager
 def _translated(place: str) -> Iterator[None]:
-    """Java's exceptions in our terms; FileNotFoundError for whoever can live with it."""
+    """Java's exceptions in our terms; FileNotFoundError and FileExistsError as Python has them."""
     try:
         yield
     except Exception as error:
@@ -206,6 +236,8 @@ def _translated(place: str) -> Iterator[None]:
         kind, said = str(java.getClass().getSimpleName()), str(java.getMessage()).partition("\n")[0]
         if kind == "FileNotFoundException":
             raise FileNotFoundError(said) from error
+        if kind in ("FileAlreadyExistsException", "RemoteFileChangedException"):
+            raise FileExistsError(said) from error
         if kind == "UnsupportedFileSystemException" or "ClassNotFoundException" in said:
             raise ConfigError(
                 f"{place}: Spark has no file system for it: {said}",
@@ -221,11 +253,3 @@ def at(spark: SparkSession, root: str) -> Objects:
     if root.startswith("file:"):
         return Local(Path("/" + root.removeprefix("file:").lstrip("/")))
     return Hadoop(spark, root)
-
-
-def sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from headrace.errors import ConfigError
+from headrace.folders import located
 from headrace.lake.columns import BATCH
 from headrace.lake.manifests import PLACE
 from headrace.lake.objects import Hadoop, Local
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from headrace.lake.objects import Objects
@@ -26,7 +28,7 @@ class Place:
         if not text:
             raise ConfigError("an empty path", hint='sinks.Parquet("out/clicks")')
         remote = "://" in text and not text.startswith("file://")
-        self.local = None if remote else Path(text.removeprefix("file://")).absolute()
+        self.local = None if remote else located(text.removeprefix("file://")).absolute()
         self._text = text.rstrip("/") if remote else str(self.local)
 
     def __str__(self) -> str:

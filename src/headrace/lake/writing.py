@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from headrace import topic_check
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -38,6 +40,7 @@ def write_files(rows: DataFrame, place: str, partition_by: Sequence[str] = ()) -
         writer = writer.partitionBy(*partition_by)
     with settings(rows.sparkSession, _SETTINGS):
         writer.parquet(place)
+    topic_check.verify()
     return int(counted.get.get("rows", 0))
 
 

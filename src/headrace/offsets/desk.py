@@ -10,36 +10,36 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-import psutil
-
 from headrace.errors import ConfigError, OffsetConflict
+from headrace.heartbeat import EVERY, LAPSE, seconds_to_wait, standing
 from headrace.kafka.cluster import Cluster, Clusters
 from headrace.offsets import targets
 from headrace.offsets.imports import from_kafka_group, from_spark_json, to_spark_json
-from headrace.paths import state_directory
-from headrace.stores.state import Change, Run
+from headrace.paths import private_directory, state_directory, write_private
+from headrace.stores.state import Change, Run, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from headrace.kafka.source import Kafka
     from headrace.offsets.targets import Move, Target
     from headrace.planner import Log
     from headrace.stores.base import OffsetStore
-    from headrace.stores.state import State
     from headrace.types import Progress, TopicPartition
 
-HEARD_WITHIN = 120.0
-"""Seconds after its last sign for which a run on another machine counts as alive; it signs every 30."""
+FORCE_SECONDS = 30.0
+"""How long a forced move looks for a moment between two batches of a live run."""
+_LOOK_EVERY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far one partition is behind. `seconds` is the age of the oldest unread record, None if not known."""
+    """How far one partition is behind. `committed` is None if nothing is: then all records there are unread.
+    `seconds` is the age of the oldest unread record, None if not known."""
 
     at: TopicPartition
-    committed: int
+    committed: int | None
     end: int
     records: int
     seconds: float | None
@@ -65,10 +65,10 @@ class Undo:
 
     def write(self) -> Path:
         directory = undo_directory()
-        directory.mkdir(parents=True, exist_ok=True)
+        private_directory(directory)
         path = directory / f"{self.pipeline}-{time.strftime('%Y%m%dT%H%M%S')}-{time.time_ns() % 10**9:09}.json"
         before, after = to_spark_json(self.before), to_spark_json(self.after)
-        path.write_text(json.dumps({"pipeline": self.pipeline, "before": before, "after": after}, indent=2))
+        write_private(path, json.dumps({"pipeline": self.pipeline, "before": before, "after": after}, indent=2))
         return path
 
 
@@ -77,7 +77,10 @@ def undo_directory() -> Path:
 
 
 class Desk:
-    """`with Desk(…) as desk:` opens the store; the cluster is asked only when something needs it."""
+    """`with Desk(…) as desk:` opens the store; the cluster is asked only when something needs it.
+
+    Unless it `changes` offsets, nothing is created: a store that is not there has no offsets, and `missing` says so.
+    """
 
     def __init__(
         self,
@@ -87,7 +90,11 @@ class Desk:
         options: Mapping[str, str],
         topics: Sequence[str] = (),
         sources: Sequence[Kafka] = (),
+        *,
+        changes: bool = False,
     ) -> None:
+        self.missing: str | None = None
+        self._changes = changes
         self.pipeline = pipeline
         self.store = store
         self._bootstrap = bootstrap
@@ -96,7 +103,10 @@ class Desk:
         self._sources = sources
 
     def __enter__(self) -> Self:
-        self.store.open(self.pipeline)
+        if self._changes:
+            self.store.open(self.pipeline)
+        else:
+            self.missing = self.store.open_for_reading(self.pipeline)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -104,7 +114,14 @@ class Desk:
 
     @property
     def state(self) -> State:
-        return self.store.read()[0]
+        return State() if self.missing else self.store.read()[0]
+
+    def refuse_missing(self) -> None:
+        """ConfigError if there is no store to look at."""
+        if self.missing:
+            raise ConfigError(
+                f"{self.pipeline} has no offsets: {self.missing}", hint="run the pipeline first, or check the path"
+            )
 
     @property
     def cluster(self) -> Cluster | Clusters:
@@ -127,12 +144,14 @@ class Desk:
         progress = self.state.progress
         logs = self.logs(progress)
         ends = {at: end for log in logs.values() for at, end in log.ends.items()}
-        behind = {at: offset for at, offset in progress.offsets.items() if ends.get(at, 0) > offset}
+        beginnings = {at: first for log in logs.values() for at, first in log.beginnings.items()}
+        reached = {at: progress.offsets.get(at, beginnings.get(at, 0)) for at in ends}
+        behind = {at: offset for at, offset in reached.items() if ends[at] > offset}
         produced, now = self.cluster.times(behind), time.time()
         found = []
         for at, end in sorted(ends.items()):
-            committed = progress.offsets.get(at, 0)
-            records = max(0, end - committed)
+            committed = progress.offsets.get(at)
+            records = max(0, end - reached[at])
             age = max(0.0, now - produced[at]) if at in produced else (0.0 if not records else None)
             found.append(Lag(at, committed, end, records, age))
         return found
@@ -155,10 +174,24 @@ class Desk:
         return from_kafka_group(self._bootstrap, self._options, group)
 
     def execute(
-        self, progress: Progress, moves: Sequence[Move], action: str, note: str, *, outside: bool = False
+        self,
+        progress: Progress,
+        moves: Sequence[Move],
+        action: str,
+        note: str,
+        *,
+        outside: bool = False,
+        force: bool = False,
     ) -> Path:
-        """Change the offsets as the table of `moves` says; returns the undo file, written before the change."""
-        self.refuse_while_running()
+        """Change the offsets as the table of `moves` says; returns the undo file, written before the change.
+
+        With `force` also under a live run, between two of its batches: what a batch has stored in part could not be
+        told from what it has not. The run is refused at its next batch.
+        """
+        forced = force and self.live() is not None
+        if not force:
+            self.refuse_while_running()
+            self._refuse_pending(progress, {move.at for move in moves})
         if negative := [move for move in moves if move.after < 0]:
             raise ConfigError(f"{negative[0].at} cannot go to {negative[0].after}: offsets begin at 0")
         if not outside and (wrong := [move for move in moves if move.outside]):
@@ -168,36 +201,72 @@ class Desk:
                 f" as do {len(wrong) - 1} more partitions",
                 hint="--outside sets it all the same; --to earliest or --to latest stay inside",
             )
-        before = {move.at: move.before for move in moves if move.before is not None}
         after = {move.at: move.after for move in moves}
         logs = self.cluster.logs_of(sorted({at.topic for at in after}))
-        stale = targets.stale(progress, logs, after)
-        before.update({at: progress.offsets[at] for at in stale})
-        after.update(stale)
-        undo = Undo(self.pipeline, before, after).write()
+        after.update(targets.stale(progress, logs, after))
         topic_ids = {topic: log.topic_id for topic, log in logs.items()}
-        self.store.move(progress, after, change(action, before, after, note), topic_ids)
-        return undo
+        deadline = time.monotonic() + FORCE_SECONDS
+        while True:
+            if forced:
+                progress = self._between_batches(deadline)
+            before = {at: progress.offsets[at] for at in after if at in progress.offsets}
+            undo = Undo(self.pipeline, before, after).write()
+            try:
+                self.store.move(progress, after, change(action, before, after, note), topic_ids)
+            except OffsetConflict:
+                undo.unlink()
+                if not forced or time.monotonic() >= deadline:
+                    raise
+                continue  # the live run has begun a batch meanwhile
+            return undo
+
+    def live(self) -> Run | None:
+        """The run that is at the pipeline, or may be: one that cannot be looked up counts while its heart beats."""
+        run = self.store.heard()
+        if run is None or (state := standing(run)) == "dead":
+            return None
+        if state == "alive" or time.time() - run.beat < LAPSE:
+            return run
+        return run if self._still_beats(run) else None
+
+    def _still_beats(self, run: Run) -> bool:
+        """Clocks of two machines may differ: a heartbeat that seems too old is watched for the next one."""
+        deadline = time.monotonic() + min(seconds_to_wait(run, time.time()), 2 * EVERY)
+        while time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY)
+            if (now := self.store.heard()) is None or not run.same(now):
+                return now is not None
+            if now.beat != run.beat:
+                return True
+        return False
 
     def refuse_while_running(self) -> None:
-        if run := live(self.state.run):
+        if run := self.live():
             raise OffsetConflict(
                 f"{self.pipeline} is running: {run}, last heard of {time.time() - run.beat:.0f} s ago",
-                hint=f"stop it first: kill {run.pid}",
+                hint=f"stop it first: kill {run.pid} on {run.host}; or --force, which stops it at its next batch",
             )
 
+    def _refuse_pending(self, progress: Progress, moved: Collection[TopicPartition]) -> None:
+        """A move drops the pending batch: partitions that stay would be read again under another batch."""
+        pending = progress.pending
+        if pending is not None and (left := [r for r in pending.ranges if r.at not in moved]):
+            raise OffsetConflict(
+                f"batch {pending.id} of {self.pipeline} was begun and may be stored in part;"
+                f" {left[0]} of it would be read again and stored twice",
+                hint="run the pipeline once, which finishes it; or move all partitions of the batch; or --force",
+            )
 
-def live(run: Run | None) -> Run | None:
-    """The run, if it still is: asked of the system on its own machine, told by its last sign elsewhere."""
-    if run is None:
-        return None
-    if run.host == socket.gethostname():
-        try:
-            # A pid may have been given to somebody else since.
-            return run if psutil.Process(run.pid).create_time() <= run.started + 1 else None
-        except psutil.NoSuchProcess:
-            return None
-    return run if time.time() - run.beat < HEARD_WITHIN else None
+    def _between_batches(self, deadline: float) -> Progress:
+        """The progress of a live run at a moment when no batch is pending."""
+        while (progress := self.state.progress).pending is not None:
+            if time.monotonic() >= deadline:
+                raise OffsetConflict(
+                    f"batch {progress.pending.id} of {self.pipeline} is being written, and may be stored in part",
+                    hint="try again, or stop the run: what it has begun is finished at its next start",
+                )
+            time.sleep(0.01)
+        return progress
 
 
 def change(action: str, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int], note: str) -> Change:

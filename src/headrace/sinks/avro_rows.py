@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import BadRecord, ConfigError
 from headrace.formats.base import UNFIT
+from headrace.spark.quoting import verbatim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,8 @@ def check(rows: DataFrame, encoding: str) -> None:
 
     nothing = [sql.lit(None).cast(field.dataType).alias(field.name) for field in rows.schema]
     try:
-        rows.sparkSession.range(0, 1, 1, 1).select(*nothing).select(sql.expr(encoding)).collect()
+        with verbatim(rows.sparkSession):
+            rows.sparkSession.range(0, 1, 1, 1).select(*nothing).select(sql.expr(encoding)).collect()
     except Exception as error:
         said = str(error)
         if _ABSENT in said:

@@ -34,8 +34,20 @@ class Sink(Resource, ABC):
     spark_options: Mapping[str, str] = MappingProxyType({})
     whole_ranges = True
     """Whether a task that has all rows of a partition, in the order of the log, is of use to it."""
+    reads_all_rows = True
+    """Whether `write` reads every row: what was read and written is counted on the way."""
     cannot_be_exact = "a repeated batch would be stored twice"
     """Why a plain sink cannot give exactly-once, for whoever asks for it."""
+    takes_parts = True
+    """Whether a batch may be repeated without those of its records that Kafka has deleted since: rows stand alone."""
+
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        """The columns by which a repeated batch meets what it left before: the key, and those it is partitioned by.
+
+        None: all of them. Their values must be the same each time that a batch is read.
+        """
+        return ()
 
     def accept(self, topics: Sequence[str] | None) -> None:
         """ConfigError if rows of these topics cannot be stored together; asked when a pipeline is built.
@@ -52,6 +64,12 @@ class Sink(Resource, ABC):
 
         ConfigError, showing both schemas, when they do not fit what is there. `schema` may hold METADATA. Not called
         when a transform does not say its columns ahead: `write` must do without.
+        """
+
+    def check_target(self, schema: StructType) -> None:
+        """ConfigError, showing both schemas, if rows of `schema` would not fit what is there.
+
+        For `headrace check`: reads only, and creates nothing. Needs no `open`. RetriableError if nobody answers.
         """
 
     def how(self, rows: DataFrame, *, held: bool) -> str | None:
@@ -74,6 +92,8 @@ class Sink(Resource, ABC):
 class IdempotentSink(Sink):
     """A sink for which the same batch twice leaves the same result as once."""
 
+    takes_parts = False  # most recognise a batch as a whole
+
     def last_batch(self) -> int:
         """The id of the newest batch it remembers, where that is how a repeat is recognised.
 
@@ -88,6 +108,8 @@ class TransactionalSink(Sink, OffsetStore):
     `write` compare-and-sets like `commit` does and raises OffsetConflict, with nothing written, when the
     offsets are not at the start of the batch. A run never calls `begin`: the transaction is the journal.
     """
+
+    takes_parts = False
 
 
 class QuarantiningSink(Sink):

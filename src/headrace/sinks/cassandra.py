@@ -49,6 +49,8 @@ class Cassandra(KeyedSink):
     Cluster, or a function that gives them, where they cannot be pickled (ssl_context).
     """
 
+    driver = ("cassandra", "cassandra")
+
     by_offset = True
 
     def __init__(
@@ -105,9 +107,7 @@ class Cassandra(KeyedSink):
         self._cluster = self._session = self._prepared = self._register = None
 
     def prepare(self, schema: StructType) -> None:
-        column = self._ttl if isinstance(self._ttl, str) else None
-        types, by_origin = self._identity.types(schema), self._identity.by_origin(schema.names)
-        wanted = Table(self._name, self._layout, types, column, by_origin=by_origin)
+        wanted = self._wanted(schema)
         with self._opened() as session:
             there = self._look(session)
             if not there:
@@ -116,6 +116,20 @@ class Cassandra(KeyedSink):
                 session.execute(wanted.create())
                 there = self._look(session)
         self._prepared = (schema, wanted, wanted.check(there, repr(self)))
+
+    def check_target(self, schema: StructType) -> None:
+        wanted = self._wanted(schema)
+        with self.open(""), self._opened() as session:
+            there = self._look(session)
+            if not there:
+                self._check_keyspace(session)
+            if there or not self._create:
+                wanted.check(there, repr(self))
+
+    def _wanted(self, schema: StructType) -> Table:
+        column = self._ttl if isinstance(self._ttl, str) else None
+        types, by_origin = self._identity.types(schema), self._identity.by_origin(schema.names)
+        return Table(self._name, self._layout, types, column, by_origin=by_origin)
 
     def _writer(self, batch: Batch, schema: StructType) -> Writer:
         if self._prepared is None or self._prepared[0] != schema:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace import topic_check
 from headrace.errors import ConfigError
 from headrace.sinks.base import Sink, without_metadata
+from headrace.text import counted, printable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,6 +19,7 @@ class Console(Sink):
     """Prints the first `limit` rows of each batch to standard output."""
 
     whole_ranges = False
+    reads_all_rows = False
 
     def __init__(self, limit: int = 20) -> None:
         if not isinstance(limit, int) or limit < 1:
@@ -28,6 +31,7 @@ class Console(Sink):
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         shown = without_metadata(rows).limit(self._limit).toArrow().to_pylist()
-        print(f"batch {batch.id}: {len(batch)} records, {len(shown)} rows shown")
+        topic_check.verify()
+        print(f"batch {batch.id}: {counted(len(shown), 'row')} shown")
         for row in shown:
-            print("  " + ", ".join(f"{name}={value!r}" for name, value in row.items()))
+            print("  " + printable(", ".join(f"{name}={value!r}" for name, value in row.items())))

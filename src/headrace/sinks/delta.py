@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 import time
 import uuid
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.crashpoints import reach
+from headrace.durable import sync
 from headrace.errors import ConfigError, RetriableError
 from headrace.extras import require
+from headrace.folders import located
 from headrace.lake.writing import write_files
 from headrace.sinks.base import IdempotentSink, stored_schema, without_metadata
 from headrace.sinks.delta_files import described, folded
 from headrace.sinks.delta_table import Place, partition_columns, spark_schema
 from headrace.sinks.numbered import Newest, overtaken
 from headrace.sinks.table_columns import misfit
-from headrace.sinks.table_files import sync_tree
+from headrace.sinks.table_files import sync_with_parents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LOG = "_delta_log"
+_POINTER = "_last_checkpoint"
 # Of a folder that cannot be used the driver has no code, only the name that Rust has for it.
 _REFUSALS = ("NotADirectory", "PermissionDenied", "ReadOnlyFilesystem")
 _DIGITS = 15
@@ -45,6 +50,8 @@ class Delta(IdempotentSink):
     The table remembers the newest batch by Delta's transaction identifiers (`headrace:<pipeline>`), in the same commit
     as its rows. `app_id` takes another name than the pipeline's: the one it had before it was renamed.
     """
+
+    driver = ("deltalake", "delta")
 
     whole_ranges = False
 
@@ -67,7 +74,7 @@ class Delta(IdempotentSink):
                 f"app_id={app_id!r}: letters, digits, dots, dashes and underscores are", hint='app_id="clicks"'
             )
         self._place = Place(
-            str(Path(text).absolute()) if local else text.rstrip("/"),
+            str(located(text).absolute()) if local else text.rstrip("/"),
             dict(storage_options or {}),
             (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ()),
             create,
@@ -75,18 +82,34 @@ class Delta(IdempotentSink):
         )
         self._app_id = app_id
         self._name = ""
+        self._synced: set[str] = set()
+        """Files of the log that are known to be on disk: an entry or a checkpoint is never written again."""
 
     def __repr__(self) -> str:
         return f"sinks.Delta({self._place.uri!r})"
 
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        return self._place.partition_by
+
+    @property
+    def local_path(self) -> Path | None:
+        return self._place.local
+
     def open(self, pipeline: str) -> Self:
         require("deltalake", extra="delta")
         self._name = self._app_id or pipeline
+        self._synced = set()
         return self
 
     def prepare(self, schema: StructType) -> None:
         with self._translated():
             self._place.fitting(stored_schema(schema))
+
+    def check_target(self, schema: StructType) -> None:
+        require("deltalake", extra="delta")
+        with self._translated():
+            self._place.check(stored_schema(schema))
 
     def last_batch(self) -> int:
         with self._translated():
@@ -102,6 +125,8 @@ class Delta(IdempotentSink):
             table = self._place.fitting(rows.schema)
             newest = self._newest(table)
         if newest.holds(batch, self):
+            with self._translated():
+                self._sync_log()  # whoever committed it may have died before
             return
         # Not hidden, so that VACUUM finds what a dead run left. Plain characters: the path stands in the log as it is.
         folder = f"{self._folder}/{batch.id}-{batch.fingerprint}-{uuid.uuid4().hex[:12]}"
@@ -114,16 +139,18 @@ class Delta(IdempotentSink):
             if sum(file.records for file in files) != counted:
                 # Another run has committed the batch, and so removed these files; or somebody else removes some.
                 if self._newest(self._place.load()).holds(batch, self):
+                    self._sync_log()
                     return
                 raise RetriableError(
                     f"{self!r}: the files in {folder} are not what was written", hint="who removes them?"
                 )
             self._refuse_nulls(rows.schema, spark_schema(table), files)
-            self._make_durable(folder)
+            if self._place.local:  # an object store has done so
+                sync_with_parents(self._place.local / folder)
             reach("delta: files durable")
             ours = self._commit(table, newest, batch, files)
             reach("delta: committed")
-            self._make_durable(_LOG)
+            self._sync_log()
             if ours:
                 self._clear(newest.id, batch.id, keep=folder)
         reach("delta: cleared")
@@ -207,9 +234,18 @@ class Delta(IdempotentSink):
                 if self._place.local:  # only the files went: an object store has no folders
                     shutil.rmtree(self._place.local / path, ignore_errors=True)
 
-    def _make_durable(self, folder: str) -> None:
-        if self._place.local:  # an object store has done so
-            sync_tree(self._place.local / folder, newest=".json" if folder == _LOG else "")
+    def _sync_log(self) -> None:
+        """Every entry and checkpoint, whoever wrote it: a table is readable only if all before the newest are there."""
+        if self._place.local is None:
+            return
+        log = self._place.local / _LOG
+        there = {entry.name for entry in os.scandir(log) if entry.is_file()}
+        for name in sorted(there - self._synced):
+            with suppress(FileNotFoundError):  # cleaned up a moment ago
+                sync(log / name)
+        self._synced = there - {_POINTER}
+        sync(log)
+        sync(log.parent)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -219,6 +255,11 @@ class Delta(IdempotentSink):
         except (exceptions.DeltaProtocolError, exceptions.SchemaMismatchError) as error:
             raise ConfigError(f"{self!r}: {error}", hint="write to another table") from error
         except (exceptions.DeltaError, OSError) as error:
-            if isinstance(error, PermissionError) or any(word in str(error) for word in _REFUSALS):
+            mistakes = (PermissionError, NotADirectoryError, FileExistsError)
+            if (
+                isinstance(error, mistakes)
+                or getattr(error, "errno", None) == errno.EROFS
+                or any(word in str(error) for word in _REFUSALS)
+            ):
                 raise ConfigError(f"{self!r} cannot be written: {error}", hint="choose another path") from error
             raise RetriableError(f"{self!r}: {error}", hint="is the place reachable, and not full?") from error

@@ -50,7 +50,7 @@ def folded(rows: DataFrame, partition_by: Sequence[str]) -> tuple[DataFrame, lis
     Hexadecimal: readers disagree on how a path with special characters is escaped in the log, and Spark's own
     folders do not tell an empty text from null. The value that counts stands in the log, not in the path.
     """
-    from headrace.spark.quoting import quoted
+    from headrace.spark.quoting import quoted, verbatim
 
     names = [f"p{number}" for number in range(len(partition_by))]
     folds = [
@@ -58,7 +58,10 @@ def folded(rows: DataFrame, partition_by: Sequence[str]) -> tuple[DataFrame, lis
         for name, column in zip(names, partition_by, strict=True)
     ]
     others = [quoted(name) for name in rows.columns if name not in partition_by]
-    return (rows.selectExpr(*others, *folds), names) if folds else (rows, [])
+    if not folds:
+        return rows, []
+    with verbatim(rows.sparkSession):
+        return rows.selectExpr(*others, *folds), names
 
 
 def unfolded(path: str, partition_by: Sequence[str]) -> dict[str, str | None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.crashpoints import reach
+from headrace.durable import make_directory
 from headrace.errors import ConfigError
 from headrace.extras import require
 from headrace.lake.columns import repeated
@@ -57,22 +58,13 @@ class Place:
 
     def fitting(self, rows: StructType) -> Any:
         """The table as it is now, fit for `rows`. ConfigError, showing both, if it is not and cannot be made so."""
-        refuse_types(rows, _TYPES, "Delta")
-        if twice := repeated(rows.names):
-            raise ConfigError(f"Delta({self.uri!r}): the rows have {twice} twice but for capitals", hint="rename one")
-        table = self.load() or self._created(rows)
-        there = spark_schema(table)
-        if twice := repeated(sorted({*rows.names, *there.names})):
-            raise misfit(rows, there, self.uri, f"{twice} differs in capitals")
-        missing = missing_columns(rows, there, self.uri, self._unmet(table, there))
-        if absent := [name for name in partition_columns(table) if name not in rows.names]:
-            raise misfit(rows, there, self.uri, f"the table is partitioned by {', '.join(absent)}")
+        table = self.load()
+        if table is None:
+            self._check_new(rows)
+            table = self._created(rows)
+        missing = self._missing(table, rows)
         if not missing.fields:
             return table
-        if not self.evolve:
-            lacking = ", ".join(missing.names)
-            raise misfit(rows, there, self.uri, f"the table lacks {lacking} (evolve=True adds columns)")
-        _refuse_names(missing)
         deltalake = require("deltalake", extra="delta")
         if "timestamp_ntz" in missing.simpleString():
             feature = deltalake.TableFeatures.TimestampWithoutTimezone
@@ -81,7 +73,37 @@ class Place:
         reach("delta: widened")
         return self.load()
 
-    def _created(self, rows: StructType) -> Any:
+    def check(self, rows: StructType) -> None:
+        """ConfigError if `fitting` would raise it; changes nothing."""
+        table = self.load()
+        if table is None:
+            self._check_new(rows)
+        else:
+            self._missing(table, rows)
+
+    def _missing(self, table: Any, rows: StructType) -> StructType:
+        """The columns that the table is to be given. ConfigError if the rows would not fit then."""
+        self._check_rows(rows)
+        there = spark_schema(table)
+        if twice := repeated(sorted({*rows.names, *there.names})):
+            raise misfit(rows, there, self.uri, f"{twice} differs in capitals")
+        missing = missing_columns(rows, there, self.uri, self._unmet(table, there))
+        if absent := [name for name in partition_columns(table) if name not in rows.names]:
+            raise misfit(rows, there, self.uri, f"the table is partitioned by {', '.join(absent)}")
+        if missing.fields and not self.evolve:
+            lacking = ", ".join(missing.names)
+            raise misfit(rows, there, self.uri, f"the table lacks {lacking} (evolve=True adds columns)")
+        _refuse_names(missing)
+        return missing
+
+    def _check_rows(self, rows: StructType) -> None:
+        refuse_types(rows, _TYPES, "Delta")
+        if twice := repeated(rows.names):
+            raise ConfigError(f"Delta({self.uri!r}): the rows have {twice} twice but for capitals", hint="rename one")
+
+    def _check_new(self, rows: StructType) -> None:
+        """ConfigError if a table cannot be made of `rows`, or may not."""
+        self._check_rows(rows)
         if not self.create:
             raise ConfigError(f"there is no Delta table at {self.uri}, and create=False", hint="create=True makes it")
         _refuse_names(rows)
@@ -94,7 +116,11 @@ class Place:
                 )
         if set(rows.names) <= set(self.partition_by):
             raise ConfigError("a Delta table has a column beside those it is partitioned by", hint="partition_by=None")
+
+    def _created(self, rows: StructType) -> Any:
         deltalake = require("deltalake", extra="delta")
+        if self.local:
+            make_directory(self.local)
         # "ignore": of two runs that create it at once, the second takes what the first has made.
         deltalake.DeltaTable.create(
             self.uri,

@@ -50,7 +50,7 @@ class DuckDB(stores.DuckDB, EmbeddedTable):
         EmbeddedTable.__init__(self, Shape.of(table, key, mode, deleted), create=create, evolve=evolve)
 
     def __repr__(self) -> str:
-        return f"sinks.DuckDB({str(self._path)!r}, table={self._shape.table!r})"
+        return f"sinks.DuckDB({self._given!r}, table={self._shape.table!r})"
 
     def _types(self, schema: StructType) -> dict[str, str]:
         from pyspark.errors import PySparkException
@@ -70,8 +70,8 @@ class DuckDB(stores.DuckDB, EmbeddedTable):
         with self._loaded(self._connection, empty):
             return {name: kind for name, kind, *_ in self._connection.execute(f"DESCRIBE {ROWS}").fetchall()}
 
-    def _there(self, connection: Any) -> list[Column]:
-        schema, _, table = self._shape.table.rpartition(".")
+    def _columns(self, connection: Any, table: str) -> list[Column]:
+        schema, _, table = table.rpartition(".")
         found = connection.execute(_COLUMNS, [table, schema or None]).fetchall()
         return [Column(name, kind, kind, required) for name, kind, required in found]
 
@@ -86,6 +86,19 @@ class DuckDB(stores.DuckDB, EmbeddedTable):
         connection.register(ROWS, rows)
         yield
         connection.unregister(ROWS)  # after an error the rollback takes it away
+
+    @contextmanager
+    def _looking(self) -> Iterator[Any]:
+        duckdb = require("duckdb", extra="duckdb")
+        there = self._path.exists()
+        try:
+            self._connection = duckdb.connect(str(self._path) if there else ":memory:", read_only=there)
+        except duckdb.IOException as error:
+            raise self._refused(str(error)) from error
+        try:
+            yield self._connection
+        finally:
+            self.close()
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:

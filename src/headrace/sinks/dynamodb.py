@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, RetriableError
-from headrace.sinks import dynamodb_client, dynamodb_types, narrow
+from headrace.sinks import dynamodb_client, dynamodb_types, in_order, narrow, tasks
 from headrace.sinks.base import METADATA
 from headrace.sinks.documents import checked_nulls
 from headrace.sinks.dynamodb_tasks import EXPIRES, PK, Items, Target
+from headrace.sinks.dynamodb_transactions import ByRecord
 from headrace.sinks.keyed import Identity, KeyedSink
 
 if TYPE_CHECKING:
@@ -19,21 +20,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from headrace.sinks.keyed import Writer
     from headrace.sinks.tasks import Report
     from headrace.types import Batch
 
 ON_DEMAND = "on-demand"
 _MADE_WITHIN = 120.0
 _STREAMS = ("keys-only", "new-image", "old-image", "new-and-old-images")
+_CLASSES = ("standard", "standard-infrequent-access")
 
 
 class DynamoDB(KeyedSink):
-    """Items in one table. `key` is the partition key, or that and the sort key.
+    """Items in one table. `key` is the partition key, or that and the sort key. With `transactions` all rows of one
+    record are stored in a transaction.
 
     The rest is for a table that is made: `billing` ("on-demand", or {"rcu": 5, "wcu": 5}), `indexes` (by name, the
-    columns of each one's key), `stream`, `sse`.
+    columns of each one's key), `stream`, `sse`, `table_class`.
     """
+
+    driver = ("boto3", "dynamodb")
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class DynamoDB(KeyedSink):
         key: str | Sequence[str] | None = None,
         deleted: str | None = None,
         nulls: str = "omit",
+        transactions: bool = False,
         write_units_per_second: float | None = None,
         keep_deleted_days: float = 7,
         create: bool = False,
@@ -51,6 +56,7 @@ class DynamoDB(KeyedSink):
         indexes: Mapping[str, str | Sequence[str]] | None = None,
         stream: str | None = None,
         sse: bool = False,
+        table_class: str | None = None,
     ) -> None:
         super().__init__(Identity.of(key, deleted))
         if not isinstance(table, str) or len(table) < 3:
@@ -62,19 +68,26 @@ class DynamoDB(KeyedSink):
                 f"key={key!r} has more than a partition key and a sort key",
                 hint="join columns in the transform: concat_ws('#', …)",
             )
+        if transactions and self._identity.of_record:
+            raise ConfigError(
+                "transactions=True: several rows of a record need a key", hint='key=("order", "position")'
+            )
         if write_units_per_second is not None and write_units_per_second <= 0:
             raise ConfigError(f"write_units_per_second={write_units_per_second!r} is no speed", hint="5, for example")
         if keep_deleted_days <= 0:
             raise ConfigError(f"keep_deleted_days={keep_deleted_days!r} is no time", hint="keep_deleted_days=7")
         if stream is not None and stream not in _STREAMS:
             raise ConfigError(f"stream={stream!r} is unknown", hint=f"one of: {', '.join(_STREAMS)}")
-        if not create and (indexes or stream or sse or billing != ON_DEMAND):
+        if table_class is not None and table_class not in _CLASSES:
+            raise ConfigError(f"table_class={table_class!r} is unknown", hint=f"one of: {', '.join(_CLASSES)}")
+        if not create and (indexes or stream or sse or table_class or billing != ON_DEMAND):
             raise ConfigError(
-                "billing=, indexes=, stream= and sse= are for a table that is made",
+                "billing=, indexes=, stream=, sse= and table_class= are for a table that is made",
                 hint="create=True, or leave them out",
             )
         self._table, self._region, self._endpoint = table, region, endpoint
         self._nulls = checked_nulls(nulls)
+        self._transactions = transactions
         self._units = write_units_per_second
         self._keep_seconds = int(keep_deleted_days * 86_400)
         self._create = create
@@ -82,7 +95,7 @@ class DynamoDB(KeyedSink):
         self._indexes = {name: (on,) if isinstance(on, str) else tuple(on) for name, on in (indexes or {}).items()}
         for on in self._indexes.values():
             _key_schema(on)  # or ConfigError
-        self._stream, self._sse = stream, sse
+        self._stream, self._sse, self._class = stream, sse, table_class
         self._client: Any = None
         self._ready: StructType | None = None
         self._indexed: frozenset[str] = frozenset()
@@ -104,30 +117,41 @@ class DynamoDB(KeyedSink):
             self._client = None
 
     def prepare(self, schema: StructType) -> None:
+        key, kinds = self._wanted(schema)
+        found = self._there(key, kinds)
+        self._check(found, key, kinds)
+        if self._create and not self._identity.by_origin(schema.names):
+            self._let_expire()
+        self._indexed = _indexed(found)
+        self._ready = schema
+
+    def check_target(self, schema: StructType) -> None:
+        key, kinds = self._wanted(schema)
+        with self.open(""):
+            if (found := self._described()) is not None:
+                self._check(found, key, kinds)
+            elif not self._create:
+                raise self._absent()
+
+    def _wanted(self, schema: StructType) -> tuple[list[str], dict[str, dict[str, str]]]:
+        """The key of the table, and the types of it and of the indexes. ConfigError if rows cannot be items."""
+        if self._transactions and METADATA not in schema.names:
+            raise in_order.without_origin()
         stored = self._stored(schema)
         dynamodb_types.notation().check(stored, self)
         by_origin = self._identity.by_origin(schema.names)
         if by_origin and PK in stored.names:
             raise ConfigError(f"{self!r}: a column is called {PK}, which is ours", hint="rename it in the transform")
         wanted = [PK] if by_origin else list(self._identity.key)
-        kinds = {
-            name: self._attribute(stored, name) for name in dict.fromkeys([*wanted, *sum(self._indexes.values(), ())])
-        }
-        found = self._there(wanted, kinds)
-        self._check(found, wanted, kinds)
-        if self._create and not by_origin:
-            self._let_expire()
-        self._indexed = _indexed(found)
-        self._ready = schema
+        named = dict.fromkeys([*wanted, *sum(self._indexes.values(), ())])
+        return wanted, {name: self._attribute(stored, name) for name in named}
 
     def _there(self, key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> Any:
         """The table, made if it was not there and may be, and ready to be written to."""
         found = self._described()
         if found is None:
             if not self._create:
-                raise ConfigError(
-                    f"{self!r}: there is no such table", hint="create=True makes it, or correct its name or the region"
-                )
+                raise self._absent()
             self._make(key, kinds)
             reach("dynamodb: table made")
         deadline = time.monotonic() + _MADE_WITHIN
@@ -137,13 +161,24 @@ class DynamoDB(KeyedSink):
             time.sleep(0.5)
         return found
 
+    def _absent(self) -> ConfigError:
+        return ConfigError(
+            f"{self!r}: there is no such table", hint="create=True makes it, or correct its name or the region"
+        )
+
     def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
         cores = rows.sparkSession.sparkContext.defaultParallelism
         ranges = len(batch.ranges)
-        self._tasks = min(cores, ranges) if narrow.one_task_per_range(rows, ranges) else cores
-        return super()._written(batch, rows, most)
+        by_range = self._transactions or narrow.one_task_per_range(rows, ranges)
+        self._tasks = min(cores, ranges) if by_range else cores
+        if not self._transactions:
+            return super()._written(batch, rows, most)
+        frame = in_order.sorted_by_record(batch, self._identity.frame(batch, rows))
+        reports = tasks.run(frame, ByRecord(self._writer(batch, rows.schema), most))
+        reach("dynamodb: rows written")
+        return reports
 
-    def _writer(self, batch: Batch, schema: StructType) -> Writer:
+    def _writer(self, batch: Batch, schema: StructType) -> Items:
         if self._ready != schema:
             self.prepare(schema)
         # Each task gets an even share, for they know nothing of each other.
@@ -205,6 +240,8 @@ class DynamoDB(KeyedSink):
             request["StreamSpecification"] = {"StreamEnabled": True, "StreamViewType": view}
         if self._sse:
             request["SSESpecification"] = {"Enabled": True}
+        if self._class:
+            request["TableClass"] = self._class.replace("-", "_").upper()
         with dynamodb_client.translated(repr(self)):
             try:
                 self._client.create_table(**request)

@@ -30,6 +30,7 @@ _THROTTLED = frozenset(
         "ProvisionedThroughputExceededException",
         "RequestLimitExceeded",
         "ThrottlingException",
+        "TransactionConflictException",
         "TransactionInProgressException",
     }
 )

@@ -24,9 +24,9 @@ PK = "pk"
 """The key of a table whose rows have none of their own: the record a row came from."""
 SOURCE, VERSION, DELETED, EXPIRES = "headrace_source", "headrace_version", "headrace_deleted", "headrace_expires"
 _NOT_NEWER = f"attribute_not_exists({SOURCE}) OR {SOURCE} <> :source OR {VERSION} <= :version"
-_BATCH, _AT_ONCE = 25, 8
+_BATCH, AT_ONCE = 25, 8
 # What the service says of one item, and not of the request or the table.
-_OF_ITEM = frozenset({"ValidationException", "ItemCollectionSizeLimitExceededException"})
+OF_ITEM = frozenset({"ValidationException", "ItemCollectionSizeLimitExceededException"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,10 @@ class Items:
     def __call__(self, rows: Sequence[Row]) -> list[tuple[Row, str]]:
         refused: list[tuple[Row, str]] = []
         puts: list[Put] = []
-        notation = dynamodb_types.notation()
-        makers = {field.name: notation.of(field.dataType, self.nulls) for field in self.schema.fields}
+        makers = self.makers()
         for row in rows:
             try:
-                puts.append(Put(row, self._item(row, makers)))
+                puts.append(self.put(row, makers))
             except Unfit as error:
                 refused.append((row, str(error)))
         with dynamodb_client.translated(self.sink):
@@ -91,6 +90,14 @@ class Items:
             else:
                 refused += self._each(puts)
         return refused
+
+    def makers(self) -> dict[str, Callable[[Any], Any]]:
+        notation = dynamodb_types.notation()
+        return {field.name: notation.of(field.dataType, self.nulls) for field in self.schema.fields}
+
+    def put(self, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> Put:
+        """Or Unfit."""
+        return Put(row, self._item(row, makers))
 
     def _item(self, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
         if self.by_origin:
@@ -128,7 +135,7 @@ class Items:
         try:
             dynamodb_client.patiently(attempt, self.sink)
         except errors.ClientError as error:
-            if dynamodb_client.code_of(error) not in _OF_ITEM:
+            if dynamodb_client.code_of(error) not in OF_ITEM:
                 raise
             return self._each(puts)
         return []
@@ -137,28 +144,24 @@ class Items:
         if not puts:
             return []
         client, pace = self.target.client(), self.target.pace()  # shared: both are made for threads
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            said = list(pool.map(lambda put: self._one(client, pace, put), puts))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            said = list(pool.map(lambda put: self.one(client, pace, put), puts))
         return [(put.row, why) for put, why in zip(puts, said, strict=True) if why is not None]
 
-    def _one(self, client: Any, pace: Pace | None, put: Put) -> str | None:
+    def one(self, client: Any, pace: Pace | None, put: Put) -> str | None:
         """Why it was refused, if it was."""
         errors = require("botocore.exceptions", extra="dynamodb")
-        request: dict[str, Any] = {"TableName": self.target.table, "ReturnConsumedCapacity": "TOTAL"}
         if put.row.deleted and put.row.source is None:
             call = client.delete_item
-            request["Key"] = {name: put.item[name] for name in self.key}
+            request = {"TableName": self.target.table, "Key": {name: put.item[name] for name in self.key}}
         else:
             call = client.put_item
-            request["Item"] = put.item
-        if put.row.source is not None:
-            request["ConditionExpression"] = _NOT_NEWER
-            request["ExpressionAttributeValues"] = {":source": put.item[SOURCE], ":version": put.item[VERSION]}
+            request = self.request(put)
 
         def attempt() -> bool:
             if pace:
                 pace.wait()
-            answer = call(**request)
+            answer = call(**request, ReturnConsumedCapacity="TOTAL")
             if pace:
                 pace.spent(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1))
             return True
@@ -166,8 +169,16 @@ class Items:
         try:
             dynamodb_client.patiently(attempt, self.sink)
         except errors.ClientError as error:
-            if dynamodb_client.code_of(error) in _OF_ITEM:
+            if dynamodb_client.code_of(error) in OF_ITEM:
                 return dynamodb_client.reason_of(error)
             if dynamodb_client.code_of(error) != "ConditionalCheckFailedException":  # else a newer one is there
                 raise
         return None
+
+    def request(self, put: Put) -> dict[str, Any]:
+        """To store an item unless a newer one is there."""
+        request: dict[str, Any] = {"TableName": self.target.table, "Item": put.item}
+        if put.row.source is not None:
+            request["ConditionExpression"] = _NOT_NEWER
+            request["ExpressionAttributeValues"] = {":source": put.item[SOURCE], ":version": put.item[VERSION]}
+        return request

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace import topic_check
 from headrace.crashpoints import reach
 from headrace.errors import BadRecord
 from headrace.letters import Origin, Refusal
@@ -14,7 +15,7 @@ from headrace.sinks.tables import PLACE, Fit, Shape, quoted, refused
 from headrace.stores import sql
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame
@@ -43,13 +44,17 @@ class EmbeddedTable(LetterTables, TransactionalSink):
         self._evolve = evolve
         self._prepared: StructType | None = None
 
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        return self._shape.key
+
     @abstractmethod
     def _types(self, schema: StructType) -> dict[str, str]:
         """The type of each column in a table that is made for `schema`."""
 
     @abstractmethod
-    def _there(self, connection: Any) -> list[Column]:
-        """The columns of the table, none if it is not there."""
+    def _columns(self, connection: Any, table: str) -> list[Column]:
+        """The columns of a table, none if it is not there."""
 
     @abstractmethod
     def _takes(self, kind: str, column: Column) -> bool:
@@ -64,21 +69,38 @@ class EmbeddedTable(LetterTables, TransactionalSink):
         """Within it, `rows` are in the relation ROWS."""
 
     @abstractmethod
+    def _looking(self) -> AbstractContextManager[Any]:
+        """A connection that cannot write; to an empty database where there is no file, which is not made."""
+
+    @abstractmethod
     def _refusing(self) -> AbstractContextManager[None]:
         """Within it, values that the database refuses are a BadRecord, columns that it refuses a ConfigError."""
+
+    def _there(self, connection: Any) -> list[Column]:
+        return self._columns(connection, self._shape.table)
+
+    def _has_table(self, connection: Any, table: str) -> bool:
+        return bool(self._columns(connection, table))
 
     def prepare(self, schema: StructType) -> None:
         with self.transaction() as connection, self._refusing():
             self._make_fit(connection, schema)
         self._prepared = schema
 
+    def check_target(self, schema: StructType) -> None:
+        with self._looking() as connection, self._refusing():
+            fit, takes = self._fit(schema)
+            fit.check(self._there(connection), takes, create=self._create_table, evolve=self._evolve)
+
     def write(self, batch: Batch, rows: DataFrame) -> None:
         arrow = self._arrow(self._shape.frame(batch, rows))
+        topic_check.verify()
         reach(f"{self._word}: rows read")
         self._store(batch, arrow, rows.schema, None)
 
     def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
         arrow = self._arrow(self._shape.frame(batch, rows, traced=True))
+        topic_check.verify()
         reach(f"{self._word}: rows read")
         try:
             self._store(batch, arrow.drop_columns(list(PLACE)), rows.schema, quarantine)
@@ -90,7 +112,7 @@ class EmbeddedTable(LetterTables, TransactionalSink):
         """In one transaction 1. move the offsets, 2. store the rows and 3. the dead letters."""
         with self.transaction() as connection:
             state = sql.read(connection, self._pipeline)
-            sql.write(connection, self._pipeline, state, state.committed(batch))
+            sql.write(connection, self._pipeline, state, state.still_of(self._signer).committed(batch))
             reach(f"{self._word}: offsets moved")
             with self._refusing():
                 self._merge(connection, arrow, schema)
@@ -115,10 +137,13 @@ class EmbeddedTable(LetterTables, TransactionalSink):
             if connection.execute(f"SELECT 1 FROM {ROWS} WHERE {quoted(name)} IS NULL LIMIT 1").fetchall():
                 raise refused(repr(self), f"{name}, which is in the key, is NULL")
 
-    def _make_fit(self, connection: Any, schema: StructType) -> None:
+    def _fit(self, schema: StructType) -> tuple[Fit, Callable[[str, Column], bool]]:
         stored = self._shape.columns(schema.names)
         kinds = {name: kind for name, kind in self._types(schema).items() if name in stored}
-        fit = Fit(self._shape, repr(self), kinds, self._extra)
+        return Fit(self._shape, repr(self), kinds, self._extra), lambda name, column: self._takes(kinds[name], column)
+
+    def _make_fit(self, connection: Any, schema: StructType) -> None:
+        fit, takes = self._fit(schema)
 
         def define(*statements: str) -> None:
             for statement in statements:
@@ -127,7 +152,7 @@ class EmbeddedTable(LetterTables, TransactionalSink):
         fit.made(
             lambda: self._there(connection),
             define,
-            lambda name, column: self._takes(kinds[name], column),
+            takes,
             create=self._create_table,
             evolve=self._evolve,
         )

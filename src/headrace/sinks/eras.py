@@ -37,9 +37,10 @@ def era_of(
     """The era of the topic that `batch` is of, which is written down when it is met for the first time.
 
     `read` gives the text under which a table's topics are kept, `swap` puts another in its place if it still is the
-    one that was read. Eras count from `first`. ConfigError for several topics, OffsetConflict for one that has been
-    made anew since: what is left of it is older than what is there. (A run that comes with the id of a deleted topic
-    for the first time would count as the newer one; but there is nothing left that it could read.)
+    one that was read. Eras count from `first`. ConfigError for several topics, also one after the other and back: a new
+    record of the earlier topic would have a lower timestamp than an old one of the later topic. OffsetConflict for a
+    topic that was recreated since: what is left of it is older than what is there. (A run that comes with the id of a
+    deleted topic for the first time would count as the newer one; but there is nothing left that it could read.)
     """
     ids = {r.at.topic: "" for r in batch.ranges} | dict(batch.topic_ids)
     if len(ids) != 1:
@@ -48,13 +49,18 @@ def era_of(
     while True:
         text = read()
         known: list[list[str]] = json.loads(text) if text else []
-        later = next((place for place in reversed(range(len(known))) if known[place][0] == topic), None)
-        if later is not None and known[later][1] == number:
-            return first + later
+        if known and known[-1] == [topic, number]:
+            return first + len(known) - 1
         if [topic, number] in known:
-            raise OffsetConflict(
-                f"{sink}: the topic {topic} was made anew, and another run has written rows of the new one",
-                hint="stop the run that still reads the old one",
+            if any(name == topic for name, _ in known[known.index([topic, number]) + 1 :]):
+                raise OffsetConflict(
+                    f"{sink}: the topic {topic} was recreated, and another run has written rows of the new one",
+                    hint="stop the run that still reads the old one",
+                )
+            raise ConfigError(
+                f"{sink}: the table has rows of the topic {known[-1][0]}, which came after {topic}: new values of"
+                f" {topic} would lose to older ones of {known[-1][0]}",
+                hint="a table for each topic; or fill a new table from the start",
             )
         if swap(text, json.dumps([*known, [topic, number]])):
             return first + len(known)

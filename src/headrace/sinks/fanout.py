@@ -44,7 +44,9 @@ class Fanout(Sink):
             )
         if any(isinstance(sink, Fanout) for sink in sinks):
             raise ConfigError("a Fanout inside a Fanout is one level too many", hint="one list of all sinks")
+        self.takes_parts = all(sink.takes_parts for sink in sinks)
         self.spark_options = {name: value for sink in sinks for name, value in sink.spark_options.items()}
+        self.reads_all_rows = all(sink.reads_all_rows for sink in sinks)
         # Each keeps its books under a name of its own: two tables of one database must not share their offsets.
         self._sinks = {_mark(sink): sink for sink in sinks}
         if len(self._sinks) < len(sinks):
@@ -53,9 +55,19 @@ class Fanout(Sink):
     def __repr__(self) -> str:
         return f"sinks.Fanout([{', '.join(repr(sink) for sink in self._sinks.values())}])"
 
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        return tuple(self._sinks.values())
+
     def accept(self, topics: Sequence[str] | None) -> None:
         for sink in self._sinks.values():
             sink.accept(topics)
+
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        """Of the sinks that meet a repeated batch: one with offsets of its own does not."""
+        met = [sink.identity_columns for sink in self._sinks.values() if not isinstance(sink, TransactionalSink)]
+        return None if None in met else tuple(dict.fromkeys(name for names in met for name in names or ()))
 
     def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
         return next((topic for sink in self._sinks.values() if (topic := sink.loops(bootstrap, reads))), None)
@@ -77,6 +89,10 @@ class Fanout(Sink):
     def prepare(self, schema: StructType) -> None:
         for sink in self._sinks.values():
             sink.prepare(schema)
+
+    def check_target(self, schema: StructType) -> None:
+        for sink in self._sinks.values():
+            sink.check_target(schema)
 
     def how(self, rows: DataFrame, *, held: bool) -> str | None:
         ways = [f"{type(sink).__name__}: {way}" for sink in self._sinks.values() if (way := sink.how(rows, held=True))]
@@ -110,7 +126,9 @@ def _has(sink: TransactionalSink, batch: Batch) -> bool:
             f"batch {batch.id} was refused: {sink!r} already has batch {progress.last_batch}",
             hint="another run of this pipeline is active; let one of them finish, or stop it",
         )
-    if moved := progress.behind(batch):
+    moved = progress.behind(batch)
+    recreated = any(progress.topic_ids.get(topic, known) != known for topic, known in batch.topic_ids.items())
+    if moved or recreated:
         # The pipeline's own offsets are the truth here: they were moved, on purpose, and the sink follows.
         before = {r.at: progress.offsets[r.at] for r in moved}
         after = {r.at: r.start for r in moved}

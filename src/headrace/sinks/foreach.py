@@ -92,6 +92,10 @@ class Foreach(WrittenByTasks):
         once = f", once={self._once!r}, mark={self._mark!r}" if self._once is not None else ""
         return f"sinks.Foreach({getattr(self._fn, '__module__', '?')}.{name}{once})"
 
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        return self._key
+
     def open(self, pipeline: str) -> Self:
         self._check_that_it_travels()
         if self._once is not None:
@@ -104,6 +108,10 @@ class Foreach(WrittenByTasks):
             raise ConfigError(f"{self!r}: the rows have no column {missing[0]}", hint=f"rows: {schema.names}")
         if self._once is not None and not self._key and METADATA not in schema.names:
             raise in_order.without_origin()
+
+    def check_target(self, schema: StructType) -> None:
+        self._check_that_it_travels()
+        self.prepare(schema)
 
     def how(self, rows: DataFrame, *, held: bool) -> str | None:
         if self._once is None:

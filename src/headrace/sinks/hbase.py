@@ -39,6 +39,8 @@ class HBase(KeyedSink):
     `thrift` is "host:port". `create` makes the table.
     """
 
+    driver = ("happybase", "hbase")
+
     by_offset = True
 
     def __init__(
@@ -79,23 +81,37 @@ class HBase(KeyedSink):
         self._prepared = None
         self._link.close()
 
+    def check_target(self, schema: StructType) -> None:
+        check(stored_schema(schema))
+        self._identity.types(schema)
+        with self.open(""), self._connected() as connection:
+            if self._table.encode() in connection.tables():
+                self._families(connection)
+            elif not self._create:
+                raise self._absent()
+
     def prepare(self, schema: StructType) -> None:
         check(stored_schema(schema))
         types = self._identity.types(schema)
         with self._connected() as connection:
             if self._table.encode() not in connection.tables():
                 self._make(connection)
-            if not connection.is_table_enabled(self._table):
-                raise ConfigError(f"{self!r}: the table is disabled", hint=f"in HBase's shell: enable '{self._table}'")
-            families = connection.table(self._table).families()
+            families = self._families(connection)
+        self._lifetime = families[self._family.encode()]["time_to_live"]
+        self._prepared = (schema, types)
+
+    def _families(self, connection: Any) -> Any:
+        """The column families of the table. ConfigError if it cannot be written to."""
+        if not connection.is_table_enabled(self._table):
+            raise ConfigError(f"{self!r}: the table is disabled", hint=f"in HBase's shell: enable '{self._table}'")
+        families = connection.table(self._table).families()
         if self._family.encode() not in families:
             there = ", ".join(sorted(name.decode() for name in families))
             raise ConfigError(
                 f"{self!r}: the table has no column family {self._family}; it has: {there}",
                 hint=f'family="{there.split(", ")[0]}"; or in HBase\'s shell: alter {self._table!r}, {self._family!r}',
             )
-        self._lifetime = families[self._family.encode()]["time_to_live"]
-        self._prepared = (schema, types)
+        return families
 
     def _writer(self, batch: Batch, schema: StructType) -> Writer:
         if self._prepared is None or self._prepared[0] != schema:
@@ -142,12 +158,15 @@ class HBase(KeyedSink):
 
     def _make(self, connection: Any) -> None:
         if not self._create:
-            shell = f"create '{self._table}', {{NAME => '{self._family}', VERSIONS => 1}}"
-            raise ConfigError(
-                f"{self!r}: there is no such table", hint=f"create=True makes it; or in HBase's shell: {shell}"
-            )
+            raise self._absent()
         with suppress(require("Hbase_thrift", extra="hbase").AlreadyExists):
             connection.create_table(self._table, {self._family: {"max_versions": 1}})
+
+    def _absent(self) -> ConfigError:
+        shell = f"create '{self._table}', {{NAME => '{self._family}', VERSIONS => 1}}"
+        return ConfigError(
+            f"{self!r}: there is no such table", hint=f"create=True makes it; or in HBase's shell: {shell}"
+        )
 
     @property
     def _rights(self) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.crashpoints import reach
-from headrace.errors import ConfigError, OffsetConflict
+from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.lake import columns
 from headrace.lake.columns import BATCH
-from headrace.lake.hive import fits, literal, partition_sql, partitions, quoted
+from headrace.lake.hive import fits, partition_sql, partitions, quoted
 from headrace.lake.objects import at
 from headrace.lake.writing import settings, write_files
 from headrace.sinks.base import IdempotentSink, stored_schema, without_metadata
+from headrace.spark.quoting import literal, verbatim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from headrace.lake.objects import Objects
     from headrace.types import Batch
 
 _ASIDE = "_headrace"
+_CLAIM = "claim.json"
 _CATALOG = "spark.sql.catalogImplementation"
 
 
@@ -66,6 +70,10 @@ class Hive(IdempotentSink):
         more = f", partition_by={list(self._partition_by)!r}" if self._partition_by else ""
         return f"sinks.Hive({self._table!r}{more})"
 
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        return self._partition_by
+
     def open(self, pipeline: str) -> Self:
         self._pipeline, self._place = pipeline, ""
         return self
@@ -80,7 +88,11 @@ class Hive(IdempotentSink):
             self._prepare(active, schema)
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        """1. write the files aside; 2. make them durable; 3. add their partitions to the table, all at once."""
+        """1. write the files aside; 2. make them durable; 3. claim the batch for them; 4. add the partitions of the
+        attempt that has it to the table, all at once.
+
+        Two attempts may have other partitions, if the transform is not deterministic. The metastore would take both.
+        """
         if not self._pipeline:
             raise ConfigError(f"{self!r} is used before open()")
         spark = rows.sparkSession
@@ -95,14 +107,29 @@ class Hive(IdempotentSink):
             attempt = f"{attempts}/{uuid.uuid4().hex}"
             write_files(without_metadata(rows), f"{self._place}/{attempt}", self._partition_by)
             reach("hive: written aside")
-            files = [file.name for file in objects.below(attempt)]
-            objects.settle(files)
-            found = partitions([file.removeprefix(f"{attempt}/") for file in files], len(self._partition_by))
+            objects.settle(file.name for file in objects.below(attempt))
+            found = self._found(objects, attempt)
+            claim = f"{attempts}/{_CLAIM}"
+            if not objects.put(claim, json.dumps([attempt, found]).encode()):
+                (claimed,) = objects.read([claim])
+                attempt, found = json.loads(claimed or "[]")
+                if self._found(objects, attempt) != found:
+                    raise RetriableError(
+                        f"{self!r}: files in {objects.uri(attempt)}, which batch {batch.id} was claimed for, are gone",
+                        hint=f"if nobody removes them now, delete {objects.uri(claim)}",
+                    )
+            reach("hive: claimed")
             if found and not self._added(spark, name, found, attempt):
                 return
             reach("hive: partitions added")
-            # Whatever others wrote for this batch can no longer become visible: its partitions are there.
-            objects.remove(file.name for file in objects.below(attempts) if not file.name.startswith(f"{attempt}/"))
+            # Whatever others wrote for this batch can no longer become visible. The claim stays: one may be late.
+            others = (file.name for file in objects.below(attempts) if not file.name.startswith(f"{attempt}/"))
+            objects.remove(other for other in others if other != claim)
+
+    def _found(self, objects: Objects, attempt: str) -> list[str]:
+        """The partitions that an attempt has files for."""
+        files = [file.name.removeprefix(f"{attempt}/") for file in objects.below(attempt)]
+        return partitions(files, len(self._partition_by))
 
     def _added(self, spark: SparkSession, name: str, found: Sequence[str], attempt: str) -> bool:
         """Add the partitions of an attempt: all or none. False if the batch is there by another one."""
@@ -110,7 +137,7 @@ class Hive(IdempotentSink):
         try:
             # Spark sends 100 at a time, each its own transaction; a batch must be one.
             with settings(spark, {"spark.sql.addPartitionInBatch.size": str(len(found))}):
-                spark.sql(f"ALTER TABLE {quoted(self._table)} ADD {added}")
+                _sql(spark, f"ALTER TABLE {quoted(self._table)} ADD {added}")
         except Exception:
             # Without IF NOT EXISTS a rival that was first shows. Or it was this call, and only its reply was lost:
             # so nothing is removed, be it the rival's or ours.
@@ -120,10 +147,25 @@ class Hive(IdempotentSink):
         return True
 
     def _published(self, spark: SparkSession, name: str) -> bool:
-        found = spark.sql(f"SHOW PARTITIONS {quoted(self._table)} PARTITION ({BATCH} = '{name}')")
+        found = _sql(spark, f"SHOW PARTITIONS {quoted(self._table)} PARTITION ({BATCH} = '{name}')")
         return bool(found.take(1))
 
+    def check_target(self, schema: StructType) -> None:
+        from pyspark.sql import SparkSession
+
+        if (active := SparkSession.getActiveSession()) is not None:
+            self._check(active, schema)
+
     def _prepare(self, spark: SparkSession, schema: StructType) -> None:
+        if not self._check(spark, schema):
+            with _translated(self._table):
+                self._make(spark, stored_schema(schema))
+        with _translated(self._table):
+            described = _sql(spark, f"DESCRIBE EXTENDED {quoted(self._table)}").collect()
+        self._place = next(row["data_type"] for row in described if row["col_name"] == "Location").rstrip("/")
+
+    def _check(self, spark: SparkSession, schema: StructType) -> bool:
+        """Whether the table is there. ConfigError if the rows do not fit it, or it cannot be made."""
         if spark.conf.get(_CATALOG, "in-memory") != "hive":
             raise ConfigError(
                 f"{self!r} needs a Spark session with Hive, which this one was started without",
@@ -133,24 +175,29 @@ class Hive(IdempotentSink):
         columns.check(kept, self._partition_by, self._table)
         with _translated(self._table):
             if not spark.catalog.tableExists(self._table):
-                self._make(spark, kept)
+                if not self._create:
+                    raise ConfigError(f"the table {self._table} is not there", hint="create=True makes it")
+                return False
             there = [
                 (column.name, column.dataType, column.isPartition) for column in spark.catalog.listColumns(self._table)
             ]
             fits(kept, there, self._partition_by, self._table)
-            described = spark.sql(f"DESCRIBE EXTENDED {quoted(self._table)}").collect()
-        self._place = next(row["data_type"] for row in described if row["col_name"] == "Location").rstrip("/")
+            return True
 
     def _make(self, spark: SparkSession, schema: StructType) -> None:
-        if not self._create:
-            raise ConfigError(f"the table {self._table} is not there", hint="create=True makes it")
         listed = [f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields]
         by = ", ".join(quoted(name) for name in (*self._partition_by, BATCH))
         place = " LOCATION " + literal(self._location) if self._location else ""
-        spark.sql(
+        _sql(
+            spark,
             f"CREATE TABLE IF NOT EXISTS {quoted(self._table)} ({', '.join(listed)}, {BATCH} STRING)"
-            f" USING parquet PARTITIONED BY ({by}){place}"
+            f" USING parquet PARTITIONED BY ({by}){place}",
         )
+
+
+def _sql(spark: SparkSession, statement: str) -> DataFrame:
+    with verbatim(spark):
+        return spark.sql(statement)
 
 
 @contextmanager

@@ -39,6 +39,8 @@ class Iceberg(IdempotentSink):
     The table remembers the newest batch in its property `headrace.<pipeline>`, in the same commit as the rows.
     """
 
+    driver = ("pyiceberg", "iceberg")
+
     whole_ranges = False
 
     def __init__(
@@ -71,6 +73,16 @@ class Iceberg(IdempotentSink):
     def prepare(self, schema: StructType) -> None:
         with self._translated():
             self._fitting(stored_schema(schema))
+
+    def check_target(self, schema: StructType) -> None:
+        rows = stored_schema(schema)
+        with self._translated():
+            refuse_types(rows, _TYPES, "Iceberg")
+            table = self._load()
+            if table is None:
+                self._check_new()
+            else:
+                self._missing(table, rows)
 
     def last_batch(self) -> int:
         with self._translated():
@@ -124,11 +136,8 @@ class Iceberg(IdempotentSink):
         refuse_types(rows, _TYPES, "Iceberg")
         table = self._load() or self._created(rows)
         there = _spark_schema(table)
-        missing = missing_columns(rows, there, self, _unmet(table))
+        missing = self._missing(table, rows)
         if missing.fields:
-            if not self._evolve:
-                lacking = ", ".join(missing.names)
-                raise misfit(rows, there, self, f"the table lacks {lacking} (evolve=True adds columns)")
             with table.update_schema() as update:
                 update.union_by_name(_arrow_schema(missing))
             reach("iceberg: widened")
@@ -138,9 +147,21 @@ class Iceberg(IdempotentSink):
             raise misfit(rows, there, self, f"its name mapping lacks {', '.join(sorted(unknown))}: they would be null")
         return table
 
-    def _created(self, rows: StructType) -> Any:
+    def _missing(self, table: Any, rows: StructType) -> StructType:
+        """The columns that the table is to be given. ConfigError if the rows would not fit then."""
+        there = _spark_schema(table)
+        missing = missing_columns(rows, there, self, _unmet(table))
+        if missing.fields and not self._evolve:
+            lacking = ", ".join(missing.names)
+            raise misfit(rows, there, self, f"the table lacks {lacking} (evolve=True adds columns)")
+        return missing
+
+    def _check_new(self) -> None:
         if not self._create:
             raise ConfigError(f"{self!r}: there is no such table, and create=False", hint="create=True makes it")
+
+    def _created(self, rows: StructType) -> Any:
+        self._check_new()
         catalog = require("pyiceberg.catalog", extra="iceberg").load_catalog(self._catalog, **self._properties)
         catalog.create_namespace_if_not_exists(self._table.rpartition(".")[0])
         catalog.create_table_if_not_exists(self._table, _arrow_schema(plain(rows)))

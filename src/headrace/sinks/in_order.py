@@ -27,12 +27,17 @@ def by_record(batch: Batch, rows: DataFrame) -> DataFrame:
 
     Rows of one record keep their order, where the task that made them had them in one.
     """
-    from pyspark.sql import functions as sql
-
     if METADATA not in rows.columns:
         raise without_origin()
-    stays = stays_in_task(batch, rows)
-    frame = traced(rows).select("*", sql.monotonically_increasing_id().alias(_TURN))
+    return sorted_by_record(batch, traced(rows))
+
+
+def sorted_by_record(batch: Batch, frame: DataFrame) -> DataFrame:
+    """The same for rows that have PLACE already."""
+    from pyspark.sql import functions as sql
+
+    stays = stays_in_task(batch, frame)
+    frame = frame.select("*", sql.monotonically_increasing_id().alias(_TURN))
     if not stays:
         frame = frame.repartition(max(1, len(batch.ranges)), *PLACE[:2])
     # Also where no row moves: a function over a whole partition may hand its rows on in any order.

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from headrace import topic_check
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.sinks.base import METADATA, IdempotentSink, stored_schema, without_metadata
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _LEDGER = "headrace_batches"
 _CREATE_LEDGER = f"""CREATE TABLE {_LEDGER} (pipeline VARCHAR(100) NOT NULL, target VARCHAR(200) NOT NULL,
     batch_id BIGINT NOT NULL, fingerprint VARCHAR(40) NOT NULL, PRIMARY KEY (pipeline, target))"""
-_OURS = "WHERE pipeline = ? AND target = ?"
+_LONGEST_TARGET = 200
 # An empty copy of some columns of a table, in the words of those that have their own.
 _COPY = "CREATE TABLE {staging} AS SELECT {columns} FROM {target} WHERE 1 = 0"
 _COPIES = {
@@ -91,6 +92,10 @@ class Jdbc(IdempotentSink):
     def __repr__(self) -> str:
         return f"sinks.Jdbc({str(self._database)!r}, table={self._table!r})"
 
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        return self._key
+
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
         self._cleared = False
@@ -99,6 +104,14 @@ class Jdbc(IdempotentSink):
     def prepare(self, schema: StructType) -> None:
         with self._database.connected() as connection:
             self._fitting(connection, stored_schema(schema))
+
+    def check_target(self, schema: StructType) -> None:
+        with self._database.connected() as connection:
+            rows = stored_schema(schema)
+            refuse_types(rows, frozenset(_GROUP), "a table behind JDBC", nested=False)
+            there = connection.can_read(self._beside(connection, self._table.rpartition(".")[2]))
+            if there or not self._create:  # else it would be made
+                self._fitting(connection, rows)
 
     def last_batch(self) -> int:
         with self._database.connected() as connection:
@@ -164,23 +177,31 @@ class Jdbc(IdempotentSink):
             with suppress(HeadraceError), self._database.translated():  # another run may be making it, too
                 connection.execute(_CREATE_LEDGER)
         found = self._ledger(connection)
-        if found is None:
+        if not found:
             # There from now on, so that it can be locked.
+            target = _short(connection.resolve(self._table))
             with suppress(HeadraceError), self._database.translated():
-                connection.execute(f"INSERT INTO {_LEDGER} VALUES (?, ?, 0, ?)", *self._row, "none")
+                connection.execute(f"INSERT INTO {_LEDGER} VALUES (?, ?, 0, ?)", self._pipeline, target, "none")
             found = self._ledger(connection)
-        if found is None:
+        if not found:
             raise ConfigError(f"{self!r}: {_LEDGER} cannot be written", hint=f"grant the user what {_LEDGER} needs")
-        return found
+        return _newest(found)
 
-    @property
-    def _row(self) -> tuple[str, str]:
-        """Of a pipeline and a target: one pipeline may fill several tables."""
-        return self._pipeline, self._table
+    def _ledger(self, connection: Connection) -> dict[str, Newest]:
+        """The rows of this pipeline for this table, by the name they have it under.
 
-    def _ledger(self, connection: Connection) -> Newest | None:
-        rows = connection.query(f"SELECT batch_id, fingerprint FROM {_LEDGER} {_OURS}", *self._row)
-        return Newest(int(rows[0][0]), str(rows[0][1])) if rows else None
+        One pipeline may fill several tables. Earlier versions stored a table's name as it was spelled: `rows` and
+        `APP.rows` may both be there.
+        """
+        target = _short(connection.resolve(self._table))
+        rows = connection.query(
+            f"SELECT target, batch_id, fingerprint FROM {_LEDGER} WHERE pipeline = ?", self._pipeline
+        )
+        return {
+            str(name): Newest(int(number), str(fingerprint))
+            for name, number, fingerprint in rows
+            if name == target or _short(connection.resolve(str(name))) == target
+        }
 
     def _newest_by_key(self, rows: DataFrame) -> DataFrame:
         """Of rows with one key, the one that came last into its partition of Kafka: later offsets are later values."""
@@ -202,19 +223,22 @@ class Jdbc(IdempotentSink):
         counted = Observation()
         observed = rows.observe(counted, f.count(f.lit(1)).alias("rows"))
         observed.write.format("jdbc").options(**self._database.options(staging)).save(mode="append")
+        topic_check.verify()
         return int(counted.get["rows"])
 
     def _publish(
         self, connection: Connection, batch: Batch, target: _Target, staging: str, names: Sequence[str], staged: int
     ) -> None:
         columns = ", ".join(target.of(names))
+        ours = sorted(self._ledger(connection))
+        where = f"WHERE pipeline = ? AND target IN ({', '.join('?' * len(ours)) or 'NULL'})"
         with connection.transaction():
             # Changes nothing, and locks the row in every database: from here on no other run can publish.
-            connection.execute(f"UPDATE {_LEDGER} SET batch_id = batch_id {_OURS}", *self._row)
-            newest = self._ledger(connection)
-            if newest is None:
-                raise RetriableError(f"{self!r}: the row of this pipeline has gone from {_LEDGER}")
-            if newest.holds(batch, self):
+            connection.execute(f"UPDATE {_LEDGER} SET batch_id = batch_id {where}", self._pipeline, *ours)
+            found = self._ledger(connection)
+            if sorted(found) != ours or not found:
+                raise RetriableError(f"{self!r}: the rows of this pipeline in {_LEDGER} have changed")
+            if _newest(found).holds(batch, self):
                 return
             if self._key:
                 self._replace(connection, target, staging)
@@ -226,8 +250,8 @@ class Jdbc(IdempotentSink):
                     hint="--spark spark.speculation=false",
                 )
             reach("jdbc: rows inserted")
-            values = (batch.id, batch.fingerprint, *self._row)
-            connection.execute(f"UPDATE {_LEDGER} SET batch_id = ?, fingerprint = ? {_OURS}", *values)
+            values = (batch.id, batch.fingerprint, self._pipeline, *ours)
+            connection.execute(f"UPDATE {_LEDGER} SET batch_id = ?, fingerprint = ? {where}", *values)
             reach("jdbc: ledger moved")
 
     def _replace(self, connection: Connection, target: _Target, staging: str) -> None:
@@ -260,6 +284,17 @@ class Jdbc(IdempotentSink):
             for name in connection.tables(self._prefix):
                 self._drop(connection, self._beside(connection, name))
         self._cleared = True
+
+
+def _newest(found: Mapping[str, Newest]) -> Newest:
+    return max(found.values(), key=lambda newest: newest.id)
+
+
+def _short(target: str) -> str:
+    """The name of a table as the ledger has room for it."""
+    if len(target) <= _LONGEST_TARGET:
+        return target
+    return f"{target[: _LONGEST_TARGET - 41]}~{hashlib.sha256(target.encode()).hexdigest()[:40]}"
 
 
 def _kind(field: StructField) -> str:

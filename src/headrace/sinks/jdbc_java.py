@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.masking import masked
+from headrace.masking import is_secret, masked, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _READ_COMMITTED = 2
-_ORACLE = re.compile(r"(jdbc:oracle:\w+:[^/@]*/)[^@]*@")
-_PWD = re.compile(r"(\bpwd=)[^;&\s]*", re.IGNORECASE)
+_POSTGRES_NAME = """SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = to_regclass(?)"""
 # SQLSTATE classes that no repeat cures: data that does not fit, a constraint, user, database, schema, syntax or rights.
 _MISTAKES = ("22", "23", "28", "3D", "3F", "42")
 
@@ -26,7 +26,7 @@ _MISTAKES = ("22", "23", "28", "3D", "3F", "42")
 class Database:
     """Where a database is, and how its driver is asked. Shown without its secrets."""
 
-    url: str
+    url: str = field(repr=False)
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     driver: str | None = None
 
@@ -35,11 +35,8 @@ class Database:
 
     def clean(self, text: str) -> str:
         """A text in which the URL may stand, as it may be shown."""
-        text = text.replace(self.url, _PWD.sub(r"\1***", _ORACLE.sub(r"\1***@", masked(self.url))))
-        for name, value in self.properties.items():
-            if value and any(word in name.lower() for word in ("password", "secret", "token", "pwd")):
-                text = text.replace(value, "***")
-        return text
+        secrets = (value for name, value in self.properties.items() if is_secret(name))
+        return redact(text.replace(self.url, masked(self.url)), secrets)
 
     def options(self, table: str) -> dict[str, str]:
         """What Spark's JDBC source is told."""
@@ -140,13 +137,45 @@ class Connection:
 
     def tables(self, prefix: str) -> list[str]:
         """The tables whose names begin so."""
-        found = self.java.getMetaData().getTables(self.java.getCatalog(), None, f"{prefix}%", None)
-        names = []
+        found = self._tables(self.java.getCatalog(), None, f"{prefix}%")
+        return [name for *_, name, kind in found if "TABLE" in kind]  # some drivers list indexes, too
+
+    def resolve(self, table: str) -> str:
+        """The name under which the database stores a table, however `table` spells it: with its schema, and with its
+        catalog where that is not the connection's own. Of a table that is not there, the name it would get."""
+        *qualifiers, name = table.split(".")
+        if self.product == "PostgreSQL":
+            # It alone knows which schema of the search path a name without one belongs to.
+            quoted = ".".join(self.quoted(part) for part in (*qualifiers, name))
+            stored = self.query(_POSTGRES_NAME, quoted)
+            return ".".join(stored[0]) if stored else ".".join([*(qualifiers or [self._schema]), name])
+        current = str(self.java.getCatalog() or "")
+        catalog, schema = current, self._schema
+        if qualifiers and self.java.getMetaData().supportsSchemasInTableDefinitions():
+            catalog, schema = qualifiers[-2] if len(qualifiers) > 1 else current, qualifiers[-1]
+        elif qualifiers:
+            catalog = qualifiers[-1]
+        escape = str(self.java.getMetaData().getSearchStringEscape() or "")
+        pattern, owner = (re.sub("[%_]", lambda found: escape + found[0], text) for text in (name, schema))
+        found = [row[:3] for row in self._tables(catalog or None, owner or None, pattern)]
+        same = [row for row in found if row[2] == name] or [row for row in found if row[2].lower() == name.lower()]
+        catalog, schema, name = same[0] if same else (catalog, schema, name)
+        return ".".join(part for part in (catalog if catalog != current else "", schema, name) if part)
+
+    @property
+    def _schema(self) -> str:
+        """Where a table without a schema is looked for; empty where there are none."""
+        return str(self.java.getSchema() or "")
+
+    def _tables(self, catalog: str | None, schema: str | None, name: str) -> list[tuple[str, str, str, str]]:
+        """Catalog, schema, name and type of the tables that match; `schema` and `name` are patterns of LIKE."""
+        found = self.java.getMetaData().getTables(catalog, schema, name, None)
+        rows = []
         while found.next():
-            if "TABLE" in str(found.getString("TABLE_TYPE")):  # some drivers list indexes, too
-                names.append(str(found.getString("TABLE_NAME")))
+            catalog, schema, name, kind = (str(found.getString(number) or "") for number in range(1, 5))
+            rows.append((catalog, schema, name, kind))
         found.close()
-        return names
+        return rows
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

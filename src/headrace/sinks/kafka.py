@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace import stores
+from headrace import stores, topic_check
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError
 from headrace.formats.base import Format
@@ -22,7 +22,7 @@ from headrace.sinks.base import QuarantiningSink, TransactionalSink
 from headrace.sinks.kafka_producing import Target, enqueue, judged
 from headrace.sinks.kafka_rows import Layout, place_of
 from headrace.sinks.kafka_tasks import ByPartition, Fenced, Part
-from headrace.sinks.kafka_topics import NewTopics, Topics, unknown
+from headrace.sinks.kafka_topics import AllowedTopics, NewTopics, Topics, unknown
 from headrace.sinks.refusals import Refusals
 from headrace.sinks.tables import PLACE
 from headrace.stores import shares
@@ -31,7 +31,7 @@ from headrace.stores.kafka import TOPIC_SECONDS
 from headrace.stores.names import Names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from os import PathLike
 
     from pyspark.sql import DataFrame
@@ -77,27 +77,34 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
     The offsets are those of a consumer group of the target cluster, the pipeline's name unless `group` is given. If the
     source is another cluster, an empty topic of the target stands in for each of its topics.
 
-    `key`, `partition` and `headers` name columns, or fields of them (`_kafka.key`). `create` makes topics that are not
-    there: True, or `{"partitions": 6, "replication": 3}` and settings of a topic. `options` are those of librdkafka.
+    `key`, `partition`, `timestamp` and `headers` name columns, or fields of them (`_kafka.key`); `exclude` names
+    columns that are left out of the value. `create` makes topics that are not there: True, or
+    `{"partitions": 6, "replication": 3}` and settings of a topic. `options` are those of librdkafka.
+
+    With `topic_column`, rows may name the topics in `topics`, or those that match `pattern`, and never one that the
+    pipeline reads. Where a pattern is given, `create` makes topics until `max_topics` match it.
     """
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: str | Sequence[str],
         topic: str | None = None,
         *,
         topic_column: str | None = None,
+        topics: Sequence[str] | None = None,
+        pattern: str | None = None,
+        max_topics: int = 100,
         key: str | None = None,
         headers: str | Mapping[str, str] | None = None,
         partition: str | None = None,
+        timestamp: str | None = None,
+        exclude: Sequence[str] = (),
         format: Format | None = None,  # noqa: A002
         create: bool | Mapping[str, Any] = False,
         group: str | None = None,
         options: Mapping[str, Any] | str | PathLike[str] | None = None,
     ) -> None:
         super().__init__(bootstrap, group=group, options=options)
-        if not isinstance(bootstrap, str) or not bootstrap.strip():
-            raise ConfigError("Kafka(bootstrap) is empty", hint='sinks.Kafka("localhost:9092", topic="clean")')
         if (topic is None) == (topic_column is None):
             raise ConfigError(
                 "one topic, or a column that names it: one of both", hint='topic="clean", or topic_column="kind"'
@@ -109,7 +116,10 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
                 raise ConfigError(f"the option {option} is set by Headrace: {_OWN[option]}")
         if headers is not None and not isinstance(headers, str | Mapping):
             raise ConfigError(f"headers={headers!r}", hint='headers={"name": "column"}, or headers="_kafka.headers"')
-        self._layout = Layout(format or Json(), topic, topic_column, key, partition, headers)
+        if isinstance(exclude, str):
+            raise ConfigError(f"exclude={exclude!r}: expected a list of columns", hint=f"exclude=[{exclude!r}]")
+        self._allowed = AllowedTopics.of(topic_column, topics, pattern, max_topics)
+        self._layout = Layout(format or Json(), topic, topic_column, key, partition, headers, timestamp, tuple(exclude))
         self._new = NewTopics.of(create)
         self._topics: Topics | None = None
         self._target: Target | None = None
@@ -126,13 +136,19 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         return f"sinks.Kafka({self._bootstrap!r}, {where})"
 
     def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
-        topic = self._layout.topic
         here, there = ({one.strip() for one in text.split(",")} for text in (self._bootstrap, bootstrap))
-        return topic if topic is not None and here & there and reads(topic) else None
+        if not here & there:
+            return None
+        if self._allowed is None:
+            topic = self._layout.topic
+            return topic if topic is not None and reads(topic) else None
+        # Which topics a pattern allows, only the rows say.
+        self._allowed = replace(self._allowed, reads=(*self._allowed.reads, reads))
+        return next((topic for topic in sorted(self._allowed.names or ()) if reads(topic)), None)
 
     def open(self, pipeline: str) -> Self:
         super().open(pipeline)
-        self._topics = Topics(self._bootstrap, self._connecting(), self._new)
+        self._topics = Topics(self._bootstrap, self._connecting(), self._new, self._allowed)
         self._target, self._own = None, None
         self._opened.producing = self._producing(self._timeout())
         return self
@@ -145,19 +161,33 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
             self._layout.check(empty.createDataFrame([], schema))
         self._prepared()
 
+    def check_target(self, schema: StructType) -> None:
+        from pyspark.sql import SparkSession
+
+        if (active := SparkSession.getActiveSession()) is not None:
+            self._layout.check(active.createDataFrame([], schema))
+        topic = self._layout.topic
+        if topic is not None and self._new is None:
+            there = Topics(self._bootstrap, self._connecting(), None)
+            if there.rules(topic) is None:
+                raise self._absent(topic)
+
+    def _absent(self, topic: str) -> ConfigError:
+        return ConfigError(unknown(topic, self._bootstrap), hint='create=True makes it, or create={"partitions": 6}')
+
     def how(self, rows: DataFrame, *, held: bool) -> str:
         if not held and narrow.keeps_partitions(rows):
             return "each task produces its partition's rows and moves its offset in one transaction"
         reason = "the batch is held" if held else "the plan moves rows between tasks"
         return f"the driver produces the batch and moves the offsets in one transaction ({reason})"
 
-    def sign(self, run: Run | None) -> None:
+    def sign(self, run: Run | None, allow: Callable[[Run | None], None] = lambda found: None) -> None:
         if run is None and self._unsure:
             return  # tasks may be at work still: who starts next must see that
         with self._lock:
             if self._own is not None:
                 self._current()
-            super().sign(run)
+            super().sign(run, allow)
             self._own = run
 
     def load(self) -> Progress:
@@ -197,7 +227,8 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         """Per task, in its own transaction, records and offset."""
         try:
             with unfit_refused(repr(self)):
-                tasks.run(frame, ByPartition(target, self._opened.name, parts))
+                work = ByPartition(target, self._opened.name, parts, topic_check.current())
+                tasks.run(frame, work, verify_pieces=False)
         except BaseException as error:
             self._unsure = True  # others of the tasks may be at work still
             if f"{Fenced.__module__}.{Fenced.__name__}" in str(error):
@@ -210,6 +241,7 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         """1. read the rows; 2. set apart those that a topic does not take; 3. commit records and offsets."""
         with unfit_refused(repr(self)):
             records = frame.toArrow().combine_chunks()
+        topic_check.verify()
         reach("kafka: rows read")
         good: list[tuple[str, Any]] = []
         for piece in records.to_batches():
@@ -246,9 +278,14 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         return [row for row, _ in wrong]
 
     def _current(self) -> tuple[State, dict[TopicPartition, Entry]]:
+        known = self._known
         entries = self._fetch()
         state = self._state(entries)
         if self._own is not None and not self._own.same(state.run):
+            if state.run is None and (gone := known - entries.keys()):
+                # A topic that is deleted takes its offsets along, and the sign of the run with them.
+                topic_check.verify()
+                raise RetriableError(f"{self!r}: the offset of {min(gone)} is gone: its topic was deleted")
             raise self._taken_over()
         return state, entries
 
@@ -284,13 +321,14 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         topic = self._layout.topic
         rules = None if topic is None else self._topics.rules(topic)
         if topic is not None and rules is None:
-            raise ConfigError(unknown(topic, self._bootstrap), hint='create=True makes it, or create={"partitions": 6}')
+            raise self._absent(topic)
         if rules is not None and "batch.size" not in self._options:
             # What is sent at once must fit the topic, too: a batch that does not is refused whole.
             self._opened.producing = {**self._opened.producing, "batch.size": min(_BATCH_BYTES, rules.most_bytes)}
             self._opened.release()  # what it claimed with was made before this was known
         producing = {**self._connecting(), **self._opened.producing}
-        return Target(repr(self), self._bootstrap, self._connecting(), producing, topic, rules, self._new)
+        connecting = self._connecting()
+        return Target(repr(self), self._bootstrap, connecting, producing, topic, rules, self._new, self._allowed)
 
     def _made_group(self, name: str) -> Group:
         self._names = Names(self._prefix(name))

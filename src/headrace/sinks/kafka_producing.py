@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, RetriableError
 from headrace.sinks import tasks
-from headrace.sinks.kafka_rows import HEADERS, PARTITION, TOPIC, messages, place_of
+from headrace.sinks.kafka_rows import HEADERS, PARTITION, TIMESTAMP, TOPIC, messages, place_of
 from headrace.sinks.kafka_topics import Topics, unknown
 from headrace.sinks.refusals import Refusals
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from headrace.sinks.kafka_rows import Rules
-    from headrace.sinks.kafka_topics import NewTopics
+    from headrace.sinks.kafka_topics import AllowedTopics, NewTopics
     from headrace.types import TopicPartition
 
 _FULL_SECONDS = 0.05
@@ -37,6 +37,7 @@ class Target:
     topic: str | None = None
     rules: Rules | None = None
     new: NewTopics | None = None
+    allowed: AllowedTopics | None = None
 
     @property
     def seconds(self) -> float:
@@ -53,8 +54,8 @@ class Target:
     def rules_of(self, topic: str) -> Rules | None:
         if topic == self.topic:
             return self.rules
-        make = lambda: Topics(self.bootstrap, self.connecting, self.new)  # noqa: E731
-        known: Topics = tasks.kept((self.bootstrap, "topics"), make, lambda _: None)
+        make = lambda: Topics(self.bootstrap, self.connecting, self.new, self.allowed)  # noqa: E731
+        known: Topics = tasks.kept((self.bootstrap, "topics", self.sink), make, lambda _: None)
         rules, sent = known.rules(topic), int(self.producing["batch.size"])
         if rules is not None and rules.most_bytes < sent:
             raise ConfigError(
@@ -67,12 +68,22 @@ class Target:
 def judged(target: Target, records: Any) -> Iterator[tuple[str, Any, list[tuple[int, str]]]]:
     """The records of each topic, and which of those it does not take, by their number there, and why."""
     for topic, some in _by_topic(target, records):
-        rules = None if topic is None else target.rules_of(topic)
+        why = f"{TOPIC} is NULL" if topic is None else None
+        if topic is not None and target.allowed is not None:
+            why = target.allowed.refused(topic)
+        rules = target.rules_of(topic) if topic is not None and why is None else None
         if topic is None or rules is None:
-            why = f"{TOPIC} is NULL" if topic is None else unknown(topic, target.bootstrap)
-            yield topic or "", some, [(row, why) for row in range(len(some))]
+            reason = why or _missing(target, str(topic))
+            yield topic or "", some, [(row, reason) for row in range(len(some))]
         else:
             yield topic, some, sorted(dict(rules.refused(some)).items())
+
+
+def _missing(target: Target, topic: str) -> str:
+    missing = unknown(topic, target.bootstrap)
+    if target.new is None or target.allowed is None:
+        return missing
+    return f"{missing}, and max_topics={target.allowed.limit} match the pattern already"
 
 
 def _by_topic(target: Target, records: Any) -> Iterator[tuple[str | None, Any]]:
@@ -98,7 +109,7 @@ def send(producer: Any, target: Target, records: Any, at: TopicPartition) -> int
 def enqueue(producer: Any, target: Target, topic: str, records: Any) -> None:
     waiting = messages(records)
     names = records.schema.names
-    add = _one_by_one if HEADERS in names else _by_partition if PARTITION in names else _together
+    add = _one_by_one if HEADERS in names or TIMESTAMP in names else _by_partition if PARTITION in names else _together
     deadline = time.monotonic() + target.seconds
     while waiting := add(producer, topic, waiting):
         if time.monotonic() > deadline:
@@ -133,7 +144,7 @@ def _by_partition(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> l
 
 
 def _one_by_one(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same, with headers, which cannot go together."""
+    """The same, with headers or timestamps, which cannot go together."""
     for number, message in enumerate(waiting):
         try:
             producer.produce(topic, **message)

@@ -12,7 +12,7 @@ from headrace.letters import Origin
 from headrace.sinks import avro_rows
 from headrace.sinks.base import METADATA
 from headrace.sinks.tables import PLACE, column_of, traces
-from headrace.spark.quoting import quoted
+from headrace.spark.quoting import quoted, verbatim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.formats.base import Format
     from headrace.types import TopicPartition
 
-TOPIC, PARTITION, KEY, VALUE, HEADERS = "topic", "partition", "key", "value", "headers"
+TOPIC, PARTITION, KEY, VALUE, HEADERS, TIMESTAMP = "topic", "partition", "key", "value", "headers", "timestamp"
 _HEADERS = "array<struct<key:string,value:binary>>"
 _OVERHEAD = 100
 """Bytes of a record beside key, value and headers, at the most."""
@@ -30,8 +30,9 @@ _OVERHEAD = 100
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns of the rows become which parts of a record. `key`, `partition` and `headers` may be a column, or
-    a field of one (`_kafka.key`); `headers` also names and the column of each."""
+    """Which columns of the rows become which parts of a record. `key`, `partition`, `timestamp` and `headers` may be a
+    column, or a field of one (`_kafka.key`); `headers` also names and the column of each. `exclude` are columns that
+    are left out of the value."""
 
     format: Format
     topic: str | None
@@ -39,6 +40,8 @@ class Layout:
     key: str | None = None
     partition: str | None = None
     headers: str | Mapping[str, str] | None = None
+    timestamp: str | None = None
+    exclude: tuple[str, ...] = ()
 
     def frame(self, rows: DataFrame, place: Sequence[str] = PLACE) -> DataFrame:
         """The parts that are asked for, and of PLACE what is named. A record without a value stays one."""
@@ -57,8 +60,11 @@ class Layout:
             parts[KEY] = _bytes(rows, self.key)
         if self.headers is not None:
             parts[HEADERS] = self._headers(rows)
+        if self.timestamp is not None:
+            parts[TIMESTAMP] = _milliseconds(rows, self.timestamp)
         parts[VALUE] = value
-        made = rows.select(*[column.alias(name) for name, column in parts.items()], *traces(rows))
+        with verbatim(rows.sparkSession):
+            made = rows.select(*[column.alias(name) for name, column in parts.items()], *traces(rows))
         return made.select(*parts, *place)
 
     def check(self, rows: DataFrame) -> None:
@@ -70,8 +76,14 @@ class Layout:
     def _columns(self, rows: DataFrame) -> dict[str, Any]:
         """Those of the value, with their types."""
         fields = rows.schema.jsonValue()["fields"]
-        others = {METADATA, (self.topic_column or METADATA).lower()}
-        return {f["name"]: f["type"] for f in fields if f["name"].lower() not in others}
+        there = {f["name"].lower() for f in fields}
+        if absent := [name for name in self.exclude if name.lower() not in there]:
+            raise ConfigError(f"exclude: the rows have no column {absent[0]}", hint=f"rows: {', '.join(rows.columns)}")
+        others = {METADATA, (self.topic_column or METADATA).lower(), *map(str.lower, self.exclude)}
+        found = {f["name"]: f["type"] for f in fields if f["name"].lower() not in others}
+        if not found:
+            raise ConfigError("exclude leaves no column for the value", hint="keep one of them, or add one")
+        return found
 
     def _headers(self, rows: DataFrame) -> Column:
         from pyspark.sql import functions as sql
@@ -115,6 +127,18 @@ def _typed(rows: DataFrame, name: str, kind: str) -> Column:
     if found != kind and not (kind == "int" and found in ("tinyint", "smallint", "bigint")):
         raise ConfigError(f"{name} is {found}, where {kind} is meant", hint=f"CAST({name} AS {kind.upper()})")
     return _column(rows, name)
+
+
+def _milliseconds(rows: DataFrame, name: str) -> Column:
+    """A time as Kafka has it."""
+    from pyspark.sql import functions as sql
+
+    if (found := _kind(rows, name)) not in ("timestamp", "bigint"):
+        raise ConfigError(
+            f"timestamp={name!r}: expected a TIMESTAMP, or milliseconds as BIGINT, got {found}",
+            hint=f'timestamp="{METADATA}.timestamp", or CAST({name} AS TIMESTAMP) in the transform',
+        )
+    return sql.unix_millis(_column(rows, name)) if found == "timestamp" else _column(rows, name)
 
 
 def _bytes(rows: DataFrame, name: str) -> Column:
@@ -161,6 +185,11 @@ class Rules:
             for row in _true(pc.fill_null(outside, False)):
                 yield row, f"there is no partition {numbers[row].as_py()}: the topic has {self.partitions}"
 
+        if TIMESTAMP in columns:
+            times = columns[TIMESTAMP]
+            for row in _true(pc.fill_null(pc.less(times, 0), False)):
+                yield row, f"a record has no timestamp before 1970: {times[row].as_py()} ms"
+
 
 def _true(mask: Any) -> list[int]:
     return [row for row, wrong in enumerate(mask.to_pylist()) if wrong] if mask.true_count else []
@@ -177,7 +206,7 @@ def messages(records: Any) -> list[dict[str, Any]]:
     """The records of an Arrow batch, as `produce_batch` takes them; with headers, as `produce` does."""
     columns = dict(zip(records.schema.names, records.columns, strict=True))
     values = columns[VALUE].to_pylist()
-    if KEY not in columns and PARTITION not in columns and HEADERS not in columns:
+    if columns.keys().isdisjoint((KEY, PARTITION, HEADERS, TIMESTAMP)):
         return [{"value": value} for value in values]
     keys = columns[KEY].to_pylist() if KEY in columns else [None] * len(values)
     made = [{"value": value, "key": key} for value, key in zip(values, keys, strict=True)]
@@ -188,6 +217,10 @@ def messages(records: Any) -> list[dict[str, Any]]:
     if HEADERS in columns:
         for message, headers in zip(made, columns[HEADERS].to_pylist(), strict=True):
             message["headers"] = [(header["key"], header["value"]) for header in headers or ()]
+    if TIMESTAMP in columns:
+        for message, time in zip(made, columns[TIMESTAMP].to_pylist(), strict=True):
+            if time is not None:
+                message["timestamp"] = time
     return made
 
 

@@ -17,7 +17,7 @@ from headrace.stores.shares import Entry
 from headrace.stores.transactions import FENCED, PATIENCE, TIMEOUT, bounded, commit, initialised
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from headrace.types import Range
 
@@ -54,6 +54,8 @@ class ByPartition:
     target: Target
     group: str
     parts: tuple[Part, ...]
+    unchanged: Callable[[], None] | None = None
+    """Compares the topic ids with those that the batch was planned with."""
 
     def __call__(self, batches: Iterator[Any]) -> Report:
         from confluent_kafka import KafkaException
@@ -105,6 +107,8 @@ class ByPartition:
                     sure = True
                     read.clear()
                 rows += send(producer, self.target, records, part.range.at)
+            if self.unchanged is not None:
+                self.unchanged()
             self.target.flush(producer)
             membership = self._consumer().consumer_group_metadata()
             bounded(lambda: commit(producer, [part.position()], membership), PATIENCE)

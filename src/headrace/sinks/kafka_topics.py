@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.errors import ConfigError
 from headrace.sinks.kafka_rows import Rules
@@ -13,8 +14,9 @@ from headrace.stores.hearing import explained
 from headrace.stores.transactions import TIMEOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _REMEMBERED_SECONDS = 5.0
 _DEFAULT_BYTES = 1_048_588
 _CANNOT_BE = {"INVALID_REPLICATION_FACTOR", "INVALID_CONFIG", "TOPIC_EXCEPTION"}
@@ -43,15 +45,66 @@ class NewTopics:
         return cls(numbers["partitions"], numbers["replication"], {name: str(value) for name, value in wanted.items()})
 
 
+@dataclass(frozen=True, slots=True)
+class AllowedTopics:
+    """Which topics rows may name: these, or those whose whole name matches `pattern`, and never one of the source's.
+
+    Where a pattern is given, topics are created only as long as fewer than `limit` match it.
+    """
+
+    names: frozenset[str] | None = None
+    pattern: str | None = None
+    limit: int = 100
+    reads: tuple[Callable[[str], bool], ...] = ()
+    """Whether a source of this cluster reads a topic."""
+
+    @classmethod
+    def of(cls, column: str | None, topics: Sequence[str] | None, pattern: str | None, limit: int) -> Self | None:
+        if column is None:
+            if topics is not None or pattern is not None:
+                raise ConfigError("topics= and pattern= need topic_column=", hint='topic_column="kind", topics=["a"]')
+            return None
+        example = 'topics=["orders", "refunds"], or pattern="shop\\\\..*"'
+        if (topics is None) == (pattern is None):
+            raise ConfigError(f"topic_column={column!r}: expected topics= or pattern=, one of both", hint=example)
+        if topics is not None and (isinstance(topics, str) or not topics or not all(map(_is_name, topics))):
+            raise ConfigError(f"topics={topics!r}: expected a list of topic names", hint=example)
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise ConfigError(f"max_topics={limit!r}: expected a number above 0", hint="max_topics=100")
+        try:
+            re.compile(pattern or "")
+        except (re.error, TypeError) as error:
+            raise ConfigError(f"pattern={pattern!r} is not a regular expression: {error}", hint=example) from error
+        return cls(None if topics is None else frozenset(topics), pattern, limit)
+
+    def refused(self, topic: str) -> str | None:
+        """Why rows may not name `topic`; None if they may."""
+        if self.names is not None and topic not in self.names:
+            return f"expected a topic of {', '.join(sorted(self.names))}, got {topic!r}"
+        if self.pattern is not None and not (_is_name(topic) and re.fullmatch(self.pattern, topic)):
+            return f"expected a topic that matches {self.pattern}, got {topic!r}"
+        if any(reads(topic) for reads in self.reads):
+            return f"the pipeline reads the topic {topic}: the record would come back"
+        return None
+
+
+def _is_name(topic: object) -> bool:
+    """Whether Kafka could have a topic of that name, and it is not one of its own."""
+    return isinstance(topic, str) and _NAME.fullmatch(topic) is not None and not topic.startswith("__")
+
+
 class Topics:
     """Asks the cluster, and remembers the answers for a while."""
 
-    def __init__(self, bootstrap: str, config: Mapping[str, Any], new: NewTopics | None) -> None:
+    def __init__(
+        self, bootstrap: str, config: Mapping[str, Any], new: NewTopics | None, allowed: AllowedTopics | None = None
+    ) -> None:
         from confluent_kafka.admin import AdminClient
 
         self._bootstrap = bootstrap
         self._admin: Any = AdminClient(dict(config))
         self._new = new
+        self._allowed = allowed
         self._known: dict[str, tuple[float, Rules]] = {}
 
     def rules(self, topic: str) -> Rules | None:
@@ -60,12 +113,20 @@ class Topics:
         if known is not None and time.monotonic() - asked < _REMEMBERED_SECONDS:
             return known
         found = self._look(topic)
-        if found is None and self._new is not None:
+        if found is None and self._new is not None and self._room():
             self.create(topic, self._new)
             found = self._made(topic)
         if found is not None:
             self._known[topic] = (time.monotonic(), found)
         return found
+
+    def _room(self) -> bool:
+        """Whether one more topic may be created."""
+        if self._allowed is None or self._allowed.pattern is None:
+            return True
+        there = self._ask(lambda: self._admin.list_topics(timeout=TIMEOUT), "")
+        matching = [topic for topic in there.topics if re.fullmatch(self._allowed.pattern, topic)]
+        return len(matching) < self._allowed.limit
 
     def create(self, topic: str, new: NewTopics) -> None:
         """Nothing happens if it is there."""

@@ -172,9 +172,14 @@ class KeyedSink(WrittenByTasks, IdempotentSink):
     by_offset: ClassVar[bool] = False
     """Whether the offset alone, wherever a row came from, is the version of a value under a business key (see `eras`):
     then a table has rows of one topic, and of its partitions the highest offset counts."""
+    takes_parts = True
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
+
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        return self._identity.key
 
     def accept(self, topics: Sequence[str] | None) -> None:
         self._identity.accept(topics)
@@ -213,11 +218,11 @@ class _Task:
             before: Origin | None = None
             for batch in batches:
                 for piece in _pieces(batch):
-                    rows = [_row(origin, values, self.key) for origin, values in refusals.taken(piece)]
+                    rows = [row_of(origin, values, self.key) for origin, values in refusals.taken(piece)]
                     before = self._refuse_several(rows, before)
                     for row in rows:
                         if None in row.key:
-                            refusals.add(row.origin, self._null(row))
+                            refusals.add(row.origin, null_in_key(row, self.key))
                     self._store([row for row in rows if None not in row.key], refusals)
                     count += len(piece)
             return Report(count - len(refusals.found), refused=refusals.found)
@@ -235,10 +240,6 @@ class _Task:
             for row, why in refused:
                 refusals.add(row.origin, why)
             left = {row.key: left[row.key] for row, _ in refused if left[row.key]}
-
-    def _null(self, row: Row) -> str:
-        names = [name for name, value in zip(self.key, row.key, strict=True) if value is None]
-        return f"{names[0]}, which is in the key, is NULL"
 
     def _refuse_several(self, rows: Sequence[Row], before: Origin | None) -> Origin | None:
         """Rows of one record come one after the other; under a key that is the record's own they are one too many."""
@@ -258,11 +259,17 @@ def _pieces(batch: Any) -> Iterator[Any]:
         yield batch.slice(first, _PIECE)
 
 
-def _row(origin: Origin | None, values: dict[str, Any], key: tuple[str, ...]) -> Row:
+def row_of(origin: Origin | None, values: dict[str, Any], key: tuple[str, ...]) -> Row:
+    """From the columns of `Identity.frame` without PLACE."""
     source = values.pop(ORIGIN, None)
     version = values.pop(OFFSET, None)
     deleted = bool(values.pop(DELETED, False))
     return Row(tuple(_comparable(values[name]) for name in key), values, origin, source, version, deleted)
+
+
+def null_in_key(row: Row, key: Sequence[str]) -> str:
+    """Why a row with a NULL in its key is refused."""
+    return f"{key[row.key.index(None)]}, which is in the key, is NULL"
 
 
 def _comparable(value: Any) -> Any:

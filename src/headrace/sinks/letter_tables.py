@@ -30,9 +30,18 @@ class LetterTables(LetterKeeper):
     def transaction(self) -> AbstractContextManager[Connection]:
         """As that of the store."""
 
+    @abstractmethod
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A transaction that changes nothing."""
+
+    @abstractmethod
+    def _has_table(self, connection: Connection, table: str) -> bool:
+        """Whether there is a table of that name."""
+
     def letters(self, table: str) -> Sequence[Letter]:
-        with self.transaction() as connection:
-            self._create_letters(connection, table)
+        with self.reading() as connection:
+            if not self._has_table(connection, table):
+                return []
             found = connection.execute(
                 'SELECT topic, "partition", "offset", "timestamp", "key", value, headers, error, place'
                 f' FROM {_name(table)} WHERE pipeline = ? ORDER BY topic, "partition", "offset"',

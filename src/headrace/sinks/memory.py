@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace import topic_check
 from headrace.sinks.base import Sink, without_metadata
 
 if TYPE_CHECKING:
@@ -24,4 +25,6 @@ class Memory(Sink):
         return "sinks.Memory()"
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        self.rows += without_metadata(rows).toArrow().to_pylist()
+        read = without_metadata(rows).toArrow().to_pylist()
+        topic_check.verify()
+        self.rows += read

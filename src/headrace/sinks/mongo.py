@@ -8,10 +8,11 @@ from headrace.crashpoints import reach
 from headrace.errors import ConfigError
 from headrace.extras import require
 from headrace.masking import masked
-from headrace.sinks import mongo_client, mongo_types
+from headrace.sinks import mongo_client, mongo_shards, mongo_types
 from headrace.sinks.base import METADATA
 from headrace.sinks.documents import checked_nulls
 from headrace.sinks.keyed import Identity, KeyedSink
+from headrace.sinks.mongo_put import guard_of
 from headrace.sinks.mongo_tasks import Documents, Target
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     Index = str | Sequence[str] | Mapping[str, Any]
 
+_UPDATES = ("document", "fields")
 _CAPS = frozenset({"size", "max"})
 _INDEX = frozenset({"fields", "unique"})
 
@@ -34,7 +36,11 @@ class Mongo(KeyedSink):
 
     `capped` ({"size": bytes, "max": documents}) makes a collection that forgets its oldest documents; it takes rows
     without a business key only.
+
+    `update="fields"` sets the columns of a row in the document with its key and leaves the document's other fields.
     """
+
+    driver = ("pymongo", "mongo")
 
     def __init__(
         self,
@@ -46,8 +52,11 @@ class Mongo(KeyedSink):
         create: bool = False,
         indexes: Sequence[Index] = (),
         children: str | Sequence[str] | Mapping[str, str] = (),
+        dbref: Mapping[str, str] | None = None,
+        shard_key: str | Sequence[str] | None = None,
         capped: Mapping[str, int] | None = None,
         nulls: str = "omit",
+        update: str = "document",
         write_concern: int | str = "majority",
         keep_deleted_days: float = 7,
     ) -> None:
@@ -71,13 +80,26 @@ class Mongo(KeyedSink):
             raise ConfigError(f"capped={dict(capped)!r} says no size", hint='capped={"size": 6142800, "max": 10000}')
         if keep_deleted_days <= 0:
             raise ConfigError(f"keep_deleted_days={keep_deleted_days!r} is no time", hint="keep_deleted_days=7")
+        if update not in _UPDATES:
+            raise ConfigError(f"update={update!r} is unknown", hint=f"one of: {', '.join(_UPDATES)}")
+        if update == "fields" and (key is None or children):
+            raise ConfigError(
+                'update="fields" needs key=, which names the document to update, and takes no children=',
+                hint='sinks.Mongo(…, key="id", update="fields")',
+            )
         named = _children(name, children)
-        self._target = Target(url, database, name, write_concern, named)
+        references = _references(dbref or {}, {*named, *self._identity.key})
+        shards: tuple[str, ...] = ()
+        if shard_key is not None:
+            shards = mongo_shards.checked(shard_key, self._identity.key, by_origin=self._identity.of_record)
+        self._target = Target(url, database, name, write_concern, named, references, shards)
         self._key = self._identity.key
         self._create = create
         self._indexes = [_index(index) for index in indexes]
         self._capped = dict(capped) if capped is not None else None
         self._nulls = checked_nulls(nulls)
+        self._by_field = update == "fields"
+        self._pipeline = ""
         self._is_capped = capped is not None
         self._keep_seconds = int(keep_deleted_days * 86_400)
         self._client: Any = None
@@ -88,6 +110,7 @@ class Mongo(KeyedSink):
         return f"sinks.Mongo({masked(target.url)!r}, {f'{target.database}.{target.collection}'!r})"
 
     def open(self, pipeline: str) -> Self:
+        self._pipeline = pipeline
         self._client = mongo_client.connect(self._target.url)
         with mongo_client.translated(repr(self)):
             self._client.admin.command("ping")
@@ -99,17 +122,31 @@ class Mongo(KeyedSink):
             self._client.close()
             self._client = None
 
-    def prepare(self, schema: StructType) -> None:
+    def check_target(self, schema: StructType) -> None:
+        self._check_rows(schema)
+        with self.open(""), mongo_client.translated(repr(self)):
+            self._collections(self._identity.by_origin(schema.names), make=False)
+
+    def _check_rows(self, schema: StructType) -> None:
         stored = self._stored(schema)
         mongo_types.check_names(stored, self._key, self)
         mongo_types.notation().check(stored, self)
         self._check_children(stored)
+        mongo_types.check_references(stored, self._target.references, self)
+        if self._by_field and set(stored.names) <= set(self._key):
+            raise ConfigError(
+                f"{self!r}: the rows have no column beside the key, so there is no field to update",
+                hint="keep other columns in the transform, or leave out update=",
+            )
+
+    def prepare(self, schema: StructType) -> None:
+        self._check_rows(schema)
         if self._client is None:
             raise ConfigError(f"{self!r} is used before open()")
         with mongo_client.translated(repr(self)):
             by_origin = self._identity.by_origin(schema.names)
             self._collections(by_origin)
-            self._make_indexes(guarded=not by_origin)
+            self._make_indexes(leaves_deleted=not by_origin and not self._by_field)
         self._ready = schema
 
     def _writer(self, batch: Batch, schema: StructType) -> Writer:
@@ -117,7 +154,8 @@ class Mongo(KeyedSink):
             self.prepare(schema)
         by_origin = self._identity.by_origin(schema.names)
         stored = self._stored(schema)
-        return Documents(self._target, repr(self), stored, self._key, by_origin, self._is_capped, self._nulls)
+        guard = guard_of(self._pipeline) if self._by_field else None
+        return Documents(self._target, repr(self), stored, self._key, by_origin, self._is_capped, self._nulls, guard)
 
     def _stored(self, schema: StructType) -> StructType:
         """The columns of the rows; not those that a key by origin adds, which are in `_id`."""
@@ -146,7 +184,7 @@ class Mongo(KeyedSink):
                     hint="rename it in the transform",
                 )
 
-    def _collections(self, by_origin: bool) -> None:
+    def _collections(self, by_origin: bool, *, make: bool = True) -> None:
         database = self._client[self._target.database]
         wanted = [self._target.collection, *self._target.children.values()]
         there = {found["name"]: found for found in database.list_collections(filter={"name": {"$in": wanted}})}
@@ -157,8 +195,10 @@ class Mongo(KeyedSink):
                 raise ConfigError(
                     f"{self!r}: there is no collection {name}", hint="create=True makes it, or correct its name"
                 )
-            self._make(database, name)
-            reach("mongo: collection made")
+            if make:
+                self._make(database, name)
+                reach("mongo: collection made")
+        mongo_shards.compare(self._client, self._target.database, self._target.collection, self._target.shard_key, self)
         if there.get(self._target.collection, {}).get("options", {}).get("capped"):
             self._is_capped = True
             if not by_origin or self._target.children:
@@ -178,14 +218,14 @@ class Mongo(KeyedSink):
             if error.code != mongo_client.EXISTS:
                 raise
 
-    def _make_indexes(self, *, guarded: bool) -> None:
+    def _make_indexes(self, *, leaves_deleted: bool) -> None:
         collections = self._client[self._target.database]
         for fields, unique in self._indexes:
             # Sparse, so that documents without the fields, such as what a tombstone leaves, are not compared.
             collections[self._target.collection].create_index(fields, unique=unique, sparse=unique)
         for name in self._target.children.values():
             collections[name].create_index("parent")
-        if guarded:
+        if leaves_deleted:
             # What a tombstone leaves keeps older values out, and goes when none can come any more.
             field = f"{mongo_types.GUARD}.deleted"
             collections[self._target.collection].create_index(
@@ -209,6 +249,16 @@ def _children(collection: str, children: str | Sequence[str] | Mapping[str, str]
     named = dict(columns) if isinstance(columns, dict) else {column: f"{collection}_{column}" for column in columns}
     if len({collection, *named.values()}) <= len(named) or not all(named) or not all(named.values()):
         raise ConfigError(f"children={children!r} does not name columns and collections", hint='children="comments"')
+    return named
+
+
+def _references(dbref: Mapping[str, str], taken: set[str]) -> dict[str, str]:
+    named = dict(dbref)
+    if not all(isinstance(one, str) and one for pair in named.items() for one in pair) or taken & set(named):
+        raise ConfigError(
+            f"dbref={dbref!r}: expected columns that are neither in the key nor children, each with a collection",
+            hint='dbref={"author": "authors"}',
+        )
     return named
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import RetriableError
 from headrace.extras import require
 from headrace.sinks import mongo_client, mongo_types, tasks
 from headrace.sinks.documents import Unfit
+from headrace.sinks.mongo_put import Put, update_of
 from headrace.sinks.mongo_types import GUARD
 
 if TYPE_CHECKING:
@@ -27,13 +28,16 @@ _ON_ID = re.compile(r"index: (?:\S*\$)?_id_(?:\s|$)")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where documents go. `children` are columns that have collections of their own, by column."""
+    """Where documents go. `children` are columns that have collections of their own, by column; `references` are those
+    that become a DBRef, each with the collection that it refers to."""
 
     url: str = field(repr=False)  # it may hold the password
     database: str
     collection: str
     write_concern: int | str
     children: Mapping[str, str]
+    references: Mapping[str, str]
+    shard_key: tuple[str, ...] = ()
 
     def collections(self) -> dict[str, Any]:
         """By column; that of the rows themselves under ""."""
@@ -47,37 +51,12 @@ class Target:
         }
 
 
-class Put(NamedTuple):
-    """A document that takes the place of the one with its `id`, unless that is newer; without a `body`, deletes it.
-
-    `number` is that of its row.
-    """
-
-    number: int
-    id: Any
-    body: Any
-    source: str | None
-    version: int | None
-
-    @property
-    def filter(self) -> dict[str, Any]:
-        if self.source is None:
-            return {"_id": self.id}
-        older = [{f"{GUARD}.source": {"$ne": self.source}}, {f"{GUARD}.version": {"$lte": self.version}}]
-        return {"_id": self.id, "$or": older}
-
-    def overtaken(self, guard: Any) -> bool:
-        """Whether a document with this guard is newer."""
-        if self.source is None or self.version is None or not isinstance(guard, dict):
-            return False
-        return guard.get("source") == self.source and (guard.get("version") or 0) > self.version
-
-
 @dataclass(frozen=True, slots=True)
 class Documents:
     """The writer of rows with this schema, which has the columns that are stored and no others.
 
-    `by_origin`: a row's `_id` is the record it came from. `insert`: what is there is never replaced.
+    `by_origin`: a row's `_id` is the record it came from. `insert`: what is there is never replaced. `guard`: where the
+    versions of this pipeline are, if documents are updated by field and not replaced.
     """
 
     target: Target
@@ -87,6 +66,7 @@ class Documents:
     by_origin: bool
     insert: bool
     nulls: Nulls
+    guard: str | None = None
 
     def __call__(self, rows: Sequence[Row]) -> list[tuple[Row, str]]:
         with mongo_client.translated(self.sink):
@@ -114,15 +94,30 @@ class Documents:
 
     def _makers(self) -> dict[str, Callable[[Any], Any]]:
         notation = mongo_types.notation()
-        return {field.name: notation.of(field.dataType, self.nulls) for field in self.schema.fields}
+        makers = {field.name: notation.of(field.dataType, self.nulls) for field in self.schema.fields}
+        for column, collection in self.target.references.items():
+            makers[column] = mongo_types.reference(self.schema[column].dataType, collection, self.nulls)
+        return makers
 
     def _parent(self, number: int, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> Put:
         found = self._id(row, makers)
+        shard = {name: makers[name](row.values[name]) for name in self.target.shard_key if name != "_id"}
+        put = Put(number, found, None, row.source, row.version, self.guard, shard)
+        if self.guard is not None:
+            return self._update(put, row, makers)
         if row.deleted and row.source is None:
-            return Put(number, found, None, None, None)
+            return put
         own = {name: made for name, made in makers.items() if name not in self.target.children and name != "_id"}
-        fields = {} if row.deleted else mongo_types.notation().fields(own, row.values, self.nulls)
-        return Put(number, found, self._encoded(found, fields, row), row.source, row.version)
+        # What a tombstone leaves stays in its shard.
+        fields = shard if row.deleted else mongo_types.notation().fields(own, row.values, self.nulls)
+        return put._replace(body=self._encoded(found, fields, row))
+
+    def _update(self, put: Put, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> Put:
+        """All the columns of the row, and nothing else: those that are left out, or deleted, are removed."""
+        own = {name: made for name, made in makers.items() if name != "_id"}
+        kept = {name: made for name, made in own.items() if name in self.key} if row.deleted else own
+        fields = mongo_types.notation().fields(kept, row.values, self.nulls)
+        return put._replace(body=mongo_types.encoded(update_of(put, fields, own)))
 
     def _id(self, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> Any:
         if self.by_origin:
@@ -202,6 +197,8 @@ class Documents:
         pymongo = require("pymongo", extra="mongo")
         if put.body is None:
             return pymongo.DeleteOne(put.filter)
+        if self.guard is not None:
+            return pymongo.UpdateOne(put.filter, put.body, upsert=True)
         return pymongo.InsertOne(put.body) if self.insert else pymongo.ReplaceOne(put.filter, put.body, upsert=True)
 
     def _sweep(self, collection: Any, parents: Sequence[Put], counts: Mapping[int, int]) -> None:

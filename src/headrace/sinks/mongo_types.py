@@ -13,7 +13,11 @@ from headrace.extras import require
 from headrace.sinks.documents import Notation, Unfit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from pyspark.sql.types import DataType, StructType
+
+    from headrace.sinks.documents import Nulls
 
 GUARD = "_headrace"
 """The field with the record that an upserted document came from."""
@@ -71,6 +75,36 @@ def encoded(document: dict[str, Any]) -> Any:
     if len(raw) > LARGEST:
         raise Unfit(f"the document has {len(raw):,} bytes, and MongoDB takes {LARGEST:,}")
     return require("bson.raw_bson", extra="mongo").RawBSONDocument(raw)
+
+
+def reference(kind: DataType, collection: str, nulls: Nulls) -> Callable[[Any], Any]:
+    """What makes a value into a DBRef. Its `$id` is made as `_id` is from a key: one value, or a document."""
+    from pyspark.sql.types import StructType
+
+    dbref = require("bson.dbref", extra="mongo").DBRef
+    made = notation().of(kind, nulls)
+    names = kind.names if isinstance(kind, StructType) else []
+
+    def make(value: Any) -> Any:
+        if missing := [name for name in names if value[name] is None]:
+            raise Unfit(f"{missing[0]} is NULL, so it refers to no document")
+        found = made(value)
+        return dbref(collection, found[names[0]] if len(names) == 1 else found)
+
+    return make
+
+
+def check_references(schema: StructType, references: Mapping[str, str], who: object) -> None:
+    """ConfigError for columns that cannot be a DBRef."""
+    kinds = {field.name: field.dataType for field in schema.fields}
+    for column in references:
+        kind = kinds.get(column)
+        if kind is None or kind.typeName() in {"array", "map", "variant"}:
+            found = f"is {kind.simpleString()}" if kind else "is not there"
+            raise ConfigError(
+                f"{who!r}: expected {column}, which dbref= names, to be a STRUCT or one value, but it {found}",
+                hint='dbref={"author": "authors"}, where author is STRUCT<id: BIGINT>',
+            )
 
 
 def _names(kind: DataType) -> list[str]:

@@ -6,6 +6,7 @@ import errno
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
+from headrace.durable import make_directory
 from headrace.errors import ConfigError, RetriableError
 from headrace.lake import columns, directories, manifests
 from headrace.lake.directories import Directories
@@ -64,6 +65,14 @@ class Parquet(IdempotentSink):
             given.append(f"visible={'manifest' if self._by_manifest else 'rename'!r}")
         return f"sinks.Parquet({', '.join(given)})"
 
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        return self._partition_by
+
+    @property
+    def local_path(self) -> Path | None:
+        return self._place.local
+
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
         self._checked = False
@@ -73,12 +82,18 @@ class Parquet(IdempotentSink):
                 if not self._by_manifest:
                     self._layout = Directories(self._place.local, pipeline, self._partition_by)
                 else:
-                    (self._place.local / manifests.PLACE).mkdir(parents=True, exist_ok=True)
+                    make_directory(self._place.local / manifests.PLACE)
         return self
 
     def prepare(self, schema: StructType) -> None:
         columns.check(stored_schema(schema), self._partition_by, str(self._place))
         self._checked = True
+
+    def check_target(self, schema: StructType) -> None:
+        columns.check(stored_schema(schema), self._partition_by, str(self._place))
+        if self._place.local is not None:
+            with self._translated():
+                self._refuse_the_other_layout(self._place.local)
 
     def how(self, rows: DataFrame, *, held: bool) -> str:
         return f"each batch is published by one {'manifest' if self._by_manifest else 'rename'}"

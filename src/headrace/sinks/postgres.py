@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
-from headrace import stores
+from headrace import stores, topic_check
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.extras import require
@@ -18,11 +18,11 @@ from headrace.sinks import narrow, tasks
 from headrace.sinks.base import TransactionalSink
 from headrace.sinks.letter_tables import LetterTables
 from headrace.sinks.postgres_tasks import ATTEMPT, ByAttempt, ByPartition, bad_row, taken_over
-from headrace.sinks.tables import Column, Shape, already_there, listed, quoted
+from headrace.sinks.tables import Column, Shape, already_there, listed, qualified, quoted
 from headrace.stores import sql
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.letters import Quarantine
     from headrace.sinks.postgres_target import Target
     from headrace.sinks.tasks import Report
+    from headrace.stores.state import Run
     from headrace.types import Batch
 
 Visible = Literal["partition", "batch"]
@@ -94,6 +95,10 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
     def __repr__(self) -> str:
         return f"sinks.Postgres({masked(self._dsn)!r}, {self._shape.table!r})"
 
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        return self._shape.key
+
     def open(self, pipeline: str) -> Self:
         super().open(pipeline)
         self._claim, self._claims = uuid.uuid4().hex, False
@@ -105,6 +110,14 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
                 self._soon(f"DROP TABLE IF EXISTS {self._stage}")
         self._stage = self._target = None
         super().close()
+
+    def sign(self, run: Run | None, allow: Callable[[Run | None], None] = lambda found: None) -> None:
+        super().sign(run, allow)
+        if run is not None and self._target is not None:  # else there may be no table of claims yet
+            with self.transaction() as connection:
+                sql.read(connection, self._pipeline).still_of(run)
+                connection.execute(_CLAIM, [self._pipeline, self._claim])
+            self._has_claimed()
 
     def prepare(self, schema: StructType) -> None:
         from headrace.sinks.postgres_target import Target
@@ -119,6 +132,16 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
                 wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
         wanted.there = tuple(f"{column.name} {column.shown}" for column in there)
         self._target, self._stage = wanted, None
+
+    def check_target(self, schema: StructType) -> None:
+        from headrace.sinks.postgres_target import Target
+
+        wanted = Target(self._shape, schema)
+        with self._looking():
+            there = self._columns()
+            wanted.fit(repr(self)).check(there, wanted.takes, create=self._create_table, evolve=self._evolve)
+            if self._shape.keyed and there:
+                wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
 
     def how(self, rows: DataFrame, *, held: bool) -> str:
         if self._visible == "partition" and not held and narrow.keeps_partitions(rows):
@@ -146,9 +169,11 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
     def _write_partitions(self, batch: Batch, rows: DataFrame, target: Target) -> None:
         """1. claim the pipeline; 2. per task, in its own transaction, rows and offset; 3. note the batch."""
         self._take_over(batch)
-        work = ByPartition(self._dsn, self._pipeline, self._claim, batch.ranges, **target.by_partition())
+        work = ByPartition(
+            self._dsn, self._pipeline, self._claim, batch, topic_check.current(), **target.by_partition()
+        )
         with self._unless_taken_over():
-            tasks.run(target.lines(batch, rows), work)
+            tasks.run(target.lines(batch, rows), work, verify_pieces=False)
         reach("postgres: partitions written")
         with self.transaction() as connection:
             state = sql.read(connection, self._pipeline)
@@ -166,7 +191,9 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
         most = None if quarantine is None else quarantine.most
         work = ByAttempt(self._dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", most)
         with self._unless_taken_over():
-            reports = tasks.run(target.lines(batch, rows, traced=quarantine is not None), work)
+            lines = target.lines(batch, rows, traced=quarantine is not None)
+            reports = tasks.run(lines, work, verify_pieces=False)
+        topic_check.verify()
         reach("postgres: staged")
         letters = []
         if quarantine is not None:
@@ -177,7 +204,7 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             if not self._claimed(connection):
                 raise taken_over(self._pipeline)  # and the staging table is gone
             state = sql.read(connection, self._pipeline)
-            after = state.committed(batch)
+            after = state.still_of(self._signer).committed(batch)
             self._publish(connection.driver, stage, target, reports)
             if quarantine is not None and quarantine.table is not None:
                 self._store_letters(connection, quarantine.table, letters)
@@ -187,10 +214,10 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
         self._empty(stage)
 
     def _take_over(self, batch: Batch) -> None:
-        """From the first batch on no task of an earlier run commits. A run that has been taken over from stops."""
+        """From the sign on, or the first batch, no task of an earlier run commits. A run that was taken over stops."""
         with self.transaction() as connection:
             state = sql.read(connection, self._pipeline)
-            state.committed(batch)  # or OffsetConflict
+            state.still_of(self._signer).committed(batch)  # or OffsetConflict
             if state.progress.pending is not None:
                 # Taken over from another store. Once a task has moved its offset it could not be repeated as it is.
                 sql.write(
@@ -201,11 +228,14 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
                 connection.execute(_CLAIM, [self._pipeline, self._claim])
             elif not self._claimed(connection):
                 raise taken_over(self._pipeline)
-        self._claims = True
         if first:
-            with self._translated():
-                self._clear_staging()
+            self._has_claimed()
         reach("postgres: claimed")
+
+    def _has_claimed(self) -> None:
+        self._claims = True
+        with self._translated():
+            self._clear_staging()
 
     @contextmanager
     def _unless_taken_over(self) -> Iterator[None]:
@@ -217,6 +247,8 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
                 ours = self._claimed(connection)
             if not ours:
                 raise taken_over(self._pipeline) from error
+            if isinstance(error, RetriableError):
+                raise
             # Nobody else may move offsets: a commit of our own, whose answer was lost, has come through late.
             raise RetriableError(error.message, hint=error.hint) from error
 
@@ -279,6 +311,9 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
 
     def _columns(self) -> list[Column]:
         return [Column(*found) for found in self._ask(_COLUMNS, self._shape.name)]
+
+    def _has_table(self, connection: Any, table: str) -> bool:
+        return bool(connection.execute("SELECT 1 WHERE to_regclass(?) IS NOT NULL", [qualified(table)]).fetchall())
 
     def _checks(self) -> list[tuple[str, str, list[str]]]:
         return [(name, text, list(columns)) for name, text, columns in self._ask(_CHECKS, self._shape.name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import random
 import re
 from contextlib import contextmanager
@@ -15,11 +16,12 @@ from headrace.letters import Origin, too_many
 from headrace.sinks.tables import ASIDE, refused
 from headrace.sinks.tasks import Report, failed
 from headrace.stores import postgres
+from headrace.stores.state import another_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from headrace.types import Range
+    from headrace.types import Batch, Range
 
 LINE = "line"
 ATTEMPT = "headrace_attempt"
@@ -47,7 +49,9 @@ class ByPartition:
     dsn: str
     pipeline: str
     claim: str
-    ranges: tuple[Range, ...]
+    batch: Batch
+    unchanged: Callable[[], None] | None
+    """Compares the topic ids with those that the batch was planned with."""
     copy: str
     before: Sequence[str] = ()
     after: Sequence[str] = ()
@@ -56,7 +60,7 @@ class ByPartition:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        wanted = self.ranges[context.partitionId() if context else 0]
+        wanted = self.batch.ranges[context.partitionId() if context else 0]
         try:
             with _transaction(self.dsn) as connection:
                 self._look(connection, wanted)
@@ -65,6 +69,8 @@ class ByPartition:
                 rows = _copy(connection, self.copy, batches)
                 for statement in self.after:
                     connection.execute(statement)
+                if self.unchanged is not None:
+                    self.unchanged()
                 self._move(connection, wanted)
             return Report(rows)
         except _AlreadyThere:
@@ -88,6 +94,16 @@ class ByPartition:
         )
         if not moved.rowcount:
             self._look(connection, wanted)
+        # Read after the offset is locked: a move to a recreated topic changes offsets and ids in one transaction.
+        self._refuse_another_topic(connection, wanted.at.topic)
+
+    def _refuse_another_topic(self, connection: Any, topic: str) -> None:
+        found = connection.execute(
+            "SELECT topic_ids FROM headrace_pipelines WHERE pipeline = %s", [self.pipeline]
+        ).fetchall()
+        stored = json.loads(found[0][0]).get(topic) if found else None
+        if None not in (stored, self.batch.topic_ids.get(topic)) and stored != self.batch.topic_ids[topic]:
+            raise another_topic(self.batch, topic, stored)
 
     def _look(self, connection: Any, wanted: Range) -> None:
         """Raise if the offset is not where the range starts."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -35,6 +34,7 @@ _OPTIONS = {
     "list": {"maxlen"},
     "set": {"member"},
 }
+_MOST_ENTRIES = 2**63 - 1
 _WEEK = 7 * 24 * 3600.0
 
 
@@ -50,6 +50,8 @@ class Redis(KeyedSink):
     `origin` names a field of a stream's entries for the record they came from. `member` is the column that goes into a
     set; without it the row as JSON.
     """
+
+    driver = ("redis", "redis")
 
     def __init__(
         self,
@@ -106,6 +108,16 @@ class Redis(KeyedSink):
             )
         return self
 
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        match self._structure:
+            case "set":
+                return None if self._member is None else (self._member,)
+            case "stream" | "list":
+                return ()  # appended by offset
+            case _:
+                return super().identity_columns
+
     def close(self) -> None:
         tasks.drop(("redis", self._place.url))
 
@@ -118,6 +130,10 @@ class Redis(KeyedSink):
                 raise ConfigError(f"{self!r}: the rows have no column {name}", hint=f"rows: {schema.names}")
         if isinstance(self._ttl, str):
             _numeric(self._ttl, schema)
+
+    def check_target(self, schema: StructType) -> None:
+        with self.open(self._pipeline):  # which only asks the server what it is
+            self.prepare(schema)
 
     def how(self, rows: DataFrame, *, held: bool) -> str | None:
         if self._structure == "set":
@@ -158,6 +174,7 @@ class Redis(KeyedSink):
             self._converters(rows.schema),
             batch.ranges,
             dict(batch.topic_ids),
+            batch.epoch,
             self._maxlen,
             self._origin,
             most,
@@ -178,9 +195,13 @@ def _numeric(name: str, schema: StructType) -> None:
 
 
 def _positive(option: str, value: object) -> None:
-    most = math.inf if option == "maxlen" else LONGEST
+    most = _MOST_ENTRIES if option == "maxlen" else LONGEST
     fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most
     whole = option != "maxlen" or isinstance(value, int)
     if value is not None and not (fits and whole):
-        said = "a number above 0" if option == "maxlen" else "a number of seconds above 0 and up to 100 years"
+        said = (
+            "a whole number above 0 and below 2^63"
+            if option == "maxlen"
+            else "a number of seconds above 0 and up to 100 years"
+        )
         raise ConfigError(f"{option}={value!r} is not {said}", hint=f"{option}=3600")

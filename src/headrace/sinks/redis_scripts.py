@@ -41,54 +41,80 @@ if guard and ARGV[2] ~= '' then
 end
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind ~= 'none' and kind ~= ARGV[1] then return kind end
+-- A script that fails keeps what it has written. The guard goes first: it lets the same version through again. What
+-- the user may have no right to comes before the old row is deleted. Short memory is reported to the first write only.
+if KEYS[2] then
+    if ARGV[2] == '' then
+        redis.call('DEL', KEYS[2])
+    elseif ARGV[5] == '' then
+        redis.call('SET', KEYS[2], ARGV[2] .. ' ' .. ARGV[3])
+    else
+        redis.call('SET', KEYS[2], ARGV[2] .. ' ' .. ARGV[3], 'PX', ARGV[5])
+    end
+end
 if ARGV[6] == 'delete' then
     redis.call('DEL', KEYS[1])
 elseif ARGV[1] == 'string' then
-    redis.call('SET', KEYS[1], ARGV[7])
+    if ARGV[4] == '' then redis.call('SET', KEYS[1], ARGV[7])
+    else redis.call('SET', KEYS[1], ARGV[7], 'PX', ARGV[4]) end
 else
-    -- Only what is there: of a script that has written once, Redis no longer says that memory is short.
-    if kind ~= 'none' then redis.call('DEL', KEYS[1]) end
+    if KEYS[2] and ARGV[4] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[4]) end
+    if kind ~= 'none' then
+        if ARGV[8] then redis.call('HSET', KEYS[1], ARGV[7], ARGV[8]) end
+        redis.call('DEL', KEYS[1])
+    end
     for first = 7, #ARGV, 1000 do
         redis.call('HSET', KEYS[1], unpack(ARGV, first, math.min(first + 999, #ARGV)))
     end
-end
-if ARGV[6] == 'put' and ARGV[4] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[4]) end
-if not KEYS[2] then return 1 end
-if ARGV[2] == '' then
-    redis.call('DEL', KEYS[2])
-elseif ARGV[5] == '' then
-    redis.call('SET', KEYS[2], ARGV[2] .. ' ' .. ARGV[3])
-else
-    redis.call('SET', KEYS[2], ARGV[2] .. ' ' .. ARGV[3], 'PX', ARGV[5])
+    if ARGV[4] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[4]) end
 end
 return 1
 """
 )
+
+MAX_VALUES = 7_900
+"""Names and values of one entry. Lua hands at most 8,000 values to a command."""
 
 APPEND = Script(
     _BEFORE
     + """
 -- KEYS: the stream or list; its guard, a hash. ARGV: structure, the field of the guard, the next offset, the greatest
 -- length, then of each row its offset, how many values it has, and these. Answers how many were appended.
+--
+-- A guard is the next offset to append; after a failure inside a record it is 'offset+rows': so many rows of that
+-- record are there. A script that fails keeps what it has written: whatever the user may have no right to is called
+-- before the first row, where it changes nothing, and an error at a row moves the guard to that row.
 local guard = redis.call('HGET', KEYS[2], ARGV[2])
-local added, at = 0, 5
+local offset, rows = string.match(guard or '0', '^(%d+)%+?(%d*)$')
+if not offset then return redis.error_reply('ERR the guard is ' .. guard .. ', expected an offset') end
+rows = tonumber(rows) or 0
+local stream, most = ARGV[1] == 'stream', ARGV[4]
+local function trim()
+    if stream then redis.call('XTRIM', KEYS[1], 'MAXLEN', '~', most)
+    else redis.call('LTRIM', KEYS[1], '-' .. most, -1) end
+end
+local function append(first, last)
+    if stream then redis.call('XADD', KEYS[1], '*', unpack(ARGV, first, last))
+    else redis.call('RPUSH', KEYS[1], unpack(ARGV, first, last)) end
+end
+redis.call('HSET', KEYS[2], ARGV[2], guard or '0')
+if most ~= '' then trim() end
+local added, at, current, turn = 0, 5, '', 0
 while at <= #ARGV do
     local size = tonumber(ARGV[at + 1])
-    if not (guard and before(ARGV[at], guard)) then
-        if ARGV[1] == 'stream' then
-            redis.call('XADD', KEYS[1], '*', unpack(ARGV, at + 2, at + 1 + size))
-        else
-            redis.call('RPUSH', KEYS[1], unpack(ARGV, at + 2, at + 1 + size))
+    if ARGV[at] == current then turn = turn + 1 else current, turn = ARGV[at], 0 end
+    if not (before(current, offset) or (current == offset and turn < rows)) then
+        local ok, why = pcall(append, at + 2, at + 1 + size)
+        if not ok then
+            if added > 0 then redis.call('HSET', KEYS[2], ARGV[2], current .. '+' .. turn) end
+            return type(why) == 'table' and why or redis.error_reply(why)
         end
         added = added + 1
     end
     at = at + 2 + size
 end
-if added > 0 and ARGV[4] ~= '' then
-    if ARGV[1] == 'stream' then redis.call('XTRIM', KEYS[1], 'MAXLEN', '~', ARGV[4])
-    else redis.call('LTRIM', KEYS[1], '-' .. ARGV[4], -1) end
-end
-if not guard or before(guard, ARGV[3]) then redis.call('HSET', KEYS[2], ARGV[2], ARGV[3]) end
+if before(offset, ARGV[3]) then redis.call('HSET', KEYS[2], ARGV[2], ARGV[3]) end
+if added > 0 and most ~= '' then trim() end
 return added
 """
 )

@@ -11,7 +11,7 @@ from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.extras import require
 from headrace.sinks import tasks
 from headrace.sinks.in_order import each, records
-from headrace.sinks.redis_scripts import APPEND, PUT, call
+from headrace.sinks.redis_scripts import APPEND, MAX_VALUES, PUT, call
 from headrace.sinks.redis_values import as_fields, as_json, as_text, key_of
 from headrace.sinks.refusals import Refusals
 from headrace.stores import redis as server
@@ -124,6 +124,7 @@ class Append:
     plain: Mapping[str, Callable[[Any], Any]]
     ranges: tuple[Range, ...]
     topic_ids: Mapping[str, str]
+    epoch: int
     maxlen: int | None
     origin: str | None
     most: int | None
@@ -185,10 +186,18 @@ class Append:
             made += [self.origin, ":".join(str(part) for part in origin)]
         if not made:
             refusals.add(origin, "every column is NULL, and an entry of a stream has a field at least")
+        if len(made) > MAX_VALUES:
+            most = MAX_VALUES // 2
+            refusals.add(
+                origin, f"an entry of a stream takes up to {most:,} fields, and this row has {len(made) // 2:,}"
+            )
+            return []
         return made
 
     def _append(self, last: Origin, arguments: list[str | bytes]) -> None:
-        field = f"{self.pipeline} {self.topic_ids.get(last.topic, '')}:{last.partition}"
+        # A guard for each epoch: what is read again after the offsets were moved back is appended again.
+        epoch = f"@{self.epoch}" if self.epoch else ""
+        field = f"{self.pipeline} {self.topic_ids.get(last.topic, '')}:{last.partition}{epoch}"
         head = [self.structure, field, str(last.offset + 1), "" if self.maxlen is None else str(self.maxlen)]
         keys = [self.place.name, self.place.guard(self.place.name)]
         with self.place.client() as client:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace import stores
@@ -59,13 +59,13 @@ class SQLite(stores.SQLite, EmbeddedTable):
         EmbeddedTable.__init__(self, Shape.of(table, key, mode, deleted), create=create, evolve=evolve)
 
     def __repr__(self) -> str:
-        return f"sinks.SQLite({str(self._path)!r}, table={self._shape.table!r})"
+        return f"sinks.SQLite({self._given!r}, table={self._shape.table!r})"
 
     def _types(self, schema: StructType) -> dict[str, str]:
         return {field.name: _affinity(field.dataType) for field in schema}
 
-    def _there(self, connection: Any) -> list[Column]:
-        schema, _, table = self._shape.table.rpartition(".")
+    def _columns(self, connection: Any, table: str) -> list[Column]:
+        schema, _, table = table.rpartition(".")
         found = connection.execute(
             'SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_info(?, ?)',
             [table, schema or "main"],
@@ -89,6 +89,14 @@ class SQLite(stores.SQLite, EmbeddedTable):
             connection.executemany(insert, zip(*columns, strict=True))
         yield
         connection.execute(f"DROP TABLE {ROWS}")  # after an error the rollback takes it away
+
+    @contextmanager
+    def _looking(self) -> Iterator[Any]:
+        # A file that nobody has open is not locked either: the log of changes would be made beside it.
+        alone = "" if self._path.with_name(f"{self._path.name}-wal").exists() else "&immutable=1"
+        place = f"{self._path.absolute().as_uri()}?mode=ro{alone}" if self._path.exists() else ":memory:"
+        with self._translated(), closing(sqlite3.connect(place, uri=True)) as connection:
+            yield connection
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from headrace.lake.objects import sync
+from headrace.durable import sync, sync_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,14 +40,11 @@ class Folder:
     def sync(self) -> None:
         """On a local disk, make what is in it durable. An object store has done so."""
         if self._path.toUri().getScheme() in (None, "file"):
-            sync_tree(Path(self._path.toUri().getPath()))
+            sync_with_parents(Path(self._path.toUri().getPath()))
 
 
-def sync_tree(root: Path, newest: str = "") -> None:
-    """Make a local folder durable, and its name in those above; with `newest`, only the last of the files so ending."""
-    paths = [root, *list(root.parents)[:_ABOVE]]
-    for directory, _, names in os.walk(root):
-        entries = sorted(name for name in names if newest and name[:20].isdigit() and name.endswith(newest))
-        paths += [Path(directory, name) for name in (entries[-1:] if newest else names)] + [Path(directory)]
-    for path in paths:
-        sync(path)
+def sync_with_parents(folder: Path) -> None:
+    """Make a local folder durable, and its name in those above."""
+    sync_tree(folder)
+    for parent in list(folder.parents)[:_ABOVE]:
+        sync(parent)

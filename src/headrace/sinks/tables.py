@@ -284,6 +284,18 @@ class Fit:
         self._check(there, takes)
         return there
 
+    def check(
+        self, there: Sequence[Column], takes: Callable[[str, Column], bool], *, create: bool, evolve: bool
+    ) -> None:
+        """ConfigError if the rows would not fit after `made`; changes nothing."""
+        if not there and create:
+            return
+        added = [Column(name, self.wanted[name], self.wanted[name], required=False) for name in self.lacking(there)]
+        # A column that would be added is of the very type of the rows.
+        names = {column.name for column in added}
+        known = [*there, *added] if there and evolve else there
+        self._check(known, lambda name, column: name in names or takes(name, column))
+
     def _check(self, there: Sequence[Column], fits: Callable[[str, Column], bool]) -> None:
         """ConfigError, with both sides, if the rows cannot go into the table as it is."""
         if not there:

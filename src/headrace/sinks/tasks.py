@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace import errors
+from headrace import errors, topic_check
+from headrace.errors import HeadraceError
 from headrace.letters import Origin
 from headrace.sinks.arrow import map_in_arrow
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from pyspark.sql import DataFrame
-
-    from headrace.errors import HeadraceError
 
 KEPT: dict[Hashable, tuple[Any, Callable[[Any], object]]] = {}
 """One of each per Python worker, and Spark has one of those per task that runs: that is the bound."""
@@ -52,13 +51,22 @@ def failed(error: HeadraceError) -> Report:
     return Report(error=(kind.__name__, str(error), getattr(error, "hint", None)))
 
 
-def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report]) -> list[Report]:
-    """Every task's report; the first error in one of them is raised. `task` gets its rows as Arrow batches."""
+def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report], *, verify_pieces: bool = True) -> list[Report]:
+    """Every task's report; the first error in one of them is raised. `task` gets its rows as Arrow batches.
+
+    With `verify_pieces` the topic ids are compared before each Arrow batch is handed to the task, which may store it
+    at once. A task that stores nothing before it has read all compares them itself, or the driver does.
+    """
+    check = topic_check.current() if verify_pieces else None
 
     def in_worker(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        yield pa.RecordBatch.from_pydict({"report": [task(batches).to_json()]})
+        try:
+            report = task(batches if check is None else _Verified(batches, check))
+        except HeadraceError as error:  # of the check, while the task reads what it leaves unused
+            report = failed(error)
+        yield pa.RecordBatch.from_pydict({"report": [report.to_json()]})
 
     reports = [Report.from_json(row["report"]) for row in map_in_arrow(rows, in_worker, "report STRING").collect()]
     for report in reports:
@@ -66,6 +74,25 @@ def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report]) -> list[Report
             kind, message, hint = report.error
             raise getattr(errors, kind)(message, hint=hint)
     return reports
+
+
+class _Verified:
+    """Arrow batches, each given out once the topics it was read from are known to be the planned ones."""
+
+    def __init__(self, batches: Iterator[Any], check: Callable[[], None]) -> None:
+        self._batches = batches
+        self._check: Callable[[], None] | None = check
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        if self._check is not None:
+            check, self._check = self._check, None  # a task that fails reads the rest of its input unchecked
+            check()
+            self._check = check
+        return batch
 
 
 def kept(key: Hashable, make: Callable[[], Any], end: Callable[[Any], object] = lambda made: made.close()) -> Any:

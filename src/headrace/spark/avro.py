@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from headrace.errors import ConfigError
-from headrace.formats.base import literal
+from headrace.formats.avro_schema import refuse_deep
+from headrace.spark.quoting import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,9 +20,13 @@ def parsed(spark: SparkSession, text: str, named: Sequence[str] = ()) -> str:
     """A schema in one piece: `named` are the texts of those that it refers to, each before the ones that need it."""
     parser = _parser(spark)
     try:
+        for one in (*named, text):
+            refuse_deep(one)
         for one in named:
             parser.parse(one)
-        return str(parser.parse(text).toString())
+        whole = str(parser.parse(text).toString())
+        refuse_deep(whole)
+        return whole
     except Py4JJavaError as error:
         raise ConfigError(f"this is no Avro schema: {_said(error)}: {text[:200]}") from error
 

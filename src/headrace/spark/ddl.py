@@ -20,3 +20,9 @@ def row_type(ddl: str) -> StructType:
 def row(ddl: str) -> Any:
     """The same as the JSON of a schema has it."""
     return row_type(ddl).jsonValue()
+
+
+def type_name(kind: Any) -> str:
+    """A type without fields, given as the JSON of a schema has it, as people write it: BIGINT, DECIMAL(10,2)."""
+    made = StructType.fromJson({"fields": [{"name": "f", "type": kind, "nullable": True, "metadata": {}}]})
+    return made["f"].dataType.simpleString().upper()

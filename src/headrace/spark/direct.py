@@ -17,6 +17,7 @@ from headrace.errors import ConfigError
 from headrace.kafka.security import java
 from headrace.kafka.settings import PARTITION_FETCH_BYTES
 from headrace.spark import pieces
+from headrace.spark.notebook import has_connector
 from headrace.types import Range, TopicPartition
 
 if TYPE_CHECKING:
@@ -140,13 +141,12 @@ class _Internals:
         self._jvm = cast("Any", spark.sparkContext._jvm)
         self._package = self._jvm.org.apache.spark.sql.kafka010
         loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        try:
-            loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceRDD")
-        except Exception as error:
+        if not has_connector(spark):
             raise ConfigError(
                 "this Spark session has no Kafka connector: KafkaSourceRDD is not on its class path",
-                hint="build the session with hr.configure(builder), or pass `headrace jars path` as spark.jars",
-            ) from error
+                hint="spark = hr.session(restart=True) ends it and starts another; or build the first session of a"
+                " process with hr.configure(builder), or pass `headrace jars path` as spark.jars",
+            )
         self._params = self._jvm.java.util.HashMap()
         for name, value in options.items():
             self._params.put(name, value)

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
+from pyspark.sql import Observation
+from pyspark.sql import functions as sql
 
-from headrace.delivery import Written
+from headrace import topic_check
+from headrace.delivery import Guarantee, Written
+from headrace.durations import seconds
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.expectations import Gate
-from headrace.kafka import security
 from headrace.kafka.letters import LetterTopic
-from headrace.letters import Quarantine
-from headrace.sinks.base import QuarantiningSink
+from headrace.letters import Quarantine, Refusal
+from headrace.masking import is_secret, redact
+from headrace.sinks.base import QuarantiningSink, TransactionalSink
 from headrace.sinks.fanout import Fanout
 from headrace.spark import gate, plan, session
 from headrace.spark.inputs import Inputs, Raw
-from headrace.spark.originals import originals
+from headrace.spark.observing import observed
+from headrace.spark.originals import originals, without
+from headrace.spark.poison import Poison
 from headrace.spark.refused import refused
+from headrace.spark.watchdog import deadline
 from headrace.tracebacks import short
+from headrace.types import Range, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -36,11 +46,18 @@ if TYPE_CHECKING:
 class DirectEngine:
     """Made once per run; raises ConfigError for a schema or a transform that cannot work.
 
-    `schema` is that of the transformed rows, where it is known before the first batch.
+    `schema` is that of the transformed rows, where it is known before the first batch. `patient`: an error of the
+    user's code may pass, and is believed when it has come several times.
     """
 
     def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, inputs: Inputs | None = None, schema: StructType | None = None
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        inputs: Inputs | None = None,
+        schema: StructType | None = None,
+        *,
+        patient: bool = True,
     ) -> None:
         self._spark = spark
         self._sink = pipeline.sink
@@ -48,6 +65,9 @@ class DirectEngine:
         self._dead_letters = pipeline.quarantine
         self._schema = schema
         self._inputs = inputs or Inputs.of(spark, pipeline)
+        self._timeout = seconds(pipeline.timeout)
+        self._poison = Poison(self._inputs, self._transform, self._dead_letters, self._limited, patient=patient)
+        self._repeats = pipeline.guaranteed is not Guarantee.AT_MOST_ONCE
         self._weigh = pipeline.limits.max_bytes is not None
         source = next(iter(pipeline.sources.values()))
         topic = self._dead_letters.topic if self._dead_letters else None
@@ -61,37 +81,68 @@ class DirectEngine:
             self._sink.prepare(self._schema)
 
     def write(self, batch: Batch) -> Written:
+        if batch != self._batch:
+            self._inputs.renew()
         self._batch = batch
-        raw = Raw(self._inputs, batch, weigh=self._weigh)
+        with (
+            self._limited(batch),
+            topic_check.checking(self._inputs.topic_check(batch)),
+        ):
+            written = self._write(batch)
+            if not isinstance(self._sink, TransactionalSink):
+                # Also for sinks that know nothing of it: the offsets do not move then.
+                topic_check.verify()
+            return written
+
+    def _limited(self, batch: Batch) -> AbstractContextManager[None]:
+        return deadline(self._spark, batch, self._timeout)
+
+    def _write(self, batch: Batch) -> Written:
+        raw = Raw(self._inputs, batch, count=True, weigh=self._weigh)
         with ExitStack() as holding:
             if self._dead_letters is None:
                 decoded = {name: one.decoder.decode(raw.frames[name]) for name, one in self._inputs.each.items()}
                 frames = {name: found.rows for name, found in decoded.items()}
-                self._sink.write(batch, self._transformed(batch, frames, holding))
-                return Written(dropped=sum(found.dropped() for found in decoded.values()), bytes_each=raw.bytes_each())
+                counted = self._transformed(batch, frames, raw, holding)
+                self._sink.write(batch, counted.rows)
+                return Written(
+                    dropped=sum(found.dropped() for found in decoded.values()),
+                    bytes_each=raw.bytes_each(),
+                    records=counted.records(),
+                    rows=counted.written(),
+                )
             # Good and bad records are read one after the other, and Kafka only once.
-            most = self._dead_letters.most(batch)
+            most, diverted = self._dead_letters.most(batch), self._poison.diverted(batch)
             letters: list[Letter] = []
             frames = {}
             for name, one in self._inputs.each.items():
-                apart = one.decoder.judged(raw.frames[name])
+                apart = one.decoder.judged(without(raw.frames[name], diverted))
                 holding.enter_context(_held(apart.frame))
-                letters += apart.letters(most)
+                letters += apart.letters(most, self._dead_letters.max_bytes)
                 frames[name] = apart.good
+            topic_check.verify()
             quarantine = self._quarantine(batch, self._dead_letters, letters)
-            rows = self._transformed(batch, frames, holding)
+            quarantine.refuse([Refusal(origin, why, "transform") for origin, why in diverted.items()])
+            before = quarantine.count
+            counted = self._transformed(batch, frames, raw, holding)
             if isinstance(self._sink, QuarantiningSink):
-                self._sink.write_apart(batch, rows, quarantine)
+                self._sink.write_apart(batch, counted.rows, quarantine)
             else:
                 quarantine.settled()
-                self._sink.write(batch, rows)
-            return Written(quarantined=quarantine.count, bytes_each=raw.bytes_each())
+                self._sink.write(batch, counted.rows)
+            return Written(
+                quarantined=quarantine.count,
+                bytes_each=raw.bytes_each(),
+                records=counted.records(),
+                rows=counted.written(refused=quarantine.count - before),
+            )
 
     def translated(self, error: Exception) -> Exception:
         found: HeadraceError | None = refused(error)
         if found is None and self._batch is not None:
             try:
-                found = self._inputs.blamed(self._batch, error)
+                with self._limited(self._batch):
+                    found = self._inputs.blamed(self._batch, error)
             except Exception as failure:  # what stands in the way of looking comes first
                 error = failure
         if found is not None:
@@ -99,8 +150,12 @@ class DirectEngine:
         try:
             if self._batch is not None and (news := self._inputs.learnt(self._batch, error)):
                 return RetriableError(news)
+            if self._batch is not None and self._repeats and (poison := self._poison.found(self._batch, error)):
+                return poison
         except HeadraceError as failure:
             return failure
+        except Exception as failure:  # what stands in the way of looking comes first
+            error = failure
         if isinstance(error, AnalysisException):
             return ConfigError(f"Spark refuses the rows: {short(error)}", hint="change the transform")
         if not session.alive(self._spark):
@@ -113,16 +168,21 @@ class DirectEngine:
     def _discreet(self, error: Exception) -> Exception:
         """Without the passwords that Spark or a client of its may have put into it."""
         given = [one.source.options for one in self._inputs.each.values()]
-        secrets = {value for options in given for name, value in options.items() if security.secret(name) and value}
-        if not any(value in str(error) for value in secrets):
+        secrets = {value for options in given for name, value in options.items() if is_secret(name) and value}
+        if redact(str(error), secrets) == str(error):
             return error
-        text = short(error)
-        for value in sorted(secrets, key=len, reverse=True):
-            text = text.replace(value, "***")
-        return RetriableError(text)
+        return RetriableError(redact(short(error), secrets))
 
-    def _transformed(self, batch: Batch, decoded: Mapping[str, DataFrame], holding: ExitStack) -> DataFrame:
-        rows = plan.apply(self._transform, self._inputs.given(decoded))
+    def _transformed(self, batch: Batch, decoded: Mapping[str, DataFrame], raw: Raw, holding: ExitStack) -> _Counted:
+        before = raw.records()
+        try:
+            rows = plan.apply(self._transform, self._inputs.given(decoded))
+        except Exception as error:
+            if (ours := self._poison.raised(batch, error)) is not error:
+                raise ours from error
+            raise
+        # A transform that reads rows itself may have read only some.
+        known = raw if raw.records() == before and self._sink.reads_all_rows else None
         if not self._seen:
             # A transform that raised on the empty frame has not been looked at yet.
             plan.refuse_state(rows)
@@ -131,18 +191,48 @@ class DirectEngine:
             holding.enter_context(_held(rows))
         if isinstance(self._transform, Gate):
             gate.check(batch, rows, self._transform.conditions)
-        return rows
+        scale = Observation()
+        return _Counted(rows.observe(scale, sql.expr("count(1) AS rows")), known, scale)
 
     def _quarantine(self, batch: Batch, wanted: DeadLetters, letters: list[Letter]) -> Quarantine:
+        def read_originals(refused: Sequence[Refusal]) -> list[Letter]:
+            found = originals(Raw(self._inputs, _around(batch, refused)).frames.values(), refused, wanted.max_bytes)
+            topic_check.verify()
+            return found
+
         return Quarantine(
             letters,
             most=wanted.most(batch),
-            originals=lambda refused: [
-                letter for frame in Raw(self._inputs, batch).frames.values() for letter in originals(frame, refused)
-            ],
+            max_bytes=wanted.max_bytes,
+            originals=read_originals,
             table=wanted.table,
             send=self._letters.send if self._letters else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """The rows for the sink, counted while it reads them, which costs nothing that can be measured."""
+
+    rows: DataFrame
+    _raw: Raw | None
+    _scale: Observation
+
+    def records(self) -> int | None:
+        return self._raw.records() if self._raw else None
+
+    def written(self, *, refused: int = 0) -> int | None:
+        given = observed(self._scale, "rows") if self._raw else None
+        return None if given is None else given - refused
+
+
+def _around(batch: Batch, refused: Sequence[Refusal]) -> Batch:
+    """From the first to the last refused record of each partition: the rest need not be read again."""
+    offsets: dict[TopicPartition, list[int]] = {}
+    for refusal in refused:
+        topic, partition, offset = refusal.origin
+        offsets.setdefault(TopicPartition(topic, partition), []).append(offset)
+    return replace(batch, ranges=tuple(Range(at, min(some), max(some) + 1) for at, some in offsets.items()))
 
 
 @contextmanager

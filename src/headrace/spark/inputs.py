@@ -10,6 +10,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as sql
 
 from headrace.kafka.cluster import Cluster
+from headrace.kafka.planned_topics import PlannedTopics, TopicCheck
 from headrace.kafka.source import owner, sources_by_name
 from headrace.spark.direct import Reader
 from headrace.spark.location import Location
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from headrace.pipeline import Pipeline
     from headrace.types import Batch, Range, TopicPartition
 
-_WEIGHT = ("sum(coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)) AS bytes", "count(1) AS records")
+_COUNT = "count(1) AS records"
+_WEIGHT = "sum(coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)) AS bytes"
 
 
 class Input:
@@ -41,10 +43,10 @@ class Input:
         self._whole = whole or not source.split
 
     def _leaders(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
-        return self._cluster.leaders(topics)
+        return self.cluster.leaders(topics)
 
     @cached_property
-    def _cluster(self) -> Cluster:
+    def cluster(self) -> Cluster:
         return Cluster.of(self.source)
 
     def raw(self, ranges: Sequence[Range], ids: Mapping[str, str]) -> DataFrame:
@@ -65,12 +67,29 @@ class Inputs:
     def of(cls, spark: SparkSession, pipeline: Pipeline) -> Self:
         return cls(spark, pipeline.source, f"headrace-{pipeline.name}", whole=pipeline.sink.whole_ranges)
 
+    def renew(self) -> None:
+        """A new batch begins."""
+        for one in self.each.values():
+            one.decoder.renew()
+
     def ranges(self, batch: Batch) -> dict[str, list[Range]]:
         """The ranges of each source."""
         found: dict[str, list[Range]] = {name: [] for name in self.each}
         for r in batch.ranges:
             found[self._owner(r.at.topic)].append(r)
         return found
+
+    def topic_check(self, batch: Batch) -> TopicCheck:
+        """Compares the ids of the batch's topics with those that it was planned with."""
+        ids: dict[str, dict[str, str]] = {}
+        for topic, known in batch.topic_ids.items():
+            ids.setdefault(self._owner(topic), {})[topic] = known
+        planned = {
+            name: PlannedTopics(source.bootstrap, dict(source.options), source.prefix, ids[name])
+            for name, source in self._sources.items()
+            if name in ids
+        }
+        return TopicCheck(list(planned.values()), [self.each[name].cluster for name in planned])
 
     def _owner(self, topic: str) -> str:
         if topic not in self._owners:
@@ -109,21 +128,31 @@ class Inputs:
 
 
 class Raw:
-    """The undecoded records of a batch by source, and, if they are weighed, how many bytes they have."""
+    """The undecoded records of a batch by source and, if asked for, how many there are and how large they are.
 
-    def __init__(self, inputs: Inputs, batch: Batch, *, weigh: bool = False) -> None:
+    Both are known once the frames have been read, by whatever reads them first.
+    """
+
+    def __init__(self, inputs: Inputs, batch: Batch, *, count: bool = False, weigh: bool = False) -> None:
         ranges = inputs.ranges(batch)
         self.frames = {name: one.raw(ranges[name], batch.topic_ids) for name, one in inputs.each.items()}
+        self._weigh = weigh
         self._scales: list[Observation] = []
-        if weigh:
-            for name, frame in self.frames.items():
-                if ranges[name]:
-                    scale = Observation()
-                    self._scales.append(scale)
-                    self.frames[name] = frame.observe(scale, *map(sql.expr, _WEIGHT))
+        for name, frame in self.frames.items():
+            if ranges[name] and (count or weigh):
+                scale = Observation()
+                self._scales.append(scale)
+                self.frames[name] = frame.observe(scale, *map(sql.expr, [_COUNT, _WEIGHT] if weigh else [_COUNT]))
+
+    def records(self) -> int | None:
+        """How many were read; None if not all frames were."""
+        counts = [observed(scale, "records") for scale in self._scales]
+        return None if None in counts else sum(count or 0 for count in counts)
 
     def bytes_each(self) -> float | None:
-        """Of the key and value of a record, once the frames have been read; None if nobody weighed them."""
+        """Of the key and value of a record; None if nobody weighed them."""
+        if not self._weigh:
+            return None
         # A transform that looks at its first rows ends the weighing there: what counts is what was weighed.
         weights = [observed(scale, "bytes") for scale in self._scales]
         counts = [observed(scale, "records") for scale in self._scales]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace import paths
 from headrace.errors import ConfigError
-from headrace.spark import archives, installation, ivy
+from headrace.paths import private_directory
+from headrace.spark import archives, checksums, installation, ivy
 from headrace.spark.ivy import Artifact
+from headrace.spark.privacy import refuse_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,16 +141,7 @@ def cached() -> list[Manifest]:
 
 def verify(manifest: Manifest) -> list[str]:
     """What is wrong with the files of a fetch, one line each; empty when they are as they were fetched."""
-    problems = []
-    for name, expected in sorted(manifest.sha256.items()):
-        try:
-            actual = _sha256(manifest.directory / name)
-        except OSError as error:
-            problems.append(f"{name}: {error.strerror}")
-        else:
-            if actual != expected:
-                problems.append(f"{name}: sha256 is {actual[:12]}…, should be {expected[:12]}…")
-    return problems
+    return checksums.problems(manifest.directory, manifest.sha256)
 
 
 def silent(line: str) -> None:
@@ -162,11 +155,12 @@ def fetch(bundle: Bundle, progress: Progress = silent) -> list[Path]:
     once, and to kill: a folder appears in the cache complete or not at all.
     Raises ConfigError (no java, not in the registry, cache not writable) or RetriableError (no network).
     """
+    refuse_foreign(bundle.directory, root(), root().parent)
     manifest = Manifest.read(bundle.directory)
-    if manifest and not verify(manifest):
+    if manifest and not checksums.changed(manifest.directory, manifest.sha256):
         return manifest.jars
     try:
-        root().mkdir(parents=True, exist_ok=True)
+        private_directory(root())
         with _lock(root() / f".{bundle.directory.name}.lock", bundle, progress):
             manifest = Manifest.read(bundle.directory)  # another process may have fetched it while we waited
             problems = verify(manifest) if manifest else []
@@ -227,10 +221,10 @@ def connector(progress: Progress = silent) -> list[Path]:
 def _download(bundle: Bundle, progress: Progress) -> Manifest:
     shipped = installation.shipped() if bundle.exclude_shipped else frozenset()
     with tempfile.TemporaryDirectory(prefix=f".{bundle.directory.name}-", dir=root()) as scratch:
-        missing: list[str] = []
+        lacking = ""
         for number, route in enumerate(bundle.routes):
             if route.alternative:
-                progress(f"{bundle}: not in the registry: {', '.join(missing)}; trying {route.alternative}")
+                progress(f"{bundle}: {lacking}; trying {route.alternative}")
             into = Path(scratch) / f"jars-{number}"
             into.mkdir()
             asked = ivy.description(route.artifacts, route.overrides, shipped)
@@ -243,34 +237,50 @@ def _download(bundle: Bundle, progress: Progress) -> Manifest:
                 label=str(bundle),
                 progress=progress,
             )
-            if not missing:
-                return _publish(bundle, route, into, shipped)
+            if missing:
+                lacking = f"not in the registry: {', '.join(missing)}"
+                continue
+            manifest = _manifest(bundle, route, into, shipped)
+            # What a registry adds to a bundle is not taken: a changed description could name any jar.
+            if unknown := checksums.unpinned(bundle.directory.name, manifest.sha256):
+                lacking = f"no checksum is pinned for {', '.join(unknown)}"
+                continue
+            return _publish(manifest, into)
     raise ConfigError(
-        f"{bundle} cannot be fetched, not in the registry: {', '.join(missing)}",
+        f"{bundle} cannot be fetched, {lacking}",
         hint=f"export {ivy.SETTINGS}=<ivysettings.xml of a registry that has it>, then {ivy.RETRY}",
     )
 
 
-def _publish(bundle: Bundle, route: Route, into: Path, shipped: frozenset[str]) -> Manifest:
+def _manifest(bundle: Bundle, route: Route, into: Path, shipped: frozenset[str]) -> Manifest:
     files = archives.unpacked(into) or [
         f for f in sorted(into.glob("*.jar")) if installation.split_version(f.name)[0] not in shipped
     ]
     if not files:
         raise ConfigError(f"{bundle}: Ivy reported success and left no jar", hint=ivy.RETRY)
     files += [f for f in sorted(into.iterdir()) if f.suffix.removeprefix(".") in _NATIVES]
-    manifest = Manifest(
+    found = {str(file.relative_to(into)): checksums.sha256(file) for file in files}
+    if wrong := checksums.wrong(bundle.directory.name, found):
+        raise ConfigError(
+            f"{bundle}: the registry sent other files than the pinned ones: {'; '.join(wrong)}",
+            hint=f"do not use this registry; {ivy.SETTINGS}=<ivysettings.xml of another>, then {ivy.RETRY}",
+        )
+    return Manifest(
         directory=bundle.directory,
         name=bundle.name,
         version=bundle.version,
         resolved=tuple(str(artifact) for artifact in (*route.artifacts, *route.overrides)),
         alternative=route.alternative,
         fetched=datetime.now(UTC).isoformat(timespec="seconds"),
-        sha256={str(file.relative_to(into)): _sha256(file) for file in files},
+        sha256=found,
     )
+
+
+def _publish(manifest: Manifest, into: Path) -> Manifest:
     manifest.write(into)
-    if bundle.directory.exists():  # damaged: rename does not replace a folder that has files
-        shutil.rmtree(bundle.directory)
-    into.rename(bundle.directory)
+    if manifest.directory.exists():  # damaged: rename does not replace a folder that has files
+        shutil.rmtree(manifest.directory)
+    into.rename(manifest.directory)
     return manifest
 
 
@@ -286,15 +296,5 @@ def _lock(path: Path, bundle: Bundle, progress: Progress) -> Iterator[None]:
         yield
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _release(version: str) -> tuple[int, ...]:
-    digits = []
-    for part in version.split(".")[:3]:
-        if not part.isdigit():
-            break
-        digits.append(int(part))
-    return tuple(digits)
+    return tuple(int(part) for part in takewhile(str.isdigit, version.split(".")[:3]))

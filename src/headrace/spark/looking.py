@@ -49,10 +49,13 @@ class Looking:
         self._decoder = Decoder(spark, fmt, topics=topics)
         self._plain = isinstance(fmt, Text | Bytes)
         self._where = where
+        self.first_bad: str | None = None
+        """The first record that was not of the format, and what is wrong with it."""
         self._chosen(self._decoder.empty())
 
     def records(self, ranges: Sequence[Range], most: int | None) -> tuple[list[Record], int]:
         """At the most `most` of them, and how many were left out because they are not of the format."""
+        self._decoder.renew()
         while True:
             raw = self._reader.rows(ranges)
             decoded = self._decoder.decode(raw)
@@ -63,7 +66,10 @@ class Looking:
                 if self._decoder.learn(error, raw):
                     continue
                 raise refused(error) or self._failed(error) or error from None
-            return [_record(row) for row in found], decoded.dropped()
+            left_out = decoded.dropped()
+            if left_out and self.first_bad is None and (bad := self._decoder.first_bad(raw)) is not None:
+                self.first_bad = bad.message
+            return [_record(row) for row in found], left_out
 
     def _chosen(self, rows: DataFrame) -> DataFrame:
         try:

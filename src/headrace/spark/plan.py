@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from headrace.errors import ConfigError
+from headrace.tracebacks import short, user_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,7 +70,8 @@ def apply(transform: Callable[[Any], DataFrame], rows: DataFrame | dict[str, Dat
     try:
         result = transform(rows)
     except AnalysisException as error:
-        raise ConfigError(f"the transform does not fit the rows: {_reason(error)}") from error
+        at = f" at {line}" if (line := user_line(error)) else ""
+        raise ConfigError(f"the transform does not fit the rows{at}: {short(error)}") from error
     if not isinstance(result, DataFrame):
         raise ConfigError(
             f"the transform returned {type(result).__name__}; a DataFrame is meant",
@@ -97,8 +99,3 @@ def _class_names(node: Any) -> Iterator[str]:
             yield name.rpartition(".")[2]
         for item in node.values():
             yield from _class_names(item)
-
-
-def _reason(error: AnalysisException) -> str:
-    text = str(error).split("JVM stacktrace")[0]
-    return " ".join(line.strip() for line in text.splitlines() if line.strip() and not line.startswith("'"))[:500]

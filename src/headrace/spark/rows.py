@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as sql
+from pyspark.sql.types import StructType
 
 from headrace.errors import BadRecord, ConfigError
 from headrace.formats.base import HIDDEN, UNKNOWN, Learning
+from headrace.letters import MAX_BYTES, Origin, too_large, too_many
 from headrace.sinks.base import METADATA
 from headrace.spark.observing import observed
-from headrace.spark.originals import MOMENT, as_bytes, letter
-from headrace.spark.quoting import quoted
+from headrace.spark.originals import MOMENT, SIZE, as_bytes, letter
+from headrace.spark.quoting import quoted, verbatim
 from headrace.spark.sides import RAW_SCHEMA, Side, opened
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ _ORIGIN = f"struct(topic, partition, offset, timestamp, key, headers, {HIDDEN}to
 _UNNAMED = "headrace.BadRecord somewhere in the batch"
 _SPARKS_OWN = "MALFORMED_RECORD_IN_PARSING"
 _BAD = "if(error IS NULL, NULL, named_struct('error', error, 'value', value)) AS bad"
+_NAMED = 1_000
 _DROPPED = f"{HIDDEN}dropped"
 
 
@@ -52,21 +55,31 @@ class Judged:
 
     frame: DataFrame
     fields: list[str]
+    explained: str
+    """SQL: the error, with the field that does not fit where that can be told."""
 
     @property
     def good(self) -> DataFrame:
-        return self.frame.where("error IS NULL").selectExpr(*self.fields, METADATA)
+        with verbatim(self.frame.sparkSession):
+            return self.frame.where("error IS NULL").selectExpr(*self.fields, METADATA)
 
-    def letters(self, most: int) -> list[Letter]:
-        """The bad records, or, if they are more than `most`, one more than that."""
-        bad = self.frame.where("error IS NOT NULL")
+    def letters(self, most: int, max_bytes: int = MAX_BYTES) -> list[Letter]:
+        """The bad records; BadRecord, before they come to the driver, if they are more than allowed."""
         ((count,),) = self.frame.selectExpr("count_if(error IS NOT NULL)").collect()
         if not count:
             return []
         columns = (f"{METADATA}.{name}" for name in ("topic", "partition", "offset", "key", "headers"))
         when = MOMENT.format(f"{METADATA}.timestamp")
-        found = bad.selectExpr(*columns, when, "value", "error").limit(min(count, most + 1)).collect()
-        return [letter(row, row["error"], "decoding") for row in found]
+        bad = self.frame.where("error IS NOT NULL").selectExpr(*columns, when, "value", "error")
+        ((size,),) = bad.selectExpr(f"coalesce(sum({SIZE}), 0)").collect()
+        with verbatim(self.frame.sparkSession):
+            told = bad.selectExpr(*(name for name in bad.columns if name != "error"), f"{self.explained} AS error")
+        if count > most:
+            (first,) = told.limit(1).select("topic", "partition", "offset", "error").collect()
+            raise too_many(most, f"{Origin(*first[:3])}: {first['error']}")
+        if size > max_bytes:
+            raise too_large(size, max_bytes)
+        return [letter(row, row["error"], "decoding") for row in told.collect()]
 
 
 class Decoder:
@@ -103,14 +116,18 @@ class Decoder:
             self.columns.append("key")
 
     def empty(self) -> DataFrame:
-        """What a transform gets of no records."""
-        return self.decode(self._spark.createDataFrame([], RAW_SCHEMA)).rows
+        """What a transform gets of no records; its plan has nothing of the decoding."""
+        return self._spark.createDataFrame([], self.decode(self._spark.createDataFrame([], RAW_SCHEMA)).rows.schema)
 
     def decode(self, raw: DataFrame) -> Decoded:
         """The rows of `raw`, with bad records treated as `on_error` says.
 
         Whatever the transform leaves out, a bad record is seen: nothing removes a filter, nor what a metric counts.
         """
+        with verbatim(self._spark):
+            return self._decoded(raw)
+
+    def _decoded(self, raw: DataFrame) -> Decoded:
         fields = self._fields()
         match self._on_error:
             case "fail":
@@ -135,15 +152,22 @@ class Decoder:
         """The rows of `raw`, with the bytes of bad records kept beside them."""
         value, *key = self._sides
         keys = [name for side in key for name in _named(side.fields())]
-        kept = self._judged(raw).selectExpr(
-            value.held, *keys, _ORIGIN, "if(error IS NULL, NULL, value) AS value", "error"
-        )
-        return Judged(kept, [*_named(value.fields()), *("key" for _ in key)])
+        with verbatim(self._spark):
+            kept = self._judged(raw).selectExpr(
+                value.held, *keys, _ORIGIN, "if(error IS NULL, NULL, value) AS value", "error"
+            )
+        return Judged(kept, [*_named(value.fields()), *("key" for _ in key)], self._explained())
 
     @property
     def learns(self) -> bool:
         """Whether records may name a schema that is not known yet."""
         return any(isinstance(side.decoding, Learning) for side in self._sides)
+
+    def renew(self) -> None:
+        """A new batch begins."""
+        for side in self._sides:
+            if isinstance(side.decoding, Learning):
+                side.decoding.renew()
 
     def learn(self, error: Exception, raw: DataFrame) -> str | None:
         """If `error` says that a record of `raw` names a schema that was not known, ask for it and tell what was found.
@@ -166,17 +190,33 @@ class Decoder:
         named: dict[int, set[str]] = {}
         # Whatever stands in the way of looking meets the next repeat, too.
         with suppress(Exception):
-            for row in raw.where(condition).selectExpr(f"{number} AS number", "topic").distinct().collect():
+            found = raw.where(condition).selectExpr(f"{number} AS number", "topic").groupBy("number", "topic").count()
+            # What is named once may be made up; and so many that they do not fit into memory certainly are.
+            for row in found.orderBy(sql.desc("count"), "number", "topic").limit(_NAMED).collect():
                 named.setdefault(int(row["number"]), set()).add(self._real_name(row["topic"]))
         return named
 
     def first_bad(self, raw: DataFrame) -> BadRecord | None:
         """A bad record of `raw`, if there is one."""
-        bad = self._judged(raw).where("error IS NOT NULL")
-        for row in bad.selectExpr("topic", "partition", "offset", "error", "key", "value").limit(1).collect():
+        shown = ("topic", "partition", "offset", f"{self._explained()} AS error", "key", "value")
+        with verbatim(self._spark):
+            bad = self._judged(raw).where("error IS NOT NULL").limit(1).selectExpr(*shown)
+        for row in bad.collect():
             part = "key" if row["error"].startswith("key: ") else "value"
             return _blame(row["topic"], row["partition"], row["offset"], row["error"], as_bytes(row[part]) or b"")
         return None
+
+    def _explained(self) -> str:
+        """SQL over `error`, and `key` and `value` as they came: the same, with the field that does not fit."""
+        whens = []
+        for side in self._sides:
+            prefix = "" if side.part == "value" else "key: "
+            of_key = "startswith(error, 'key: ')"
+            more = side.decoding.explained(side.part, f"substring(error, {len(prefix) + 1})")
+            if more is not None:
+                mine = of_key if prefix else f"NOT {of_key}"
+                whens.append(f"WHEN {mine} THEN coalesce(concat('{prefix}', {more}), error)")
+        return f"CASE {' '.join(whens)} ELSE error END" if whens else "error"
 
     def _fields(self) -> dict[str, str]:
         return {name: field for side in self._sides for name, field in side.fields().items()}
@@ -189,6 +229,14 @@ class Decoder:
         found = [error for side in reversed(self._sides) for error in (side.shape(), side.error()) if error is not None]
         error = f"coalesce({', '.join(found)})" if found else "CAST(NULL AS STRING)"
         return self._parsed(raw).selectExpr("*", f"{error} AS error")
+
+
+def origin_type(spark: SparkSession) -> StructType:
+    """The type of METADATA."""
+    raw = spark.createDataFrame([], RAW_SCHEMA).selectExpr("*", _TOMBSTONE).selectExpr(_ORIGIN)
+    found = raw.schema[METADATA].dataType
+    assert isinstance(found, StructType)
+    return found
 
 
 def unnamed(error: BaseException) -> bool:

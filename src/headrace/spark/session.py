@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.errors import ConfigError
-from headrace.spark import jars
+from headrace.spark import gateway, jars, privacy, task_retries
+from headrace.spark.quoting import SUBSTITUTE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
-# Printed before, or around, any logging configuration.
-_NOISE = (
-    "WARNING: Using incubator modules",
-    "Setting default log level to",
-    "To adjust logging level use",
-    "Setting Spark log level to",
-)
-
 
 # Records fetched for a range that is then read again (a repeated batch) stay in Spark's pool until they are evicted,
 # some 12 MB a partition each time; its five minutes would let a sink that is down for long fill the heap.
@@ -53,33 +44,13 @@ def defaults() -> dict[str, str]:
         # Needs pandas, which is not ours to ask for; without it every function would warn.
         "spark.sql.execution.pythonUDF.arrow.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
+        # ${env:NAME} in a statement, also in data that is quoted there, would become the variable.
+        SUBSTITUTE: "false",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
     }
-
-
-def at_most_once() -> dict[str, str]:
-    """What Spark must not do by itself when a row may be written once at most: repeat a task."""
-    return {
-        "spark.task.maxFailures": "1",
-        "spark.stage.maxConsecutiveAttempts": "1",
-        "spark.speculation": "false",
-    }
-
-
-def refuse_task_retries(spark: SparkSession) -> None:
-    """Raise ConfigError if a session made by somebody else would repeat tasks under at-most-once."""
-    conf = spark.sparkContext.getConf()
-    local = (conf.get("spark.master", "") or "").startswith("local")
-    speculation = conf.get("spark.speculation", "false") == "true"
-    retries = not local and conf.get("spark.task.maxFailures", "4") != "1"
-    if speculation or retries:
-        raise ConfigError(
-            "at-most-once needs a Spark session that never repeats a task; this one may",
-            hint="start it with " + " ".join(f"--conf {name}={value}" for name, value in at_most_once().items()),
-        )
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
@@ -107,20 +78,33 @@ def create(options: Mapping[str, str], progress: Callable[[str], None] = lambda 
     builder = SparkSession.builder
     builder._options = {}  # the class keeps options of earlier sessions in this process
     merged = {**defaults(), **options}
-    log_config = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}"
+    merged = {**privacy.settings(merged["spark.master"]), **merged}
+    if task_retries.is_local(merged["spark.master"]):
+        merged = {**gateway.worker_settings(), **merged}
     java_options = merged.get("spark.driver.extraJavaOptions", "")
+    if "java.io.tmpdir" not in java_options:
+        java_options = f'"-Djava.io.tmpdir={privacy.scratch_directory()}" {java_options}'
     if "log4j" not in java_options:
-        merged["spark.driver.extraJavaOptions"] = f"{log_config} {java_options}".strip()
+        java_options = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} {java_options}"
+    merged["spark.driver.extraJavaOptions"] = java_options.strip()
     for name, value in merged.items():
         builder = builder.config(name, str(value))
     # pyspark writes the JVM's stack trace of every refused query to stderr, before the error is told.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     try:
-        with _quiet_start():
-            return configure(builder).getOrCreate()
+        builder = configure(builder)
+        with gateway.jvm(builder._options):
+            return builder.getOrCreate()
     except PySparkException as error:
         raise ConfigError(f"Spark did not start: {error}", hint="headrace doctor") from error
+
+
+def running() -> bool:
+    """Whether this process has a session already."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
 
 
 def alive(spark: SparkSession) -> bool:
@@ -130,27 +114,3 @@ def alive(spark: SparkSession) -> bool:
     except Exception:
         return False
     return True
-
-
-@contextmanager
-def _quiet_start() -> Iterator[None]:
-    """Pass the JVM's stderr on without its noise. The JVM inherits the pipe and keeps it for its life."""
-    reading, writing = os.pipe()
-    terminal = os.dup(2)
-    os.dup2(writing, 2)
-    os.close(writing)
-
-    def forward() -> None:
-        with os.fdopen(reading, errors="replace") as lines, os.fdopen(terminal, "w") as out:
-            for line in lines:
-                if not line.startswith(_NOISE):
-                    out.write(line)
-                    out.flush()
-
-    after = os.dup(terminal)
-    threading.Thread(target=forward, name="headrace-jvm-stderr", daemon=True).start()
-    try:
-        yield
-    finally:
-        os.dup2(after, 2)
-        os.close(after)

@@ -10,9 +10,9 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import StructType
 
 from headrace.errors import ConfigError
-from headrace.formats.base import HIDDEN, literal
+from headrace.formats.base import HIDDEN
 from headrace.sinks.base import METADATA
-from headrace.spark.quoting import quoted
+from headrace.spark.quoting import literal, quoted, verbatim
 from headrace.tracebacks import short
 
 if TYPE_CHECKING:
@@ -80,8 +80,9 @@ def opened(spark: SparkSession, fmt: Format, part: Part, topics: Sequence[str]) 
         _check_ddl(fmt, ddl)
     decoding = fmt.decoding(spark, part, topics)
     try:
-        empty = spark.createDataFrame([], RAW_SCHEMA).selectExpr(f"{decoding.decoded(part)} AS decoded")
-        row = empty.selectExpr(f"{decoding.row('decoded')} AS row").schema["row"].dataType
+        with verbatim(spark):
+            empty = spark.createDataFrame([], RAW_SCHEMA).selectExpr(f"{decoding.decoded(part)} AS decoded")
+            row = empty.selectExpr(f"{decoding.row('decoded')} AS row").schema["row"].dataType
     except (AnalysisException, Py4JJavaError) as error:
         said = f"{ddl!r}: " if ddl is not None else ""
         raise ConfigError(

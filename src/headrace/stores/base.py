@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.errors import RetriableError
 from headrace.resource import Resource
@@ -17,6 +19,16 @@ if TYPE_CHECKING:
     from headrace.types import Batch, Progress, TopicPartition
 
 _ATTEMPTS = 20
+
+
+class Heartbeats(Protocol):
+    """What the thread with the heartbeats needs of a store."""
+
+    def open(self, pipeline: str) -> object: ...
+
+    def close(self) -> None: ...
+
+    def beat(self, run: Run) -> bool: ...
 
 
 class OffsetStore(Resource, ABC):
@@ -35,6 +47,9 @@ class OffsetStore(Resource, ABC):
     """Also commit to a Kafka group after each success, so that lag tools see it: its name, or True for the
     pipeline's own."""
 
+    _signer: Run | None = None
+    """The run that signed through this handle: once another one has signed, this handle changes nothing more."""
+
     @abstractmethod
     def read(self) -> tuple[State, Any]:
         """What is stored of the pipeline this was opened for, never older than the last swap by anyone, and the
@@ -51,6 +66,15 @@ class OffsetStore(Resource, ABC):
     def history(self) -> Sequence[Change]:
         """The audit log, oldest first."""
 
+    def open_for_reading(self, pipeline: str) -> str | None:
+        """Open it for `read` and `history` alone, without creating anything: no file, table or topic.
+
+        Says what is missing if there is nothing to read; then it is not open. A store whose `open` creates nothing
+        needs none of its own.
+        """
+        self.open(pipeline)
+        return None
+
     def advice(self, pipeline: str) -> list[str]:
         """What to know about keeping offsets here, asked of the system itself. Needs no `open`, changes nothing."""
         return []
@@ -62,19 +86,21 @@ class OffsetStore(Resource, ABC):
     def begin(self, batch: Batch) -> None:
         """Journal the exact ranges of `batch` as pending, before anything is written.
 
-        A compare-and-set: OffsetConflict if a range does not start at its committed offset, or if another
-        batch is pending that does not read the same ranges. A partition never committed accepts any start.
+        A compare-and-set: OffsetConflict if a range does not start at its committed offset, or if another batch is
+        pending: other ranges, another id, other topic ids; or if another run has signed since this handle did. A
+        partition never committed accepts any start.
         """
-        self._change(lambda state: state.begun(batch))
+        self._change(lambda state: state.still_of(self._signer).same_epoch(batch).begun(batch))
 
     def commit(self, batch: Batch) -> None:
         """Move every range's offset from its start to its until, and clear the pending batch.
 
         A compare-and-set over all ranges together: OffsetConflict if any committed offset is not the
-        range's start, or if another batch is pending. Also called without `begin`: under at-most-once,
-        and with empty ranges to fix the position a new partition is first read from.
+        range's start, if another batch is pending, or if another run has signed since this handle did. Also called
+        without `begin`: under at-most-once, and with empty ranges to fix the position a new partition is first read
+        from.
         """
-        self._change(lambda state: state.committed(batch))
+        self._change(lambda state: state.still_of(self._signer).same_epoch(batch).committed(batch))
 
     def move(
         self,
@@ -84,15 +110,48 @@ class OffsetStore(Resource, ABC):
         topic_ids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Set offsets in any direction, and drop the pending batch; OffsetConflict if not as `expected`."""
-        self._change(lambda state: state.moved(expected, offsets, topic_ids), change)
+        numbered = replace(change, last_batch=expected.newest)
+        self._change(lambda state: state.still_of(self._signer).moved(expected, offsets, topic_ids), numbered)
 
     def adopt(self, progress: Progress, change: Change) -> None:
         """Take over the progress of another store, pending batch and all; OffsetConflict if there is some here."""
         self._change(lambda state: state.adopted(progress), change)
 
-    def sign(self, run: Run | None) -> None:
-        """Say that `run` is at this pipeline, or (None) that it is no more."""
-        self._change(lambda state: State(state.progress, run))
+    def sign(self, run: Run | None, allow: Callable[[Run | None], None] = lambda found: None) -> None:
+        """Say that `run` is at this pipeline, or (None) that it is no more.
+
+        `allow` is given the sign that is there, and raises where that one must stay: compared and set in one.
+        """
+
+        def signed(state: State) -> State:
+            allow(state.run)
+            return replace(state, run=run)
+
+        self._change(signed)
+        self._signer = run
+
+    def heard(self) -> Run | None:
+        """The run that signed last, with its newest heartbeat."""
+        return self.read()[0].run
+
+    def beat(self, run: Run) -> bool:
+        """Renew the heartbeat of `run`; False, with nothing changed, if the sign is no longer its own."""
+        own = False
+
+        def renewed(state: State) -> State:
+            nonlocal own
+            own = run.same(state.run)
+            return replace(state, run=run) if own else state
+
+        self._change(renewed)
+        return own
+
+    def heartbeat_handle(self) -> Heartbeats | None:
+        """A second handle, not open yet, for the thread that sends the heartbeats of a run beside its batches.
+
+        None where there is none: then the run sends them between two batches.
+        """
+        return None
 
     def record(self, change: Change) -> None:
         """Append to the audit log without moving anything."""
@@ -137,6 +196,9 @@ class DocumentStore(OffsetStore):
             history = [*history, json.loads(change.to_json())][-self.kept_changes :]
         document = {"state": json.loads(new.to_json()), "history": history}
         return self.put(json.dumps(document), inner)
+
+    def heartbeat_handle(self) -> Heartbeats | None:
+        return copy.copy(self)
 
     def history(self) -> Sequence[Change]:
         _, (_, history) = self.read()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import uuid
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,8 @@ from headrace.types import Progress, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from headrace.stores.base import Heartbeats
 
 # What belongs to no partition is in the row with the empty topic, not in static columns: those come back with
 # every row, and a pending batch of 1,000 partitions is 40 KB.
@@ -37,6 +40,8 @@ class Cassandra(OffsetStore):
     `hosts` is "host:port,host" or a list. `create=True` also creates the keyspace, with one copy of everything: for
     tests. `options` are those of the driver's Cluster (ssl_context, execution_profiles, …).
     """
+
+    driver = ("cassandra", "cassandra")
 
     def __init__(
         self,
@@ -108,6 +113,21 @@ class Cassandra(OffsetStore):
                 self._prepare()
         return self
 
+    def open_for_reading(self, pipeline: str) -> str | None:
+        self._pipeline = pipeline
+        with cql.translated(self):
+            self._cluster, self._session = self._connect()
+            if not self._has_keyspace():
+                missing = f"there is no keyspace {cql.plain(self._keyspace)}"
+            else:
+                try:
+                    self._prepare()
+                    return None
+                except require("cassandra", extra="cassandra").InvalidRequest:
+                    missing = f"there is no table {self._table}"
+        self.close()
+        return f"{self!r}: {missing}"
+
     def close(self) -> None:
         if self._cluster is not None:
             self._cluster.shutdown()
@@ -142,6 +162,12 @@ class Cassandra(OffsetStore):
         # Refused because it is there already: the coordinator tried twice.
         return bool(answer[0]) or getattr(answer, "version", None) == mine
 
+    def heartbeat_handle(self) -> Heartbeats:
+        other = copy.copy(self)
+        other._cluster = other._session = None
+        other._prepared = {}
+        return other
+
     def history(self) -> Sequence[Change]:
         with self._opened() as session:
             found = session.execute(self._prepared[_HISTORY], [self._pipeline]).one()
@@ -170,13 +196,16 @@ class Cassandra(OffsetStore):
     def _find_keyspace(self) -> None:
         if self._create:
             self._session.execute(_KEYSPACE.format(self._keyspace))
-        name = cql.plain(self._keyspace)
-        asked = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
-        if not list(self._session.execute(asked, [name])):
+        if not self._has_keyspace():
+            name = cql.plain(self._keyspace)
             raise ConfigError(
                 f"{self!r}: there is no keyspace {name}",
                 hint=f"CREATE KEYSPACE {name} WITH replication = …; for a test: create=True",
             )
+
+    def _has_keyspace(self) -> bool:
+        asked = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
+        return bool(list(self._session.execute(asked, [cql.plain(self._keyspace)])))
 
     def _prepare(self) -> None:
         levels = require("cassandra", extra="cassandra").ConsistencyLevel

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from headrace.durable import sync
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.extras import require
+from headrace.folders import located
+from headrace.paths import private_directory
 from headrace.stores import sql
 from headrace.stores.base import OffsetStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from headrace.stores.state import Change, State
 
@@ -20,30 +24,57 @@ if TYPE_CHECKING:
 class DuckDB(OffsetStore):
     """One file, on a local disk. DuckDB lets one process at a time into a file that is written."""
 
+    driver = ("duckdb", "duckdb")
+
     def __init__(self, path: str | Path, *, mirror: bool | str = False) -> None:
-        self._path = Path(path)
+        self._given, self._path = str(path), located(path)
         self._pipeline = ""
         self._connection: Any = None
         self.mirror = mirror
 
     def __repr__(self) -> str:
-        return f"stores.DuckDB({str(self._path)!r})"
+        return f"stores.DuckDB({self._given!r})"
+
+    @property
+    def local_path(self) -> Path | None:
+        return self._path.absolute()
 
     def open(self, pipeline: str) -> Self:
         duckdb = require("duckdb", extra="duckdb")
         self._pipeline = pipeline
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private_directory(self._path.parent)
         except OSError as error:
             raise ConfigError(f"{self._path.parent}: {error.strerror}", hint="choose another path") from error
         try:
+            created = not self._path.exists()
             self._connection = duckdb.connect(str(self._path))
+            if created:
+                self._path.chmod(0o600)
         except duckdb.IOException as error:
             raise self._refused(str(error)) from error
         with self._translated():
             for table in sql.TABLES:
                 self._connection.execute(table)
         return self
+
+    def open_for_reading(self, pipeline: str) -> str | None:
+        duckdb = require("duckdb", extra="duckdb")
+        if not self._path.exists():
+            return f"there is no file {self._path}"
+        self._pipeline = pipeline
+        try:
+            self._connection = duckdb.connect(str(self._path), read_only=True)
+        except duckdb.IOException as error:
+            raise self._refused(str(error)) from error
+        with self._translated():
+            found = self._connection.execute(
+                "SELECT 1 FROM duckdb_tables() WHERE table_name = 'headrace_offsets'"
+            ).fetchall()
+        if found:
+            return None
+        self.close()
+        return f"{self._path} holds no offsets"
 
     def close(self) -> None:
         if self._connection is not None:
@@ -73,6 +104,10 @@ class DuckDB(OffsetStore):
             raise ConfigError(f"{self!r} is used before open()")
         return self._connection
 
+    def reading(self) -> AbstractContextManager[Any]:
+        """A transaction that changes nothing."""
+        return self.transaction()
+
     @contextmanager
     def transaction(self) -> Iterator[Any]:
         self._connected()
@@ -84,6 +119,7 @@ class DuckDB(OffsetStore):
                 self._connection.rollback()
                 raise
             self._connection.commit()
+            sync(self._path.parent)  # DuckDB syncs its log, but not the name of one that it has just created
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -103,6 +139,6 @@ class DuckDB(OffsetStore):
             return ConfigError(f"{self._path} is a directory; a file is meant", hint="choose another path")
         if "ermission" in reason or "ead-only" in reason:
             return ConfigError(f"{self._path} cannot be written: {reason}", hint="choose another path")
-        if "not a valid DuckDB" in reason:
+        if "not a valid DuckDB" in reason or "ould not read enough bytes" in reason:
             return ConfigError(f"{self._path}: {reason}", hint="move the file away, or name another")
         return RetriableError(f"{self._path}: {reason}", hint=f"df -h {self._path.parent}")

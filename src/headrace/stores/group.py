@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.stores.group_heartbeat import GroupHeartbeat
 from headrace.stores.hearing import SILENCE, Ear, explained
 from headrace.stores.librdkafka import librdkafka_options, quiet_logger
 from headrace.stores.names import Names
@@ -64,7 +66,7 @@ class Group:
         names: Names | None = None,
         writers: Callable[[TopicPartition], str] | None = None,
     ) -> None:
-        from confluent_kafka import Consumer, KafkaException
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
         self.name = name
@@ -85,14 +87,24 @@ class Group:
         self._producer: Any = None
         try:
             self._admin: Any = AdminClient(self._config)
-            self._consumer: Any = Consumer({**self._config, "group.id": name, "enable.auto.commit": False})
         except KafkaException as error:
             raise ConfigError(f"Kafka refuses these options: {error.args[0].str()}") from error
-        self._membership = self._consumer.consumer_group_metadata()  # of nobody
+
+    @cached_property
+    def _consumer(self) -> Any:
+        """Made when it is first needed: as soon as it is connected, the broker creates the topic of all groups."""
+        from confluent_kafka import Consumer
+
+        return Consumer({**self._config, "group.id": self.name, "enable.auto.commit": False})
+
+    @cached_property
+    def _membership(self) -> Any:
+        return self._consumer.consumer_group_metadata()  # of nobody
 
     def close(self) -> None:
         self.release()
-        self._consumer.close()
+        if "_consumer" in self.__dict__:
+            self._consumer.close()
 
     def release(self) -> None:
         """Give up the claim, for one's own part."""
@@ -102,6 +114,10 @@ class Group:
         """Asked first, and of the admin client: a login that is refused is told at once."""
         future = self._admin.describe_cluster(request_timeout=TIMEOUT)
         return str(self._asked(lambda: self._ear.answer(self._admin, future)).cluster_id)
+
+    def any_offsets(self) -> bool:
+        """Whether any group has offsets. To ask for those of a group would create their topic."""
+        return "__consumer_offsets" in self._asked(lambda: self._admin.list_topics(timeout=TIMEOUT)).topics
 
     def partitions(self) -> list[TopicPartition]:
         """All there are in the cluster: the group may hold any of them."""
@@ -136,6 +152,10 @@ class Group:
         asked = ConfigResource(ResourceType.BROKER, str(broker))
         futures = self._admin.describe_configs([asked], request_timeout=TIMEOUT)
         return int(self._asked(futures[asked].result)[setting].value)
+
+    def heartbeat(self, partitions: Callable[[], Iterable[TopicPartition]]) -> GroupHeartbeat:
+        """Where a run of this group sends its heartbeats: on one of `partitions`."""
+        return GroupHeartbeat(self._config, self.name, lambda: [self._names.placed(at) for at in partitions()])
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Entry]:
         """What the group holds of these, with every transaction that was decided, and none that is open."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,6 +14,8 @@ from headrace.stores.thrift import Gateway, Link
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headrace.stores.base import Heartbeats
+
 _FAMILY = "offsets"
 _COLUMN = f"{_FAMILY}:document".encode()
 
@@ -23,6 +26,8 @@ class HBase(DocumentStore):
     A gateway repeats a change for minutes while HBase is away. One that was given up here and is carried out there
     later stops the run with OffsetConflict, with nothing lost: start it again.
     """
+
+    driver = ("happybase", "hbase")
 
     def __init__(self, thrift: str, *, table: str = "headrace", mirror: bool | str = False) -> None:
         self._gateway = Gateway.of(thrift)
@@ -45,9 +50,24 @@ class HBase(DocumentStore):
                     connection.create_table(self._table, {_FAMILY: {"max_versions": 1}})
         return self
 
+    def open_for_reading(self, pipeline: str) -> str | None:
+        self._pipeline = pipeline
+        self._opened = True
+        with self._connected() as connection:
+            there = self._table.encode() in connection.tables()
+        if there:
+            return None
+        self.close()
+        return f"{self!r}: there is no table {self._table}"
+
     def close(self) -> None:
         self._opened = False
         self._link.close()
+
+    def heartbeat_handle(self) -> Heartbeats:
+        other = copy.copy(self)
+        other._link = Link(self._gateway)
+        return other
 
     def get(self) -> tuple[str | None, Any]:
         with self._connected() as connection:

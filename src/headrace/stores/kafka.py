@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.errors import ConfigError, DataLoss
+from headrace.kafka.addresses import brokers
 from headrace.kafka.options import given
 from headrace.kafka.security import librdkafka
 from headrace.stores import shares
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from os import PathLike
 
+    from headrace.stores.base import Heartbeats
     from headrace.stores.shares import Entry
     from headrace.stores.state import Change, Run, State
     from headrace.types import Progress
@@ -61,13 +63,13 @@ class Kafka(OffsetStore):
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: str | Sequence[str],
         *,
         group: str | None = None,
         options: Mapping[str, Any] | str | PathLike[str] | None = None,
         mirror: bool | str = False,
     ) -> None:
-        self._bootstrap = bootstrap
+        self._bootstrap = brokers(bootstrap)
         self._name = group
         self._options = librdkafka(given(options))
         self.mirror = False  # it is the group
@@ -87,6 +89,17 @@ class Kafka(OffsetStore):
         self._known, self._unsaid, self._refreshed = frozenset(), None, float("-inf")
         return self
 
+    def open_for_reading(self, pipeline: str) -> str | None:
+        group = self._made_group(self._name or pipeline)
+        try:
+            group.cluster_id()  # a login that is refused is told at once
+            if not group.any_offsets():
+                return f"no group has offsets in Kafka at {self._bootstrap}"
+        finally:
+            group.close()
+        self.open(pipeline)
+        return None
+
     def _made_group(self, name: str) -> Group:
         return Group(self._bootstrap, self._options, name)
 
@@ -101,6 +114,20 @@ class Kafka(OffsetStore):
         with self._lock:
             self._claimed()
             return super().load()
+
+    def heard(self) -> Run | None:
+        with self._lock:
+            run = self.read()[0].run
+            if run is None:
+                return None
+            with self._opened.heartbeat(lambda: self._known).open(self._opened.name) as beats:
+                return beats.newest(run) or run
+
+    def beat(self, run: Run) -> bool:
+        raise NotImplementedError("a commit to the group would fence its own run: see heartbeat_handle")
+
+    def heartbeat_handle(self) -> Heartbeats:
+        return self._opened.heartbeat(lambda: self._known)
 
     def _claimed(self) -> None:
         self._opened.claim()

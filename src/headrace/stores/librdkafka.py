@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # Connections, which every client needs; the rest concern reading alone, or producing.
 CONNECTING = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "enable.ssl.", "https.ca.")
 
+# Clients ask the broker that they take for the controller, and when that one dies find another only by the next refresh
+# of the metadata: after 5 minutes by default.
+_FRESH = {"topic.metadata.refresh.interval.ms": "5000"}
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location")
 
 
@@ -30,7 +33,7 @@ def librdkafka_options(bootstrap: str, options: Mapping[str, str], client: str =
                 f"{name}={place} is not there; looked in {Path.cwd()}", hint="name the whole path, readable here"
             )
     shared = {name: value for name, value in spoken.items() if name.startswith(CONNECTING)}
-    return {"client.id": client, **shared, "bootstrap.servers": bootstrap}
+    return {"client.id": client, **_FRESH, **shared, "bootstrap.servers": bootstrap}
 
 
 def quiet_logger() -> logging.Logger:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError, RetriableError
+from headrace.paths import private_directory, private_file
 from headrace.stores import marks
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ class SQLiteMarks:
 
     def prepare(self) -> None:
         with self._translated():
-            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            private_directory(Path(self.path).parent)
+            private_file(Path(self.path))
         with closing(self.connect()) as marker:
             with self._translated():
                 marker.connection.execute("PRAGMA journal_mode = WAL")

@@ -14,7 +14,9 @@ from headrace.stores.marks import MarkKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
+    from headrace.stores.base import Heartbeats
     from headrace.stores.marks import Marks
     from headrace.stores.state import Change, State
 
@@ -75,6 +77,8 @@ class Postgres(OffsetStore, MarkKeeper):
     `dsn` is a URL or a connection string of libpq; what it leaves out comes from PGPASSWORD, ~/.pgpass and the like.
     """
 
+    driver = ("psycopg", "postgres")
+
     def __init__(self, dsn: str, *, mirror: bool | str = False) -> None:
         if not isinstance(dsn, str) or not dsn.strip():
             raise ConfigError("a DSN is missing", hint='stores.Postgres("postgresql://user@localhost/app")')
@@ -95,6 +99,16 @@ class Postgres(OffsetStore, MarkKeeper):
                 self._define(*sql.TABLES)
         return self
 
+    def open_for_reading(self, pipeline: str) -> str | None:
+        self._pipeline = pipeline
+        with self._translated():
+            self._connection = connect(self._dsn)
+            there = self._connection.execute(_TABLES_THERE).fetchall()
+        if there:
+            return None
+        self.close()
+        return f"{self!r} has no table headrace_offsets"
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -105,15 +119,18 @@ class Postgres(OffsetStore, MarkKeeper):
             # A commit whose answer was lost may still be under way: its lock says when it is not.
             with self.transaction() as connection:
                 return sql.read(connection, self._pipeline), None
-        with self._begun(_LOOK) as connection:
+        with self.reading() as connection:
             return sql.read(connection, self._pipeline), None
 
     def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
         with self.transaction() as connection:
             return sql.swap(connection, self._pipeline, old, new, change)
 
+    def heartbeat_handle(self) -> Heartbeats:
+        return Postgres(self._dsn)
+
     def history(self) -> Sequence[Change]:
-        with self._begun(_LOOK) as connection:
+        with self.reading() as connection:
             return sql.history(connection, self._pipeline)
 
     def advice(self, pipeline: str) -> list[str]:
@@ -126,6 +143,10 @@ class Postgres(OffsetStore, MarkKeeper):
         from headrace.stores.marks_postgres import PostgresMarks
 
         return PostgresMarks(self._dsn, pipeline, keep)
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A transaction that changes nothing."""
+        return self._begun(_LOOK)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -171,6 +192,16 @@ class Postgres(OffsetStore, MarkKeeper):
             self._connection.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
             for statement in statements:
                 self._connection.execute(statement)
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Connected without `open`, which makes what is not there."""
+        with self._translated():
+            self._connection = connect(self._dsn)
+            try:
+                yield
+            finally:
+                self.close()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

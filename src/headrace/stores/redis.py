@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
@@ -16,13 +17,15 @@ from headrace.stores.state import Change, State
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from headrace.stores.base import Heartbeats
     from headrace.stores.marks import Marks
 
 # The text itself is the version: if it is the one that was read, it does not matter what it was in between.
+# A script that fails keeps what it has written: offsets never move without their line in the history, so it goes first.
 _SWAP = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[2])
 if ARGV[3] ~= '' then redis.call('RPUSH', KEYS[2], ARGV[3]) end
+redis.call('SET', KEYS[1], ARGV[2])
 return 1
 """
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5, 10
@@ -30,6 +33,8 @@ _CONNECT_SECONDS, _ANSWER_SECONDS = 5, 10
 _PASSING = ("READONLY", "OOM", "MISCONF", "LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN")
 # What Redis 6 puts before the words of a command that failed in a script.
 _IN_SCRIPT = re.compile(r"^.*@user_script: ?\d+: -?")
+# A missing right, as Redis 6 and Redis 7 report it from inside a script.
+_DENIED_IN_SCRIPT = ("The user executing the script can't", "ACL failure in script")
 _HARM = "batches are then done again, perhaps cut differently, which only sinks that key rows by origin take unharmed"
 _CURE = "set appendonly yes and appendfsync always, or keep the offsets elsewhere"
 
@@ -39,6 +44,8 @@ class Redis(OffsetStore, MarkKeeper):
 
     As durable as the server is set up to be: `headrace check` asks it and says what a crash may lose.
     """
+
+    driver = ("redis", "redis")
 
     def __init__(self, url: str, *, mirror: bool | str = False) -> None:
         self._url = checked(url, 'stores.Redis("redis://localhost:6379/0")')
@@ -71,6 +78,11 @@ class Redis(OffsetStore, MarkKeeper):
         appended = change.to_json() if change else ""
         with self._translated() as client:
             return bool(client.eval(_SWAP, 2, *self._keys, version, new.to_json(), appended))
+
+    def heartbeat_handle(self) -> Heartbeats:
+        other = copy.copy(self)
+        other._client = None
+        return other
 
     def history(self) -> Sequence[Change]:
         with self._translated() as client:
@@ -141,7 +153,8 @@ def translated(error: Exception, who: str, *, rights: str) -> HeadraceError:
     """An error of the driver in our terms. `rights` are the commands that the user needs."""
     redis = require("redis", extra="redis")
     message = f"{who}: {error}"
-    if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError):
+    denied = isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError)
+    if denied or any(words in str(error) for words in _DENIED_IN_SCRIPT):
         return ConfigError(message, hint=f"check user and password, and the user's rights to {rights}")
     if isinstance(error, redis.exceptions.MovedError):
         return ConfigError(message, hint="name one server, or a cluster's proxy; not a node of a cluster")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from headrace.errors import ConfigError
-from headrace.paths import state_directory
+from headrace.paths import private_directory, private_file, state_directory
 from headrace.stores.state import Change
 from headrace.types import TopicPartition
 
@@ -34,9 +34,6 @@ class Remembered:
         name = f"{quote(group, safe='')}@{cluster_id}"
         self.marker = state_directory() / "kafka" / f"{name}.json"
         self.log = state_directory() / "history" / f"{name}.jsonl"
-        for directory in (self.marker.parent, self.log.parent):
-            with _writable(directory):
-                directory.mkdir(parents=True, exist_ok=True)
         self._known = self._read()
 
     @property
@@ -76,6 +73,9 @@ class Remembered:
         return known is not None and known.id == now.id and now.partitions <= known.partitions
 
     def append(self, change: Change) -> None:
+        with _writable(self.log):
+            private_directory(self.log.parent)
+            private_file(self.log)
         with _writable(self.log), self.log.open("a+b") as log:
             torn = log.tell() > 0 and os.pread(log.fileno(), 1, log.tell() - 1) != b"\n"  # cut off by a crash
             log.write((b"\n" if torn else b"") + change.to_json().encode() + b"\n")
@@ -103,6 +103,8 @@ class Remembered:
         }
         draft = self.marker.with_suffix(f".{os.getpid()}.draft")
         with _writable(self.marker):
+            private_directory(self.marker.parent)
+            private_file(draft)
             with draft.open("w", encoding="utf-8") as file:
                 json.dump({"topics": topics}, file)
                 file.flush()

@@ -11,7 +11,7 @@ from headrace.stores.state import Run, State
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 class Entry(NamedTuple):
@@ -28,6 +28,14 @@ class Begun(NamedTuple):
     until: int
     ranges: int
     topic_id: str | None
+    epoch: int = 0
+
+
+class Elsewhere(NamedTuple):
+    """A pending batch that reads none of this topic: its id, and how many ranges it has."""
+
+    batch: int
+    ranges: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,7 @@ class Share:
     topic_id: str | None = None
     begun: Begun | None = None
     unread: bool = False
+    elsewhere: Elsewhere | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,7 @@ class _Text:
     partitions: int
     last_batch: int
     run: Run | None
+    epoch: int
 
     def to_json(self) -> str:
         raw: dict[str, Any] = {
@@ -63,8 +73,12 @@ class _Text:
             raw["begun"] = self.share.begun
         if self.share.unread:
             raw["unread"] = 1
+        if self.share.elsewhere is not None:
+            raw["elsewhere"] = self.share.elsewhere
         if self.run is not None:
             raw["run"] = asdict(self.run)
+        if self.epoch:
+            raw["epoch"] = self.epoch
         return json.dumps(raw, separators=(",", ":"))
 
 
@@ -76,9 +90,10 @@ def _parsed(entry: Entry) -> _Text | None:
     try:
         raw = json.loads(entry.metadata)
         begun = Begun(*raw["begun"]) if "begun" in raw else None
-        share = Share(raw["at"], raw.get("topic"), begun, "unread" in raw)
+        elsewhere = Elsewhere(*raw["elsewhere"]) if "elsewhere" in raw else None
+        share = Share(raw["at"], raw.get("topic"), begun, "unread" in raw, elsewhere)
         run = Run(**raw["run"]) if "run" in raw else None
-        text = _Text(share, raw["headrace"], raw["of"], raw["last"], run)
+        text = _Text(share, raw["headrace"], raw["of"], raw["last"], run, raw.get("epoch", 0))
     except (ValueError, KeyError, TypeError):
         return None
     return text if share.offset == entry.offset else None
@@ -87,18 +102,27 @@ def _parsed(entry: Entry) -> _Text | None:
 def decode(group: Mapping[TopicPartition, Entry]) -> State:
     """The state that a group's entries add up to.
 
-    An entry that is not ours is a position set by another tool, and counts. Set under a pending batch it gives that
-    batch up, as moving offsets by hand does. A topic that was deleted took its part of the pending batch with it.
+    An entry that is not ours is a position set by another tool, and counts. It begins a new epoch: where the partition
+    stood before, it does not say. Set under a pending batch it gives that batch up, as moving offsets by hand does.
+    A topic that was deleted took its part of the pending batch with it: such a batch is `missing` ranges, and cannot be
+    repeated.
     """
     texts = {at: _parsed(entry) for at, entry in group.items()}
     ours = sorted(((at, text) for at, text in texts.items() if text), key=lambda item: item[1].number)
     newest = ours[-1][1].number if ours else 0
+    dropped = bool(ours) and ours[-1][1].partitions > len(group)
     unread = {at for at, text in ours if text.share.unread}
+    foreign = len(ours) < len(group)
+    pending = _pending(ours, moved=foreign and not dropped)
+    last = [text.last_batch for _, text in ours]
+    if pending is None:  # what another tool gave up keeps its number
+        last += [text.share.begun.batch for _, text in ours if text.share.begun]
     progress = Progress(
         offsets={at: entry.offset for at, entry in group.items() if at not in unread},
-        pending=_pending({at: text.share for at, text in ours}, moved=len(ours) < len(group)),
+        pending=pending,
         topic_ids={at.topic: text.share.topic_id for at, text in ours if text.share.topic_id is not None},
-        last_batch=max((text.last_batch for _, text in ours), default=0),
+        last_batch=max(last, default=0),
+        epoch=max((text.epoch + foreign for _, text in ours), default=0),
     )
     runs = (text.run for _, text in ours if text.number == newest and text.run)
     return State(progress, next(runs, None))
@@ -110,16 +134,19 @@ def complete(group: Mapping[TopicPartition, Entry]) -> bool:
     return bool(texts) and max(texts, key=lambda text: text.number).partitions <= len(group)
 
 
-def _pending(shares: Mapping[TopicPartition, Share], *, moved: bool) -> Batch | None:
-    begun = {at: (share, share.begun) for at, share in shares.items() if share.begun}
-    if not begun:
+def _pending(ours: Sequence[tuple[TopicPartition, _Text]], *, moved: bool) -> Batch | None:
+    begun = {at: (text.share, text.share.begun) for at, text in ours if text.share.begun}
+    heads = [(part.batch, part.ranges) for _, part in begun.values()]
+    heads += [text.share.elsewhere for _, text in ours if text.share.elsewhere]
+    if not heads:
         return None
-    first = next(iter(begun.values()))[1]
-    if moved and len(begun) < first.ranges:
+    batch, count = heads[0]
+    if moved and len(begun) < count:
         return None
     ranges = tuple(Range(at, share.offset, part.until) for at, (share, part) in begun.items())
     topic_ids = {at.topic: part.topic_id for at, (_, part) in begun.items() if part.topic_id is not None}
-    return Batch(first.batch, ranges, topic_ids)
+    epoch = max((part.epoch for _, part in begun.values()), default=0)
+    return Batch(batch, ranges, topic_ids, missing=count - len(begun), epoch=epoch)
 
 
 def changes(
@@ -144,7 +171,12 @@ def changes(
         at: Entry(
             wanted[at].offset,
             _Text(
-                wanted[at], number, len(wanted), new.progress.last_batch, new.run if apart or at == signed else None
+                wanted[at],
+                number,
+                len(wanted),
+                new.progress.last_batch,
+                new.run if apart or at == signed else None,
+                new.progress.epoch,
             ).to_json(),
         )
         for at in sorted(touched)
@@ -158,19 +190,26 @@ def retaken(group: Mapping[TopicPartition, Entry], entry: Entry) -> Entry:
     number = 1 + max((text.number for text in texts), default=0)
     last_batch = max((text.last_batch for text in texts), default=0)
     share = own.share if own else Share(entry.offset)
-    return Entry(entry.offset, _Text(share, number, len(group), last_batch, None).to_json())
+    epoch = max((text.epoch for text in texts), default=0) + (own is None and bool(texts))
+    return Entry(entry.offset, _Text(share, number, len(group), last_batch, None, epoch).to_json())
 
 
 def _shares(state: State) -> dict[TopicPartition, Share]:
     progress, pending = state.progress, state.progress.pending
     begun: dict[TopicPartition, Begun] = {}
     unread: dict[TopicPartition, int] = {}
+    elsewhere: dict[TopicPartition, Elsewhere] = {}
     if pending is not None:
+        count = len(pending.ranges) + pending.missing
         for r in pending.ranges:
-            begun[r.at] = Begun(pending.id, r.until, len(pending.ranges), pending.topic_ids.get(r.at.topic))
+            begun[r.at] = Begun(pending.id, r.until, count, pending.topic_ids.get(r.at.topic), pending.epoch)
             if r.at not in progress.offsets:
                 unread[r.at] = r.start
+        topics = {r.at.topic for r in pending.ranges}
+        if others := [at for at in progress.offsets if at.topic not in topics]:
+            # The batch's topics may be deleted, and their entries with them: what is left must show that it was begun.
+            elsewhere[min(others)] = Elsewhere(pending.id, count)
     return {
-        at: Share(offset, progress.topic_ids.get(at.topic), begun.get(at), at in unread)
+        at: Share(offset, progress.topic_ids.get(at.topic), begun.get(at), at in unread, elsewhere.get(at))
         for at, offset in {**progress.offsets, **unread}.items()
     }

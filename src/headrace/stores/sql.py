@@ -38,6 +38,10 @@ UPSERT_PIPELINE = """INSERT INTO headrace_pipelines (pipeline, last_batch, topic
 APPEND_HISTORY = """INSERT INTO headrace_history (pipeline, number, change)
     SELECT ?, coalesce(max(number), 0) + 1, ? FROM headrace_history WHERE pipeline = ?"""
 
+_EPOCH = ""
+"""The epoch stands among the topic ids, under a name that no topic has: tables of earlier versions have no column for
+it, and a user who may write them may not alter them."""
+
 
 class Cursor(Protocol):
     def fetchall(self) -> list[Any]: ...
@@ -56,12 +60,15 @@ def read(connection: Connection, pipeline: str) -> State:
     found = connection.execute(
         "SELECT last_batch, topic_ids, pending, run FROM headrace_pipelines WHERE pipeline = ?", [pipeline]
     ).fetchall()
-    last_batch, topic_ids, pending, run = found[0] if found else (0, "{}", None, None)
+    last_batch, ids, pending, run = found[0] if found else (0, "{}", None, None)
+    topic_ids = json.loads(ids)
+    epoch = int(topic_ids.pop(_EPOCH, 0))
     progress = Progress(
         offsets={TopicPartition(topic, partition): offset for topic, partition, offset in offsets},
         pending=Batch.from_json(pending) if pending else None,
-        topic_ids=json.loads(topic_ids),
+        topic_ids=topic_ids,
         last_batch=last_batch,
+        epoch=epoch,
     )
     return State(progress, Run(**json.loads(run)) if run else None)
 
@@ -79,7 +86,7 @@ def write(connection: Connection, pipeline: str, old: State, new: State, change:
         [
             pipeline,
             progress.last_batch,
-            json.dumps(dict(progress.topic_ids)),
+            json.dumps({**progress.topic_ids, **({_EPOCH: str(progress.epoch)} if progress.epoch else {})}),
             progress.pending.to_json() if progress.pending else None,
             json.dumps(asdict(new.run)) if new.run else None,
         ],

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.errors import ConfigError, RetriableError
+from headrace.folders import located
+from headrace.paths import private_directory, private_file
 from headrace.stores import sql
 from headrace.stores.base import OffsetStore
 from headrace.stores.marks import MarkKeeper
@@ -15,7 +16,9 @@ from headrace.stores.marks import MarkKeeper
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
+    from headrace.stores.base import Heartbeats
     from headrace.stores.marks import Marks
     from headrace.stores.state import Change, State
 
@@ -26,18 +29,23 @@ class SQLite(OffsetStore, MarkKeeper):
     """One file for any number of pipelines, on a local disk. Every change is on disk when a call returns."""
 
     def __init__(self, path: str | Path, *, mirror: bool | str = False) -> None:
-        self._path = Path(path)
+        self._given, self._path = str(path), located(path)
         self.mirror = mirror
         self._pipeline = ""
         self._connection: sqlite3.Connection | None = None
 
     def __repr__(self) -> str:
-        return f"stores.SQLite({str(self._path)!r})"
+        return f"stores.SQLite({self._given!r})"
+
+    @property
+    def local_path(self) -> Path | None:
+        return self._path.absolute()
 
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private_directory(self._path.parent)
+            private_file(self._path)
         except OSError as error:
             raise ConfigError(
                 f"offsets cannot be kept in {self._path}: {error.strerror}",
@@ -51,21 +59,40 @@ class SQLite(OffsetStore, MarkKeeper):
                 self._connection.execute(table)
         return self
 
+    def open_for_reading(self, pipeline: str) -> str | None:
+        if not self._path.exists():
+            return f"there is no file {self._path}"
+        self._pipeline = pipeline
+        with self._translated():
+            # Not mode=ro, which leaves its -wal and -shm files behind.
+            place = f"{self._path.absolute().as_uri()}?mode=rw"
+            self._connection = sqlite3.connect(place, uri=True, timeout=_LOCK_SECONDS, isolation_level=None)
+            there = self._connection.execute(
+                "SELECT count(*) FROM sqlite_master WHERE name IN ('headrace_offsets', 'headrace_pipelines')"
+            ).fetchone()
+        if there == (2,):
+            return None
+        self.close()
+        return f"{self._path} holds no offsets"
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def read(self) -> tuple[State, Any]:
-        with self._transaction("BEGIN") as connection:
+        with self.reading() as connection:
             return sql.read(connection, self._pipeline), None
 
     def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
         with self.transaction() as connection:
             return sql.swap(connection, self._pipeline, old, new, change)
 
+    def heartbeat_handle(self) -> Heartbeats:
+        return SQLite(self._path)
+
     def history(self) -> Sequence[Change]:
-        with self._transaction("BEGIN") as connection:
+        with self.reading() as connection:
             return sql.history(connection, self._pipeline)
 
     def marks(self, pipeline: str, keep: float) -> Marks:
@@ -76,6 +103,10 @@ class SQLite(OffsetStore, MarkKeeper):
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that no other writer of the file can enter."""
         return self._transaction("BEGIN IMMEDIATE")
+
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A transaction that changes nothing."""
+        return self._transaction("BEGIN")
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.errors import OffsetConflict
+from headrace.errors import DataLoss, OffsetConflict
 from headrace.types import Batch, Progress, TopicPartition
 
 if TYPE_CHECKING:
@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A live run, as it signs itself. `beat` is when it was last heard of; times are seconds since the epoch."""
+    """A live run, as it signs itself. `beat` is its last heartbeat; times are seconds since the epoch.
+
+    `pid_space` tells where the pid means something: the boot of the kernel and the pid namespace, empty where the
+    system has neither. None in a sign of a version that did not write it.
+    """
 
     host: str
     pid: int
     started: float
     beat: float
+    pid_space: str | None = None
 
     def __str__(self) -> str:
         return f"pid {self.pid} on {self.host}"
@@ -39,12 +44,13 @@ class Change:
     before: Mapping[TopicPartition, int] = field(default_factory=dict)
     after: Mapping[TopicPartition, int] = field(default_factory=dict)
     note: str = ""
+    last_batch: int | None = field(default=None, compare=False)
+    """The newest batch when offsets were moved. None: nothing was moved, or by an earlier version."""
 
     def to_json(self) -> str:
-        before, after = _names(self.before), _names(self.after)
-        return json.dumps(
-            {"at": self.at, "who": self.who, "action": self.action, "before": before, "after": after, "note": self.note}
-        )
+        raw = {"at": self.at, "who": self.who, "action": self.action, "note": self.note}
+        raw |= {"before": _names(self.before), "after": _names(self.after)}
+        return json.dumps(raw if self.last_batch is None else {**raw, "last_batch": self.last_batch})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -69,18 +75,39 @@ class State:
         refuse_conflict(self.progress, batch)
         return replace(self, progress=self.progress.advanced(batch))
 
+    def same_epoch(self, batch: Batch) -> State:
+        """OffsetConflict if the offsets were moved back since `batch` was planned.
+
+        They may be where the batch starts all the same; its sink would take it for the one it has stored before.
+        """
+        if batch.epoch != self.progress.epoch and batch != self.progress.pending:
+            raise _conflict(batch, "the offsets were moved back since it was planned")
+        return self
+
+    def still_of(self, run: Run | None) -> State:
+        """OffsetConflict if another run has signed since `run` did; None has not signed."""
+        if run is not None and self.run is not None and not run.same(self.run):
+            raise OffsetConflict(f"{self.run} has taken over from {run}", hint="let one of them finish, or stop it")
+        return self
+
     def moved(self, expected: Progress, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]) -> State:
-        """With `offsets` set, in any direction, and nothing pending; OffsetConflict if it is not as `expected`."""
+        """With `offsets` set, in any direction, and nothing pending; OffsetConflict if it is not as `expected`.
+
+        Moved back, a new epoch begins: sinks that know batches by name store again what is read again.
+        """
         if self.progress != expected:
             raise OffsetConflict(
                 "the offsets changed while the change was being looked at",
                 hint="look again: headrace offsets show",
             )
-        progress = replace(
-            self.progress,
-            offsets={**self.progress.offsets, **offsets},
-            pending=None,
-            topic_ids={**self.progress.topic_ids, **topic_ids},
+        before = self.progress
+        back = any(offset < before.offsets.get(at, offset) for at, offset in offsets.items())
+        progress = Progress(
+            offsets={**before.offsets, **offsets},
+            topic_ids={**before.topic_ids, **topic_ids},
+            # A sink may hold the batch that is given up: its number is taken.
+            last_batch=before.newest,
+            epoch=before.epoch + back,
         )
         return replace(self, progress=progress)
 
@@ -101,6 +128,7 @@ class State:
                 "pending": json.loads(progress.pending.to_json()) if progress.pending else None,
                 "topic_ids": dict(progress.topic_ids),
                 "last_batch": progress.last_batch,
+                "epoch": progress.epoch,
                 "run": asdict(self.run) if self.run else None,
             }
         )
@@ -109,18 +137,37 @@ class State:
     def from_json(cls, text: str) -> Self:
         raw: dict[str, Any] = json.loads(text)
         pending = Batch.from_json(json.dumps(raw["pending"])) if raw["pending"] else None
-        progress = Progress(_partitions(raw["offsets"]), pending, raw["topic_ids"], raw["last_batch"])
+        progress = Progress(
+            _partitions(raw["offsets"]), pending, raw["topic_ids"], raw["last_batch"], raw.get("epoch", 0)
+        )
         return cls(progress, Run(**raw["run"]) if raw["run"] else None)
 
 
 def refuse_conflict(progress: Progress, batch: Batch) -> None:
     """The compare of both compare-and-sets: raise OffsetConflict if `batch` may not follow `progress`."""
     pending = progress.pending
-    if pending is not None and pending.ranges != batch.ranges:
-        raise _conflict(batch, f"batch {pending.id} is pending with other ranges")
+    if pending is not None and pending.missing and pending.id == batch.id and not batch.missing:
+        raise DataLoss(
+            f"a topic of batch {batch.id} was deleted while it was delivered, and the store lost its part of the batch",
+            hint="start the pipeline again: on_data_loss says whether it goes on",
+        )
+    if pending is not None and pending != batch:
+        # Also the same ranges under another id: a sink that recognises batches by number would store them again.
+        raise _conflict(batch, f"batch {pending.id} is pending ({_difference(pending, batch)})")
+    for topic in sorted({r.at.topic for r in batch.ranges if r.at in progress.offsets}):
+        planned = batch.topic_ids.get(topic)
+        stored = progress.topic_ids.get(topic)
+        if None not in (planned, stored) and planned != stored:
+            raise another_topic(batch, topic, stored)
     if moved := progress.behind(batch):
         first = moved[0]
         raise _conflict(batch, f"the store stands at {progress.offsets[first.at]} where {first} would start")
+
+
+def another_topic(batch: Batch, topic: str, stored: str | None) -> OffsetConflict:
+    """The stored offsets are those of a topic that was created later, or earlier, under the same name."""
+    planned = batch.topic_ids.get(topic)
+    return _conflict(batch, f"{topic} was recreated: it was planned on topic id {planned}, the store has {stored}")
 
 
 def _conflict(batch: Batch, reason: str) -> OffsetConflict:
@@ -128,6 +175,12 @@ def _conflict(batch: Batch, reason: str) -> OffsetConflict:
         f"batch {batch.id} was refused: {reason}",
         hint="another run of this pipeline is active; let one of them finish, or stop it",
     )
+
+
+def _difference(pending: Batch, batch: Batch) -> str:
+    if pending.ranges != batch.ranges:
+        return "it reads other ranges"
+    return "the same ranges under another id" if pending.id != batch.id else "its topics have other ids"
 
 
 def _names(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

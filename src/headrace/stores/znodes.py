@@ -37,6 +37,7 @@ def encode(state: State, numbers: Mapping[TopicPartition, Number]) -> bytes:
         by_topic.setdefault(at.topic, {})[at.partition] = number
     raw = {
         "last_batch": progress.last_batch,
+        "epoch": progress.epoch,
         "topic_ids": dict(progress.topic_ids),
         "pending": json.loads(progress.pending.to_json()) if progress.pending is not None else None,
         "run": asdict(state.run) if state.run else None,
@@ -55,16 +56,25 @@ def expected(text: bytes) -> dict[TopicPartition, Number]:
 
 
 def decode(text: bytes, numbers: Mapping[TopicPartition, Number]) -> State:
-    """The state, with these numbers; a pending batch that they contradict was given up by whoever set them."""
+    """The state, with these numbers. Another tool may have set some: a pending batch that they contradict was given up,
+    and where one was set back a new epoch begins."""
     offsets = {at: number.offset for at, number in numbers.items()}
     if not text:
         return State(Progress(offsets))
     raw = json.loads(text)
     pending = Batch.from_json(json.dumps(raw["pending"])) if raw["pending"] else None
-    progress = Progress(offsets, pending, raw["topic_ids"], raw["last_batch"])
+    left = expected(text)
+    back = any(offset < left[at].offset for at, offset in offsets.items() if at in left)
+    progress = Progress(offsets, pending, raw["topic_ids"], raw["last_batch"], raw.get("epoch", 0) + back)
     if pending is not None and progress.behind(pending):
-        progress = replace(progress, pending=None)
-    return State(progress, Run(**raw["run"]) if raw["run"] else None)
+        progress = replace(progress, pending=None, last_batch=max(progress.last_batch, pending.id))
+    return State(progress, signed(text))
+
+
+def signed(text: bytes) -> Run | None:
+    """The run that signed last."""
+    run = json.loads(text)["run"] if text else None
+    return Run(**run) if run else None
 
 
 def unclear(left: Mapping[TopicPartition, Number], found: Mapping[TopicPartition, Number]) -> set[TopicPartition]:

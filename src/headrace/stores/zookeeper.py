@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.errors import ConfigError, RetriableError
 from headrace.extras import require
 from headrace.stores import znodes
 from headrace.stores.base import OffsetStore
-from headrace.stores.state import Change
+from headrace.stores.state import Change, Run
 from headrace.stores.znodes import Number, View
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from headrace.stores.base import Heartbeats
     from headrace.stores.state import State
     from headrace.types import Progress
 
 _TIMEOUT = 10.0
 _KEPT_CHANGES = 1000
+_HEARTBEAT = "headrace/heartbeat"
 
 
 class ZooKeeper(OffsetStore):
@@ -39,6 +43,8 @@ class ZooKeeper(OffsetStore):
     servers allow more, raise `largest_request` too. A lost session is made anew, and what it had in hand is told by
     the next read. `auth` is a scheme and its credential, such as `("digest", "user:password")`.
     """
+
+    driver = ("kazoo", "zookeeper")
 
     largest_request = 1_000_000
 
@@ -142,6 +148,29 @@ class ZooKeeper(OffsetStore):
         if change is not None:
             self._trim()
         return True
+
+    def heard(self) -> Run | None:
+        run, newest = super().heard(), self._heartbeat()
+        return newest if run is not None and run.same(newest) else run
+
+    def beat(self, run: Run) -> bool:
+        """In a node of its own: a change of the node beside the offsets would let the run read all of them again."""
+        with self._translated():
+            self._sync()
+            if not run.same(znodes.signed(self._text()[0])):
+                return False
+            self._connected.ensure_path_async(self._path(_HEARTBEAT)).get(timeout=_TIMEOUT)
+            self._connected.set_async(self._path(_HEARTBEAT), json.dumps(asdict(run)).encode()).get(timeout=_TIMEOUT)
+        return True
+
+    def _heartbeat(self) -> Run | None:
+        with self._translated(), suppress(require("kazoo.exceptions", extra="zookeeper").NoNodeError):
+            text, _ = self._connected.get_async(self._path(_HEARTBEAT)).get(timeout=_TIMEOUT)
+            return Run(**json.loads(text)) if text else None
+        return None
+
+    def heartbeat_handle(self) -> Heartbeats:
+        return ZooKeeper(self._hosts, root=self._root, group=self._group, auth=self._auth)
 
     def history(self) -> Sequence[Change]:
         kazoo = require("kazoo.exceptions", extra="zookeeper")

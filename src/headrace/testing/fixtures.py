@@ -36,12 +36,15 @@ if TYPE_CHECKING:
 class Topic:
     """A topic of its own for one test, and the ledger of what was acknowledged in it."""
 
-    def __init__(self, bootstrap: str, name: str, partitions: int, config: Mapping[str, str]) -> None:
+    def __init__(
+        self, bootstrap: str, name: str, partitions: int, config: Mapping[str, str], *, copies: int = 1
+    ) -> None:
         from confluent_kafka.admin import AdminClient
 
         self.bootstrap = bootstrap
         self.name = name
         self.partitions = partitions
+        self.copies = copies
         self.acknowledged: list[bytes | None] = []
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._create(config)
@@ -49,7 +52,7 @@ class Topic:
     def _create(self, config: Mapping[str, str]) -> None:
         from confluent_kafka.cimpl import NewTopic
 
-        topic = NewTopic(self.name, self.partitions, 1, config=dict(config))
+        topic = NewTopic(self.name, self.partitions, self.copies, config=dict(config))
         self._admin.create_topics([topic])[self.name].result(30)
 
     def produce(self, values: Iterable[Any], *, partition: int | None = None, **extra: Any) -> None:
@@ -239,8 +242,9 @@ def metastore(warehouse: Path) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark session, shared by all tests, with a metastore that lives as long as it does."""
-    from headrace.spark import session
+    from headrace.spark import session, task_retries
 
-    made = session.create({"spark.driver.memory": "1g", **metastore(tmp_path_factory.mktemp("warehouse"))})
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    made = session.create({"spark.driver.memory": "1g", **metastore(warehouse), **task_retries.OFF})
     yield made
     made.stop()

@@ -21,6 +21,7 @@ import pytest
 
 from headrace.errors import BadRecord, ConfigError, OffsetConflict
 from headrace.sinks.base import IdempotentSink, Sink, TransactionalSink
+from headrace.stores.state import Change
 from headrace.testing.stores import OffsetStoreContract
 from headrace.types import Batch, Range, TopicPartition
 
@@ -139,6 +140,18 @@ class IdempotentSinkContract(SinkContract):
     """The same batch twice leaves the same result as once."""
 
     kind: ClassVar[type] = IdempotentSink
+    appends: ClassVar[bool] = True
+    """Whether what is read again after the offsets were moved back is stored again."""
+
+    @pytest.mark.parametrize("until", [3, 2])
+    def test_what_is_read_again_after_the_offsets_were_moved_back_is_stored_again_where_rows_are_appended(
+        self, sink: Any, spark: SparkSession, until: int
+    ) -> None:
+        """Cut as before, or otherwise."""
+        sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        for _ in range(2):
+            sink.write(replace(batch(2, 0, until), epoch=1), frame(spark, numbered(0, until)))
+        self.expect(sink, numbered(0, 3) + (numbered(0, until) if self.appends else []))
 
     def test_a_repeated_batch_leaves_the_rows_as_they_are(self, sink: Any, spark: SparkSession) -> None:
         for _ in range(3):
@@ -175,6 +188,8 @@ class IdempotentSinkContract(SinkContract):
 
 class KeyedSinkContract(IdempotentSinkContract):
     """One value per key: the record's own, or a business key whose newest value stays whoever writes late."""
+
+    appends = False
 
     @abstractmethod
     def new_upserting_sink(self) -> Any:
@@ -265,6 +280,17 @@ class TransactionalSinkContract(SinkContract, OffsetStoreContract):
 
     def new_store(self) -> Any:
         return self.new_sink()
+
+    def test_what_is_read_again_after_the_offsets_were_moved_back_is_stored_again(
+        self, sink: Any, spark: SparkSession
+    ) -> None:
+        sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        sink.move(sink.load(), {AT: 0}, Change(1.0, "somebody", "reset"))
+        again = replace(batch(2, 0, 3), epoch=sink.load().epoch)
+        sink.write(again, frame(spark, numbered(0, 3)))
+        with pytest.raises(OffsetConflict):
+            sink.write(again, frame(spark, numbered(0, 3)))
+        self.expect(sink, numbered(0, 3) * 2)
 
     def test_a_write_moves_the_offsets_with_the_rows(self, sink: Any, spark: SparkSession, pipeline: str) -> None:
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,8 +28,8 @@ A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 ELSEWHERE = TopicPartition("a topic.with_odd-name", 7)
 
 
-def batch(number: int, *ranges: tuple[TopicPartition, int, int], topic_id: str = "id-1") -> Batch:
-    return Batch(number, tuple(Range(*r) for r in ranges), {at.topic: topic_id for at, _, _ in ranges})
+def batch(number: int, *ranges: tuple[TopicPartition, int, int], topic_id: str = "id-1", epoch: int = 0) -> Batch:
+    return Batch(number, tuple(Range(*r) for r in ranges), {at.topic: topic_id for at, _, _ in ranges}, epoch=epoch)
 
 
 def change(action: str) -> Change:
@@ -133,6 +134,15 @@ class OffsetStoreContract(ABC):
             rival.begin(batch(1, (A, 0, 12)))
         assert store.load().pending == begun
 
+    def test_begin_refuses_the_ranges_of_a_pending_batch_under_another_id(
+        self, store: OffsetStore, rival: OffsetStore
+    ) -> None:
+        begun = batch(1, (A, 0, 10))
+        store.begin(begun)
+        with pytest.raises(OffsetConflict):
+            rival.begin(batch(2, (A, 0, 10)))
+        assert store.load().pending == begun
+
     def test_a_commit_beside_another_pending_batch_is_refused(self, store: OffsetStore, rival: OffsetStore) -> None:
         begun = batch(1, (A, 0, 10))
         store.begin(begun)
@@ -174,8 +184,12 @@ class OffsetStoreContract(ABC):
             store.commit(batch(number, (A, number - 1, number)))
             assert rival.load().offsets == {A: number}
 
-    def test_a_topic_made_anew_is_remembered_by_its_new_id(self, store: OffsetStore) -> None:
+    def test_a_recreated_topic_is_remembered_by_a_move_and_refused_by_a_commit(self, store: OffsetStore) -> None:
         store.commit(batch(1, (A, 0, 10), topic_id="old"))
+        for refused in (store.begin, store.commit):
+            with pytest.raises(OffsetConflict, match="recreated"):
+                refused(batch(2, (A, 10, 11), topic_id="new"))
+        store.move(store.load(), {}, change("gap"), {"clicks": "new"})
         store.commit(batch(2, (A, 10, 11), topic_id="new"))
         assert store.load().topic_ids == {"clicks": "new"}
 
@@ -195,7 +209,35 @@ class OffsetStoreContract(ABC):
         progress = self.reloaded(pipeline)
         assert progress.offsets == {A: 3, B: 20}
         assert progress.pending is None
-        assert progress.last_batch == 1  # never goes back: some sinks name what they wrote by it
+        assert progress.last_batch == 2  # some sinks name what they wrote by it, and may hold the abandoned batch
+
+    def test_each_move_back_begins_an_epoch_and_a_move_forward_does_not(
+        self, store: OffsetStore, pipeline: str
+    ) -> None:
+        store.commit(batch(1, (A, 0, 10), (B, 0, 20)))
+        assert store.load().epoch == 0
+        store.move(store.load(), {A: 15, B: 20}, change("skip"))
+        assert self.reloaded(pipeline).epoch == 0
+        store.move(store.load(), {A: 30, B: 3}, change("reset"))
+        store.move(store.load(), {A: 3}, change("reset"))
+        store.begin(batch(2, (A, 3, 4), epoch=2))
+        progress = self.reloaded(pipeline)
+        assert progress.epoch == 2
+        assert progress.topic_ids == {"clicks": "id-1"}
+        assert progress.pending == batch(2, (A, 3, 4), epoch=2)
+        store.commit(batch(2, (A, 3, 4), epoch=2))
+        assert self.reloaded(pipeline).epoch == 2
+
+    def test_a_batch_planned_before_the_offsets_were_moved_back_is_refused(
+        self, store: OffsetStore, rival: OffsetStore
+    ) -> None:
+        planned = batch(1, (A, 0, 10))
+        store.commit(planned)
+        rival.move(rival.load(), {A: 0}, change("reset"))
+        for step in (store.begin, store.commit):
+            with pytest.raises(OffsetConflict, match="moved back"):
+                step(planned)
+        assert rival.load().offsets == {A: 0}
 
     def test_offsets_that_changed_since_they_were_looked_at_are_not_moved_by_hand(
         self, store: OffsetStore, rival: OffsetStore
@@ -223,9 +265,27 @@ class OffsetStoreContract(ABC):
         gap = Change(2.5, "a run", "gap", {ELSEWHERE: 1}, {ELSEWHERE: 7}, "naïve ✓")
         store.move(store.load(), {A: 3}, moved)
         store.record(gap)
-        store.commit(batch(2, (A, 3, 4)))
+        store.commit(batch(2, (A, 3, 4), epoch=1))
         with self.new_store().open(pipeline) as later:
             assert list(later.history()) == [moved, gap]
+
+    def test_heartbeats_go_beside_the_batches_of_a_run(self, store: OffsetStore, pipeline: str) -> None:
+        store.commit(batch(1, (A, 0, 10)))
+        run = Run("host", 123, 1.0, 2.0, "boot")
+        store.sign(run)
+        store.begin(batch(2, (A, 10, 20)))
+        if (unused := store.heartbeat_handle()) is not None:
+            unused.close()  # as after an `open` that failed: the connection of the run is another one
+        if (beats := store.heartbeat_handle()) is not None:
+            beats.open(pipeline)
+            assert beats.beat(replace(run, beat=3.0))
+            heard = store.heard()
+            assert heard == replace(run, beat=3.0)
+            beats.close()
+        store.commit(batch(2, (A, 10, 20)))
+        assert store.heard() is not None
+        assert store.load().offsets == {A: 20}
+        assert list(store.history()) == []
 
     def test_a_run_signs_itself_and_is_seen_until_it_leaves(self, store: OffsetStore, rival: OffsetStore) -> None:
         run = Run("host", 123, 1.0, 2.0)
@@ -267,6 +327,16 @@ class OffsetStoreContract(ABC):
         # A step won twice would count one more than the offset shows.
         assert won <= self.reloaded(pipeline).offsets[A] <= won + unknown
         assert won > 0
+
+    def test_opened_for_reading_it_shows_what_is_stored(self, pipeline: str) -> None:
+        with self.new_store().open(pipeline) as store:
+            store.commit(batch(1, (A, 0, 10)))
+            store.record(change("noted"))
+        reader = self.new_store()
+        assert reader.open_for_reading(pipeline) is None
+        with reader:
+            assert reader.read()[0].progress.offsets == {A: 10}
+            assert [entry.action for entry in reader.history()] == ["noted"]
 
     def test_closing_twice_is_harmless(self, store: OffsetStore) -> None:
         store.close()

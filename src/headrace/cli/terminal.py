@@ -1,0 +1,52 @@
+"""What the verbs print: lines and tables that hold no control character of anybody's data."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from headrace.errors import ConfigError
+from headrace.text import json_text, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.table import Table
+
+_WIDEST = 10_000
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Print lines for people, an empty one without arguments."""
+    for line in lines or ("",):
+        typer.echo(printable(line), err=err)
+
+
+def say_progress(line: str) -> None:
+    say(line, err=True)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    from rich.console import Console
+
+    if sys.stdout is None:
+        raise ConfigError("standard output is closed", hint="> FILE")
+    # A pipe has no width: a name must not be cut or folded there.
+    Console(width=None if sys.stdout.isatty() else _WIDEST).print(rich_table(columns, rows))
+
+
+def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        # As Text: a name may hold what would be markup.
+        made.add_row(*(Text(printable(str(cell))) for cell in row))
+    return made
+
+
+def print_json(value: Mapping[str, object] | Sequence[object], indent: int | None = 2) -> None:
+    typer.echo(json_text(value, indent))

@@ -1,0 +1,110 @@
+"""SHA-256 of every file that Headrace fetches: pinned in this package, compared when fetched and when loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+PINS = Path(__file__).with_name("checksums.txt")
+"""Lines as `sha256sum` writes them: `sha256sum -c` in the jars' cache directory takes them too."""
+_STAMP = ".verified"
+
+
+def pinned(bundle: str) -> Mapping[str, str] | None:
+    """The files that a bundle (name and version) may have, with their SHA-256; None for one that is not listed."""
+    return _pins().get(bundle)
+
+
+@cache
+def _pins() -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for line in PINS.read_text(encoding="utf-8").splitlines():
+        digest, _, place = line.partition("  ")
+        bundle, _, name = place.partition("/")
+        found.setdefault(bundle, {})[name] = digest
+    return found
+
+
+def unpinned(bundle: str, names: Iterable[str]) -> list[str]:
+    """Which of `names` a listed bundle should not have."""
+    pins = pinned(bundle)
+    return [] if pins is None else sorted(name for name in names if name not in pins)
+
+
+def wrong(bundle: str, found: Mapping[str, str]) -> list[str]:
+    """The files, by name and SHA-256, that are not what is pinned; one line each."""
+    pins = pinned(bundle) or {}
+    return [
+        _differs(name, found[name], pins[name]) for name in sorted(found) if found[name] != pins.get(name, found[name])
+    ]
+
+
+def problems(directory: Path, recorded: Mapping[str, str]) -> list[str]:
+    """What is wrong with the files that a fetch recorded, one line each: they must be as pinned, else as recorded."""
+    expected = {**recorded, **{name: pin for name, pin in (pinned(directory.name) or {}).items() if name in recorded}}
+    lines = [f"{name}: no checksum is pinned for it" for name in unpinned(directory.name, recorded)]
+    for name in sorted(expected):
+        try:
+            actual = sha256(directory / name)
+        except OSError as error:
+            lines.append(f"{name}: {error.strerror}")
+        else:
+            if actual != expected[name]:
+                lines.append(_differs(name, actual, expected[name]))
+    return lines
+
+
+def changed(directory: Path, recorded: Mapping[str, str]) -> list[str]:
+    """As `problems`, but files that were right and have not been touched since are not read again."""
+    seen = _seen(directory, recorded)
+    if seen is not None and _read_stamp(directory) == seen:
+        return []
+    found = problems(directory, recorded)
+    if not found and seen is not None:
+        _write_stamp(directory, seen)
+    return found
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _differs(name: str, actual: str, expected: str) -> str:
+    return f"{name}: sha256 is {actual[:12]}…, should be {expected[:12]}…"
+
+
+def _seen(directory: Path, recorded: Mapping[str, str]) -> dict[str, list[object]] | None:
+    """What must be the same for a file not to have been touched: the kernel sets its change time, nobody else."""
+    pins = pinned(directory.name) or {}
+    try:
+        found = {name: (directory / name).stat() for name in recorded}
+    except OSError:
+        return None
+    return {
+        name: [pins.get(name, recorded[name]), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+        for name, stat in sorted(found.items())
+    }
+
+
+def _read_stamp(directory: Path) -> object:
+    try:
+        return json.loads((directory / _STAMP).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _write_stamp(directory: Path, seen: Mapping[str, list[object]]) -> None:
+    draft = directory / f"{_STAMP}-{os.getpid()}"
+    try:
+        draft.write_text(json.dumps(seen), encoding="utf-8")
+        draft.replace(directory / _STAMP)
+    except OSError:
+        return  # a cache of root's, or on a disk that is read only: read again at the next start

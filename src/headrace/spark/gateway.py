@@ -1,0 +1,187 @@
+"""The JVM of a session: started in a session (setsid) of its own, and gone when this process is gone.
+
+pyspark would start it in the process group of the driver, where SIGTERM to the group (`kill %1`, `timeout`) ends it in
+the middle of a batch, with every setting as an argument that `ps` shows to all users of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ConfigError
+from headrace.spark import properties
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+_PORT, _SECRET, _ANSWER = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "_PYSPARK_DRIVER_CONN_INFO_PATH"
+_PYTHON_PATH = Path(__file__).with_name("python_path")
+_ours: list[Any] = []
+_GRACE = 0.7  # seconds for Spark's shutdown hooks, which remove its scratch files
+# Printed before, or around, any logging configuration.
+_NOISE = (
+    b"WARNING: Using incubator modules",
+    b"Setting default log level to",
+    b"To adjust logging level use",
+    b"Setting Spark log level to",
+)
+
+# Java leaves alone what is ignored when it starts: SIGINT and SIGTERM are for the driver, which finishes its batch. The
+# kernel sends SIGHUP, which Java takes as an orderly end, when the driver dies, even of SIGKILL and before the gateway
+# watches its stdin. Not in preexec_fn, which may deadlock in a process with threads.
+_LAUNCHER = """
+import ctypes, os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGHUP)
+    if os.getppid() != int(sys.argv[1]): sys.exit("the driver ended first")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+@contextmanager
+def jvm(settings: Mapping[str, str]) -> Iterator[None]:
+    """Within, pyspark's first session gets a JVM from here. It is ended if the block fails, also by Ctrl-C.
+
+    Nothing happens in a process that has a JVM already, or that was started by one (spark-submit).
+    """
+    from pyspark import SparkContext
+
+    if not _needed():
+        yield
+        return
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="headrace-gateway-") as private:  # mode 700
+            gateway = _connect(*_start(settings, Path(private), started))
+            gateway.proc = started[0]  # where pyspark has it: to end the JVM is to close its stdin
+        SparkContext._ensure_initialized(gateway=gateway)
+        _ours.append(gateway)
+        yield
+    except BaseException:
+        for process in started:
+            _end(process)
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        raise
+
+
+def worker_settings() -> dict[str, str]:
+    """Settings of Python workers that outlast a SIGTERM to all processes; empty with a JVM of somebody else."""
+    from pyspark import SparkContext
+
+    ours = _needed() or any(SparkContext._gateway is gateway for gateway in _ours)
+    return {"spark.python.daemon.module": "headrace_worker_daemon"} if ours else {}
+
+
+def _needed() -> bool:
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is None and _PORT not in os.environ
+
+
+def _start(settings: Mapping[str, str], private: Path, started: list[subprocess.Popen[bytes]]) -> tuple[int, str]:
+    """Start the JVM and wait until it says where it can be reached: port and secret."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    answer = private / "gateway"
+    given = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    arguments = properties.arguments(settings, given, private / "spark.properties")
+    found = os.environ.get("PYTHONPATH")
+    environment = {
+        **os.environ,
+        "SPARK_CONNECT_MODE": "0",
+        _ANSWER: str(answer),
+        "PYTHONPATH": os.pathsep.join([str(_PYTHON_PATH), *([found] if found else [])]),
+    }
+    command = [str(Path(_find_spark_home()) / "bin" / "spark-submit"), *arguments]
+    process = _spawn(command, environment, started)
+    while not answer.exists():
+        if process.poll() is not None:
+            raise ConfigError(
+                f"Spark did not start: spark-submit ended with {process.returncode}", hint="headrace doctor"
+            )
+        time.sleep(0.02)
+    said = answer.read_bytes()
+    port, length = struct.unpack_from(">ii", said)
+    return port, said[8 : 8 + length].decode()
+
+
+def _spawn(
+    command: Sequence[str], environment: Mapping[str, str], started: list[subprocess.Popen[bytes]]
+) -> subprocess.Popen[bytes]:
+    """Start `command`, and note it in `started`.
+
+    By a thread that stays as long as the JVM: to the kernel a parent is the thread that started the child.
+    """
+    outcome: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+    terminal = os.dup(2)
+
+    def attend() -> None:
+        with os.fdopen(terminal, "wb", buffering=0) as out:
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command],
+                    env=dict(environment),
+                    stdin=subprocess.PIPE,  # the gateway ends when it is closed
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                outcome.put(error)
+                return
+            started.append(process)
+            outcome.put(None)
+            assert process.stderr is not None
+            with process.stderr as lines:
+                for line in lines:
+                    if not line.startswith(_NOISE):
+                        with suppress(OSError):  # a closed pipe or a full disk must not end this thread, and so Spark
+                            out.write(line)
+            process.wait()
+
+    threading.Thread(target=attend, name="headrace-jvm", daemon=True).start()
+    try:
+        error = outcome.get()
+    except BaseException:  # Ctrl-C: the child may be half started, and must be known to be ended
+        outcome.get()
+        raise
+    if error is not None:
+        raise ConfigError(f"cannot start Spark: {error}", hint="headrace doctor") from error
+    return started[0]
+
+
+def _connect(port: int, secret: str) -> Any:
+    from pyspark import java_gateway
+
+    connect: Callable[[], Any] = java_gateway.launch_gateway
+    os.environ |= {_PORT: str(port), _SECRET: secret}
+    try:
+        return connect()  # connects to the one that the environment names
+    finally:
+        for name in (_PORT, _SECRET):
+            os.environ.pop(name, None)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the JVM and what it has started: politely first, then not."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGHUP)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

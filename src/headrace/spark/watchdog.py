@@ -1,0 +1,57 @@
+"""The deadline of a batch: after it the Spark jobs of this batch, and no others, are cancelled."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from headrace.errors import BatchTimeout, HeadraceError, RetriableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from headrace.types import Batch
+
+_AGAIN = 0.5
+"""Seconds between two cancellations: a batch that was between two jobs starts the next one."""
+
+
+@contextmanager
+def deadline(spark: SparkSession, batch: Batch, seconds: float | None) -> Iterator[None]:
+    """BatchTimeout if the block takes longer than `seconds` and fails because of that.
+
+    Spark jobs of this thread are cancelled; what else may block, such as a database, has time limits of its own.
+    """
+    if seconds is None:
+        yield
+        return
+    context, tag = spark.sparkContext, f"headrace-{uuid.uuid4().hex}"
+    over, late = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        pause = seconds
+        while not over.wait(pause):
+            late.set()
+            context.cancelJobsWithTag(tag)
+            pause = _AGAIN
+
+    context.addJobTag(tag)
+    watcher = threading.Thread(target=watch, name="headrace-timeout", daemon=True)
+    watcher.start()
+    try:
+        yield
+    except Exception as error:
+        if not late.is_set() or (isinstance(error, HeadraceError) and not isinstance(error, RetriableError)):
+            raise
+        raise BatchTimeout(
+            f"batch {batch.id} of {len(batch):,} records took longer than {seconds:g} s and was cancelled",
+            hint='timeout="…" of the pipeline gives it more time, hr.Limits(max_records=…) makes smaller batches',
+        ) from error
+    finally:
+        over.set()
+        watcher.join()
+        context.removeJobTag(tag)

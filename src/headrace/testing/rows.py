@@ -1,0 +1,64 @@
+"""Rows as a transform gets them, for unit tests without Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ConfigError
+from headrace.sinks.base import METADATA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_FIRST = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def rows(
+    spark: SparkSession,
+    schema: str | StructType,
+    values: Iterable[Sequence[Any] | Mapping[str, Any]],
+    *,
+    topic: str = "test",
+) -> DataFrame:
+    """A frame of `values`, tuples or dicts, with the columns of `schema` and `_kafka` as a run fills it.
+
+    Each is a record of its own in partition 0 of `topic`: offsets count from 0, timestamps from 2024-01-01, a second
+    each. A dict may say otherwise: `{"user": "ann", "_kafka": {"partition": 2, "key": b"ann"}}`.
+    """
+    from pyspark.sql.types import StructField, StructType
+
+    from headrace.spark.rows import origin_type
+
+    columns = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(columns, StructType):
+        raise ConfigError(f"{schema!r} is a type; expected columns", hint='rows(spark, "user STRING", [("ann",)])')
+    origin = origin_type(spark)
+    made = [_row(offset, value, columns.names, origin.names, topic) for offset, value in enumerate(values)]
+    return spark.createDataFrame(made, StructType([*columns.fields, StructField(METADATA, origin, nullable=False)]))
+
+
+def _row(offset: int, value: Any, columns: Sequence[str], fields: Sequence[str], topic: str) -> tuple[Any, ...]:
+    origin: dict[str, Any] = {
+        "topic": topic,
+        "partition": 0,
+        "offset": offset,
+        "timestamp": _FIRST + timedelta(seconds=offset),
+        "key": None,
+        "headers": None,
+        "tombstone": False,
+    }
+    if not isinstance(value, Mapping):
+        if len(value) != len(columns):
+            raise ConfigError(f"row {offset} has {len(value)} values; expected {len(columns)}: {', '.join(columns)}")
+        return *value, tuple(origin.values())
+    given = {**origin, **value.get(METADATA, {})}
+    unknown = [f"{METADATA}.{name}" for name in given if name not in fields]
+    unknown += [name for name in value if name != METADATA and name not in columns]
+    if unknown:
+        raise ConfigError(f"row {offset}: there is no {unknown[0]}", hint=f"columns: {', '.join(columns)}, {METADATA}")
+    return *(value.get(name) for name in columns), tuple(given[name] for name in fields)

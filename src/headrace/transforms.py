@@ -1,0 +1,45 @@
+"""What can be said of a user's transform without calling it, and of what it raised on no rows."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ConfigError
+from headrace.tracebacks import shown_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PROGRAMMING = (NameError, ImportError, SyntaxError, NotImplementedError)
+
+
+def refuse_wrong_arguments(transform: Callable[..., Any]) -> None:
+    """ConfigError if it cannot be called with one argument, the rows."""
+    try:
+        signature = inspect.signature(transform)
+    except (TypeError, ValueError):
+        return  # written in C: the first call tells
+    try:
+        signature.bind(None)
+    except TypeError:
+        name = getattr(transform, "__name__", type(transform).__name__)
+        raise ConfigError(
+            f"the transform {name}{signature}{_at(transform)}: expected one argument, the rows",
+            hint="def transform(rows): …; functools.partial(transform, …) sets the others",
+        ) from None
+
+
+def cannot_run(error: Exception) -> bool:
+    """Whether what a transform raised on no rows would be raised on any: a name that is not there, a wrong call.
+
+    What comes of a row that is not there may be right with rows.
+    """
+    if isinstance(error, AttributeError | TypeError):
+        return "NoneType" not in str(error)
+    return isinstance(error, _PROGRAMMING)
+
+
+def _at(transform: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(transform), "__code__", None)
+    return f" at {shown_path(code.co_filename)}:{code.co_firstlineno}" if code is not None else ""

@@ -1,0 +1,90 @@
+"""A session of ours as a process: what others can see of it, where it listens, and which tasks it repeats."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from headrace.spark.task_retries import OFF
+
+SCRIPT = """
+import json, os, sys
+from pathlib import Path
+
+import psutil
+
+from headrace.errors import ConfigError
+from headrace.spark import session, task_retries
+
+given = json.loads(sys.argv[1])
+spark = session.create(given)
+jvm = next(child for child in psutil.Process().children() if child.name() == "java")
+attempts = Path("attempts")
+
+
+def second_time(number):
+    with attempts.open("a") as file:
+        file.write("x")
+    if attempts.stat().st_size == 1:
+        raise ValueError("the first attempt fails")
+    return number
+
+
+def repeats():
+    try:
+        return spark.sparkContext.parallelize([1], 1).map(second_time).collect() == [1]
+    except Exception:
+        return False
+
+
+def refused():
+    try:
+        task_retries.refuse(spark)
+    except ConfigError as error:
+        return error.message
+
+
+repeated = repeats()
+family = psutil.Process().children(recursive=True)
+print(json.dumps({
+    "settings": dict(spark.sparkContext.getConf().getAll()),
+    "commands": [child.cmdline() for child in family if child.status() != psutil.STATUS_ZOMBIE],
+    "listening": sorted({c.laddr.ip for c in jvm.net_connections("inet") if c.status == psutil.CONN_LISTEN}),
+    "session": os.getsid(jvm.pid) == jvm.pid,
+    "repeats": repeated,
+    "refused": refused(),
+}))
+"""
+SECRET = "p=ss: wörd\\#!\t${x}"
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    """What a session with the master local[2,4] says of itself; started by a process of its own."""
+    here = tmp_path_factory.mktemp("session")
+    given = {"spark.master": "local[2,4]", "spark.hadoop.store.password": SECRET, **OFF}
+    command = [sys.executable, "-c", SCRIPT, json.dumps(given)]
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_master_with_a_number_of_failures_repeats_a_task_and_is_refused(session):
+    assert session["repeats"], "else there would be nothing to refuse"
+    assert "spark.master=local[2,4]" in session["refused"]
+
+
+def test_no_setting_is_an_argument_of_a_process(session):
+    assert session["settings"]["spark.hadoop.store.password"] == SECRET
+    assert session["commands"]
+    assert [word for command in session["commands"] for word in command if "p=ss" in word or "--conf" in word] == []
+
+
+def test_the_jvm_listens_on_the_loopback_alone_and_asks_for_a_secret(session):
+    assert {address.removeprefix("::ffff:") for address in session["listening"]} == {"127.0.0.1"}
+    assert session["settings"]["spark.authenticate"] == "true"
+
+
+def test_the_jvm_has_a_session_of_its_own(session):
+    assert session["session"]

@@ -1,0 +1,115 @@
+"""The command line as a whole: its verbs, their options, their help."""
+
+import re
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from headrace.cli.main import app
+from headrace.cli.pairs import kafka_options
+from headrace.errors import ConfigError
+
+ROOT = typer.main.get_command(app)
+
+
+def verbs(command, path=()):
+    if hasattr(command, "commands"):
+        for name, child in command.commands.items():
+            yield from verbs(child, (*path, name))
+    else:
+        yield path, command
+
+
+VERBS = dict(verbs(ROOT))
+
+
+def takes_a_pipeline(command):
+    return any("FILE[:NAME]" in (parameter.metavar or "") for parameter in command.params)
+
+
+@pytest.mark.parametrize("path", [path for path, command in VERBS.items() if takes_a_pipeline(command)], ids=" ".join)
+def test_every_verb_that_takes_a_pipeline_takes_a_profile(path):
+    assert "--profile" in {option for parameter in VERBS[path].params for option in parameter.opts}
+
+
+@pytest.mark.parametrize("path", VERBS, ids=" ".join)
+def test_every_verb_has_help_in_which_no_bracket_is_lost(path):
+    done = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"})
+    assert done.exit_code == 0
+    shown = " ".join(re.sub(r"[│╭╮╰╯─]", " ", done.stdout).split())
+    for parameter in VERBS[path].params:
+        for bracket in re.findall(r"\[profile\.NAME\]|\[FILE\[:NAME\]\]|FILE\[:NAME\]", _plain(parameter)):
+            assert bracket in shown, shown
+
+
+def _plain(parameter):
+    return f"{parameter.metavar} {getattr(parameter, 'help', '')}".replace("\\[", "[")
+
+
+@pytest.mark.parametrize(
+    ("option", "said", "hint"),
+    [
+        ("foo=bar", "unknown option foo", "--option NAME=VALUE"),
+        ("sesion.timeout.ms=3", "no option sesion.timeout.ms", "did you mean session.timeout.ms?"),
+        ("startingOffsets=x", "an option of Spark's source", "start="),
+    ],
+)
+@pytest.mark.parametrize(
+    "verb", [["topics", "list"], ["groups", "list"], ["produce", "t"], ["consume", "t"]], ids=" ".join
+)
+def test_an_option_that_no_client_has_is_refused_by_every_tool(verb, option, said, hint):
+    done = CliRunner().invoke(app, [*verb, "--bootstrap", "localhost:1", "--option", option])
+    assert isinstance(done.exception, ConfigError)
+    assert said in done.exception.message
+    assert hint in done.exception.hint
+
+
+@pytest.mark.parametrize("name", ["acks", "security.protocol", "queue.buffering.max.ms", "ssl.ca.location", "group.id"])
+def test_an_option_of_librdkafka_or_of_javas_client_is_taken(name):
+    assert kafka_options([f"{name}=x"], None) == {name: "x"}
+
+
+def test_commands_are_listed_in_the_order_of_use():
+    first = ["demo", "dev", "topics", "produce", "consume", "check", "run", "offsets"]
+    assert ROOT.list_commands(None)[: len(first)] == first
+
+
+def test_offsets_verbs_are_listed_looking_first():
+    offsets = ROOT.commands["offsets"]
+    names = offsets.list_commands(None)
+    assert names[:3] == ["show", "lag", "history"]
+
+
+def completed(*words, directory=None):
+    """What bash is given for the last word."""
+    environment = {"_HEADRACE_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(["headrace", *words])}
+    environment["COMP_CWORD"] = str(len(words))
+    done = CliRunner().invoke(app, [], prog_name="headrace", env=environment)
+    return done.stdout.split()
+
+
+def test_the_shell_completes_pipelines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "clicks.toml").touch()
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "app.py").write_text(
+        "import headrace as hr\nclicks = hr.Pipeline(name='c')\nother = 3\nraise SystemExit('it is read, not run')\n"
+    )
+    assert completed("run", "") == ["app.py", "jobs/"]
+    assert completed("check", "jobs/") == ["jobs/clicks.toml"]
+    assert completed("offsets", "lag", "app.py:") == ["app.py:clicks"]
+    assert completed("dead-letters", "list", "nowhere/") == []
+
+
+def test_the_shell_completes_dev_servers():
+    assert completed("dev", "up", "z") == ["zookeeper"]
+    assert completed("dev", "up", "kafka", "ka") == []
+
+
+def test_completion_says_nothing_about_a_cluster_that_does_not_answer(monkeypatch):
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    assert completed("consume", "cl") == []
+    monkeypatch.delenv("KAFKA_BOOTSTRAP")
+    assert completed("groups", "describe", "cl") == []

@@ -1,0 +1,83 @@
+"""The columns of a format, looked at without Spark."""
+
+import pytest
+from pyspark.sql import types
+
+import headrace as hr
+from headrace.errors import ConfigError
+
+SCHEMA = types.StructType(
+    [
+        types.StructField("user name", types.StringType(), nullable=False),
+        types.StructField("amount", types.DecimalType(10, 2)),
+        types.StructField("at", types.TimestampNTZType()),
+        types.StructField("tags", types.ArrayType(types.LongType())),
+        types.StructField("more", types.MapType(types.StringType(), types.ByteType())),
+        types.StructField("place", types.StructType([types.StructField("la`t", types.DoubleType())])),
+    ]
+)
+DDL = (
+    "`user name` string, `amount` decimal(10,2), `at` timestamp_ntz, `tags` array<long>, `more` map<string, byte>,"
+    " `place` struct<`la``t`: double>"
+)
+
+
+@pytest.mark.parametrize("make", [hr.Json, hr.Csv, lambda columns: hr.Custom(len, columns)])
+def test_a_struct_type_is_taken_for_its_columns(make):
+    assert make(SCHEMA).columns == DDL
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "user STRING, page STRING",
+        "user: string, page: int,",
+        "`a, b` DECIMAL ( 10 , 2 ) NOT NULL COMMENT 'it''s, <odd', at TIMESTAMP_NTZ",
+        "a ARRAY<STRUCT<x: INT, y: MAP<STRING, ARRAY<BIGINT>>>>, b VARIANT",
+        "a INTERVAL DAY TO SECOND, b CHAR(3), c STRING COLLATE UNICODE",
+        "a SOMETHING_NEW",  # a type that only Spark may know
+        "INT",  # a type, not columns: Spark says so
+    ],
+)
+def test_what_spark_may_take_is_left_to_spark(ddl):
+    assert hr.Json(ddl).columns == ddl
+
+
+@pytest.mark.parametrize(
+    ("ddl", "said", "hint"),
+    [
+        ("id BIGNT", "BIGNT is not a type", "did you mean BIGINT?"),
+        ("user STRNG, id INT", "STRNG is not a type", "did you mean STRING?"),
+        ("user: strin", "strin is not a type", "did you mean STRING?"),
+        ("a STRUCT<x: INTEGR>", "INTEGR is not a type", "did you mean INTEGER?"),
+        ("a ARRAY<INT", "< is not closed", "DDL"),
+        ("a ARRAY<INT>>", "> closes nothing", "DDL"),
+        ("a DECIMAL(10,2", "( is not closed", "DDL"),
+        ("a INT,, b INT", "expected a column between two commas", "DDL"),
+        ("user, page STRING", "the column user has no type", "DDL"),
+        ("`user STRING", "a ` is not closed", "DDL"),
+    ],
+)
+@pytest.mark.parametrize("make", [hr.Json, hr.Csv])
+def test_a_certain_mistake_is_found_without_spark(make, ddl, said, hint):
+    with pytest.raises(ConfigError, match="the schema does not parse") as refused:
+        make(ddl)
+    assert said in refused.value.message
+    assert hint in refused.value.hint
+
+
+def test_a_type_without_ddl_is_refused():
+    class Point(types.UserDefinedType):
+        @classmethod
+        def sqlType(cls):
+            return types.IntegerType()
+
+        @classmethod
+        def module(cls):
+            return "points"
+
+        def serialize(self, point):
+            return 1
+
+    with pytest.raises(ConfigError, match="udt has no DDL"):
+        hr.Json(types.StructType([types.StructField("p", Point())]))

@@ -1,0 +1,163 @@
+"""What a commit that returned has on disk, and what a power cut at any moment leaves: whole batches or none."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.types import LongType, StructType
+
+from headrace import crashpoints, sinks
+from headrace.lake import directories, manifests
+from headrace.sinks import delta
+from headrace.types import Batch, Range, TopicPartition
+from unit.power_loss import recorded
+
+COLUMNS = StructType().add("id", LongType())
+
+
+class Rows:
+    """Stands for a DataFrame; what executors write of it is below."""
+
+    schema, columns, sparkSession = COLUMNS, ("id",), None
+
+    def drop(self, *names):
+        return self
+
+
+def write_files(rows, place, partition_by=()):
+    """As executors do: nothing is synced."""
+    folder = Path(place.removeprefix("file://"))
+    for kind in ("kind=a", "kind=b") if partition_by else (".",):
+        (folder / kind).mkdir(parents=True)
+        pq.write_table(pa.table({"id": [1, 2, 3]}), folder / kind / "part-0.parquet")
+    return 6 if partition_by else 3
+
+
+@pytest.fixture(autouse=True)
+def _executors(monkeypatch):
+    for module in (directories, manifests, delta):
+        monkeypatch.setattr(module, "write_files", write_files)
+    monkeypatch.setattr("headrace.lake.columns.check", lambda *_: None)
+
+
+def batch(number):
+    return Batch(number, (Range(TopicPartition("clicks", 0), number * 3, number * 3 + 3),))
+
+
+def parquet_batches(tree, root):
+    """The files of each visible batch; AssertionError for a file that lost its bytes."""
+    found = {}
+    for path, data in tree.items():
+        if path.startswith(f"{root}/headrace_batch="):
+            name, _, file = path.removeprefix(f"{root}/").partition("/")
+            found.setdefault(name, set())
+            if file.endswith(".parquet"):
+                assert data, f"{path} lost its bytes"
+                found[name].add(file)
+    return found
+
+
+def manifest_batches(tree, root):
+    found = {}
+    for path, data in tree.items():
+        if path.startswith(f"{root}/_headrace/manifests/") and path.endswith(".json"):
+            assert data, f"{path} lost its bytes"
+            files = [file["path"] for file in json.loads(data)["files"]]
+            assert all(tree.get(f"{root}/{file}") for file in files), f"{path} names files that are lost"
+            found[path] = {file.rpartition("/")[2] for file in files}
+    return found
+
+
+@pytest.mark.parametrize("partition_by", [None, "kind"])
+@pytest.mark.parametrize(("visible", "batches"), [("rename", parquet_batches), ("manifest", manifest_batches)])
+def test_a_power_cut_leaves_whole_batches_of_parquet_and_all_that_returned(tmp_path, visible, batches, partition_by):
+    files = {"kind=a/part-0.parquet", "kind=b/part-0.parquet"} if partition_by else {"part-0.parquet"}
+    if visible == "manifest":
+        files = {"part-0.parquet"}
+    with recorded(tmp_path) as recorder:
+        for number in (1, 2):
+            sink = sinks.Parquet(tmp_path / "new" / "lake", visible=visible, partition_by=partition_by)
+            with sink.open("clicks") as opened:
+                opened.write(batch(number), Rows())
+                recorder.note(f"returned {number}")
+    returned = 0
+    for point in recorder.points:
+        returned = int(point.label.split()[1]) if point.label.startswith("returned") else returned
+        for tree in point.disks():
+            found = batches(tree, "new/lake")
+            assert all(there == files for there in found.values()), (point.label, found)
+            assert len(found) >= returned, point.label
+
+
+@pytest.mark.parametrize(("visible", "batches"), [("rename", parquet_batches), ("manifest", manifest_batches)])
+def test_a_batch_that_a_dead_run_published_unsynced_is_on_disk_when_its_repeat_returns(tmp_path, visible, batches):
+    class Died(Exception):
+        pass
+
+    with recorded(tmp_path) as recorder:
+        note = recorder.note
+        dead = []
+
+        def die(label):
+            """Dies with the step that publishes; after that it does nothing more."""
+            note(label)
+            if dead or label in ("parquet: renamed", "after link"):
+                dead.append(label)
+                raise Died
+
+        recorder.note = die
+        crashpoints.install(die)
+        sink = sinks.Parquet(tmp_path / "lake", visible=visible)
+        opened = sink.open("clicks")
+        with pytest.raises(Died):
+            opened.write(batch(1), Rows())
+        recorder.note = note
+        crashpoints.install(note)
+        with sink.open("clicks") as opened:
+            opened.write(batch(1), Rows())
+        note("returned")
+    assert all(len(batches(tree, "lake")) == 1 for tree in recorder.points[-1].disks())
+
+
+def delta_versions(tree, root):
+    """The versions of the log that are there without a gap, with every file they add."""
+    found = []
+    for path in sorted(path for path in tree if path.startswith(f"{root}/_delta_log/0") and path.endswith(".json")):
+        assert tree[path], f"{path} lost its bytes"
+        actions = [json.loads(line) for line in tree[path].splitlines()]
+        added = [action["add"]["path"] for action in actions if "add" in action]
+        assert all(tree.get(f"{root}/{file}") for file in added), f"{path} names files that are lost"
+        found.append(int(path.rpartition("/")[2].removesuffix(".json")))
+    return found
+
+
+def test_a_delta_commit_that_returned_is_on_disk_with_every_version_before_it(tmp_path):
+    with recorded(tmp_path) as recorder:
+        with sinks.Delta(tmp_path / "new" / "lake").open("clicks") as sink:
+            for number in (1, 2):
+                sink.prepare(COLUMNS)
+                sink.write(batch(number), Rows())
+                recorder.note(f"returned {number}")
+        with sinks.Delta(tmp_path / "new" / "lake").open("clicks") as sink:
+            sink.write(batch(2), Rows())
+            recorder.note("returned 2")
+    returned = 0
+    for point in recorder.points:
+        returned = int(point.label.split()[1]) if point.label.startswith("returned") else returned
+        if returned:
+            for tree in point.disks():
+                found = delta_versions(tree, "new/lake") if point.label.startswith("returned") else []
+                assert not point.label.startswith("returned") or found == list(range(returned + 1)), point.label
+
+
+def test_a_delta_commit_of_a_dead_run_is_on_disk_when_its_repeat_returns(tmp_path):
+    with recorded(tmp_path) as recorder:
+        with pytest.MonkeyPatch.context() as patched, sinks.Delta(tmp_path / "lake").open("clicks") as sink:
+            patched.setattr(delta.Delta, "_sync_log", lambda _: None)  # it died before
+            sink.write(batch(1), Rows())
+        with sinks.Delta(tmp_path / "lake").open("clicks") as sink:
+            sink.write(batch(1), Rows())
+        recorder.note("returned")
+    assert all(delta_versions(tree, "lake") == [0, 1] for tree in recorder.points[-1].disks())

@@ -1,0 +1,38 @@
+"""`${NAME}` in options of the command line that may hold a password."""
+
+import pytest
+from typer.testing import CliRunner
+
+from headrace.cli.main import app
+from headrace.cli.pairs import expanded, spark_options
+from headrace.errors import ConfigError
+
+
+def test_a_spark_option_takes_its_secret_from_the_environment(monkeypatch):
+    monkeypatch.setenv("STORE_PASSWORD", "geheim")
+    assert spark_options(["spark.hadoop.x=${STORE_PASSWORD}", "spark.y=${spark.x}"]) == {
+        "spark.hadoop.x": "geheim",
+        "spark.y": "${spark.x}",
+    }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["offsets", "show", "--store", "sqlite:${NOT_SET}", "--pipeline", "clicks"],
+        ["offsets", "copy", "--from", "sqlite:${NOT_SET}", "--to", "sqlite:x", "--pipeline", "clicks"],
+        ["offsets", "copy", "--from", "sqlite:x", "--to", "sqlite:${NOT_SET}", "--pipeline", "clicks"],
+        ["consume", "clicks", "--registry", "http://user:${NOT_SET}@localhost:1"],
+    ],
+    ids=lambda words: next(word for word in words if word.startswith("--")),
+)
+def test_every_option_that_may_hold_a_password_is_expanded(monkeypatch, tmp_path, words):
+    monkeypatch.delenv("NOT_SET", raising=False)
+    monkeypatch.chdir(tmp_path)
+    failed = CliRunner().invoke(app, words)
+    assert isinstance(failed.exception, ConfigError)
+    assert failed.exception.message == "the environment variable NOT_SET is not set"
+
+
+def test_what_is_not_given_stays_so():
+    assert expanded(None) is None

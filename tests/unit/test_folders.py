@@ -1,0 +1,119 @@
+"""Where relative paths of a pipeline's file lead, and that a run says when it starts over elsewhere."""
+
+import sys
+import textwrap
+
+import pytest
+
+import headrace as hr
+from headrace import config, launch, locations, sinks, stores
+
+SCHEMA = '{"type": "record", "name": "Click", "fields": [{"name": "id", "type": "int"}]}'
+TOML = """
+name = "clicks"
+guarantee = "exactly-once"
+[source]
+kafka = "localhost:9092"
+topics = ["clicks"]
+format = { avro = "click.avsc" }
+options = "client.properties"
+[sink]
+%s
+[offsets]
+sqlite = "state/offsets.db"
+"""
+PYTHON = """
+import headrace as hr
+from headrace import sinks, stores
+
+clicks = hr.Pipeline(
+    name="clicks",
+    source=hr.Kafka("localhost:9092", topics=["clicks"], format=hr.Avro("click.avsc")),
+    sink=sinks.Parquet("out"),
+    offsets=stores.SQLite("state/offsets.db"),
+    guarantee="exactly-once",
+)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Files of a pipeline in a folder that is not the current one."""
+    home = tmp_path / "jobs"
+    home.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (home / "click.avsc").write_text(SCHEMA)
+    (home / "ca.pem").write_text("")
+    (home / "client.properties").write_text(
+        "ssl.truststore.location=ca.pem\nssl.truststore.type=PEM\nsecurity.protocol=SSL\n"
+    )
+    return home
+
+
+@pytest.mark.parametrize("target", ["{folder}/clicks.toml", "../jobs/clicks.toml"])
+@pytest.mark.parametrize(
+    ("sink", "path"),
+    [('parquet = "out"', "out"), ('delta = "out"', "out"), ('parquet = "/somewhere"', "/somewhere")],
+)
+def test_paths_of_a_toml_file_belong_to_its_folder(folder, target, sink, path):
+    (folder / "clicks.toml").write_text(TOML % sink)
+    pipeline = config.load(target.format(folder=folder)).pipeline
+    assert pipeline.sink.local_path.resolve() == folder / path
+    assert pipeline.store.local_path.resolve() == folder / "state" / "offsets.db"
+    assert pipeline.source.format.schema == SCHEMA
+    assert pipeline.source.options["ssl.truststore.location"].endswith("jobs/ca.pem")
+
+
+def test_paths_of_a_python_file_belong_to_its_folder(folder, monkeypatch):
+    path = folder / "folder_app.py"
+    path.write_text(textwrap.dedent(PYTHON))
+    monkeypatch.delitem(sys.modules, "folder_app", raising=False)
+    pipeline = config.load(str(path)).pipeline
+    assert pipeline.sink.local_path == folder / "out"
+    assert pipeline.store.local_path == folder / "state" / "offsets.db"
+    assert repr(pipeline.store) == "stores.SQLite('state/offsets.db')"
+
+
+def test_paths_of_a_program_belong_to_the_current_directory(folder, tmp_path):
+    assert sinks.DuckDB("x.duckdb", "t").local_path == tmp_path / "elsewhere" / "x.duckdb"
+
+
+def pipeline(path, offsets=None):
+    return hr.Pipeline(
+        name="clicks",
+        source=hr.Kafka("localhost:9092", topics=["clicks"]),
+        sink=sinks.Parquet(path),
+        offsets=offsets or stores.Memory(),
+        guarantee="exactly-once",
+    )
+
+
+def test_a_run_that_starts_over_elsewhere_says_where_the_last_one_was(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    first, second = tmp_path / "x" / "clicks", tmp_path / "y" / "clicks"
+    assert locations.moved(pipeline(first)) == []
+    assert not (tmp_path / "state").exists()
+    locations.remember(pipeline(first, stores.SQLite(tmp_path / "x" / "offsets.db")))
+    assert locations.moved(pipeline(first)) == []
+    assert locations.moved(pipeline(second, stores.SQLite(tmp_path / "y" / "offsets.db"))) == [
+        f"last run used {first}; this one is {second}, which is not there yet",
+        f"last run used {tmp_path}/x/offsets.db; this one is {tmp_path}/y/offsets.db, which is not there yet",
+    ]
+    second.mkdir(parents=True)
+    assert locations.moved(pipeline(second)) == []
+
+
+def test_it_is_said_once_when_a_run_has_started(tmp_path, monkeypatch):
+    from headrace import events
+
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    locations.remember(pipeline(tmp_path / "x"))
+    seen = []
+    observe = launch._locating(pipeline(tmp_path / "y"), seen.append)
+    started = events.RunStarted(hr.Guarantee.EXACTLY_ONCE, (), {})
+    observe(started)
+    note = events.Noted(f"last run used {tmp_path}/x; this one is {tmp_path}/y, which is not there yet")
+    assert seen == [started, note]
+    assert locations.moved(pipeline(tmp_path / "z"))[0].startswith(f"last run used {tmp_path}/y;")

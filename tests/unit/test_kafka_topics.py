@@ -1,0 +1,36 @@
+"""Which topics rows may name."""
+
+import pickle
+
+import pytest
+
+from headrace.kafka.subscription import Pattern
+from headrace.sinks.kafka_topics import AllowedTopics
+
+LISTED = AllowedTopics.of("kind", ["orders", "refunds"], None, 100)
+MATCHED = AllowedTopics.of("kind", None, r"shop\..*|.*offsets|a b", 100)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "topic", "reason"),
+    [
+        (LISTED, "orders", None),
+        (LISTED, "order", "expected a topic of orders, refunds, got 'order'"),
+        (MATCHED, "shop.eu", None),
+        (MATCHED, "shop.", None),
+        (MATCHED, "x.shop.eu", "expected a topic that matches"),
+        (MATCHED, "__consumer_offsets", "expected a topic that matches"),
+        (MATCHED, "a b", "expected a topic that matches"),
+        (MATCHED, "shop." + "x" * 250, "expected a topic that matches"),
+    ],
+)
+def test_rows_may_name_listed_or_matching_topics_that_kafka_could_have(allowed, topic, reason):
+    found = allowed.refused(topic)
+    assert found is None if reason is None else reason in found
+
+
+def test_a_topic_that_the_pipeline_reads_is_refused_on_executors_too():
+    allowed = AllowedTopics(pattern="shop.*", reads=(Pattern("shop-in.*").reads,))
+    there = pickle.loads(pickle.dumps(allowed))
+    assert there.refused("shop-out") is None
+    assert "the pipeline reads the topic shop-in-1" in there.refused("shop-in-1")

@@ -1,0 +1,87 @@
+"""State, history and offsets are files of one user."""
+
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from headrace import paths, stores
+from headrace.offsets.desk import Undo
+from headrace.stores.remembered import Remembered
+from headrace.stores.state import Change
+from headrace.types import Progress, TopicPartition
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture(autouse=True)
+def usual_umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def open_to_others(directory):
+    return [str(path) for path in (directory, *directory.rglob("*")) if stat.S_IMODE(path.stat().st_mode) & 0o077]
+
+
+def test_missing_directories_are_made_for_this_user_and_existing_ones_stay_as_they_are(tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    paths.private_directory(shared / "a" / "b")
+    assert [oct(stat.S_IMODE(path.stat().st_mode)) for path in (shared, shared / "a", shared / "a" / "b")] == [
+        "0o755",
+        "0o700",
+        "0o700",
+    ]
+
+
+def test_directories_of_the_state_that_are_open_to_others_are_closed(state):
+    (state / "dev").mkdir(parents=True)
+    paths.private_directory(state / "dev")
+    assert open_to_others(state / "dev") == []
+
+
+@pytest.mark.parametrize("kind", [stores.SQLite, stores.DuckDB])
+def test_a_new_file_of_offsets_is_for_this_user(kind, state):
+    with kind(state / "offsets").open("p"):
+        # DuckDB's write-ahead log has the mode that the umask says; the directory keeps others out.
+        assert [path for path in open_to_others(state) if not path.endswith(".wal")] == []
+
+
+def test_a_file_of_offsets_that_exists_keeps_its_mode(tmp_path):
+    stores.SQLite(tmp_path / "offsets.db").open("p").close()
+    (tmp_path / "offsets.db").chmod(0o640)
+    stores.SQLite(tmp_path / "offsets.db").open("p").close()
+    assert oct(stat.S_IMODE((tmp_path / "offsets.db").stat().st_mode)) == "0o640"
+
+
+def test_history_topics_and_undo_files_are_for_this_user(state):
+    remembered = Remembered("group", "cluster")
+    remembered.remember(Progress({TopicPartition("t", 0): 1}))
+    remembered.append(Change("2026-01-01T00:00:00+00:00", "me", "seek", {}, {}))
+    Undo("p", {TopicPartition("t", 0): 1}, {TopicPartition("t", 0): 2}).write()
+    assert open_to_others(state) == []
+    assert len([path for path in state.rglob("*") if path.is_file()]) == 3
+
+
+def test_a_stored_secret_is_generated_once_by_however_many_processes(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(lambda _: paths.stored_secret(tmp_path / "new" / "password"), range(32)))
+    assert len(found) == 1
+    assert len(found.pop()) >= 32
+    assert open_to_others(tmp_path / "new") == []
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["password"]
+
+
+def test_a_file_in_the_place_of_a_directory_is_refused(tmp_path):
+    (tmp_path / "file").write_text("not a directory")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(OSError, match="file"):
+            paths.private_directory(path)

@@ -1,0 +1,206 @@
+"""The client of schema registries against servers that mean harm: redirects, endless answers, nested ones, many ids."""
+
+import io
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+import headrace as hr
+from headrace.errors import ConfigError, RetriableError
+from headrace.formats import avro_reading, registry
+from headrace.formats.avro_reading import RegistryAvro
+
+SCHEMA = json.dumps({"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]})
+DEEP = 100_000
+
+
+@contextmanager
+def serving(answer):
+    """A server whose handler is given to `answer`; what it was asked is in `asked`, path and Authorization."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            made.asked.append((self.path, self.headers["Authorization"]))
+            answer(self)
+
+        def log_message(self, *_):
+            """Nothing."""
+
+    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.asked, made.daemon_threads = [], True
+    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.shutdown()
+        thread.join()
+        made.server_close()
+
+
+def sending(body, status=200, **headers):
+    def answer(handler):
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return answer
+
+
+FOUND = sending(json.dumps({"schema": SCHEMA}).encode())
+
+
+def url(server, user="user:secret@", scheme="http"):
+    return f"{scheme}://{user}127.0.0.1:{server.server_port}"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_password_does_not_follow_a_redirect_to_another_server(status):
+    with serving(FOUND) as other, serving(sending(b"", status, Location=f"{url(other, '')}/x")) as first:
+        with pytest.raises(ConfigError, match="the password is for the first address alone") as refused:
+            registry.by_id(url(first), 1)
+        assert other.asked == []
+        assert "secret" not in refused.value.message
+        # Without a password there is nothing to give away.
+        assert registry.by_id(url(first, ""), 1).schema == SCHEMA
+        assert other.asked == [("/x", None)]
+
+
+def test_a_redirect_on_the_same_server_keeps_the_password():
+    def answer(handler):
+        (FOUND if handler.path.startswith("/moved") else sending(b"", 302, Location="/moved"))(handler)
+
+    with serving(answer) as server:
+        assert registry.by_id(url(server), 1).schema == SCHEMA
+        assert [path for path, _ in server.asked] == ["/schemas/ids/1", "/moved"]
+        assert len({user for _, user in server.asked} - {None}) == 1
+
+
+@pytest.mark.parametrize("to", ["http://example.com/", "ftp://example.com/x"])
+def test_a_redirect_from_tls_to_plain_text_or_to_another_protocol_is_not_followed(to):
+    request = registry._request("https://registry.example.com", "/x", None)
+    with pytest.raises(ConfigError, match="not encrypted"):
+        registry._SamePlace().redirect_request(request, io.BytesIO(), 302, "Found", {}, to)
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_endless_answer_is_cut_off(status, monkeypatch):
+    monkeypatch.setattr(registry, "_MAX_BYTES", 100_000)
+    sent = []
+
+    def endless(handler):
+        handler.send_response(status)
+        handler.end_headers()
+        try:
+            while len(sent) < 100_000:
+                handler.wfile.write(b"x" * 10_000)
+                sent.append(1)
+        except OSError:
+            """The client has gone."""
+
+    with serving(endless) as server, pytest.raises(ConfigError, match="more than 100,000 bytes"):
+        registry.by_id(url(server), 1)
+    assert len(sent) < 100_000
+
+
+def test_an_answer_that_drips_has_a_deadline_as_a_whole(monkeypatch):
+    monkeypatch.setattr(registry, "_DEADLINE", 0.5)
+    over = threading.Event()
+
+    def dripping(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        while not over.wait(0.05):
+            handler.wfile.write(b" ")
+
+    with serving(dripping) as server:
+        try:
+            with pytest.raises(RetriableError, match=r"no complete answer in 0\.5 s"):
+                registry.by_id(url(server), 1)
+        finally:
+            over.set()
+
+
+@pytest.mark.parametrize("status", [200, 404, 500])
+def test_an_answer_that_is_nested_too_deeply_is_no_recursion_error(status):
+    with serving(sending(b"[" * DEEP, status)) as server, pytest.raises((ConfigError, RetriableError)):
+        registry.by_id(url(server), 1)
+
+
+@pytest.mark.parametrize("text", ["[" * DEEP, '{"type": "array", "items": ' * DEEP, '{"type":[' * 150])
+def test_a_schema_that_is_nested_too_deeply_is_refused(text):
+    with pytest.raises(ConfigError, match="nested more than 200 levels"):
+        hr.Avro(text)
+
+
+def test_brackets_in_texts_of_a_schema_do_not_count():
+    doc = {"type": "record", "name": "R", "doc": '\\"' + "[{" * 500, "fields": [{"name": "id", "type": "int"}]}
+    hr.Avro(json.dumps(doc))
+
+
+@pytest.fixture
+def reading(monkeypatch):
+    """What reads by a registry that has the ids below 10, without a Spark; and the ids that were asked for."""
+    asked = []
+
+    def by_id(url, number):
+        asked.append(number)
+        return registry.Registered(number, SCHEMA) if number < 10 else None
+
+    monkeypatch.setattr(registry, "by_id", by_id)
+    monkeypatch.setattr(registry, "subjects_of", lambda url, number: [])
+    made = RegistryAvro.__new__(RegistryAvro)
+    made._url, made._part, made._clock, made._subjects = "http://r", "value", lambda: 0.0, set()
+    made._known, made._missing, made._too_many, made._reader = {}, {}, False, SCHEMA
+    made.token, made._kind, made.single = "token", {"type": "struct", "fields": []}, False
+    made._text = lambda found: found.schema
+    made._add = lambda number, schema, ours: made._known.__setitem__(number, avro_reading._Writer(schema))
+    return made, asked
+
+
+def test_each_unknown_id_is_asked_for_once_and_not_more_than_a_hundred_in_a_batch(reading):
+    made, asked = reading
+    flood = {number: ["t"] for number in (5, *range(1_000, 101_000))}
+    told = made.learn(flood)
+    assert asked[0] == 5, "the one that most records name comes first"
+    assert len(asked) == 100
+    assert "99,901" in told.replace("the other ", "")
+    sql = made.decoded("value") + made.error("value", "decoded_value")
+    assert len(sql) < 20_000
+    assert "raise_error" not in made.decoded("value"), "the records that name the others are bad"
+    assert "was not asked for" in made.error("value", "decoded_value")
+
+    made.renew()
+    assert "raise_error" in made.decoded("value"), "the next batch may ask again"
+    made.learn({number: ["t"] for number in range(1_000, 1_150)})
+    assert len(asked) == len(set(asked)), "and not for the same"
+
+
+def test_a_schema_that_cannot_be_used_makes_bad_records_and_does_not_stop_a_run(reading):
+    made, _ = reading
+
+    def refuse(found):
+        raise ConfigError("this Avro schema is nested more than 200 levels deep")
+
+    made._text = refuse
+    made.learn({5: ["t"]})
+    assert "schema id 5 cannot be read: this Avro schema is nested" in made.error("value", "decoded_value")
+    assert "raise_error" not in made.decoded("value").partition("substring")[0]
+
+
+def test_schemas_that_refer_to_each_other_without_end_are_refused(reading, monkeypatch):
+    made, _ = reading
+    monkeypatch.setattr(
+        registry, "version", lambda url, subject, number: registry.Registered(1, "{}", "AVRO", ((subject, number + 1),))
+    )
+    with pytest.raises(ConfigError, match="refers to more than 200 others"):
+        made._named(registry.Registered(1, "{}", "AVRO", (("s", 1),)), {}, set())
+    monkeypatch.setattr(
+        registry, "version", lambda url, subject, number: registry.Registered(1, "{}", "AVRO", (("s", 1),))
+    )
+    assert list(made._named(registry.Registered(1, "{}", "AVRO", (("s", 1),)), {}, set())) == [("s", 1)]
