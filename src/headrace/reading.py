@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 
 _DELETED = "the topic was deleted"
+_GAP, _FRESH_START = "gap", "fresh start"
+_MOVES_OF_RUNS = (_GAP, _FRESH_START)
+"""Changes that runs make by themselves; all others are an operator's."""
 _DROPPED = "are no longer in the store: Kafka deleted them with their topic"
 
 
@@ -140,7 +143,8 @@ class Reading:
         known = self.progress.newest
         if self.newest <= known or not known or self.starts_fresh:
             return
-        moves = [change.last_batch for change in self._store.history() if change.last_batch is not None]
+        changes = [change for change in self._store.history() if change.action not in _MOVES_OF_RUNS]
+        moves = [change.last_batch for change in changes if change.last_batch is not None]
         if moves and moves[-1] == known:
             return
         raise OffsetConflict(
@@ -261,7 +265,7 @@ class Reading:
         given_up = pending.ranges if rest is None else [gap.lost for gap in lost]
         before, after = {r.at: r.start for r in given_up}, {r.at: r.until for r in given_up}
         what = "given up" if rest is None else "repeated without what is lost"
-        self._store.record(self._changed("gap", before, after, f"batch {pending.id} {what}: {reasons[0]}"))
+        self._store.record(self._changed(_GAP, before, after, f"batch {pending.id} {what}: {reasons[0]}"))
         for gap in lost if rest is not None else ():
             self._observe(events.GapFound(gap.lost, gap.reason, gap.lost.until))
         return rest
@@ -323,7 +327,7 @@ class Reading:
         ]
         if after or pending:
             given_up = [f"batch {pending.id} given up"] if pending else []
-            self._move("fresh start", after, "; ".join([*given_up, *map(str, skipped)]), pending)
+            self._move(_FRESH_START, after, "; ".join([*given_up, *map(str, skipped)]), pending)
         if pending:
             self._observe(events.BatchSkipped(pending))
         for gap in skipped:
@@ -358,7 +362,7 @@ class Reading:
                 self._skip(behind, {gap.lost.at: gap.lost.until for gap in behind})
 
     def _skip(self, lost: Sequence[Gap], after: Mapping[TopicPartition, int]) -> None:
-        self._move("gap", after, "; ".join(f"{gap} ({len(gap.lost):,} records)" for gap in lost))
+        self._move(_GAP, after, "; ".join(f"{gap} ({len(gap.lost):,} records)" for gap in lost))
         for gap in lost:
             self._observe(events.GapFound(gap.lost, gap.reason, after[gap.lost.at]))
 

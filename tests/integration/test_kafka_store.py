@@ -4,6 +4,7 @@ import threading
 import time
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicCollection
@@ -125,8 +126,9 @@ def test_an_offset_that_another_tool_committed_is_taken_over(new, admin, name, t
     a, b = partitions(topic())
     set_by_hand(admin, name, a, 42)
     store = new()
-    assert store.load() == Progress({a: 42})
-    store.commit(batch(1, (a, 42, 50), (b, 0, 3)))
+    progress = store.load()
+    assert progress == Progress({a: 42}, epoch=progress.epoch)
+    store.commit(replace(batch(1, (a, 42, 50), (b, 0, 3)), epoch=progress.epoch))
     set_by_hand(admin, name, a, 45)
     assert store.load().offsets == {a: 45, b: 3}
     assert store.load().last_batch == 1
@@ -538,3 +540,35 @@ def test_what_the_broker_forgets_is_told_and_what_a_run_keeps_alive_is_not_forgo
         with pytest.raises(DataLoss, match=r"1 partitions .*clicks\[1\]"):
             half.load()
         assert kept.load().offsets == {a: 10, b: 20}
+
+
+def test_offsets_that_were_all_set_by_another_tool_begin_an_epoch(new, admin, name, topic):
+    """As `kafka-consumer-groups --reset-offsets --all-topics` does: no commit of ours is left in the group."""
+    a, b = partitions(topic())
+    with new() as store:
+        store.commit(batch(1, (a, 0, 10), (b, 0, 10)))
+    for at in (a, b):
+        set_by_hand(admin, name, at, 0)
+    with new() as store:
+        progress = store.load()
+        assert progress.offsets == {a: 0, b: 0}
+        assert progress.epoch > 1
+        again = replace(batch(1, (a, 0, 10), (b, 0, 10)), epoch=progress.epoch)
+        assert again.fingerprint != batch(1, (a, 0, 10), (b, 0, 10)).fingerprint
+        store.begin(again)
+    with new() as store:
+        assert store.load().pending == again
+
+
+def test_a_position_set_by_another_tool_is_in_the_history_with_the_newest_batch_that_is_known(new, admin, name, topic):
+    """So a sink that is ahead of what is left in the group is not taken for a store restored from a backup."""
+    a, b = partitions(topic())
+    with new() as store:
+        store.commit(batch(1, (a, 0, 10), (b, 0, 10)))
+        store.commit(batch(2, (a, 10, 20)))
+    set_by_hand(admin, name, a, 0)
+    with new() as store:
+        assert store.load().last_batch == 1  # that of batch 2 went with the entry
+        store.sign(Run("host", 1, 0.0, 1.0))
+        (change,) = store.history()
+        assert (change.action, change.after, change.last_batch) == ("reset", {a: 0}, 1)

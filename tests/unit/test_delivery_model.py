@@ -207,6 +207,9 @@ class Model:
     questions: tuple[str, ...] = ("newest", "load")
     runs: int = 2
     resets: bool = False
+    """Whether an operator moves the offsets back once, at any moment."""
+    between_batches: bool = False
+    """Whether that waits until no batch is pending, as `headrace offsets reset --force` does."""
 
     def step(self, world: World, run: Run) -> tuple[Progress, tuple, Run | None] | None:
         """One atomic effect of a run; a dead run for a refused one; None when there is nothing to do."""
@@ -271,7 +274,8 @@ class Model:
     def successors(self, world):
         if world.grown < len(ENDS) - 1:
             yield replace(world, grown=world.grown + 1)
-        if self.resets and world.reset is None and world.progress.offsets != START.offsets:
+        may_reset = self.resets and world.reset is None and world.progress.offsets != START.offsets
+        if may_reset and not (self.between_batches and world.progress.pending):
             store = self.store({"p": (State(world.progress), ())}).open("p")
             store.move(world.progress, START.offsets, Change(0.0, "operator", "reset"))
             yield replace(world, progress=store.load(), reset=len(world.rows))
@@ -354,6 +358,13 @@ def test_what_is_read_again_after_a_reset_is_stored_again_though_a_run_was_alive
     states, wrong = Model(EXACTLY, sink, resets=True).explore()
     assert states > 500
     assert set(wrong) <= {"duplicate"}  # of a run that published its batch after the reset
+
+
+@pytest.mark.parametrize("sink", [KeyedByBatch, KeyedByNumber, Transactional])
+def test_a_reset_between_batches_loses_and_doubles_nothing_though_runs_are_alive(sink):
+    states, wrong = Model(EXACTLY, sink, resets=True, between_batches=True).explore()
+    assert states > 500
+    assert not wrong
 
 
 def test_without_an_epoch_a_sink_takes_what_is_read_again_for_what_it_has():

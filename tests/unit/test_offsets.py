@@ -162,6 +162,8 @@ def test_a_move_of_some_partitions_of_a_pending_batch_is_refused():
     store.begin(Batch(1, (Range(A, 0, 10), Range(B, 0, 10)), {}))
     with Desk("p", store, None, {}, changes=True) as desk:
         with pytest.raises(OffsetConflict, match=r"batch 1 of p was begun .* stored twice") as refused:
-            desk.execute(store.load(), [Move(A, 0, 5, 0, 50)], "seek", "")
+            desk.execute(store.load(), [Move(A, 0, 50, 0, 50)], "seek", "")
         assert "--force" in refused.value.hint
+        with pytest.raises(OffsetConflict, match=r"t\[0\] \[0, 10\) of it would be read again"):
+            desk.execute(store.load(), [Move(A, 0, 5, 0, 50), Move(B, 0, 10, 0, 50)], "seek", "")
         assert store.load().pending is not None

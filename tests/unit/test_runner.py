@@ -1041,6 +1041,19 @@ def test_what_is_read_again_after_a_reset_is_stored_again_however_it_is_cut(sink
         world.store.move(world.progress, {A: 0}, Change(1.0, "somebody", "reset"))
 
 
+@pytest.mark.parametrize("sink", [Published, Numbered])
+@pytest.mark.parametrize("cut", [10, 7])
+def test_a_reset_that_drops_a_batch_which_is_stored_already_stores_it_again_however_it_is_cut(sink, cut):
+    left = pending((A, 0, 10))
+    world = World(
+        {A: 10}, guarantee="exactly-once", sink=sink(), progress=begun(left), limits=hr.Limits(max_records=cut)
+    )
+    world.sink.write(left, records(a=10))  # by a run that was killed before it could commit
+    world.store.move(world.progress, {A: 0}, Change(1.0, "somebody", "reset"))
+    world.run()
+    assert world.sink.rows == records(a=10) * 2
+
+
 def test_a_run_that_planned_a_batch_before_the_offsets_were_moved_back_is_refused():
     world = World({A: 10}, guarantee="exactly-once", sink=Published(), limits=hr.Limits(max_records=10))
     world.run()
@@ -1106,6 +1119,18 @@ def test_a_move_before_the_backup_does_not_count():
     world.run()
     world.shared.update(backup)
     with pytest.raises(OffsetConflict, match="the sink holds batch 6"):
+        world.run()
+
+
+def test_a_gap_that_a_run_recorded_before_the_backup_does_not_count():
+    world = World({A: 10}, guarantee="exactly-once", sink=Numbered(), on_data_loss="earliest")
+    world.run()
+    world.store.move(world.progress, {A: 10}, Change(1.0, "run pid 1 on host", "gap"))
+    backup = dict(world.shared)
+    world.cluster.ends_[A] = 20
+    world.run()
+    world.shared.update(backup)
+    with pytest.raises(OffsetConflict, match="the sink holds batch 2"):
         world.run()
 
 

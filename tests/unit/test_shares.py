@@ -115,6 +115,26 @@ def test_a_position_set_by_another_tool_begins_an_epoch():
     assert shares.decode(moved).progress.epoch == 1
 
 
+def test_positions_that_were_all_set_by_another_tool_begin_an_epoch_that_no_batch_had():
+    moved = {A: Entry(0, ""), B: Entry(0, "")}
+    state = shares.decode(moved, unknown_epoch=1_700_000_000)
+    assert state.progress == Progress({A: 0, B: 0}, epoch=1_700_000_000)
+    assert shares.foreign(moved) == {A: 0, B: 0}
+    moved |= shares.changes(moved, replace(state, run=Run("host", 1, 1.0, 2.0)))
+    assert shares.decode(moved, unknown_epoch=1_800_000_000).progress.epoch == 1_700_000_000
+    assert shares.foreign(moved) == {}
+    assert shares.decode({}, unknown_epoch=1_700_000_000) == State()
+
+
+def test_taking_over_entries_keeps_the_epoch_that_was_read():
+    group = shares.changes({}, State(Progress({A: 5, B: 5}, last_batch=1, epoch=3)))
+    moved = {**group, B: Entry(2, "")}
+    retaken = {at: shares.retaken(moved, 99, entry) for at, entry in moved.items()}
+    assert shares.decode(retaken, 99).progress.epoch == shares.decode(moved, 99).progress.epoch == 4
+    every = {A: Entry(0, ""), B: Entry(0, "")}
+    assert shares.decode({at: shares.retaken(every, 99, entry) for at, entry in every.items()}).progress.epoch == 99
+
+
 def test_a_journal_written_before_this_version_is_read():
     metadata = '{"headrace":3,"of":2,"at":1,"last":1,"topic":"id","begun":[2,5,2,"id"]}'
     group = {A: Entry(1, metadata), VIEWS: Entry(1, metadata)}

@@ -26,6 +26,18 @@ def test_a_number_that_a_tool_set_back_begins_an_epoch():
     assert back.progress == Progress({A: 3, B: 7}, last_batch=2, epoch=2)  # the abandoned batch keeps its number
 
 
+def test_a_number_set_within_the_pending_batch_begins_an_epoch_for_its_rows_may_be_stored():
+    state = State(Progress({A: 10}, Batch(2, (Range(A, 10, 20),)), last_batch=1))
+    text = znodes.encode(state, {A: Number(10, 3)})
+    assert znodes.decode(text, {A: Number(12, 4)}).progress == Progress({A: 12}, last_batch=2, epoch=1)
+    assert znodes.decode(text, {A: Number(20, 4)}).progress == Progress({A: 20}, last_batch=2)
+
+
+def test_a_number_that_a_tool_deleted_begins_an_epoch():
+    text = znodes.encode(State(Progress({A: 10, B: 7}, last_batch=1)), {A: Number(10, 3), B: Number(7, 0)})
+    assert znodes.decode(text, {A: Number(10, 3)}).progress == Progress({A: 10}, last_batch=1, epoch=1)
+
+
 def test_what_earlier_versions_wrote_is_read():
     text = b'{"last_batch":1,"topic_ids":{},"pending":null,"run":null,"offsets":{"clicks":{"0":[10,3]}}}'
     assert znodes.decode(text, {A: Number(10, 3)}) == State(Progress({A: 10}, last_batch=1))

@@ -19,7 +19,7 @@ from headrace.paths import private_directory, state_directory, write_private
 from headrace.stores.state import Change, Run, State
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from headrace.kafka.source import Kafka
@@ -191,7 +191,7 @@ class Desk:
         forced = force and self.live() is not None
         if not force:
             self.refuse_while_running()
-            self._refuse_pending(progress, {move.at for move in moves})
+            self._refuse_pending(progress, {move.at: move.after for move in moves})
         if negative := [move for move in moves if move.after < 0]:
             raise ConfigError(f"{negative[0].at} cannot go to {negative[0].after}: offsets begin at 0")
         if not outside and (wrong := [move for move in moves if move.outside]):
@@ -247,10 +247,12 @@ class Desk:
                 hint=f"stop it first: kill {run.pid} on {run.host}; or --force, which stops it at its next batch",
             )
 
-    def _refuse_pending(self, progress: Progress, moved: Collection[TopicPartition]) -> None:
-        """A move drops the pending batch: partitions that stay would be read again under another batch."""
+    def _refuse_pending(self, progress: Progress, moved: Mapping[TopicPartition, int]) -> None:
+        """A move drops the pending batch: what stays of it, or is cut in two, would be read again as another batch."""
         pending = progress.pending
-        if pending is not None and (left := [r for r in pending.ranges if r.at not in moved]):
+        if pending is None:
+            return
+        if left := [r for r in pending.ranges if r.at not in moved or r.start < moved[r.at] < r.until]:
             raise OffsetConflict(
                 f"batch {pending.id} of {self.pipeline} was begun and may be stored in part;"
                 f" {left[0]} of it would be read again and stored twice",

@@ -97,9 +97,11 @@ class Iceberg(IdempotentSink):
         with self._translated():
             table = self._fitting(rows.schema)
             newest = self._newest(table)
-        if newest.holds(batch, self):
-            return
         spark = rows.sparkSession
+        metadata = Folder(spark, f"{table.location().rstrip('/')}/metadata")
+        if newest.holds(batch, self):
+            metadata.sync()  # the run that committed it may have died before its own sync
+            return
         ours = f"{table.location().rstrip('/')}/data/headrace/{self._pipeline}"
         folder = f"{batch.id}-{batch.fingerprint}-{uuid.uuid4().hex[:12]}"
         counted = write_files(rows, f"{ours}/{folder}")
@@ -113,7 +115,7 @@ class Iceberg(IdempotentSink):
             reach("iceberg: files durable")
             committed = self._commit(table, newest, batch, files)
             reach("iceberg: committed")
-            Folder(spark, f"{table.location().rstrip('/')}/metadata").sync()
+            metadata.sync()
             if committed:
                 left = Folder(spark, ours)
                 for name in overtaken(left.names(), newest.id, batch.id, folder):

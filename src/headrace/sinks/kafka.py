@@ -196,7 +196,7 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
             self._claimed()
             state, version = self.read()
             if self._unsure or state.run is not None:
-                self._opened.take_over(version.entries, partial(shares.retaken, version.entries))
+                self._opened.take_over(version.entries, partial(shares.retaken, version.entries, self._opened_at))
                 self._unsure, self._own = False, None
                 state, _ = self.read()
             return state.progress

@@ -15,6 +15,7 @@ from headrace.stores import shares
 from headrace.stores.base import OffsetStore
 from headrace.stores.group import Group
 from headrace.stores.remembered import Remembered
+from headrace.stores.state import Change
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.stores.base import Heartbeats
     from headrace.stores.shares import Entry
-    from headrace.stores.state import Change, Run, State
+    from headrace.stores.state import Run, State
     from headrace.types import Progress
 
 _ATTEMPTS = 5
@@ -79,6 +80,8 @@ class Kafka(OffsetStore):
         self._known: frozenset[TopicPartition] = frozenset()
         self._unsaid: Run | None = None
         self._refreshed = float("-inf")
+        self._opened_at = 0
+        """Seconds: the epoch of a group in which every offset was set by another tool."""
 
     def __repr__(self) -> str:
         return f"stores.Kafka({self._bootstrap!r}" + (f", group={self._name!r})" if self._name else ")")
@@ -87,6 +90,7 @@ class Kafka(OffsetStore):
         self._group = self._made_group(self._name or pipeline)
         self._files = Remembered(self._group.name, self._group.cluster_id())
         self._known, self._unsaid, self._refreshed = frozenset(), None, float("-inf")
+        self._opened_at = int(self._now())
         return self
 
     def open_for_reading(self, pipeline: str) -> str | None:
@@ -150,6 +154,11 @@ class Kafka(OffsetStore):
                         return False
                 if self._written(entries, new):
                     self._remembered.remember(new.progress)
+                    if moved := shares.foreign(entries):
+                        # The newest batch is known only as far as the entries that are left say.
+                        note = "set by another tool"
+                        last = old.progress.newest
+                        self._remembered.append(Change(self._now(), note, "reset", {}, moved, note, last))
                     if change is not None:
                         self._remembered.append(change)
                     return True
@@ -204,7 +213,7 @@ class Kafka(OffsetStore):
         return entries
 
     def _state(self, entries: Mapping[TopicPartition, Entry]) -> State:
-        state = shares.decode(entries)
+        state = shares.decode(entries, self._opened_at)
         if not entries:
             state = replace(state, run=self._unsaid)  # there is no partition to sign on yet
         missing = self._remembered.missing(set(entries))

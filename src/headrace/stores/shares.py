@@ -99,11 +99,12 @@ def _parsed(entry: Entry) -> _Text | None:
     return text if share.offset == entry.offset else None
 
 
-def decode(group: Mapping[TopicPartition, Entry]) -> State:
+def decode(group: Mapping[TopicPartition, Entry], unknown_epoch: int = 0) -> State:
     """The state that a group's entries add up to.
 
     An entry that is not ours is a position set by another tool, and counts. It begins a new epoch: where the partition
     stood before, it does not say. Set under a pending batch it gives that batch up, as moving offsets by hand does.
+    Where every entry was set by another tool, nothing tells the epoch before: it is `unknown_epoch`.
     A topic that was deleted took its part of the pending batch with it: such a batch is `missing` ranges, and cannot be
     repeated.
     """
@@ -122,10 +123,15 @@ def decode(group: Mapping[TopicPartition, Entry]) -> State:
         pending=pending,
         topic_ids={at.topic: text.share.topic_id for at, text in ours if text.share.topic_id is not None},
         last_batch=max(last, default=0),
-        epoch=max((text.epoch + foreign for _, text in ours), default=0),
+        epoch=max((text.epoch + foreign for _, text in ours), default=unknown_epoch if group else 0),
     )
     runs = (text.run for _, text in ours if text.number == newest and text.run)
     return State(progress, next(runs, None))
+
+
+def foreign(group: Mapping[TopicPartition, Entry]) -> dict[TopicPartition, int]:
+    """The positions that another tool set."""
+    return {at: entry.offset for at, entry in group.items() if _parsed(entry) is None}
 
 
 def complete(group: Mapping[TopicPartition, Entry]) -> bool:
@@ -183,14 +189,14 @@ def changes(
     }
 
 
-def retaken(group: Mapping[TopicPartition, Entry], entry: Entry) -> Entry:
+def retaken(group: Mapping[TopicPartition, Entry], unknown_epoch: int, entry: Entry) -> Entry:
     """What `entry` becomes when a run takes over: it says the same, anew, and signed by nobody."""
     own = _parsed(entry)
     texts = [text for text in (own, *map(_parsed, group.values())) if text]
     number = 1 + max((text.number for text in texts), default=0)
     last_batch = max((text.last_batch for text in texts), default=0)
     share = own.share if own else Share(entry.offset)
-    epoch = max((text.epoch for text in texts), default=0) + (own is None and bool(texts))
+    epoch = max((text.epoch + (own is None) for text in texts), default=unknown_epoch)
     return Entry(entry.offset, _Text(share, number, len(group), last_batch, None, epoch).to_json())
 
 

@@ -93,7 +93,8 @@ class State:
     def moved(self, expected: Progress, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]) -> State:
         """With `offsets` set, in any direction, and nothing pending; OffsetConflict if it is not as `expected`.
 
-        Moved back, a new epoch begins: sinks that know batches by name store again what is read again.
+        Moved back, a new epoch begins: sinks that know batches by name store again what is read again. A pending batch
+        may be stored already, so it counts as read.
         """
         if self.progress != expected:
             raise OffsetConflict(
@@ -101,13 +102,13 @@ class State:
                 hint="look again: headrace offsets show",
             )
         before = self.progress
-        back = any(offset < before.offsets.get(at, offset) for at, offset in offsets.items())
+        after = {**before.offsets, **offsets}
         progress = Progress(
-            offsets={**before.offsets, **offsets},
+            offsets=after,
             topic_ids={**before.topic_ids, **topic_ids},
             # A sink may hold the batch that is given up: its number is taken.
             last_batch=before.newest,
-            epoch=before.epoch + back,
+            epoch=before.epoch + is_back(before, after),
         )
         return replace(self, progress=progress)
 
@@ -141,6 +142,12 @@ class State:
             _partitions(raw["offsets"]), pending, raw["topic_ids"], raw["last_batch"], raw.get("epoch", 0)
         )
         return cls(progress, Run(**raw["run"]) if raw["run"] else None)
+
+
+def is_back(before: Progress, after: Mapping[TopicPartition, int]) -> bool:
+    """Whether something that may be stored already is read again from `after`, once the pending batch is dropped."""
+    reached = {**before.offsets, **({r.at: r.until for r in before.pending.ranges} if before.pending else {})}
+    return any(after.get(at, -1) < offset for at, offset in reached.items())
 
 
 def refuse_conflict(progress: Progress, batch: Batch) -> None:

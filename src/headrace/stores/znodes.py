@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.stores.state import Run, State
+from headrace.stores.state import Run, State, is_back
 from headrace.types import Batch, Progress, TopicPartition
 
 if TYPE_CHECKING:
@@ -57,17 +57,20 @@ def expected(text: bytes) -> dict[TopicPartition, Number]:
 
 def decode(text: bytes, numbers: Mapping[TopicPartition, Number]) -> State:
     """The state, with these numbers. Another tool may have set some: a pending batch that they contradict was given up,
-    and where one was set back a new epoch begins."""
+    and where one was set back or deleted a new epoch begins."""
     offsets = {at: number.offset for at, number in numbers.items()}
     if not text:
         return State(Progress(offsets))
     raw = json.loads(text)
     pending = Batch.from_json(json.dumps(raw["pending"])) if raw["pending"] else None
-    left = expected(text)
-    back = any(offset < left[at].offset for at, offset in offsets.items() if at in left)
-    progress = Progress(offsets, pending, raw["topic_ids"], raw["last_batch"], raw.get("epoch", 0) + back)
+    progress = Progress(offsets, pending, raw["topic_ids"], raw["last_batch"], raw.get("epoch", 0))
+    left = {at: number.offset for at, number in expected(text).items()}
     if pending is not None and progress.behind(pending):
         progress = replace(progress, pending=None, last_batch=max(progress.last_batch, pending.id))
+    else:
+        pending = None
+    if is_back(Progress(left, pending), offsets):
+        progress = replace(progress, epoch=progress.epoch + 1)
     return State(progress, signed(text))
 
 

@@ -228,6 +228,22 @@ class OffsetStoreContract(ABC):
         store.commit(batch(2, (A, 3, 4), epoch=2))
         assert self.reloaded(pipeline).epoch == 2
 
+    @pytest.mark.parametrize("offset", [10, 12])
+    def test_a_move_into_the_pending_batch_begins_an_epoch_for_its_rows_may_be_stored(
+        self, store: OffsetStore, pipeline: str, offset: int
+    ) -> None:
+        store.commit(batch(1, (A, 0, 10)))
+        store.begin(batch(2, (A, 10, 15)))
+        store.move(store.load(), {A: offset}, change("reset"))
+        progress = self.reloaded(pipeline)
+        assert (progress.offsets, progress.pending, progress.epoch) == ({A: offset}, None, 1)
+
+    def test_a_move_behind_the_pending_batch_begins_no_epoch(self, store: OffsetStore, pipeline: str) -> None:
+        store.commit(batch(1, (A, 0, 10)))
+        store.begin(batch(2, (A, 10, 15)))
+        store.move(store.load(), {A: 15}, change("skip"))
+        assert self.reloaded(pipeline).epoch == 0
+
     def test_a_batch_planned_before_the_offsets_were_moved_back_is_refused(
         self, store: OffsetStore, rival: OffsetStore
     ) -> None:
