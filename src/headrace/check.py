@@ -73,6 +73,8 @@ def check(
         found.notes += [*_skips(source), *settings.notes(source)]
         _check_topics(source, found)
     if not found.errors:
+        _check_letter_topic(pipeline, found)
+    if not found.errors:
         _check_store(pipeline, found)
     found.notes += locations.moved(pipeline)
     rows = None if found.errors else _check_rows(pipeline, options, found, progress)
@@ -123,6 +125,18 @@ def _check_topics(source: Kafka, found: Findings) -> None:
         found.notes += settings.asked(cluster, source)
     except HeadraceError as error:
         found.add(error)
+
+
+def _check_letter_topic(pipeline: Pipeline, found: Findings) -> None:
+    """A run would meet a topic that is not there at the first bad record."""
+    if pipeline.quarantine is None or (topic := pipeline.quarantine.topic) is None:
+        return
+    try:
+        cluster = Cluster.of(next(iter(pipeline.sources.values())))
+        if (note := cluster.refuse_missing(topic)) is not None:
+            found.notes.append(f"dead letters: {note}")
+    except HeadraceError as error:
+        found.errors.append(Problem(f"dead letters: {error.message}", error.hint))
 
 
 def _skips(source: Kafka) -> list[str]:

@@ -124,6 +124,10 @@ class QuarantiningSink(Sink):
 class LetterKeeper(QuarantiningSink):
     """A sink with tables of its own for dead letters, which are stored with the rows or not at all."""
 
+    def holds_rows(self, table: str) -> bool:
+        """Whether `table` is the one that rows go to, so that no dead letters can; asked when a pipeline is built."""
+        return False
+
     @abstractmethod
     def letters(self, table: str) -> Sequence[Letter]:
         """The dead letters in `table`, by origin. Needs `open`."""
