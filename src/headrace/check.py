@@ -17,6 +17,7 @@ from headrace.kafka import settings
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.source import ROWS
 from headrace.launch import analyse_transform
+from headrace.paths import obstacle
 from headrace.sinks.base import IdempotentSink, TransactionalSink
 from headrace.sinks.fanout import Fanout
 from headrace.tracebacks import short, user_line
@@ -74,6 +75,7 @@ def check(
         _check_topics(source, found)
     if not found.errors:
         _check_letter_topic(pipeline, found)
+    _check_files(pipeline, found)
     if not found.errors:
         _check_store(pipeline, found)
     found.notes += locations.moved(pipeline)
@@ -113,7 +115,9 @@ def _check_drivers(pipeline: Pipeline, found: Findings) -> None:
 
 
 def _resources(pipeline: Pipeline) -> Iterator[Resource]:
-    yield pipeline.store
+    store: Resource = pipeline.store
+    if store is not pipeline.sink:
+        yield store
     yield from pipeline.sink.sinks if isinstance(pipeline.sink, Fanout) else [pipeline.sink]
 
 
@@ -149,12 +153,27 @@ def _skips(source: Kafka) -> list[str]:
     return notes
 
 
+def _check_files(pipeline: Pipeline, found: Findings) -> None:
+    for one in _resources(pipeline):
+        if (path := one.local_path) is not None and (wrong := obstacle(path)) is not None:
+            found.errors.append(Problem(f"{one!r} at {path}: {wrong}", "choose a path that this user may write"))
+
+
 def _check_store(pipeline: Pipeline, found: Findings) -> None:
+    try:
+        with pipeline.store as store:
+            store.open_for_reading(pipeline.name)
+    except OffsetConflict as error:  # a run has it open, which is a way of being usable
+        found.notes.append(f"the store could not be looked at: {error.message}")
+        return
+    except HeadraceError as error:
+        found.add(error)
+        return
     try:
         found.notes += pipeline.store.advice(pipeline.name)
     except RetriableError as error:  # nobody answers: a run would wait
         found.add(error)
-    except HeadraceError as error:
+    except HeadraceError as error:  # a run does not ask this
         found.notes.append(f"the store could not be asked: {error.message}")
 
 

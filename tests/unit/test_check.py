@@ -1,14 +1,20 @@
 """What `check` asks before Spark starts: no server and no Spark here."""
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 import headrace as hr
 from headrace import check as checking
-from headrace import sinks
-from headrace.errors import ConfigError
+from headrace import sinks, stores
+from headrace.dev import ports
+from headrace.errors import ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
+from headrace.stores import zookeeper
 
 
 class Brokers(Cluster):
@@ -43,8 +49,13 @@ def checked(monkeypatch, tmp_path):
         asked = []
         monkeypatch.setattr(checking, "Cluster", SimpleNamespace(of=lambda source: brokers or Brokers("clicks")))
         monkeypatch.setattr(checking, "_check_rows", lambda *_: asked.append("Spark"))
-        arguments = {"name": "clicks", "source": hr.Kafka("localhost:1", topics=["clicks"]), "sink": sinks.Memory()}
-        report = checking.check(hr.Pipeline(**arguments, **{"guarantee": "at-least-once", **changes}), {})
+        arguments = {
+            "name": "clicks",
+            "source": hr.Kafka("localhost:1", topics=["clicks"]),
+            "sink": sinks.Memory(),
+            "guarantee": "at-least-once",
+        }
+        report = checking.check(hr.Pipeline(**{**arguments, **changes}), {})
         assert asked == (["Spark"] if reaches_spark else [])
         return report
 
@@ -100,3 +111,77 @@ def test_dead_letters_do_not_go_to_the_table_of_the_rows(sink, table):
 
 def test_a_table_of_another_schema_takes_dead_letters():
     assert not sinks.Postgres("postgresql://u@h/d", "clicks").holds_rows("dead.clicks")
+
+
+# The store
+
+
+@pytest.mark.parametrize("kind", [stores.ZooKeeper, stores.HBase])
+def test_a_store_at_a_closed_port_is_an_error(checked, monkeypatch, kind):
+    monkeypatch.setattr(zookeeper, "_TIMEOUT", 0.3)
+    (port,) = ports.free(1)
+    (error,) = checked(offsets=kind(f"127.0.0.1:{port}")).errors
+    assert f"127.0.0.1:{port}" in error.message
+
+
+@pytest.mark.parametrize("kind", [stores.SQLite, stores.DuckDB])
+def test_a_store_in_a_file_that_is_no_database_is_an_error_and_the_file_is_left_as_it_is(checked, tmp_path, kind):
+    path = tmp_path / "notes.txt"
+    path.write_text("remember the milk\n" * 1000)
+    (error,) = checked(offsets=kind(path)).errors
+    assert str(path) in error.message
+    assert "move" in error.hint
+    assert path.read_text() == "remember the milk\n" * 1000
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("kind", [stores.SQLite, stores.DuckDB])
+def test_a_store_below_a_plain_file_is_an_error(checked, tmp_path, kind):
+    (tmp_path / "file").touch()
+    (error,) = checked(offsets=kind(tmp_path / "file" / "deeper" / "offsets.db")).errors
+    assert error.message.endswith(f"{tmp_path}/file is not a directory")
+
+
+def test_a_store_in_a_directory_that_this_user_may_not_write_is_an_error(checked, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    (error,) = checked(offsets=stores.SQLite(tmp_path / "new" / "offsets.db")).errors
+    assert error.message.endswith(f"this user may not write {tmp_path}")
+
+
+def test_a_sink_below_a_plain_file_is_an_error(checked, tmp_path):
+    (tmp_path / "file").touch()
+    (error,) = checked(sink=sinks.DuckDB(tmp_path / "file" / "x.duckdb", table="t")).errors
+    assert error.message.endswith(f"{tmp_path}/file is not a directory")
+
+
+def test_a_store_that_another_process_has_open_is_noted(checked, tmp_path):
+    path = tmp_path / "offsets.duckdb"
+    code = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); c.execute('CREATE TABLE t (i INT)'); print(); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        other.stdout.readline()
+        report = checked(offsets=stores.DuckDB(path), reaches_spark=True)
+        other.communicate("\n")
+    assert report.errors == ()
+    (note,) = report.notes
+    assert note.startswith("the store could not be looked at: another process has")
+
+
+def test_a_store_that_refuses_the_login_is_an_error_and_one_that_hides_its_settings_is_noted(checked, monkeypatch):
+    class Guarded(stores.Memory):
+        pass
+
+    monkeypatch.setattr(Guarded, "advice", Mock(side_effect=ConfigError("CONFIG is refused")))
+    report = checked(offsets=Guarded(), reaches_spark=True)
+    assert (report.errors, report.notes) == ((), ("the store could not be asked: CONFIG is refused",))
+    for refusal in (ConfigError("wrong password"), RetriableError("no answer")):
+        monkeypatch.setattr(Guarded, "open_for_reading", Mock(side_effect=refusal))
+        report = checked(offsets=Guarded())
+        assert [error.message for error in report.errors] == [refusal.message]
+        assert report.notes == ()
+
+
+def test_looking_at_a_store_that_is_not_there_yet_creates_nothing(checked, tmp_path):
+    assert checked(reaches_spark=True, offsets=stores.SQLite(tmp_path / "new" / "offsets.db")).errors == ()
+    assert [*tmp_path.iterdir()] == []
