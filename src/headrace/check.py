@@ -16,7 +16,7 @@ from headrace.extras import require
 from headrace.kafka import settings
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.source import ROWS
-from headrace.launch import analyse_transform
+from headrace.launch import analyse_transform, session_for
 from headrace.paths import obstacle
 from headrace.sinks.base import IdempotentSink, TransactionalSink
 from headrace.sinks.fanout import Fanout
@@ -26,7 +26,7 @@ from headrace.transforms import cannot_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from headrace.kafka.source import Kafka
     from headrace.pipeline import Pipeline
@@ -188,8 +188,7 @@ def _check_rows(
     try:
         if not session.running():
             progress("starting Spark to check the schema, the transform and the table …")
-        spark: SparkSession = session.create({**pipeline.sink.spark_options, **options}, progress)
-        inputs = Inputs.of(spark, pipeline)
+        inputs = Inputs.of(session_for(pipeline, None, options, progress), pipeline)
         rows = analyse_transform(pipeline, inputs)
     except HeadraceError as error:
         found.add(error)

@@ -14,6 +14,7 @@ from headrace import sinks, stores
 from headrace.dev import ports
 from headrace.errors import ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
+from headrace.spark import session, task_retries
 from headrace.stores import zookeeper
 
 
@@ -185,3 +186,25 @@ def test_a_store_that_refuses_the_login_is_an_error_and_one_that_hides_its_setti
 def test_looking_at_a_store_that_is_not_there_yet_creates_nothing(checked, tmp_path):
     assert checked(reaches_spark=True, offsets=stores.SQLite(tmp_path / "new" / "offsets.db")).errors == ()
     assert [*tmp_path.iterdir()] == []
+
+
+# The session
+
+
+def test_a_session_that_repeats_tasks_is_refused_for_at_most_once_as_by_a_run(monkeypatch, tmp_path):
+    settings = {"spark.master": "local[2,4]"}
+    conf = SimpleNamespace(getAll=settings.items)
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
+    asked = []
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(checking, "Cluster", SimpleNamespace(of=lambda source: Brokers("clicks")))
+    monkeypatch.setattr(session, "create", lambda options, progress: asked.append(options) or spark)
+    pipeline = hr.Pipeline(
+        name="clicks",
+        source=hr.Kafka("localhost:1", topics=["clicks"]),
+        sink=sinks.Memory(),
+        guarantee="at-most-once",
+    )
+    (error,) = checking.check(pipeline, settings).errors
+    assert "at-most-once needs a Spark session that never repeats a task, got spark.master=local[2,4]" in error.message
+    assert asked == [{**settings, **task_retries.OFF}]
