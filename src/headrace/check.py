@@ -78,6 +78,7 @@ def check(
     _check_files(pipeline, found)
     if not found.errors:
         _check_store(pipeline, found)
+        _check_sink(pipeline, found)
     found.notes += locations.moved(pipeline)
     rows = None if found.errors else _check_rows(pipeline, options, found, progress)
     return Report(
@@ -175,6 +176,17 @@ def _check_store(pipeline: Pipeline, found: Findings) -> None:
         found.add(error)
     except HeadraceError as error:  # a run does not ask this
         found.notes.append(f"the store could not be asked: {error.message}")
+
+
+def _check_sink(pipeline: Pipeline, found: Findings) -> None:
+    if found.errors:
+        return  # of the store, which may be the same server
+    try:
+        pipeline.sink.check_reachable()
+    except OffsetConflict as error:
+        found.notes.append(f"the sink could not be looked at: {error.message}")
+    except HeadraceError as error:
+        found.add(error)
 
 
 def _check_rows(

@@ -14,6 +14,7 @@ from headrace import sinks, stores
 from headrace.dev import ports
 from headrace.errors import ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
+from headrace.sinks import kafka
 from headrace.spark import session, task_retries
 from headrace.stores import zookeeper
 
@@ -186,6 +187,41 @@ def test_a_store_that_refuses_the_login_is_an_error_and_one_that_hides_its_setti
 def test_looking_at_a_store_that_is_not_there_yet_creates_nothing(checked, tmp_path):
     assert checked(reaches_spark=True, offsets=stores.SQLite(tmp_path / "new" / "offsets.db")).errors == ()
     assert [*tmp_path.iterdir()] == []
+
+
+# The sink
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        lambda at: sinks.Redis(f"redis://{at}", "clicks", key="id"),
+        lambda at: sinks.Mongo(f"mongodb://{at}/app?serverSelectionTimeoutMS=200", "clicks"),
+        lambda at: sinks.Cassandra(at, "app.clicks", key="id"),
+        lambda at: sinks.HBase(at, "clicks", key="id"),
+        lambda at: sinks.DynamoDB("clicks", region="eu-west-1", endpoint=f"http://{at}"),
+        lambda at: sinks.Fanout([sinks.Memory(), sinks.Redis(f"redis://{at}", "clicks", key="id")]),
+        lambda at: sinks.Fanout([sinks.Memory(), sinks.Postgres(f"postgresql://u@{at}/app", "clicks")]),
+    ],
+    ids=["Redis", "Mongo", "Cassandra", "HBase", "DynamoDB", "Fanout", "Fanout over a transactional sink"],
+)
+def test_a_sink_at_a_closed_port_is_an_error_before_spark_starts(checked, monkeypatch, sink):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    (port,) = ports.free(1)
+    (error,) = checked(sink=sink(f"127.0.0.1:{port}"), offsets=stores.Memory()).errors
+    assert str(port) in error.message
+
+
+def test_a_target_topic_that_is_misspelt_is_an_error_before_spark_starts(checked, monkeypatch):
+    asked = SimpleNamespace(rules=lambda topic: None, nearest=lambda topic: "did you mean clean?")
+    monkeypatch.setattr(kafka, "Topics", lambda *_: asked)
+    monkeypatch.setattr(sinks.Kafka, "open_for_reading", lambda sink, pipeline: None)
+    monkeypatch.setattr(sinks.Kafka, "advice", lambda sink, pipeline: [])
+    (error,) = checked(sink=sinks.Kafka("localhost:1", "claen")).errors
+    assert error.message == "there is no topic claen at localhost:1"
+    assert error.hint.startswith("did you mean clean? Else create=True makes it")
+    assert checked(sink=sinks.Kafka("localhost:1", "claen", create=True), reaches_spark=True).errors == ()
 
 
 # The session

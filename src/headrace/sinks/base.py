@@ -72,6 +72,13 @@ class Sink(Resource, ABC):
         For `headrace check`: reads only, and creates nothing. Needs no `open`. RetriableError if nobody answers.
         """
 
+    def check_reachable(self) -> None:
+        """RetriableError if nobody answers, ConfigError for what is wrong whatever the rows are.
+
+        For `headrace check`, before Spark starts: as `check_target`, and within seconds. What the offset store of the
+        pipeline would tell need not be asked again.
+        """
+
     def how(self, rows: DataFrame, *, held: bool) -> str | None:
         """In a few words, how `rows` would be written, where there is more than one way. Changes nothing.
 
