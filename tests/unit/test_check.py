@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
 import headrace as hr
 from headrace import check as checking
@@ -222,6 +223,32 @@ def test_a_target_topic_that_is_misspelt_is_an_error_before_spark_starts(checked
     assert error.message == "there is no topic claen at localhost:1"
     assert error.hint.startswith("did you mean clean? Else create=True makes it")
     assert checked(sink=sinks.Kafka("localhost:1", "claen", create=True), reaches_spark=True).errors == ()
+
+
+@pytest.fixture
+def rows():
+    return StructType([StructField("id", LongType())])
+
+
+@pytest.mark.parametrize("place", ["file", "file/deeper/out"])
+@pytest.mark.parametrize("visible", ["rename", "manifest"])
+def test_parquet_at_or_below_a_plain_file_is_an_error_of_check_and_start(checked, tmp_path, rows, place, visible):
+    (tmp_path / "file").touch()
+    sink = sinks.Parquet(tmp_path / place, visible=visible)
+    (error,) = checked(sink=sink, offsets=stores.Memory()).errors
+    assert f"{tmp_path}/file is " in error.message
+    for ask in (lambda: sink.check_target(rows), lambda: sink.open("clicks")):
+        with pytest.raises(ConfigError, match=f"expected a directory .* got {tmp_path}/file is "):
+            ask()
+
+
+def test_parquet_below_a_directory_that_this_user_may_not_write_is_an_error(tmp_path, rows, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    sink = sinks.Parquet(tmp_path / "new" / "out")
+    for ask in (lambda: sink.check_target(rows), lambda: sink.open("clicks")):
+        with pytest.raises(ConfigError, match=f"this user may not write {tmp_path}"):
+            ask()
+    assert [*tmp_path.iterdir()] == []
 
 
 # The session
