@@ -16,7 +16,8 @@ from headrace.extras import require
 from headrace.kafka import settings
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.source import ROWS
-from headrace.launch import analyse_transform
+from headrace.launch import analyse_transform, session_for
+from headrace.paths import obstacle
 from headrace.sinks.base import IdempotentSink, TransactionalSink
 from headrace.sinks.fanout import Fanout
 from headrace.tracebacks import short, user_line
@@ -25,7 +26,7 @@ from headrace.transforms import cannot_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from headrace.kafka.source import Kafka
     from headrace.pipeline import Pipeline
@@ -73,7 +74,11 @@ def check(
         found.notes += [*_skips(source), *settings.notes(source)]
         _check_topics(source, found)
     if not found.errors:
+        _check_letter_topic(pipeline, found)
+    _check_files(pipeline, found)
+    if not found.errors:
         _check_store(pipeline, found)
+        _check_sink(pipeline, found)
     found.notes += locations.moved(pipeline)
     rows = None if found.errors else _check_rows(pipeline, options, found, progress)
     return Report(
@@ -111,7 +116,9 @@ def _check_drivers(pipeline: Pipeline, found: Findings) -> None:
 
 
 def _resources(pipeline: Pipeline) -> Iterator[Resource]:
-    yield pipeline.store
+    store: Resource = pipeline.store
+    if store is not pipeline.sink:
+        yield store
     yield from pipeline.sink.sinks if isinstance(pipeline.sink, Fanout) else [pipeline.sink]
 
 
@@ -125,6 +132,18 @@ def _check_topics(source: Kafka, found: Findings) -> None:
         found.add(error)
 
 
+def _check_letter_topic(pipeline: Pipeline, found: Findings) -> None:
+    """A run would meet a topic that is not there at the first bad record."""
+    if pipeline.quarantine is None or (topic := pipeline.quarantine.topic) is None:
+        return
+    try:
+        cluster = Cluster.of(next(iter(pipeline.sources.values())))
+        if (note := cluster.refuse_missing(topic)) is not None:
+            found.notes.append(f"dead letters: {note}")
+    except HeadraceError as error:
+        found.errors.append(Problem(f"dead letters: {error.message}", error.hint))
+
+
 def _skips(source: Kafka) -> list[str]:
     """What the guarantee does not speak of: records that are not read at all, or read by another run again."""
     notes = []
@@ -135,13 +154,39 @@ def _skips(source: Kafka) -> list[str]:
     return notes
 
 
+def _check_files(pipeline: Pipeline, found: Findings) -> None:
+    for one in _resources(pipeline):
+        if (path := one.local_path) is not None and (wrong := obstacle(path)) is not None:
+            found.errors.append(Problem(f"{one!r} at {path}: {wrong}", "choose a path that this user may write"))
+
+
 def _check_store(pipeline: Pipeline, found: Findings) -> None:
+    try:
+        with pipeline.store as store:
+            store.open_for_reading(pipeline.name)
+    except OffsetConflict as error:  # a run has it open, which is a way of being usable
+        found.notes.append(f"the store could not be looked at: {error.message}")
+        return
+    except HeadraceError as error:
+        found.add(error)
+        return
     try:
         found.notes += pipeline.store.advice(pipeline.name)
     except RetriableError as error:  # nobody answers: a run would wait
         found.add(error)
-    except HeadraceError as error:
+    except HeadraceError as error:  # a run does not ask this
         found.notes.append(f"the store could not be asked: {error.message}")
+
+
+def _check_sink(pipeline: Pipeline, found: Findings) -> None:
+    if found.errors:
+        return  # of the store, which may be the same server
+    try:
+        pipeline.sink.check_reachable()
+    except OffsetConflict as error:
+        found.notes.append(f"the sink could not be looked at: {error.message}")
+    except HeadraceError as error:
+        found.add(error)
 
 
 def _check_rows(
@@ -155,8 +200,7 @@ def _check_rows(
     try:
         if not session.running():
             progress("starting Spark to check the schema, the transform and the table …")
-        spark: SparkSession = session.create({**pipeline.sink.spark_options, **options}, progress)
-        inputs = Inputs.of(spark, pipeline)
+        inputs = Inputs.of(session_for(pipeline, None, options, progress), pipeline)
         rows = analyse_transform(pipeline, inputs)
     except HeadraceError as error:
         found.add(error)

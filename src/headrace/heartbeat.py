@@ -70,10 +70,24 @@ def standing(run: Run) -> Literal["alive", "dead", "unknown"]:
         if process.create_time() <= run.started + 1:
             return "alive"
     except psutil.NoSuchProcess:
-        return "dead" if known else "unknown"
+        return _unseen(run) if known else "unknown"
     except psutil.AccessDenied:
         return "unknown"
     # The pid has gone to somebody else, or the clock was set.
+    return "unknown"
+
+
+def _unseen(run: Run) -> Literal["alive", "dead", "unknown"]:
+    """The same of a run whose process is not to be seen: /proc may hide those of other users (hidepid)."""
+    try:
+        os.kill(run.pid, 0)
+    except ProcessLookupError:
+        return "dead"
+    except PermissionError:
+        # Somebody else's: the run's own user, or whoever got the pid after it, and then no heartbeat comes any more.
+        return "alive" if time.time() - run.beat < LAPSE else "unknown"
+    except OSError:
+        return "unknown"
     return "unknown"
 
 

@@ -64,7 +64,7 @@ def launch(
     with _Signals(drain) as signals:
         try:
             with signals.leaving_at_once():
-                spark = _session(pipeline, session, options, progress)
+                spark = session_for(pipeline, session, options, progress)
         except _StoppedEarly:
             return Summary(0, 0)
         signals.listen()  # again: Spark's own handler would cancel the running jobs on the first Ctrl-C
@@ -167,12 +167,13 @@ def _locating(pipeline: Pipeline, observer: events.Observer) -> events.Observer:
     return observe
 
 
-def _session(
+def session_for(
     pipeline: Pipeline,
     given: SparkSession | None,
     options: Mapping[str, str],
     progress: Callable[[str], None],
 ) -> SparkSession:
+    """The session that was given, or one with `options`; ConfigError if the guarantee cannot be kept with it."""
     from headrace.spark import session, task_retries
 
     once = pipeline.guaranteed is Guarantee.AT_MOST_ONCE

@@ -44,6 +44,18 @@ def private_file(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
+def obstacle(path: Path) -> str | None:
+    """Why this user can neither write `path`, a file or a directory, nor create it; None if nothing is in the way."""
+    path = path.absolute()
+    # Not Path.exists, which raises where a directory on the way may not be entered.
+    nearest = next(place for place in (path, *path.parents) if os.path.exists(place))  # noqa: PTH110
+    if nearest != path and not nearest.is_dir():
+        return f"{nearest} is not a directory"
+    if not os.access(nearest, os.W_OK | os.X_OK if nearest.is_dir() else os.W_OK):
+        return f"this user may not write {nearest}"
+    return None
+
+
 def write_private(path: Path, text: str) -> None:
     """Write a file that only this user can read and write, whatever its mode was."""
     with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:

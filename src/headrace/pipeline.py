@@ -186,6 +186,11 @@ class Pipeline:
                 f"{self.name}: {type(self.sink).__name__} has no tables of its own for dead letters",
                 hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
             )
+        if wanted and wanted.table and isinstance(self.sink, LetterKeeper) and self.sink.holds_rows(wanted.table):
+            raise ConfigError(
+                f"{self.name}: expected a table of their own for dead letters, got {wanted.table}, where the rows go",
+                hint=f'dead_letters="{wanted.table}_dead"',
+            )
         if wanted and wanted.topic and len({source.bootstrap for source in self.sources.values()}) > 1:
             raise ConfigError(
                 f"{self.name}: dead letters of several clusters have no topic in common",

@@ -37,6 +37,14 @@ def in_user_code(error: BaseException) -> str:
     return "".join(f"{printable(line)}\n" for line in shown.removesuffix("\n").split("\n")) if shown else ""
 
 
+def raised_on_worker(error: BaseException) -> list[str]:
+    """The names of the exceptions that a worker tells of, in their order: those that were being handled come first.
+
+    What comes after the first may also be text of a record, which an exception quotes.
+    """
+    return [re.split(r"[:\s]", last, maxsplit=1)[0] for _, last in _WORKER.findall(str(error))]
+
+
 def user_line(error: BaseException) -> str | None:
     """`app.py:12`: the last line of the user's code that `error` came through, or that built the failing expression."""
     found = re.findall(r'File "([^"]+)", line (\d+)', in_user_code(error)) or _CALLED.findall(str(error))

@@ -6,12 +6,34 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
+from headrace.suggest import did_you_mean
 from headrace.tracebacks import shown_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import DataFrame
 
 _PROGRAMMING = (NameError, ImportError, SyntaxError, NotImplementedError)
+
+
+class UnknownSource(KeyError):
+    """A source that a transform asks for and that is not there."""
+
+    def __init__(self, name: object, known: Iterable[str]) -> None:
+        super().__init__(name)
+        self.message = f"expected a source of {', '.join(known)}, got {name!r}"
+        self.hint = did_you_mean(str(name), known) or f'rows["{next(iter(known), "clicks")}"]'
+
+    def __str__(self) -> str:
+        return f"{self.message}: {self.hint}"
+
+
+class Frames(dict[str, "DataFrame"]):
+    """What a transform over several sources takes: the rows of each, by its name."""
+
+    def __missing__(self, name: object) -> DataFrame:
+        raise UnknownSource(name, list(self))
 
 
 def refuse_wrong_arguments(transform: Callable[..., Any]) -> None:

@@ -40,6 +40,13 @@ def test_a_topic_that_is_not_there_is_found_without_spark(no_spark, where, app, 
     assert not (tmp_path / "state").exists()
 
 
+def test_a_topic_for_dead_letters_that_is_not_there_is_found_without_spark(no_spark, where, app, here):  # noqa: F811
+    done = here("check", app(where, more=f'dead_letters=hr.DeadLetters(topic="{uuid.uuid4().hex}"),'))
+    assert done.code == 2
+    assert "dead letters: there is no topic" in done.line("error: ")
+    assert "headrace topics create" in done.line("hint: ")
+
+
 def test_a_broker_that_does_not_answer_is_found_without_spark(no_spark, app, here):  # noqa: F811
     (port,) = ports.free(1)
     done = here("check", app(bootstrap=f"127.0.0.1:{port}"), "--json")

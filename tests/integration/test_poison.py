@@ -220,6 +220,27 @@ def test_an_error_of_programming_stops_at_once_with_its_line(topic, spark):
     assert not [event for event in seen if isinstance(event, events.Retrying)]
 
 
+def test_an_error_of_programming_in_a_function_stops_at_once_and_diverts_nothing(topic, spark):
+    where, dead, seen = topic(partitions=1), topic(partitions=1), []
+    where.produce([{"id": 1, "text": "a"}])
+
+    def shout(text):
+        return text.uppr() if text is None else shuot(text)  # noqa: F821
+
+    made = pipeline(
+        where,
+        sinks.Memory(),
+        lambda rows: rows.select(sql.udf(shout, "string")("text")),
+        guarantee="at-least-once",
+        offsets=stores.Memory(),
+        dead_letters=hr.DeadLetters(topic=dead.name),
+    )
+    with pytest.raises(TransformFailed, match=f"NameError: .*:{shout.__code__.co_firstlineno + 1}"):
+        made.run(session=spark, observer=seen.append)
+    assert not [event for event in seen if isinstance(event, events.Retrying)]
+    assert not LetterBox(made).letters()
+
+
 def test_an_exception_of_the_transform_that_does_not_pass_stops_the_run(topic, spark):
     where, seen = topic(partitions=1), []
     where.produce([{"id": 1}])

@@ -144,7 +144,7 @@ def test_what_a_dead_run_left_aside_is_cleared_and_what_a_live_one_has_is_not(tm
 
 def test_a_file_in_place_of_the_folder_is_a_mistake(tmp_path):
     (tmp_path / "out").write_text("a file")
-    with pytest.raises(ConfigError, match="a directory is meant"):
+    with pytest.raises(ConfigError, match="expected a directory"):
         sinks.Parquet(tmp_path / "out").open("clicks")
 
 

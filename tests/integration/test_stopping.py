@@ -13,6 +13,9 @@ import pytest
 
 from integration.command import SOON, Running
 
+AT_ONCE = 5.0
+"""Seconds: a second on a machine that has nothing else to do."""
+
 APP = """
     import threading, time
     from pathlib import Path
@@ -140,7 +143,7 @@ def test_ctrl_c_while_spark_starts_leaves_at_once_and_no_jvm(tmp_path, words):
     with Running("run", "app.py:clicks", cwd=tmp_path) as run:
         run.wait_for(lambda: any(words in line for line in run.command_lines()))
         os.killpg(run.process.pid, signal.SIGINT)
-        done = run.finish(20)
+        done = run.finish(AT_ONCE)
         assert (done.code, done.err) == (130, "")
         assert run.nothing_is_left(5)
 

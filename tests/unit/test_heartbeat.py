@@ -142,6 +142,29 @@ def test_a_pid_is_looked_up_only_where_it_means_something():
     assert standing(here) == "dead", "this process, but no run of its own"
 
 
+@pytest.mark.parametrize(
+    ("answer", "beat_ago", "found"),
+    [
+        (ProcessLookupError(), 0.0, "dead"),
+        (PermissionError(), 0.0, "alive"),
+        (PermissionError(), 60.0, "unknown"),  # the pid may have gone to somebody else
+        (OSError(), 0.0, "unknown"),
+        (None, 0.0, "unknown"),
+    ],
+    ids=repr,
+)
+def test_a_process_that_is_hidden_is_asked_by_a_signal(monkeypatch, answer, beat_ago, found):
+    asked = Mock(side_effect=answer)
+    monkeypatch.setattr(psutil, "Process", Mock(side_effect=psutil.NoSuchProcess(4242)))
+    monkeypatch.setattr(os, "kill", asked)
+    here = replace(this_run(), pid=4242, beat=time.time() - beat_ago)
+    assert standing(here) == found
+    asked.assert_called_once_with(4242, 0)
+    assert standing(replace(here, pid_space=None)) == "unknown", "an old sign: the pid may mean another process"
+    assert standing(replace(here, pid_space=ELSEWHERE)) == "unknown"
+    asked.assert_called_once()
+
+
 # A second start
 
 

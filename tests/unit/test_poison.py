@@ -138,6 +138,68 @@ def test_failures_count_for_a_batch_that_starts_where_the_one_before_did():
     assert found.found(moved, Reported(CODE)) is None
 
 
+TRACEBACK = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/app/clicks.py", line 12, in shout
+    {code}
+{error}
+"""
+
+
+class OnWorker(Reported):
+    """As Spark tells what a Python function raised."""
+
+    def __init__(self, *errors):
+        super().__init__(CODE)
+        self._text = "\nDuring handling of the above exception, another exception occurred:\n".join(
+            TRACEBACK.format(code="return text.upper()", error=error) for error in errors
+        )
+
+    def __str__(self):
+        return self._text
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        ["NameError: name 'shuot' is not defined"],
+        ["UnboundLocalError: cannot access local variable 'x'"],
+        ["ImportError: cannot import name 'x' from 'y'"],
+        ["ModuleNotFoundError: No module named 'simplejson'"],
+        ["SyntaxError: invalid syntax"],
+        ["NotImplementedError"],
+        ["ImportError: no fast one", "ModuleNotFoundError: No module named 'slow'"],
+    ],
+    ids=lambda errors: errors[-1],
+)
+def test_an_error_of_programming_on_a_worker_stops_at_once_and_diverts_nothing(errors):
+    found = Poison({BAD}, state=CODE)
+    batch = Batch(1, (Range(A, 0, 5),))
+    stopped = found.found(batch, OnWorker(*errors))
+    assert isinstance(stopped, TransformFailed)
+    assert errors[0] in stopped.message and "/app/clicks.py:12" in stopped.message
+    assert not found.diverted(batch)
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        ["TypeError: unsupported operand type(s)"],
+        ["AttributeError: 'NoneType' object has no attribute 'upper'"],
+        ["ImportError: no fast one", "ValueError: cannot shout this"],
+        ["ValueError: a record with the text of a traceback:" + TRACEBACK.format(code="x", error="NameError: forged")],
+        ["NameErrors: an exception of the user's"],
+    ],
+    ids=lambda errors: errors[-1].split(":")[0],
+)
+def test_what_a_value_may_raise_on_a_worker_is_searched_for_its_record(errors):
+    found = Poison({BAD}, state=CODE)
+    batch = Batch(1, (Range(A, 0, 5),))
+    outcomes = [found.found(batch, OnWorker(*errors)) for _ in range(3)]
+    assert outcomes[:2] == [None, None] and isinstance(outcomes[2], BatchChanged)
+
+
 class Endless:
     """Spark with a job that ends only when it is cancelled; and the rows of that job."""
 

@@ -4,12 +4,15 @@ import inspect
 import json
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 import headrace
 from headrace import sinks, stores, testing
 
+ROOT = Path(__file__).parents[2]
 HEAVY = {"pyspark", "py4j", "confluent_kafka", "duckdb", "pyarrow", "pandas"}
 
 
@@ -67,6 +70,42 @@ hr.Pipeline(name="p", source=hr.Kafka("k:9", topics=["t"]), sink=sinks.Parquet("
             offsets=stores.SQLite("x.db"))
 """
     assert loaded_by(code) == set()
+
+
+INTERRUPTED = """
+import sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["headrace", "--version"]
+{start}
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "start"),
+    [
+        ("headrace", "import headrace_command; headrace_command.main()"),
+        ("headrace.cli.main", "import headrace_command; headrace_command.main()"),
+        ("headrace.cli.main", "import runpy; runpy.run_module('headrace', run_name='__main__')"),
+    ],
+)
+def test_ctrl_c_while_the_command_is_imported_ends_it_without_a_traceback(module, start):
+    code = INTERRUPTED.format(module=module, start=start)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def test_the_command_and_the_module_say_their_version():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"headrace": "headrace_command:main"}
+    for module in ("headrace", "headrace_command"):
+        said = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=False)
+        assert (said.returncode, said.stdout) == (0, f"headrace {headrace.__version__}\n")
 
 
 @pytest.mark.parametrize("verb", [[], ["run"], ["check"], ["dev"], ["jars"], ["doctor"], ["demo"]], ids=" ".join)

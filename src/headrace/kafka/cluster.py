@@ -130,6 +130,33 @@ class Cluster:
         described, _ = self._describe([*map(self._real_name, topics)])
         return {self._prefix + topic: topic_id(topic, str(found.topic_id)) for topic, found in described.items()}
 
+    def refuse_missing(self, topic: str) -> str | None:
+        """ConfigError if no records can be sent to `topic`, by its own name: it is not there, and brokers do not make
+        it. What to know if they do."""
+        _, missing = self._describe([topic])
+        if not missing:
+            return None
+        if self._makes_topics():
+            return f"{topic} is not there; brokers make it when the first record is sent (auto.create.topics.enable)"
+        near = did_you_mean(topic, self._all(), 0.85)
+        create = f"headrace topics create {topic} --bootstrap {self._bootstrap}"
+        raise ConfigError(
+            f"there is no topic {topic} on {self._bootstrap}", hint=f"{near} Else {create}" if near else create
+        )
+
+    def _makes_topics(self) -> bool:
+        """Whether a producer that names a topic makes it, as far as this user may know."""
+        from confluent_kafka.admin._config import ConfigResource
+        from confluent_kafka.admin._resource import ResourceType
+
+        try:
+            nodes = self._ear.answer(self._admin, self._admin.describe_cluster(request_timeout=TIMEOUT)).nodes
+            asked = ConfigResource(ResourceType.BROKER, str(min(node.id for node in nodes)))
+            answer = self._admin.describe_configs([asked], request_timeout=TIMEOUT)[asked]
+            return bool(self._ear.answer(self._admin, answer)["auto.create.topics.enable"].value == "true")
+        except (self._errors, KeyError):
+            return False
+
     def leaders(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
         """The host of each partition's leader, of those that have one."""
         described, _ = self._describe(sorted(set(map(self._real_name, topics))))

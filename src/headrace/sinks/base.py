@@ -72,6 +72,13 @@ class Sink(Resource, ABC):
         For `headrace check`: reads only, and creates nothing. Needs no `open`. RetriableError if nobody answers.
         """
 
+    def check_reachable(self) -> None:
+        """RetriableError if nobody answers, ConfigError for what is wrong whatever the rows are.
+
+        For `headrace check`, before Spark starts: as `check_target`, and within seconds. What the offset store of the
+        pipeline would tell need not be asked again.
+        """
+
     def how(self, rows: DataFrame, *, held: bool) -> str | None:
         """In a few words, how `rows` would be written, where there is more than one way. Changes nothing.
 
@@ -123,6 +130,10 @@ class QuarantiningSink(Sink):
 
 class LetterKeeper(QuarantiningSink):
     """A sink with tables of its own for dead letters, which are stored with the rows or not at all."""
+
+    def holds_rows(self, table: str) -> bool:
+        """Whether `table` is the one that rows go to, so that no dead letters can; asked when a pipeline is built."""
+        return False
 
     @abstractmethod
     def letters(self, table: str) -> Sequence[Letter]:

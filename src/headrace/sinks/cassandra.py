@@ -117,6 +117,10 @@ class Cassandra(KeyedSink):
                 there = self._look(session)
         self._prepared = (schema, wanted, wanted.check(there, repr(self)))
 
+    def check_reachable(self) -> None:
+        with self:
+            self.open("")  # which connects, and creates nothing
+
     def check_target(self, schema: StructType) -> None:
         wanted = self._wanted(schema)
         with self.open(""), self._opened() as session:

@@ -90,6 +90,13 @@ class Fanout(Sink):
         for sink in self._sinks.values():
             sink.prepare(schema)
 
+    def check_reachable(self) -> None:
+        for sink in self._sinks.values():
+            if isinstance(sink, TransactionalSink):  # by itself it would be asked as the store
+                with sink:
+                    sink.open_for_reading("headrace-check")
+            sink.check_reachable()
+
     def check_target(self, schema: StructType) -> None:
         for sink in self._sinks.values():
             sink.check_target(schema)

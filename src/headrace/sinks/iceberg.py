@@ -74,6 +74,11 @@ class Iceberg(IdempotentSink):
         with self._translated():
             self._fitting(stored_schema(schema))
 
+    def check_reachable(self) -> None:
+        with self._translated():
+            if self._load() is None:
+                self._check_new()
+
     def check_target(self, schema: StructType) -> None:
         rows = stored_schema(schema)
         with self._translated():

@@ -161,19 +161,24 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
             self._layout.check(empty.createDataFrame([], schema))
         self._prepared()
 
+    def check_reachable(self) -> None:
+        topic = self._layout.topic
+        if topic is None or self._new is not None:
+            return
+        there = Topics(self._bootstrap, self._connecting(), None)
+        if there.rules(topic) is None:
+            raise self._absent(topic, there.nearest(topic))
+
     def check_target(self, schema: StructType) -> None:
         from pyspark.sql import SparkSession
 
         if (active := SparkSession.getActiveSession()) is not None:
             self._layout.check(active.createDataFrame([], schema))
-        topic = self._layout.topic
-        if topic is not None and self._new is None:
-            there = Topics(self._bootstrap, self._connecting(), None)
-            if there.rules(topic) is None:
-                raise self._absent(topic)
+        self.check_reachable()
 
-    def _absent(self, topic: str) -> ConfigError:
-        return ConfigError(unknown(topic, self._bootstrap), hint='create=True makes it, or create={"partitions": 6}')
+    def _absent(self, topic: str, near: str | None = None) -> ConfigError:
+        create = 'create=True makes it, or create={"partitions": 6}'
+        return ConfigError(unknown(topic, self._bootstrap), hint=f"{near} Else {create}" if near else create)
 
     def how(self, rows: DataFrame, *, held: bool) -> str:
         if not held and narrow.keeps_partitions(rows):

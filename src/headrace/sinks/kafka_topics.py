@@ -12,6 +12,7 @@ from headrace.errors import ConfigError
 from headrace.sinks.kafka_rows import Rules
 from headrace.stores.hearing import explained
 from headrace.stores.transactions import TIMEOUT
+from headrace.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -127,6 +128,11 @@ class Topics:
         there = self._ask(lambda: self._admin.list_topics(timeout=TIMEOUT), "")
         matching = [topic for topic in there.topics if re.fullmatch(self._allowed.pattern, topic)]
         return len(matching) < self._allowed.limit
+
+    def nearest(self, topic: str) -> str | None:
+        """A question about a topic that may be meant."""
+        there = self._ask(lambda: self._admin.list_topics(timeout=TIMEOUT), "")
+        return did_you_mean(topic, filter(_is_name, there.topics), 0.8)
 
     def create(self, topic: str, new: NewTopics) -> None:
         """Nothing happens if it is there."""

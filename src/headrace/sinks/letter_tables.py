@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from headrace.sinks.tables import Shape
     from headrace.stores.sql import Connection
 
 
@@ -24,6 +25,7 @@ class LetterTables(LetterKeeper):
     """Dead letters in a table beside the rows: the rest of a sink that is a store in SQL as well."""
 
     _pipeline: str
+    _shape: Shape
     _letters_types: ClassVar[dict[str, str]] = {"bytes": "BLOB", "time": "TEXT"}
 
     @abstractmethod
@@ -37,6 +39,13 @@ class LetterTables(LetterKeeper):
     @abstractmethod
     def _has_table(self, connection: Connection, table: str) -> bool:
         """Whether there is a table of that name."""
+
+    def holds_rows(self, table: str) -> bool:
+        return self._whole_name(table) == self._whole_name(self._shape.table)
+
+    def _whole_name(self, table: str) -> str:
+        """With its schema, and the same for all spellings of one table."""
+        return (table if "." in table else f"main.{table}").lower()
 
     def letters(self, table: str) -> Sequence[Letter]:
         with self.reading() as connection:

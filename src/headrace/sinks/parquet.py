@@ -12,6 +12,7 @@ from headrace.lake import columns, directories, manifests
 from headrace.lake.directories import Directories
 from headrace.lake.manifests import Manifests
 from headrace.lake.place import Place
+from headrace.paths import obstacle
 from headrace.sinks.base import IdempotentSink, stored_schema, without_metadata
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Parquet(IdempotentSink):
         self._checked = False
         if self._place.local is not None:
             with self._translated():
-                self._refuse_the_other_layout(self._place.local)
+                self._refuse_place(self._place.local)
                 if not self._by_manifest:
                     self._layout = Directories(self._place.local, pipeline, self._partition_by)
                 else:
@@ -89,11 +90,14 @@ class Parquet(IdempotentSink):
         columns.check(stored_schema(schema), self._partition_by, str(self._place))
         self._checked = True
 
-    def check_target(self, schema: StructType) -> None:
-        columns.check(stored_schema(schema), self._partition_by, str(self._place))
+    def check_reachable(self) -> None:
         if self._place.local is not None:
             with self._translated():
-                self._refuse_the_other_layout(self._place.local)
+                self._refuse_place(self._place.local)
+
+    def check_target(self, schema: StructType) -> None:
+        columns.check(stored_schema(schema), self._partition_by, str(self._place))
+        self.check_reachable()
 
     def how(self, rows: DataFrame, *, held: bool) -> str:
         return f"each batch is published by one {'manifest' if self._by_manifest else 'rename'}"
@@ -126,7 +130,14 @@ class Parquet(IdempotentSink):
                 return manifests.files(self._place.objects(spark))
             return [str(file) for file in directories.files(self._place.here)]
 
-    def _refuse_the_other_layout(self, root: Path) -> None:
+    def _refuse_place(self, root: Path) -> None:
+        """ConfigError if no batches can be put there: by this user, or beside those of the other layout."""
+        wrong = f"{root} is a file" if root.is_file() else obstacle(root)
+        if wrong is not None:
+            raise ConfigError(
+                f"{self!r}: expected a directory that this user can write or create, got {wrong}",
+                hint="choose another path",
+            )
         there = self._place.layout() if root.is_dir() else None
         wanted = "manifest" if self._by_manifest else "rename"
         if there not in (None, wanted):

@@ -99,6 +99,9 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
     def identity_columns(self) -> Sequence[str] | None:
         return self._shape.key
 
+    def _whole_name(self, table: str) -> str:
+        return table if "." in table else f"public.{table}"
+
     def open(self, pipeline: str) -> Self:
         super().open(pipeline)
         self._claim, self._claims = uuid.uuid4().hex, False

@@ -16,6 +16,7 @@ from headrace.spark.direct import Reader
 from headrace.spark.location import Location
 from headrace.spark.observing import observed
 from headrace.spark.rows import Decoder, unlearnt, unnamed
+from headrace.transforms import Frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -120,7 +121,7 @@ class Inputs:
 
     def given(self, frames: Mapping[str, DataFrame]) -> DataFrame | dict[str, DataFrame]:
         """What a transform takes: a frame, or several by name."""
-        return next(iter(frames.values())) if self._one else dict(frames)
+        return next(iter(frames.values())) if self._one else Frames(frames)
 
     def empty(self) -> DataFrame | dict[str, DataFrame]:
         """The same of no records."""

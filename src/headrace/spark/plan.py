@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from headrace.errors import ConfigError
 from headrace.tracebacks import short, user_line
+from headrace.transforms import UnknownSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,15 +70,21 @@ def apply(transform: Callable[[Any], DataFrame], rows: DataFrame | dict[str, Dat
     """Call the user's function. A plan that Spark refuses is a ConfigError; what else is raised is the user's own."""
     try:
         result = transform(rows)
+    except UnknownSource as error:
+        message = f"the transform does not fit the sources{_at(error)}: {error.message}"
+        raise ConfigError(message, hint=error.hint) from error
     except AnalysisException as error:
-        at = f" at {line}" if (line := user_line(error)) else ""
-        raise ConfigError(f"the transform does not fit the rows{at}: {short(error)}") from error
+        raise ConfigError(f"the transform does not fit the rows{_at(error)}: {short(error)}") from error
     if not isinstance(result, DataFrame):
         raise ConfigError(
             f"the transform returned {type(result).__name__}; a DataFrame is meant",
             hint="lambda rows: rows.where(…)",
         )
     return result
+
+
+def _at(error: Exception) -> str:
+    return f" at {line}" if (line := user_line(error)) else ""
 
 
 def _stateful_operation(rows: DataFrame) -> str | None:

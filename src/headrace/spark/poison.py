@@ -15,7 +15,7 @@ from headrace.spark import plan
 from headrace.spark.divisible import indivisible
 from headrace.spark.inputs import Raw
 from headrace.spark.originals import without
-from headrace.tracebacks import in_user_code, short, user_line
+from headrace.tracebacks import in_user_code, raised_on_worker, short, user_line
 from headrace.types import Batch, Range, TopicPartition
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ _OF_A_VALUE = ("22", "P0")
 _OF_CODE = ("38", "39")
 """Those of functions of the user's, which may also ask a server that is away for a moment."""
 _PROGRAMMING = (NameError, TypeError, AttributeError, SyntaxError, NotImplementedError)
+_PROGRAMMING_ON_WORKER = {
+    error.__name__
+    for error in (NameError, UnboundLocalError, ImportError, ModuleNotFoundError, SyntaxError, NotImplementedError)
+}
+"""Without those that a value may raise, too: None has no method upper."""
 _MOST = 100
 """Records of one batch that are looked for: each costs about forty small Spark jobs."""
 _MANY = 10
@@ -97,6 +102,8 @@ class Poison:
         cause = _of_rows(error)
         if cause is None:
             return None
+        if _programming(cause):
+            return TransformFailed(f"the transform fails: {_said(cause)}", hint=_CORRECT)
         certain = _state(cause).startswith(_OF_A_VALUE)
         if not certain and not self._again(batch, "rows"):
             return None
@@ -214,6 +221,13 @@ def _of_rows(error: BaseException | None) -> PySparkException | None:
             return None if (error.getCondition() or "").startswith("KAFKA") else error
         error = error.__cause__
     return None
+
+
+def _programming(error: Exception) -> bool:
+    """Whether a function fails whatever the record is. All names count: an exception may quote a record that has the
+    text of a traceback, and what is raised while another one is handled needs a record that raises that."""
+    names = raised_on_worker(error)
+    return bool(names) and _PROGRAMMING_ON_WORKER.issuperset(names)
 
 
 def _state(error: PySparkException) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace.errors import ConfigError
 from headrace.spark import gateway, jars, privacy, task_retries
 from headrace.spark.quoting import SUBSTITUTE
+from headrace.tracebacks import short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,6 +69,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 
 def create(options: Mapping[str, str], progress: Callable[[str], None] = lambda line: None) -> SparkSession:
     """A session with `options` over our defaults, or the one that is already active."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
@@ -92,12 +94,15 @@ def create(options: Mapping[str, str], progress: Callable[[str], None] = lambda 
     # pyspark writes the JVM's stack trace of every refused query to stderr, before the error is told.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
-    try:
-        builder = configure(builder)
-        with gateway.jvm(builder._options):
+    builder = configure(builder)
+    with gateway.jvm(builder._options):
+        try:
             return builder.getOrCreate()
-    except PySparkException as error:
-        raise ConfigError(f"Spark did not start: {error}", hint="headrace doctor") from error
+        except (PySparkException, Py4JError) as error:
+            # In here: what such an error says is in the JVM, which ends with the block.
+            raise ConfigError(
+                f"Spark did not start: {short(error)}", hint="correct the [spark] or --spark options; headrace doctor"
+            ) from error
 
 
 def running() -> bool:

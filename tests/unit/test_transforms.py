@@ -1,0 +1,36 @@
+"""What is said of a user's transform: no Spark here."""
+
+import pytest
+
+from headrace.errors import ConfigError
+from headrace.spark import plan
+from headrace.spark.inputs import Inputs
+from headrace.tracebacks import shown_path
+from headrace.transforms import UnknownSource
+
+
+def given(**frames):
+    inputs = object.__new__(Inputs)
+    inputs._one = False
+    return inputs.given(frames)
+
+
+def test_a_source_that_is_not_there_is_a_mistake_that_names_those_that_are_and_the_line():
+    def transform(sources):
+        return sources["clikcs"]
+
+    with pytest.raises(ConfigError) as refused:
+        plan.apply(transform, given(clicks=None, users=None))
+    line = f"{shown_path(__file__)}:{transform.__code__.co_firstlineno + 1}"
+    expected = f"the transform does not fit the sources at {line}: expected a source of clicks, users, got 'clikcs'"
+    assert (refused.value.message, refused.value.hint) == (expected, "did you mean clicks?")
+
+
+def test_a_source_may_be_asked_for_as_in_any_dict():
+    frames = given(clicks=1, users=2)
+    assert frames == {"clicks": 1, "users": 2}
+    assert "orders" not in frames and frames.get("orders") is None
+    with pytest.raises(KeyError):
+        frames["orders"]
+    with pytest.raises(UnknownSource, match=r'rows\["clicks"\]'):
+        frames["a name that is like none of them"]
