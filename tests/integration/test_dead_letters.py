@@ -21,6 +21,7 @@ from headrace.letters import Letter, Origin, Quarantine, Refusal
 from headrace.testing.fixtures import Topic
 from headrace.testing.records import committed
 from headrace.types import TopicPartition
+from integration import raw_headers
 from integration.command import here  # noqa: F401 - a fixture
 from integration.interleaving import meanwhile
 
@@ -245,6 +246,24 @@ def test_headers_that_are_not_utf_8_and_forged_letters_break_no_verb(topic, here
     assert here("dead-letters", "replay", str(file), "--all", "--to", other.name, "--execute").code == 0
     assert (end(source), end(other)) == (0, 2)
     assert "0 dead letters" in here("dead-letters", "list", str(file)).out
+
+
+def test_header_names_that_are_not_utf_8_break_no_verb(topic, here, tmp_path):  # noqa: F811
+    source, dead = topic(partitions=1), topic(partitions=1)
+    box = LetterTopic(dead.bootstrap, {}, dead.name, "reader")
+    # After many others: Python calls the client in another way by then.
+    dead.produce([b"other"] * 100, headers=[("a", b"1")])
+    raw_headers.produce(dead.bootstrap, dead.name, b"forged", [(b"\xff\xfe", b"1"), (b"headrace.topic", b"t")])
+    box.send([Letter(Origin(source.name, 0, 1), None, None, b"x", (), "bad", "decoding")])
+    assert [letter.value for letter in box.read()] == [b"x"]
+    box.settle()
+    assert box.read() == []
+
+    file = tmp_path / "letters.toml"
+    given = {"name": f"p-{uuid.uuid4().hex[:8]}", "bootstrap": source.bootstrap, "topic": source.name}
+    file.write_text(TOML.format(**given, dead=f'{{ topic = "{dead.name}" }}', file=tmp_path / "rows.db"))
+    assert "1 dead letter" in here("dead-letters", "list", str(file)).out
+    assert here("consume", dead.name, "--bootstrap", dead.bootstrap, "-v").code == 0
 
 
 def test_bad_records_of_more_bytes_than_the_limit_stop_the_pipeline_before_they_reach_the_driver(
