@@ -88,6 +88,13 @@ def test_a_redirect_from_tls_to_plain_text_or_to_another_protocol_is_not_followe
         registry._SamePlace().redirect_request(request, io.BytesIO(), 302, "Found", {}, to)
 
 
+def test_little_is_shown_of_where_a_redirect_leads():
+    request = registry._request("https://registry.example.com", "/x", None)
+    with pytest.raises(ConfigError) as refused:
+        registry._SamePlace().redirect_request(request, io.BytesIO(), 302, "Found", {}, "http://" + "a" * 60_000)
+    assert len(refused.value.message) < 1_000
+
+
 @pytest.mark.parametrize("status", [200, 500])
 def test_an_endless_answer_is_cut_off(status, monkeypatch):
     monkeypatch.setattr(registry, "_MAX_BYTES", 100_000)

@@ -37,6 +37,7 @@ _NOBODYS = "headrace-is-this-a-registry"
 """A subject to ask for when it must be known that a registry answers: 40401, or an empty list."""
 _MOST = 600
 """Characters of a registry's reason that are shown: it may repeat the whole schema."""
+_MOST_OF_A_URL = 500
 _EXAMPLE = "http://localhost:8081, or https://user:password@registry.example.com"
 
 
@@ -165,7 +166,8 @@ class _SamePlace(urllib.request.HTTPRedirectHandler):
         if plain or after.scheme not in ("http", "https") or (req.has_header("Authorization") and not same):
             fp.close()
             raise ConfigError(
-                f"the schema registry at {masked(req.full_url)} redirects to {masked(newurl)}, which is not followed:"
+                f"the schema registry at {masked(req.full_url)} redirects to {masked(newurl[:_MOST_OF_A_URL])},"
+                " which is not followed:"
                 f" {'it is not encrypted' if plain else 'the password is for the first address alone'}",
                 hint="give the address of the registry itself",
             )

@@ -18,7 +18,7 @@ from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.expectations import Gate
 from headrace.kafka.letters import LetterTopic
 from headrace.letters import Quarantine, Refusal
-from headrace.masking import is_secret, redact
+from headrace.masking import redact, secrets_of
 from headrace.sinks.base import QuarantiningSink, TransactionalSink
 from headrace.sinks.fanout import Fanout
 from headrace.spark import gate, plan, session
@@ -167,8 +167,8 @@ class DirectEngine:
 
     def _discreet(self, error: Exception) -> Exception:
         """Without the passwords that Spark or a client of its may have put into it."""
-        given = [one.source.options for one in self._inputs.each.values()]
-        secrets = {value for options in given for name, value in options.items() if is_secret(name) and value}
+        given = [secrets_of(one.source.options) for one in self._inputs.each.values()]
+        secrets = frozenset[str]().union(self._sink.secrets(), *given)
         if redact(str(error), secrets) == str(error):
             return error
         return RetriableError(redact(short(error), secrets))
