@@ -118,7 +118,8 @@ class DirectEngine:
             for name, one in self._inputs.each.items():
                 apart = one.decoder.judged(without(raw.frames[name], diverted))
                 holding.enter_context(_held(apart.frame))
-                letters += apart.letters(most, self._dead_letters.max_bytes)
+                room = self._dead_letters.max_bytes - sum(letter.size for letter in letters)
+                letters += apart.letters(most, room)
                 frames[name] = apart.good
             topic_check.verify()
             quarantine = self._quarantine(batch, self._dead_letters, letters)
@@ -132,6 +133,7 @@ class DirectEngine:
                 self._sink.write(batch, counted.rows)
             return Written(
                 quarantined=quarantine.count,
+                left_out=quarantine.left_out,
                 bytes_each=raw.bytes_each(),
                 records=counted.records(),
                 rows=counted.written(refused=quarantine.count - before),
@@ -196,11 +198,11 @@ class DirectEngine:
 
     def _quarantine(self, batch: Batch, wanted: DeadLetters, letters: list[Letter]) -> Quarantine:
         def read_originals(refused: Sequence[Refusal]) -> list[Letter]:
-            found = originals(Raw(self._inputs, _around(batch, refused)).frames.values(), refused, wanted.max_bytes)
+            found = originals(Raw(self._inputs, _around(batch, refused)).frames.values(), refused, made.room)
             topic_check.verify()
             return found
 
-        return Quarantine(
+        made = Quarantine(
             letters,
             most=wanted.most(batch),
             max_bytes=wanted.max_bytes,
@@ -208,6 +210,7 @@ class DirectEngine:
             table=wanted.table,
             send=self._letters.send if self._letters else None,
         )
+        return made
 
 
 @dataclass(frozen=True, slots=True)
