@@ -39,11 +39,12 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of a batch: its bad records; the size of a record, where it was measured; how many records were read
-    and rows written, None where they could not be counted."""
+    """What became of a batch: its bad records, and how many of their letters are without bytes; the size of a record,
+    where it was measured; how many records were read and rows written, None where they could not be counted."""
 
     dropped: int = 0
     quarantined: int = 0
+    left_out: int = 0
     bytes_each: float | None = None
     records: int | None = None
     rows: int | None = None

@@ -68,10 +68,11 @@ class BadRecordsDropped:
 
 @dataclass(frozen=True, slots=True)
 class RecordsQuarantined:
-    """Records of this batch went to the dead letters."""
+    """Records of this batch went to the dead letters, `left_out` of them without key, value and headers."""
 
     batch: Batch
     count: int
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,12 @@ class LetterBox:
         cannot be sent; without `execute` that is all.
         """
         self._refuse_some(letters)
+        if gone := [letter.origin for letter in letters if letter.gone]:
+            raise ConfigError(
+                f"the letter of {gone[0]} does not hold the record, so nothing is sent",
+                hint=f"headrace consume {gone[0].topic} --from {gone[0].topic}:{gone[0].partition}:{gone[0].offset}"
+                " --count 1 shows it, if Kafka has it still; headrace dead-letters drop forgets the letter",
+            )
         sources = list(self.pipeline.sources.values())
         if to and len({source.bootstrap for source in sources}) > 1:
             raise ConfigError(

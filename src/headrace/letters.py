@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import BadRecord, ConfigError
@@ -19,6 +19,10 @@ MOST = 100_000
 
 MAX_BYTES = 100_000_000
 """Of the keys, values and headers of one batch's dead letters, unless told otherwise: for the same reason."""
+
+
+COMPACTED = "the broker has deleted the record since it was read (compaction or retention): its key and value are lost"
+_LEFT_OUT = "of key, value and headers are left out: the dead letters of this batch are larger than max_bytes"
 
 
 class Origin(NamedTuple):
@@ -48,6 +52,25 @@ class Letter:
         headers = sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers
 
+    @property
+    def left_out(self) -> bool:
+        """Whether it has no bytes because the letters of its batch have too many."""
+        return self._bare and _LEFT_OUT in self.error
+
+    @property
+    def gone(self) -> bool:
+        """Whether it does not hold the record, for whatever reason."""
+        return self._bare and (_LEFT_OUT in self.error or COMPACTED in self.error)
+
+    @property
+    def _bare(self) -> bool:
+        return self.key is None and self.value is None and not self.headers
+
+    def without_bytes(self, size: int | None = None) -> Letter:
+        """The same, with the `size` of what is left out in place of the bytes."""
+        said = f"{self.error} ({self.size if size is None else size:,} bytes {_LEFT_OUT})"
+        return replace(self, key=None, value=None, headers=(), error=said)
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -63,8 +86,9 @@ class DeadLetters:
     """Where records go that do not parse, or that the sink refuses: `table`, one of the sink's own, written in the
     same transaction as the rows, or `topic`, on the source's cluster.
 
-    More than `limit` of them in one batch (a number, or a share such as 0.01), or more than `max_bytes` of keys, values
-    and headers, stop the pipeline with BadRecord: so many failures usually mean a wrong schema or table.
+    More than `limit` of them in one batch (a number, or a share such as 0.01) stop the pipeline with BadRecord: so many
+    failures usually mean a wrong schema or table. Where those of one batch have more than `max_bytes` of keys, values
+    and headers, the largest are kept without them.
     """
 
     table: str | None = None
@@ -120,7 +144,7 @@ class Quarantine:
         self.table = table
         self.most = most
         self._max_bytes = max_bytes
-        self._letters = {letter.origin: letter for letter in letters}
+        self._letters = {letter.origin: letter for letter in bounded(letters, max_bytes)}
         self._originals = originals
         self._send = send
         self._check()
@@ -128,6 +152,16 @@ class Quarantine:
     @property
     def count(self) -> int:
         return len(self._letters)
+
+    @property
+    def left_out(self) -> int:
+        """How many are kept without their bytes, because there are too many."""
+        return sum(letter.left_out for letter in self._letters.values())
+
+    @property
+    def room(self) -> int:
+        """How many bytes more may come."""
+        return max(0, self._max_bytes - sum(letter.size for letter in self._letters.values()))
 
     def refuse(self, refused: Sequence[Refusal]) -> None:
         """Set the records of `refused` aside too; BadRecord if those are too many."""
@@ -137,8 +171,8 @@ class Quarantine:
         if len(self._letters) + len(new) > self.most:
             first = next(iter(new.values()))
             raise too_many(self.most, f"{first.origin}: {first.error}")
-        for letter in self._originals(list(new.values())):
-            self._letters[letter.origin] = letter
+        found = list(self._originals(list(new.values())))
+        self._letters |= {letter.origin: letter for letter in bounded(found, self.room)}
         self._check()
 
     def settled(self) -> Sequence[Letter]:
@@ -154,15 +188,31 @@ class Quarantine:
         if len(self._letters) > self.most:
             first = next(iter(self._letters.values()))
             raise too_many(self.most, f"{first.origin}: {first.error}")
-        if (size := sum(letter.size for letter in self._letters.values())) > self._max_bytes:
-            raise too_large(size, self._max_bytes)
 
 
-def too_large(size: int, most: int) -> BadRecord:
-    return BadRecord(
-        f"the bad records of one batch have {size:,} bytes; dead letters may have {most:,}",
-        hint="look at the records; hr.DeadLetters(…, max_bytes=…) sets the limit, hr.Limits(max_bytes=…) the batch's",
-    )
+def bounded(letters: Sequence[Letter], room: int) -> list[Letter]:
+    """All of `letters`, the smallest with their bytes as long as those are not more than `room`."""
+    last = last_whole([(letter.size, letter.origin) for letter in letters], room)
+    return [
+        letter
+        if not letter.size or (last is not None and (letter.size, letter.origin) <= last)
+        else letter.without_bytes()
+        for letter in letters
+    ]
+
+
+def last_whole(sizes: Sequence[tuple[int, Origin]], room: int) -> tuple[int, Origin] | None:
+    """In the order of size and place, the last that fits into `room` with all before it; None if not even one does.
+
+    By size, so that as many as can be stay whole; by place, so that a batch that is repeated keeps the same ones.
+    """
+    last, total = None, 0
+    for size, origin in sorted(sizes):
+        total += size
+        if total > room:
+            break
+        last = (size, origin)
+    return last
 
 
 def too_many(most: int, first: str) -> BadRecord:

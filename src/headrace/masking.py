@@ -1,6 +1,7 @@
 """Redaction: what may be shown of addresses, connection strings, settings and messages that may hold a secret.
 
-Where a value cannot be told from its surroundings, too much is masked rather than too little.
+Where a value cannot be told from its surroundings, too much is masked rather than too little. Every step is linear in
+the text: what is masked may come from somebody who means harm.
 """
 
 from __future__ import annotations
@@ -11,55 +12,181 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-_WORDS = (
-    r"pass(?:word|wd|phrase)|pwd|secret|token|jaas|credential|signature"
-    r"|(?:api|access|account|private|shared|encryption)[_.-]?key|keystore[_.-]key"
+_NAME = re.compile(
+    r"pass(?:word|wd|phrase|code)|pwd|secret|token|jaas|credential|signature|authorization|user[_.-]?info|sslkey"
+    r"|(?:api|access|account|private|shared|encryption)[_.-]?key|keystore[_.-]key|fs[_.-]azure[_.-]sas"
+    r"|(?:^|[._-])(?:pass|pw|sig|sas|pem|key)$",
+    re.IGNORECASE,
 )
-_NAME = re.compile(rf"{_WORDS}|(?:^|[._-])(?:pass|pw|sig|pem|key)$", re.IGNORECASE)
+_OTHER_KEYS = re.compile(
+    r"(?:primary|partition|sort|shard|row|hash|range|record|message|unique|foreign|_kafka)[_.-]key$", re.IGNORECASE
+)
+"""Keys that open nothing."""
 
-# Between :// and the last @, wherever that is: a password that should have been percent-encoded must not show half.
-_URL = re.compile(r"([\w+.-]*)://([^:]*?)(:.*)?@(?!.*@)", re.DOTALL)
+_WORD = re.compile(r"(?<![\w.$-])[\w.$-]++")
+_SCHEME_BACKWARDS = re.compile(r"[\w+.-]*+")
 # Where a name without a password is usual. Elsewhere it is a token, or a password whose colon was forgotten.
 _SCHEMES_WITH_USERS = frozenset({"postgresql", "postgres", "mysql", "mariadb", "mongodb", "mongodb+srv", "sqlserver"})
-_ORACLE = re.compile(r"(jdbc:oracle:\w+:[^/@]*/).*@", re.DOTALL | re.IGNORECASE)
-_VALUE = (
-    r"'(?:\\.|''|[^'\\])*'(?=[\s&;,)}\]]|$)"  # libpq, Python
-    r'|"(?:\\.|[^"\\])*"(?=[\s&;,)}\]]|$)'  # JSON, JAAS, Python
-    r"|\{(?:\}\}|[^}])*\}(?=;|$)"  # SQL Server, ODBC
-    r"|.*?(?=[ \t\r\n&;,()]+[\w.$-]+[ \t]*=|$)"  # up to the next key, for the value may hold what separates keys
-)
-_PAIR = re.compile(
-    rf"((?<![\w.$-])[\w.$-]*(?:{_WORDS})[\w.$-]*[ \t]*=[ \t]*|(?<![\w.$-])(?:pass|pw|sig)[ \t]*=[ \t]*)(?:{_VALUE})",
-    re.IGNORECASE | re.DOTALL,
-)
-_ENTRY = re.compile(
-    rf"""((['"])[\w.$-]*(?:{_WORDS})[\w.$-]*\2\s*:\s*)('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^,}}]*)""",
-    re.IGNORECASE | re.DOTALL,
-)
-_HEADER = re.compile(r"\b(Bearer|Basic)\s+[^\s'\"]+", re.IGNORECASE)
+_ORACLE = re.compile(r"jdbc:oracle:\w{1,20}:[^/@\s]{0,200}/", re.IGNORECASE)
+
+_EQUALS = re.compile(r"""\\?['"]?[ \t]*+=[ \t]*+""")
+_ENTRY = re.compile(r"""\\?['"]\s*+([:,])\s*+""")
+_COLON = re.compile(r"[ \t]*+:[ \t]++(?=\S)")
+_ENCODED = re.compile(r"%(25)?3D", re.IGNORECASE)
+_BLANK = re.compile(r"[ \t]++(?=[^\s-])")
+
+_QUOTED = {
+    "'": re.compile(r"'(?:\\.|''|[^'\\])*+\\?'?", re.DOTALL),  # libpq, Python
+    '"': re.compile(r'"(?:\\.|[^"\\])*+\\?"?', re.DOTALL),  # JSON, JAAS, Python
+    "\\": re.compile(r"""\\(["'])(?:(?!\\\1).)*+(?:\\\1)?""", re.DOTALL),  # JSON in JSON
+    "{": re.compile(r"\{(?:\}\}|[^}])*+\}?"),  # SQL Server, ODBC
+}
+_CLOSED = re.compile(r"[\s&;,)}\]]|$")
+_NEXT = re.compile(r"(?<=[ \t\r\n&;,()])[\w.$-]++[ \t]*+=")
+_SEPARATORS = " \t\r\n&;,()"
+_ITEM = re.compile(r"[^,}]*+")
+_LINE = re.compile(r"[^\r\n]*+")
+_ARGUMENT = re.compile(r"\S++")
+_ENCODED_VALUE = re.compile(r"(?:[^&\s%'\"]|%(?!26))*+")
+_TWICE_ENCODED_VALUE = re.compile(r"(?:[^&\s%'\"]|%(?!(?:25)?26))*+")
+
+_HEADER = re.compile(r"\b(Bearer|Basic)\s++[^\s'\"]++", re.IGNORECASE)
+_KINDS = re.compile(r"(?:Bearer|Basic|Digest|Negotiate|Token|ApiKey)[ \t]++(?=\S)", re.IGNORECASE)
+_PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{1,60}-----.*?(?:-----END [A-Z0-9 ]{1,60}-----|\Z)", re.DOTALL)
+_ELEMENT = re.compile(r"<(?:[\w-]{1,60}:)?([\w.$-]++)(?:\s[^<>]*+)?>([^<]*+)")
+_PROPERTY = re.compile(r"<name>\s*+([\w.$-]++)\s*+</name>\s*+<value>([^<]*+)", re.IGNORECASE)
+_TOKEN = re.compile(r"[^\s\"'<>,;()]++")
 
 
 def masked(text: str) -> str:
     """A URL, a connection string, settings or a text with some of them, with `***` where their secrets are."""
-    text = _URL.sub(_without_password, text)
-    text = _ORACLE.sub(r"\1***@", text)
-    text = _ENTRY.sub(r"\1***", text)
-    text = _PAIR.sub(r"\1***", text)
-    return _HEADER.sub(r"\1 ***", text)
-
-
-def _without_password(url: re.Match[str]) -> str:
-    scheme, user, password = url.groups()
-    if password:
-        return f"{scheme}://{user}:***@"
-    return url[0] if scheme.lower() in _SCHEMES_WITH_USERS else f"{scheme}://***@"
+    text = _PEM.sub("***", text) if "-----BEGIN" in text else text
+    text = _oracle(_url(text)) if "@" in text else text
+    if "<" in text:
+        text = _PROPERTY.sub(_element, _ELEMENT.sub(_element, text))
+    text = _HEADER.sub(r"\1 ***", _named(text))
+    return _TOKEN.sub(_user_info, text) if "@" in text else text
 
 
 def is_secret(name: str) -> bool:
     """Whether the value of a setting must not be shown, by its name."""
-    return _NAME.search(name) is not None
+    return _NAME.search(name) is not None and _OTHER_KEYS.search(name) is None
+
+
+def secrets_of(settings: Mapping[str, object]) -> frozenset[str]:
+    """The values among `settings` that must not be shown."""
+    return frozenset(str(value) for name, value in settings.items() if value and is_secret(name))
+
+
+def _url(text: str) -> str:
+    """From :// to the last @, wherever that is: a password that should have been percent-encoded must not show half."""
+    begin, end = text.find("://"), text.rfind("@")
+    if not 0 <= begin < end:
+        return text
+    backwards = _SCHEME_BACKWARDS.match(text[:begin][::-1])
+    scheme = backwards[0][::-1].lower() if backwards else ""
+    user, colon, password = text[begin + 3 : end].partition(":")
+    if not colon:
+        user = user if scheme in _SCHEMES_WITH_USERS else "***"
+    shown = f"{user}{colon}{'***' if password else ''}"
+    return f"{text[: begin + 3]}{shown}{text[end:]}"
+
+
+def _oracle(text: str) -> str:
+    found, end = _ORACLE.search(text), text.rfind("@")
+    return f"{text[: found.end()]}***{text[end:]}" if found and found.end() <= end else text
+
+
+def _element(found: re.Match[str]) -> str:
+    """Of XML."""
+    return f"{found[0][: found.start(2) - found.start()]}***" if found[2].strip() and is_secret(found[1]) else found[0]
+
+
+def _user_info(found: re.Match[str]) -> str:
+    """`user:password@host` without the scheme of a URL."""
+    before, at, host = found[0].rpartition("@")
+    user, colon, password = before.partition(":")
+    if not at or not colon or not password or not (host[:1].isalnum() or host[:1] == "[") or before.endswith("***"):
+        return found[0]
+    return found[0] if password.startswith("//") else f"{user}:***@{host}"
+
+
+def _named(text: str) -> str:
+    """Values that follow their name: pairs, entries of JSON and Python, headers, arguments."""
+    shown, at = [], 0
+    for name in _WORD.finditer(text):
+        if name.start() >= at and (place := _value(text, name)) is not None:
+            shown.append(text[at : place[0]] + "***")
+            at = place[1]
+    return "".join([*shown, text[at:]])
+
+
+def _value(text: str, found: re.Match[str]) -> tuple[int, int] | None:
+    """From where to where the value is that `found` is the name of, if it is to be masked."""
+    start, end = found.span()
+    name, before = found[0], text[start - 1 : start]
+    encoded = _ENCODED.match(text, end)
+    if encoded and before == "%":
+        name, before = name[2:], "?"
+    if not is_secret(name) or (name.lower() == "key" and before not in ("?", "&")):
+        return None
+    if encoded:
+        until = _TWICE_ENCODED_VALUE if encoded[1] else _ENCODED_VALUE
+        return encoded.end(), _matched(until, text, encoded.end())
+    if pair := _EQUALS.match(text, end):
+        return pair.end(), _pair(text, pair.end())
+    if before in ("'", '"') and (entry := _ENTRY.match(text, end)):
+        at = entry.end() + (text[entry.end() : entry.end() + 2] in ("b'", 'b"'))
+        quoted = text[at : at + 1] in ("'", '"', "\\")
+        if entry[1] == ":":
+            return at, _end(text, at, _ITEM)
+        # Of two texts side by side the first is a name only where a pair begins: others are a list of names.
+        first = text[max(0, start - 4) : start - 1].rstrip(" \\b")[-1:] in ("(", "[")
+        return (at, _end(text, at, _ITEM)) if quoted and first else None
+    if line := _COLON.match(text, end):
+        at = line.end()
+        if kind := _KINDS.match(text, at):
+            at = kind.end()
+        return at, _matched(_LINE, text, at)
+    if name.startswith("-") and (blank := _BLANK.match(text, end)):
+        at = blank.end()
+        return at, _end(text, at, _ARGUMENT) if text[at] in "'\"" else _matched(_ARGUMENT, text, at)
+    return None
+
+
+def _matched(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Where a match at `at` ends; `at` if there is none."""
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+def _quoted(text: str, at: int) -> int:
+    """Where a quoted value ends that begins at `at`; `at` if none does."""
+    pattern = _QUOTED.get(text[at : at + 1])
+    return at if pattern is None else _matched(pattern, text, at)
+
+
+def _end(text: str, at: int, plain: re.Pattern[str]) -> int:
+    """Where a value ends that is quoted or, if not, as `plain` says."""
+    end = _quoted(text, at)
+    return end if end > at else _matched(plain, text, at)
+
+
+def _pair(text: str, at: int) -> int:
+    """Where the value of a pair ends that begins at `at`."""
+    begin, quoted = at, _quoted(text, at)
+    if quoted > begin and _CLOSED.match(text, quoted):
+        return quoted
+    # Up to the next key, for the value may hold what separates keys.
+    following = _NEXT.search(text, quoted)
+    if following is None:
+        return len(text)
+    end = following.start()
+    while end > begin and text[end - 1] in _SEPARATORS:
+        end -= 1
+    return end
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:

@@ -241,7 +241,7 @@ class Runner:
             if outcome.dropped:
                 self._observe(events.BadRecordsDropped(batch, outcome.dropped))
             if outcome.quarantined:
-                self._observe(events.RecordsQuarantined(batch, outcome.quarantined))
+                self._observe(events.RecordsQuarantined(batch, outcome.quarantined, outcome.left_out))
         self._observe(events.BatchDone(batch, seconds, self._reading.lag, records, rows))
 
 

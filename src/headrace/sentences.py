@@ -55,8 +55,9 @@ def _sentence(event: Event) -> str | None:
             return f"batch {batch.id}: {read}{_written(rows)} in {seconds:.2f} s ({rate:,.0f}/s), lag {lag:,}"
         case events.BadRecordsDropped(batch, count):
             return f"batch {batch.id}: {counted(count, 'bad record')} dropped"
-        case events.RecordsQuarantined(batch, count):
-            return f"batch {batch.id}: {counted(count, 'record')} to the dead letters"
+        case events.RecordsQuarantined(batch, count, left_out):
+            bare = f", {left_out:,} of them without their bytes (max_bytes)" if left_out else ""
+            return f"batch {batch.id}: {counted(count, 'record')} to the dead letters{bare}"
         case events.BatchSkipped(batch):
             return f"batch {batch.id}: given up, {counted(len(batch), 'offset')} may be missing (at-most-once)"
         case events.GapFound(lost, reason, resumed_at):

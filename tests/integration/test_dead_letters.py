@@ -17,10 +17,11 @@ from headrace.errors import BadRecord, ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.letters import LetterTopic
 from headrace.letterbox import LetterBox
-from headrace.letters import Letter, Origin, Quarantine, Refusal
+from headrace.letters import Letter, Origin
 from headrace.testing.fixtures import Topic
 from headrace.testing.records import committed
 from headrace.types import TopicPartition
+from integration import raw_headers
 from integration.command import here  # noqa: F401 - a fixture
 from integration.interleaving import meanwhile
 
@@ -247,29 +248,48 @@ def test_headers_that_are_not_utf_8_and_forged_letters_break_no_verb(topic, here
     assert "0 dead letters" in here("dead-letters", "list", str(file)).out
 
 
-def test_bad_records_of_more_bytes_than_the_limit_stop_the_pipeline_before_they_reach_the_driver(
-    topic, tmp_path, spark
+def test_header_names_that_are_not_utf_8_break_no_verb(topic, here, tmp_path):  # noqa: F811
+    source, dead = topic(partitions=1), topic(partitions=1)
+    box = LetterTopic(dead.bootstrap, {}, dead.name, "reader")
+    # After many others: Python calls the client in another way by then.
+    dead.produce([b"other"] * 100, headers=[("a", b"1")])
+    raw_headers.produce(dead.bootstrap, dead.name, b"forged", [(b"\xff\xfe", b"1"), (b"headrace.topic", b"t")])
+    box.send([Letter(Origin(source.name, 0, 1), None, None, b"x", (), "bad", "decoding")])
+    assert [letter.value for letter in box.read()] == [b"x"]
+    box.settle()
+    assert box.read() == []
+
+    file = tmp_path / "letters.toml"
+    given = {"name": f"p-{uuid.uuid4().hex[:8]}", "bootstrap": source.bootstrap, "topic": source.name}
+    file.write_text(TOML.format(**given, dead=f'{{ topic = "{dead.name}" }}', file=tmp_path / "rows.db"))
+    assert "1 dead letter" in here("dead-letters", "list", str(file)).out
+    assert here("consume", dead.name, "--bootstrap", dead.bootstrap, "-v").code == 0
+
+
+@pytest.mark.parametrize("max_bytes", [33_036, 33_035, 100])
+def test_bad_records_of_more_bytes_than_the_limit_are_kept_without_them_and_stop_nothing(
+    topic, tmp_path, spark, max_bytes
 ):
     where, seen = topic(partitions=1), []
     where.produce([b"{broken" + b"x" * 10_000] * 3, headers=[("large", b"y" * 1_000)])
-    dead = hr.DeadLetters(table="dead", max_bytes=33_000)
+    where.produce([b"{small", *GOOD])
+    dead = hr.DeadLetters(table="dead", max_bytes=max_bytes)
     made = pipeline(where, sinks.SQLite(tmp_path / "rows.db", "rows"), dead_letters=dead)
-    with pytest.raises(BadRecord, match="33,036 bytes; dead letters may have 33,000") as stopped:
-        made.run(until="caught-up", session=spark, observer=seen.append)
-    assert "max_bytes" in stopped.value.hint
-    assert not [event for event in seen if isinstance(event, events.Retrying)]
-    assert LetterBox(made).letters() == []
-
-
-def test_refused_rows_are_bounded_by_bytes_too():
-    large = Letter(Origin("t", 0, 1), None, b"k", b"x" * 100, (("h", b"v"),), "bad", "decoding")
-    assert large.size == 103
-    Quarantine([large], most=10, max_bytes=103, originals=list)
-    with pytest.raises(BadRecord, match="103 bytes"):
-        Quarantine([large], most=10, max_bytes=102, originals=list)
-    quarantine = Quarantine([], most=10, max_bytes=102, originals=lambda refused: [large])
-    with pytest.raises(BadRecord, match="103 bytes"):
-        quarantine.refuse([Refusal(large.origin, "refused", "table rows")])
+    made.run(until="caught-up", session=spark, observer=seen.append)
+    letters = LetterBox(made).letters()
+    assert [letter.origin.offset for letter in letters] == [0, 1, 2, 3]
+    assert sum(letter.size for letter in letters) <= max_bytes
+    whole = {33_036: [0, 1, 3], 33_035: [0, 1, 3], 100: [3]}[max_bytes]
+    assert [letter.origin.offset for letter in letters if not letter.left_out] == whole
+    assert letters[3].value == b"{small"
+    assert all(
+        "11,012 bytes of key, value and headers are left out" in letter.error for letter in letters if letter.left_out
+    )
+    (told,) = [event for event in seen if isinstance(event, events.RecordsQuarantined)]
+    assert (told.count, told.left_out) == (4, 4 - len(whole))
+    with pytest.raises(ConfigError, match="does not hold the record") as refused:
+        LetterBox(made).replay(letters, None)
+    assert f"--from {where.name}:0:{2 if len(whole) == 3 else 0}" in refused.value.hint
 
 
 @pytest.mark.parametrize(("limit", "stops"), [(4, False), (3, True), (0.5, False), (0.1, True), (0, True)])

@@ -88,6 +88,13 @@ def test_a_redirect_from_tls_to_plain_text_or_to_another_protocol_is_not_followe
         registry._SamePlace().redirect_request(request, io.BytesIO(), 302, "Found", {}, to)
 
 
+def test_little_is_shown_of_where_a_redirect_leads():
+    request = registry._request("https://registry.example.com", "/x", None)
+    with pytest.raises(ConfigError) as refused:
+        registry._SamePlace().redirect_request(request, io.BytesIO(), 302, "Found", {}, "http://" + "a" * 60_000)
+    assert len(refused.value.message) < 1_000
+
+
 @pytest.mark.parametrize("status", [200, 500])
 def test_an_endless_answer_is_cut_off(status, monkeypatch):
     monkeypatch.setattr(registry, "_MAX_BYTES", 100_000)
@@ -191,6 +198,41 @@ def test_a_schema_that_cannot_be_used_makes_bad_records_and_does_not_stop_a_run(
     made.learn({5: ["t"]})
     assert "schema id 5 cannot be read: this Avro schema is nested" in made.error("value", "decoded_value")
     assert "raise_error" not in made.decoded("value").partition("substring")[0]
+
+
+@pytest.mark.parametrize("number", [2**31, 2**32 - 1])
+def test_an_id_that_no_registry_can_have_is_absent_without_a_question(number):
+    with serving(sending(b'{"error_code": 404, "message": "HTTP 404 Not Found"}', 404)) as server:
+        assert registry.by_id(url(server), number) is None
+        assert server.asked == []
+
+
+@pytest.mark.parametrize("body", [b'{"error_code": 404, "message": "HTTP 404 Not Found"}', b"<html>", b""])
+def test_a_404_for_an_id_says_that_it_is_absent_in_whatever_words_if_a_registry_answers(body):
+    def answer(handler):
+        known = handler.path.startswith("/subjects/")
+        sending(b'{"error_code": 40401, "message": "no such subject"}' if known else body, 404)(handler)
+
+    with serving(answer) as server:
+        assert registry.by_id(url(server), 7) is None
+        assert registry.subjects_of(url(server), 7) == []
+    with serving(sending(body, 404)) as proxy, pytest.raises(ConfigError, match="404"):
+        registry.by_id(url(proxy), 7)
+
+
+def test_an_answer_that_is_too_large_for_one_id_makes_bad_records_of_that_id_alone(reading, monkeypatch):
+    made, _ = reading
+
+    def by_id(url, number):
+        if number == 6:
+            raise registry.TooLarge("the registry answers with more than 10,000,000 bytes about schema id 6")
+        return registry.Registered(number, SCHEMA)
+
+    monkeypatch.setattr(registry, "by_id", by_id)
+    assert "cannot be read" in made.learn({6: ["t"], 5: ["t"]})
+    assert made._known[5].misfit is None
+    assert "schema id 6 cannot be read: the registry answers with more" in made.error("value", "decoded_value")
+    assert "X'0000000006'" not in made.decoded("value").partition("ELSE")[0].partition("IS NULL")[0]
 
 
 def test_schemas_that_refer_to_each_other_without_end_are_refused(reading, monkeypatch):

@@ -31,6 +31,10 @@ SAID = [
     ),
     (events.BadRecordsDropped(BATCH, 3), "batch 7: 3 bad records dropped"),
     (events.RecordsQuarantined(BATCH, 1200), "batch 7: 1,200 records to the dead letters"),
+    (
+        events.RecordsQuarantined(BATCH, 1200, 900),
+        "batch 7: 1,200 records to the dead letters, 900 of them without their bytes (max_bytes)",
+    ),
     (events.BatchSkipped(BATCH), "batch 7: given up, 1,501 offsets may be missing (at-most-once)"),
     (
         events.GapFound(Range(A, 10, 1510), "the broker has deleted these records", 1510),

@@ -163,20 +163,27 @@ class RegistryAvro(PlainAvro, Learning):
 
     def _learnt(self, number: int, topics: frozenset[str]) -> str:
         where = f"the schema registry at {masked(self._url)}"
-        found = registry.by_id(self._url, number)
-        if found is None:
-            self._missing[number] = _Absent(self._clock(), topics)
-            return f"schema id {number} is not in {where}: records that name it are bad"
-        subjects = {*self._subjects, *(f"{topic}-{self._part}" for topic in topics)}
-        ours = subjects & set(registry.subjects_of(self._url, number))
+        try:
+            found = registry.by_id(self._url, number)
+            if found is None:
+                self._missing[number] = _Absent(self._clock(), topics)
+                return f"schema id {number} is not in {where}: records that name it are bad"
+            subjects = {*self._subjects, *(f"{topic}-{self._part}" for topic in topics)}
+            ours = subjects & set(registry.subjects_of(self._url, number))
+        except registry.TooLarge as error:  # of this id alone: other records go on
+            return self._unreadable(number, error)
         try:
             if found.type != "AVRO":
                 raise ConfigError(f"it is of the type {found.type}, not AVRO")
             self._add(number, self._text(found), ours=bool(ours))
         except ConfigError as error:  # whoever may register a schema must not be able to stop a run with it
-            self._known[number] = _Writer("", error.message)
-            self._missing.pop(number, None)
+            return self._unreadable(number, error)
         return f"schema id {number} was not known; {where} has it"
+
+    def _unreadable(self, number: int, error: ConfigError) -> str:
+        self._known[number] = _Writer("", error.message)
+        self._missing.pop(number, None)
+        return f"schema id {number} cannot be read: {error.message}"
 
     def _versions(self, subject: str) -> dict[int, str]:
         """The schemas of a subject by their ids, oldest first."""

@@ -31,9 +31,22 @@ _CONTENT = "application/vnd.schemaregistry.v1+json"
 _BUSY = {408, 429}
 _ABSENT = {40401, 40402, 40403}
 """A registry's own codes: no such subject, version, schema. What is not even its path has another."""
+_LARGEST_ID = 2**31 - 1
+"""Registries number schemas by Java's int. The four bytes of a record may say more."""
+_NOBODYS = "headrace-is-this-a-registry"
+"""A subject to ask for when it must be known that a registry answers: 40401, or an empty list."""
 _MOST = 600
 """Characters of a registry's reason that are shown: it may repeat the whole schema."""
+_MOST_OF_A_URL = 500
 _EXAMPLE = "http://localhost:8081, or https://user:password@registry.example.com"
+
+
+class TooLarge(ConfigError):
+    """An answer is larger than any schema should be. It tells of the one thing that was asked for, not of all."""
+
+
+class _NotFound(ConfigError):
+    """404, not in a registry's own words."""
 
 
 def checked(url: object) -> None:
@@ -84,14 +97,27 @@ def version(url: str, subject: str, number: int) -> Registered | None:
 
 
 def by_id(url: str, number: int) -> Registered | None:
-    """The schema with an id, if it is there."""
-    answer = _ask(url, f"/schemas/ids/{number}", f"schema id {number}", absent=None)
+    """The schema with an id, if it is there. Records name ids, so whatever they name is no reason to stop: an id that
+    cannot be one is not asked for, and a 404 in any words says that it is not there, if a registry answers at all."""
+    if not 0 <= number <= _LARGEST_ID:
+        return None
+    try:
+        answer = _ask(url, f"/schemas/ids/{number}", f"schema id {number}", absent=None)
+    except _NotFound:
+        # A proxy whose registry is away may say 404 to everything, and good records would become bad ones.
+        versions(url, _NOBODYS)
+        return None
     return None if answer is None else _registered(url, {"id": number, **answer} if isinstance(answer, dict) else {})
 
 
 def subjects_of(url: str, number: int) -> list[str]:
     """The subjects that the schema with an id is a version of."""
-    answer = _ask(url, f"/schemas/ids/{number}/versions", f"schema id {number}", absent=[])
+    try:
+        answer = _ask(url, f"/schemas/ids/{number}/versions", f"schema id {number}", absent=[])
+    except _NotFound:  # registries before Confluent's 5.5 do not have this path
+        return []
+    if not isinstance(answer, list):
+        raise _foreign(url)
     return [str(one["subject"]) for one in answer if isinstance(one, dict) and "subject" in one]
 
 
@@ -113,7 +139,7 @@ def _ask(url: str, path: str, what: str, body: dict[str, str] | None = None, *, 
     except (OSError, http.client.HTTPException) as error:
         raise _unreachable(error, url) from error
     if len(answer) > _MAX_BYTES:
-        raise ConfigError(
+        raise TooLarge(
             f"the schema registry at {masked(url)} answers with more than {_MAX_BYTES:,} bytes about {what}",
             hint="check the address, with its path if it has one",
         )
@@ -140,7 +166,8 @@ class _SamePlace(urllib.request.HTTPRedirectHandler):
         if plain or after.scheme not in ("http", "https") or (req.has_header("Authorization") and not same):
             fp.close()
             raise ConfigError(
-                f"the schema registry at {masked(req.full_url)} redirects to {masked(newurl)}, which is not followed:"
+                f"the schema registry at {masked(req.full_url)} redirects to {masked(newurl[:_MOST_OF_A_URL])},"
+                " which is not followed:"
                 f" {'it is not encrypted' if plain else 'the password is for the first address alone'}",
                 hint="give the address of the registry itself",
             )
@@ -205,7 +232,7 @@ def _refused(status: int, reason: str, url: str, what: str) -> HeadraceError:
         )
     if status in (401, 403):
         return ConfigError(f"{where} refuses this user for {what}: {status} {reason}", hint=_EXAMPLE)
-    return ConfigError(
+    return (_NotFound if status == 404 else ConfigError)(
         f"{where} does not take {what}: {status} {reason}",
         hint="check the address, with its path, and schema= if it is given",
     )

@@ -11,12 +11,15 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.kafka.headers import headers_of
 from headrace.letters import Letter, Origin
 from headrace.stores.hearing import greeted
 from headrace.stores.librdkafka import librdkafka_options, quiet_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from headrace.kafka.records import Headers
 
     Header = tuple[str, str | bytes | None]
     Record = tuple[str, bytes | None, bytes | None, list[Header]]
@@ -151,15 +154,16 @@ class LetterTopic:
     def _not_settled(self, consumer: Consumer, place: Place, end: int) -> list[Letter]:
         letters, settled = [], 0
         for message in self._until(consumer, place, end):
-            if (letter := _letter(message)) is not None:
+            given = headers_of(message)
+            if (letter := _letter(message, given)) is not None:
                 letters.append((message.offset() or 0, letter))
             else:  # not of a letter: it has the headers of its record, and those may say anything
-                settled = max(settled, self._mark(message))
+                settled = max(settled, self._mark(message, given))
         return [letter for offset, letter in letters if offset >= settled]
 
-    def _mark(self, message: Message) -> int:
+    def _mark(self, message: Message, given: Headers) -> int:
         """Up to where everything was dealt with, if that is what this record says, and to us; else 0."""
-        about: dict[str, Any] = dict(message.headers() or [])
+        about = dict(given)
         if about.get(_READER) != self._reader.encode():
             return 0
         # A mark lies behind what it speaks of: any other was not made by us.
@@ -244,9 +248,8 @@ def _about(letter: Letter) -> list[Header]:
     return [(OURS + name, value.encode()) for name, value in about.items()]
 
 
-def _letter(message: Message) -> Letter | None:
+def _letter(message: Message, given: Headers) -> Letter | None:
     """None for a record that is none of ours: anybody may write anything into the topic."""
-    given: Any = message.headers() or []
     about: dict[str, bytes] = {name.removeprefix(OURS): value or b"" for name, value in given if name.startswith(OURS)}
     partition, offset = _number(about.get("partition")), _number(about.get("offset"))
     if not {"topic", "error"} <= set(about) or partition is None or offset is None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
+from headrace.kafka.headers import headers_of
 from headrace.kafka.records import Record
 from headrace.kafka.topics import Topics
 
@@ -177,5 +178,5 @@ def as_record(message: Any) -> Record:
         {1: "create", 2: "append"}.get(kind),
         message.key(),
         message.value(),
-        tuple(message.headers() or ()),
+        headers_of(message),
     )

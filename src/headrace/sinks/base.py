@@ -55,6 +55,10 @@ class Sink(Resource, ABC):
         None: they are not known ahead, and may be many.
         """
 
+    def secrets(self) -> frozenset[str]:
+        """What must not be shown of its settings, should it stand in an error of Spark's."""
+        return frozenset()
+
     def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
         """The topic it writes to, if that is one that a source at `bootstrap` reads."""
         return None

@@ -95,6 +95,9 @@ class Cassandra(KeyedSink):
         hosts = ",".join(f"{host}:{port}" for host, port in self._place.hosts)
         return f"sinks.Cassandra({hosts!r}, {'.'.join(cql.plain(part) for part in self._parts)!r})"
 
+    def secrets(self) -> frozenset[str]:
+        return frozenset({self._place.password} if self._place.password else ())
+
     def open(self, pipeline: str) -> Self:
         place = self._place
         with cql.translated(self):

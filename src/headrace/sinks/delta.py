@@ -18,6 +18,7 @@ from headrace.errors import ConfigError, RetriableError
 from headrace.extras import require
 from headrace.folders import located
 from headrace.lake.writing import write_files
+from headrace.masking import secrets_of
 from headrace.sinks.base import IdempotentSink, stored_schema, without_metadata
 from headrace.sinks.delta_files import described, folded
 from headrace.sinks.delta_table import Place, partition_columns, spark_schema
@@ -87,6 +88,9 @@ class Delta(IdempotentSink):
 
     def __repr__(self) -> str:
         return f"sinks.Delta({self._place.uri!r})"
+
+    def secrets(self) -> frozenset[str]:
+        return secrets_of(self._place.options)
 
     @property
     def identity_columns(self) -> Sequence[str] | None:

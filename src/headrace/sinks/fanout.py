@@ -69,6 +69,9 @@ class Fanout(Sink):
         met = [sink.identity_columns for sink in self._sinks.values() if not isinstance(sink, TransactionalSink)]
         return None if None in met else tuple(dict.fromkeys(name for names in met for name in names or ()))
 
+    def secrets(self) -> frozenset[str]:
+        return frozenset[str]().union(*(sink.secrets() for sink in self._sinks.values()))
+
     def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
         return next((topic for sink in self._sinks.values() if (topic := sink.loops(bootstrap, reads))), None)
 

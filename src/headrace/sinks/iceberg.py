@@ -12,7 +12,7 @@ from headrace.crashpoints import reach
 from headrace.errors import ConfigError, RetriableError
 from headrace.extras import require
 from headrace.lake.writing import write_files
-from headrace.masking import masked
+from headrace.masking import masked, secrets_of
 from headrace.sinks.base import IdempotentSink, stored_schema, without_metadata
 from headrace.sinks.numbered import Newest, overtaken
 from headrace.sinks.table_columns import misfit, missing_columns, plain, refuse_types
@@ -64,6 +64,9 @@ class Iceberg(IdempotentSink):
     def __repr__(self) -> str:
         place = masked(self._properties.get("uri", self._catalog))
         return f"sinks.Iceberg({self._table!r}, catalog at {place})"
+
+    def secrets(self) -> frozenset[str]:
+        return secrets_of(self._properties)
 
     def open(self, pipeline: str) -> Self:
         require("pyiceberg", extra="iceberg")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from headrace import topic_check
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.masking import secrets_of
 from headrace.sinks.base import METADATA, IdempotentSink, stored_schema, without_metadata
 from headrace.sinks.jdbc_java import Database, session
 from headrace.sinks.numbered import Newest
@@ -91,6 +92,9 @@ class Jdbc(IdempotentSink):
 
     def __repr__(self) -> str:
         return f"sinks.Jdbc({str(self._database)!r}, table={self._table!r})"
+
+    def secrets(self) -> frozenset[str]:
+        return secrets_of(self._database.properties)
 
     @property
     def identity_columns(self) -> Sequence[str] | None:

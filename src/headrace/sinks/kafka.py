@@ -16,6 +16,7 @@ from headrace.errors import ConfigError, HeadraceError, OffsetConflict, Retriabl
 from headrace.formats.base import Format
 from headrace.formats.json import Json
 from headrace.letters import Refusal
+from headrace.masking import secrets_of
 from headrace.sinks import narrow, tasks
 from headrace.sinks.avro_rows import unfit_refused
 from headrace.sinks.base import QuarantiningSink, TransactionalSink
@@ -134,6 +135,9 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
             f"topic_column={self._layout.topic_column!r}" if self._layout.topic is None else repr(self._layout.topic)
         )
         return f"sinks.Kafka({self._bootstrap!r}, {where})"
+
+    def secrets(self) -> frozenset[str]:
+        return secrets_of(self._options)
 
     def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
         here, there = ({one.strip() for one in text.split(",")} for text in (self._bootstrap, bootstrap))

@@ -18,7 +18,7 @@ from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.expectations import Gate
 from headrace.kafka.letters import LetterTopic
 from headrace.letters import Quarantine, Refusal
-from headrace.masking import is_secret, redact
+from headrace.masking import redact, secrets_of
 from headrace.sinks.base import QuarantiningSink, TransactionalSink
 from headrace.sinks.fanout import Fanout
 from headrace.spark import gate, plan, session
@@ -120,7 +120,8 @@ class DirectEngine:
             for name, one in self._inputs.each.items():
                 apart = one.decoder.judged(without(raw.frames[name], diverted))
                 holding.enter_context(_held(apart.frame))
-                letters += apart.letters(most, self._dead_letters.max_bytes)
+                room = self._dead_letters.max_bytes - sum(letter.size for letter in letters)
+                letters += apart.letters(most, room)
                 frames[name] = apart.good
             topic_check.verify()
             quarantine = self._quarantine(batch, self._dead_letters, letters)
@@ -134,6 +135,7 @@ class DirectEngine:
                 self._sink.write(batch, counted.rows)
             return Written(
                 quarantined=quarantine.count,
+                left_out=quarantine.left_out,
                 bytes_each=raw.bytes_each(),
                 records=counted.records(),
                 rows=counted.written(refused=quarantine.count - before),
@@ -169,8 +171,8 @@ class DirectEngine:
 
     def _discreet(self, error: Exception) -> Exception:
         """Without the passwords that Spark or a client of its may have put into it."""
-        given = [one.source.options for one in self._inputs.each.values()]
-        secrets = {value for options in given for name, value in options.items() if is_secret(name) and value}
+        given = [secrets_of(one.source.options) for one in self._inputs.each.values()]
+        secrets = frozenset[str]().union(self._sink.secrets(), *given)
         if redact(str(error), secrets) == str(error):
             return error
         return RetriableError(redact(short(error), secrets))
@@ -199,11 +201,11 @@ class DirectEngine:
 
     def _quarantine(self, batch: Batch, wanted: DeadLetters, letters: list[Letter]) -> Quarantine:
         def read_originals(refused: Sequence[Refusal]) -> list[Letter]:
-            found = originals(Raw(self._inputs, _around(batch, refused)).frames.values(), refused, wanted.max_bytes)
+            found = originals(Raw(self._inputs, _around(batch, refused)).frames.values(), refused, made.room)
             topic_check.verify()
             return found
 
-        return Quarantine(
+        made = Quarantine(
             letters,
             most=wanted.most(batch),
             max_bytes=wanted.max_bytes,
@@ -211,6 +213,7 @@ class DirectEngine:
             table=wanted.table,
             send=self._letters.send if self._letters else None,
         )
+        return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sql
 
-from headrace.letters import MAX_BYTES, Letter, Origin, too_large
+from headrace.formats.base import HIDDEN
+from headrace.letters import COMPACTED, MAX_BYTES, Letter, Origin, last_whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -25,15 +26,19 @@ SIZE = (
     " (total, header) -> total + octet_length(header.key) + coalesce(octet_length(header.value), 0)), 0)"
 )
 """SQL: the bytes of a record."""
-COMPACTED = "the broker has deleted the record since it was read (compaction or retention): its key and value are lost"
+_SIZE = f"{HIDDEN}size"
+_LEFT_OUT = f"{HIDDEN}left_out"
+_PLACE = ("topic", "partition", "offset")
 
 
 def originals(frames: Iterable[DataFrame], refused: Sequence[Refusal], max_bytes: int = MAX_BYTES) -> list[Letter]:
-    """The records in `frames` that rows were made of which a sink refused; BadRecord if they are larger than allowed.
+    """The records in `frames` that rows were made of which a sink refused, those over `max_bytes` without their bytes.
 
     One that can no longer be read leaves a letter without its bytes: the record is not stored, and that must show.
     """
-    found = [letter for frame in frames for letter in _read(frame, refused, max_bytes)]
+    found: list[Letter] = []
+    for frame in frames:
+        found += _read(frame, refused, max_bytes - sum(letter.size for letter in found))
     there = {letter.origin for letter in found}
     gone = [refusal for refusal in refused if refusal.origin not in there]
     return found + [
@@ -44,16 +49,33 @@ def originals(frames: Iterable[DataFrame], refused: Sequence[Refusal], max_bytes
 
 def _read(raw: DataFrame, refused: Sequence[Refusal], max_bytes: int) -> list[Letter]:
     by_origin = {refusal.origin: refusal for refusal in refused}
-    letters = []
     columns = ("topic", "partition", "offset", "key", "headers", "value")
-    wanted = raw.where(_among(by_origin))
-    ((size,),) = wanted.selectExpr(f"coalesce(sum({SIZE}), 0)").collect()
-    if size > max_bytes:
-        raise too_large(size, max_bytes)
-    for row in wanted.selectExpr(*columns, MOMENT.format("timestamp")).collect():
+    wanted = raw.where(_among(by_origin)).selectExpr(*columns, MOMENT.format("timestamp"))
+    letters = []
+    for row in fitting(wanted, max_bytes).collect():
         refusal = by_origin[Origin(row["topic"], row["partition"], row["offset"])]
         letters.append(letter(row, refusal.error, refusal.place))
     return letters
+
+
+def fitting(records: DataFrame, max_bytes: int) -> DataFrame:
+    """The same records, with the bytes of as many as `max_bytes` allows; `left_out` is the size of the others.
+
+    Only the sizes come to the driver before that is decided.
+    """
+    sized = records.withColumn(_SIZE, sql.expr(SIZE))
+    found = sized.select(_SIZE, *_PLACE).collect()
+    if sum(row[_SIZE] for row in found) <= max_bytes:
+        return records.withColumn(_LEFT_OUT, sql.lit(None).cast("bigint"))
+    last = last_whole([(row[_SIZE], Origin(*row[1:])) for row in found], max_bytes)
+    whole = sql.lit(False)
+    if last is not None:
+        size, (topic, partition, offset) = last
+        values = (sql.lit(size).cast("bigint"), sql.lit(topic), sql.lit(partition), sql.lit(offset).cast("bigint"))
+        limit = sql.struct(*(value.alias(name) for value, name in zip(values, (_SIZE, *_PLACE), strict=True)))
+        whole = sql.struct(sql.col(_SIZE).cast("bigint").alias(_SIZE), *_PLACE) <= limit
+    bare = {name: sql.when(whole, sql.col(name)) for name in ("key", "value", "headers")}
+    return sized.withColumns({_LEFT_OUT: sql.when(~whole, sql.col(_SIZE)), **bare}).drop(_SIZE)
 
 
 def without(raw: DataFrame, origins: Collection[Origin]) -> DataFrame:
@@ -73,7 +95,7 @@ def _among(origins: Collection[Origin]) -> Column:
 
 
 def letter(row: Row, error: str, place: str) -> Letter:
-    return Letter(
+    made = Letter(
         Origin(row["topic"], row["partition"], row["offset"]),
         _moment(row["at"]),
         as_bytes(row["key"]),
@@ -82,6 +104,7 @@ def letter(row: Row, error: str, place: str) -> Letter:
         error,
         place,
     )
+    return made.without_bytes(row[_LEFT_OUT]) if row[_LEFT_OUT] else made
 
 
 def _moment(micros: int | None) -> datetime | None:

@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import BadRecord, ConfigError
 from headrace.formats.base import HIDDEN, UNKNOWN, Learning
-from headrace.letters import MAX_BYTES, Origin, too_large, too_many
+from headrace.letters import MAX_BYTES, Origin, too_many
 from headrace.sinks.base import METADATA
 from headrace.spark.observing import observed
-from headrace.spark.originals import MOMENT, SIZE, as_bytes, letter
+from headrace.spark.originals import MOMENT, as_bytes, fitting, letter
 from headrace.spark.quoting import quoted, verbatim
 from headrace.spark.sides import RAW_SCHEMA, Side, opened
 
@@ -64,22 +64,22 @@ class Judged:
             return self.frame.where("error IS NULL").selectExpr(*self.fields, METADATA)
 
     def letters(self, most: int, max_bytes: int = MAX_BYTES) -> list[Letter]:
-        """The bad records; BadRecord, before they come to the driver, if they are more than allowed."""
+        """The bad records; BadRecord, before they come to the driver, if they are more than allowed.
+
+        Those that have more than `max_bytes` come without their bytes.
+        """
         ((count,),) = self.frame.selectExpr("count_if(error IS NOT NULL)").collect()
         if not count:
             return []
         columns = (f"{METADATA}.{name}" for name in ("topic", "partition", "offset", "key", "headers"))
         when = MOMENT.format(f"{METADATA}.timestamp")
         bad = self.frame.where("error IS NOT NULL").selectExpr(*columns, when, "value", "error")
-        ((size,),) = bad.selectExpr(f"coalesce(sum({SIZE}), 0)").collect()
         with verbatim(self.frame.sparkSession):
             told = bad.selectExpr(*(name for name in bad.columns if name != "error"), f"{self.explained} AS error")
         if count > most:
             (first,) = told.limit(1).select("topic", "partition", "offset", "error").collect()
             raise too_many(most, f"{Origin(*first[:3])}: {first['error']}")
-        if size > max_bytes:
-            raise too_large(size, max_bytes)
-        return [letter(row, row["error"], "decoding") for row in told.collect()]
+        return [letter(row, row["error"], "decoding") for row in fitting(told, max_bytes).collect()]
 
 
 class Decoder:

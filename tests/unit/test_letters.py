@@ -1,0 +1,39 @@
+"""The bytes of a batch's dead letters are bounded, and none of the letters is lost for it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.letters import Letter, Origin, Quarantine, Refusal, bounded
+
+
+def letter(offset, size, error="bad"):
+    return Letter(Origin("t", 0, offset), None, None, b"x" * size, (), error, "decoding")
+
+
+def test_the_size_of_a_letter_is_that_of_key_value_and_headers():
+    large = Letter(Origin("t", 0, 1), None, b"k", b"x" * 100, (("h", b"v"),), "bad", "decoding")
+    assert large.size == 103
+    assert Quarantine([large], most=10, max_bytes=103, originals=list).left_out == 0
+    kept = Quarantine([large], most=10, max_bytes=102, originals=list, table="dead")
+    (bare,) = kept.settled()
+    assert (kept.left_out, bare.size, bare.origin, bare.place) == (1, 0, large.origin, "decoding")
+    assert bare.error.startswith("bad (103 bytes of key, value and headers are left out: ")
+
+
+def test_refused_rows_share_the_room_of_what_did_not_parse():
+    quarantine = Quarantine([letter(1, 60)], most=10, max_bytes=100, originals=lambda refused: [letter(2, 50)])
+    assert quarantine.room == 40
+    quarantine.refuse([Refusal(Origin("t", 0, 2), "refused", "table rows")])
+    assert (quarantine.count, quarantine.left_out, quarantine.room) == (2, 1, 40)
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(0, 300))
+def test_as_many_as_can_be_keep_their_bytes_and_none_is_lost(sizes, room):
+    given_letters = [letter(offset, size) for offset, size in enumerate(sizes)]
+    found = bounded(given_letters, room)
+    assert [one.origin for one in found] == [one.origin for one in given_letters]
+    assert sum(one.size for one in found) <= room
+    left = [given for given, kept in zip(given_letters, found, strict=True) if kept.left_out]
+    assert not left or sum(one.size for one in found) + min(one.size for one in left) > room
+    assert all(kept is given or kept.left_out for given, kept in zip(given_letters, found, strict=True))
+    assert bounded(list(reversed(given_letters)), room) == list(reversed(found))
