@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.adapters import sink_kinds, store_kinds
 from headrace.errors import ConfigError, HeadraceError
 from headrace.expectations import expect
-from headrace.folders import paths_below
+from headrace.folders import export, paths_below
 from headrace.formats.avro import Avro
 from headrace.formats.csv import Csv
 from headrace.formats.json import Json
@@ -354,7 +354,9 @@ def _from_python(path: Path, name: str) -> Pipeline:
     sys.modules[path.stem] = module
     directory = str(path.parent.absolute())
     sys.path.insert(0, directory)
-    # Python workers are started later, by Spark, and find the file the same way.
+    # Python workers are started later, by Spark, and find the file, and what it names, the same way. The file is not
+    # sent to them by value: what it keeps (a connection, a cache) would be made anew for every task.
+    export(path.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH")]))
     try:
         with paths_below(path.parent):

@@ -1,5 +1,7 @@
 """Where relative paths of a pipeline's file lead, and that a run says when it starts over elsewhere."""
 
+import os
+import subprocess
 import sys
 import textwrap
 
@@ -74,6 +76,21 @@ def test_paths_of_a_python_file_belong_to_its_folder(folder, monkeypatch):
     assert pipeline.sink.local_path == folder / "out"
     assert pipeline.store.local_path == folder / "state" / "offsets.db"
     assert repr(pipeline.store) == "stores.SQLite('state/offsets.db')"
+
+
+@pytest.mark.parametrize(("of_a_worker", "code"), [({"PYTHON_WORKER_FACTORY_SECRET": "x"}, 0), ({}, 1)])
+def test_a_worker_of_spark_finds_what_the_file_names_and_no_other_process(folder, monkeypatch, of_a_worker, code):
+    (folder / "worker_app.py").write_text(textwrap.dedent(PYTHON))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(entry for entry in sys.path if entry))
+    monkeypatch.setenv("HEADRACE_FOLDER", "")
+    config.load(str(folder / "worker_app.py"))
+    script = "import worker_app; print(worker_app.clicks.sink.local_path)"
+    environment = {**os.environ, **of_a_worker}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stdout == (f"{folder}/out\n" if of_a_worker else "")
 
 
 def test_paths_of_a_program_belong_to_the_current_directory(folder, tmp_path):
