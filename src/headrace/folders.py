@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _FOLDER: ContextVar[Path | None] = ContextVar("headrace_folder", default=None)
 """The folder of the file that is being loaded."""
+_GIVEN: dict[Path, Path] = {}
+"""Paths that were found to be below a folder, and how they were written."""
 _EXPORTED = "HEADRACE_FOLDER"
 _OF_WORKERS = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_DIR", "PYTHON_WORKER_FACTORY_SOCK_PATH")
 """Variables that only the Python workers of Spark have: a secret, or the place of a socket."""
@@ -37,7 +39,17 @@ def export(folder: Path) -> None:
 def located(path: str | PathLike[str]) -> Path:
     """A path as a user wrote it: below the folder of the file that is being loaded, if one is."""
     folder = _FOLDER.get() or _of_worker()
-    return Path(path) if folder is None else folder / path
+    if folder is None:
+        return Path(path)
+    found = folder / path
+    if not Path(path).is_absolute():
+        _GIVEN[found] = Path(path)
+    return found
+
+
+def below_here(path: Path) -> Path | None:
+    """Where `located` would have led without the folder of a file: below the current directory."""
+    return None if path not in _GIVEN else Path.cwd() / _GIVEN[path]
 
 
 def _of_worker() -> Path | None:

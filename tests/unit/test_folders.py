@@ -134,3 +134,26 @@ def test_it_is_said_once_when_a_run_has_started(tmp_path, monkeypatch):
     note = events.Noted(f"last run used {tmp_path}/x; this one is {tmp_path}/y, which is not there yet")
     assert seen == [started, note]
     assert locations.moved(pipeline(tmp_path / "z"))[0].startswith(f"last run used {tmp_path}/y;")
+
+
+def test_a_run_says_that_relative_paths_were_below_the_current_directory_before(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    (folder / "clicks.toml").write_text(TOML % 'parquet = "out"')
+    loaded = config.load("../jobs/clicks.toml").pipeline
+    assert locations.moved(loaded) == []
+    old = tmp_path / "elsewhere" / "out"
+    old.mkdir()
+    (note,) = locations.moved(loaded)
+    assert note.startswith(f"this run uses {loaded.sink.local_path}, which is not there yet; there is {old}: ")
+    locations.remember(loaded)
+    assert locations.moved(loaded) == []
+
+
+@pytest.mark.parametrize("path", ["out", "{folder}/out"])
+def test_nothing_is_said_where_the_path_is_there_or_was_absolute(folder, tmp_path, monkeypatch, path):
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    (tmp_path / "elsewhere" / "out").mkdir()
+    if path == "out":
+        (folder / "out").mkdir()
+    (folder / "clicks.toml").write_text(TOML % f'parquet = "{path.format(folder=folder)}"')
+    assert locations.moved(config.load("../jobs/clicks.toml").pipeline) == []
