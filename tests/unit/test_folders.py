@@ -8,7 +8,8 @@ import textwrap
 import pytest
 
 import headrace as hr
-from headrace import config, launch, locations, sinks, stores
+from headrace import config, folders, launch, locations, sinks, stores
+from headrace.kafka import options
 
 SCHEMA = '{"type": "record", "name": "Click", "fields": [{"name": "id", "type": "int"}]}'
 TOML = """
@@ -66,6 +67,16 @@ def test_paths_of_a_toml_file_belong_to_its_folder(folder, target, sink, path):
     assert pipeline.store.local_path.resolve() == folder / "state" / "offsets.db"
     assert pipeline.source.format.schema == SCHEMA
     assert pipeline.source.options["ssl.truststore.location"].endswith("jobs/ca.pem")
+
+
+def test_a_keytab_belongs_to_the_folder_of_the_options_file(folder, monkeypatch):
+    (folder / "kerberos.properties").write_text("sasl.kerberos.keytab=clicks.keytab\nssl.ca.location=probe\n")
+    with folders.paths_below(folder):
+        assert options.given("kerberos.properties") == {
+            "sasl.kerberos.keytab": f"{folder}/clicks.keytab",
+            "ssl.ca.location": "probe",
+        }
+        assert options.given({"sasl.kerberos.keytab": "x"}) == {"sasl.kerberos.keytab": f"{folder}/x"}
 
 
 def test_paths_of_a_python_file_belong_to_its_folder(folder, monkeypatch):
