@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.adapters import sink_kinds, store_kinds
 from headrace.errors import ConfigError, HeadraceError
 from headrace.expectations import expect
-from headrace.folders import paths_below
+from headrace.file_hints import import_hint
+from headrace.folders import export, paths_below
 from headrace.formats.avro import Avro
 from headrace.formats.csv import Csv
 from headrace.formats.json import Json
@@ -336,15 +337,6 @@ def _spark_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _import_hint(error: Exception) -> str | None:
-    """For columns and functions of Spark at the top of a file, which is loaded before Spark starts."""
-    of_spark = "pyspark" in traceback.extract_tb(error.__traceback__)[-1].filename
-    if not of_spark or not (isinstance(error, AssertionError) or "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error)):
-        return None
-    cure = '@F.udf(StringType()) needs none where @F.udf("string") does; move anything else into the transform'
-    return f"Spark has not started yet: {cure}"
-
-
 def _from_python(path: Path, name: str) -> Pipeline:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
@@ -354,7 +346,9 @@ def _from_python(path: Path, name: str) -> Pipeline:
     sys.modules[path.stem] = module
     directory = str(path.parent.absolute())
     sys.path.insert(0, directory)
-    # Python workers are started later, by Spark, and find the file the same way.
+    # Python workers are started later, by Spark, and find the file, and what it names, the same way. The file is not
+    # sent to them by value: what it keeps (a connection, a cache) would be made anew for every task.
+    export(path.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH")]))
     try:
         with paths_below(path.parent):
@@ -365,7 +359,7 @@ def _from_python(path: Path, name: str) -> Pipeline:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == spec.origin]
         line = f", line {lines[-1]}" if lines else ""
         raise ConfigError(
-            f"{path}{line}: cannot be imported: {type(error).__name__}: {error}", hint=_import_hint(error)
+            f"{path}{line}: cannot be imported: {type(error).__name__}: {error}", hint=import_hint(error)
         ) from error
     found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
     names = ", ".join(sorted(found)) or "none"

@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from headrace.folders import below_here
 from headrace.paths import private_directory, state_directory, write_private
 from headrace.sinks.fanout import Fanout
 
@@ -16,16 +17,27 @@ if TYPE_CHECKING:
 
 
 def moved(pipeline: Pipeline) -> list[str]:
-    """A note for each file or folder that is not there, where the last run had it elsewhere."""
+    """A note for each file or folder that is not there, where the last run had it elsewhere.
+
+    A run of a version that took relative paths to be below the current directory has left no record.
+    """
     try:
         before = json.loads(_record(pipeline).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return []
-    return [
-        f"last run used {before[what]}; this one is {path}, which is not there yet"
-        for what, path in _paths(pipeline).items()
-        if what in before and before[what] != str(path) and not path.exists()
-    ]
+        before = {}
+    notes = []
+    for what, path in _paths(pipeline).items():
+        if path.exists():
+            continue
+        if what in before:
+            if before[what] != str(path):
+                notes.append(f"last run used {before[what]}; this one is {path}, which is not there yet")
+        elif (here := below_here(path)) is not None and here.exists():
+            notes.append(
+                f"this run uses {path}, which is not there yet; there is {here}: relative paths belong to the folder of"
+                " the pipeline's file, and no longer to the current directory"
+            )
+    return notes
 
 
 def remember(pipeline: Pipeline) -> None:

@@ -19,6 +19,7 @@ from headrace.planner import Limits
 from headrace.sinks.base import LetterKeeper, Sink, TransactionalSink
 from headrace.stores.base import OffsetStore
 from headrace.stores.sqlite import SQLite
+from headrace.suggest import did_you_mean
 from headrace.transforms import refuse_wrong_arguments
 
 if TYPE_CHECKING:
@@ -91,8 +92,10 @@ class Pipeline:
         if self.engine != "direct":
             raise ConfigError(f"{self.name}: engine={self.engine!r} is unknown", hint='engine="direct"')
         if self.guarantee not in list(Guarantee):
-            known = ", ".join(Guarantee)
-            raise ConfigError(f"{self.name}: guarantee={self.guarantee!r} is unknown", hint=f"one of: {known}")
+            near, known = did_you_mean(str(self.guarantee), Guarantee), f"one of: {', '.join(Guarantee)}"
+            raise ConfigError(
+                f"{self.name}: guarantee={self.guarantee!r} is unknown", hint=f"{near} {known}" if near else known
+            )
         object.__setattr__(self, "guarantee", Guarantee(self.guarantee))
         if isinstance(self.sink, TransactionalSink) and self.offsets not in (None, self.sink):
             raise ConfigError(

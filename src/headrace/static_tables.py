@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _KINDS = ("csv", "json", "parquet")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -24,22 +25,27 @@ _EXAMPLE = '[tables.articles]\ncsv = "articles.csv"'
 
 @dataclass(slots=True)
 class StaticTable:
-    """A file or folder that Spark reads. A CSV has a line of names, and types are taken from the data unless told."""
+    """A file or folder, read once. A CSV has a line of names, and types are taken from the data unless told."""
 
     kind: str
     path: str
     schema: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
-    _read: tuple[SparkSession, DataFrame] | None = None
+    _rows: tuple[Any, StructType] | None = None
+    _frame: tuple[SparkSession, DataFrame] | None = None
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        if self._read is None or self._read[0] is not spark:
+        """Its rows, which the driver holds: Spark's own frame would read the file again for every batch."""
+        if self._rows is None:
             usual = {"header": "true", "inferSchema": str(self.schema is None).lower()} if self.kind == "csv" else {}
             reader = spark.read.options(**{**usual, **self.options})
             if self.schema is not None:
                 reader = reader.schema(self.schema)
-            self._read = (spark, reader.format(self.kind).load(self.path))
-        return self._read[1]
+            loaded = reader.format(self.kind).load(self.path)
+            self._rows = (loaded.toArrow(), loaded.schema)
+        if self._frame is None or self._frame[0] is not spark:
+            self._frame = (spark, spark.createDataFrame(*self._rows))
+        return self._frame[1]
 
 
 def static_tables(raw: Any, sources: Collection[str]) -> dict[str, StaticTable]:

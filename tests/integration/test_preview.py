@@ -13,6 +13,7 @@ import headrace as hr
 from headrace import sinks, testing
 from headrace.errors import BadRecord, ConfigError
 from headrace.spark.rows import Decoder
+from headrace.static_tables import StaticTable
 from integration.command import here  # noqa: F401 - a fixture
 
 SCHEMA = {
@@ -119,6 +120,20 @@ def test_json_lines_become_avro_that_a_preview_joins_with_tables(spark, topic, s
     assert rows == [["1", "2024-05-01", "10:00:00", "Ann", "Ulm"], ["3", "1970-01-01", "00:00:00", "Bea", "NULL"]]
     assert "2 rows; nothing was stored or committed" in done.err
     assert not (tmp_path / "x.duckdb").exists()
+
+
+def test_a_static_table_is_read_once(spark, tmp_path):
+    file = tmp_path / "users.csv"
+    file.write_text("user,born,at\nann,1990-01-02,2024-05-01T10:00:00Z\n")
+    table = StaticTable("csv", file.as_uri(), "user STRING, born DATE, at TIMESTAMP")
+    first = table.frame(spark)
+    assert first.schema == spark.read.schema(table.schema).csv(table.path).schema
+    before = first.collect()
+    file.write_text("user,born,at\nbea,1991-01-02,2024-05-01T10:00:00Z\ncid,,\n")
+    assert table.frame(spark).collect() == before
+    assert table.frame(spark.newSession()).collect() == before
+    file.unlink()
+    assert [row.user for row in first.collect()] == ["ann"]
 
 
 NOTEBOOK = """

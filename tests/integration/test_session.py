@@ -1,4 +1,5 @@
-"""A session of ours as a process: what others can see of it, where it listens, and which tasks it repeats."""
+"""A session of ours as a process: what others can see of it, where it listens, which tasks it repeats, and where its
+workers find a user's files."""
 
 import json
 import subprocess
@@ -14,8 +15,12 @@ from pathlib import Path
 
 import psutil
 
+from headrace import config
 from headrace.errors import ConfigError
 from headrace.spark import session, task_retries
+
+config.load("jobs/app3.py")
+import app3
 
 given = json.loads(sys.argv[1])
 spark = session.create(given)
@@ -45,6 +50,7 @@ def refused():
         return error.message
 
 
+shouted = [row[0] for row in spark.range(1).select(app3.shout(app3.F.lit("ann"))).collect()]
 repeated = repeats()
 family = psutil.Process().children(recursive=True)
 print(json.dumps({
@@ -54,8 +60,30 @@ print(json.dumps({
     "session": os.getsid(jvm.pid) == jvm.pid,
     "repeats": repeated,
     "refused": refused(),
+    "shouted": shouted,
 }))
 """
+APP = """
+import headrace as hr
+from headrace import sinks
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+
+def _up(text):
+    return text.upper()
+
+
+shout = F.udf(_up, StringType())
+clicks = hr.Pipeline(
+    name="clicks",
+    source=hr.Kafka("localhost:9092", topics=["clicks"], options="client.properties", format=hr.Avro("click.avsc")),
+    transform=lambda rows: rows.select(shout("name")),
+    sink=sinks.Memory(),
+    guarantee="at-least-once",
+)
+"""
+SCHEMA = '{"type": "record", "name": "Click", "fields": [{"name": "name", "type": "string"}]}'
 SECRET = "p=ss: wörd\\#!\t${x}"
 
 
@@ -63,6 +91,11 @@ SECRET = "p=ss: wörd\\#!\t${x}"
 def session(tmp_path_factory):
     """What a session with the master local[2,4] says of itself; started by a process of its own."""
     here = tmp_path_factory.mktemp("session")
+    jobs = here / "jobs"
+    jobs.mkdir()
+    (jobs / "app3.py").write_text(APP)
+    (jobs / "client.properties").write_text("client.id=clicks\n")
+    (jobs / "click.avsc").write_text(SCHEMA)
     given = {"spark.master": "local[2,4]", "spark.hadoop.store.password": SECRET, **OFF}
     command = [sys.executable, "-c", SCRIPT, json.dumps(given)]
     done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=120, check=False)
@@ -88,3 +121,7 @@ def test_the_jvm_listens_on_the_loopback_alone_and_asks_for_a_secret(session):
 
 def test_the_jvm_has_a_session_of_its_own(session):
     assert session["session"]
+
+
+def test_workers_find_the_files_beside_a_users_file(session):
+    assert session["shouted"] == ["ANN"]

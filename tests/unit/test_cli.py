@@ -6,6 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from headrace.cli import completion
 from headrace.cli.main import app
 from headrace.cli.pairs import kafka_options
 from headrace.errors import ConfigError
@@ -101,6 +102,42 @@ def test_the_shell_completes_pipelines(tmp_path, monkeypatch):
     assert completed("check", "jobs/") == ["jobs/clicks.toml"]
     assert completed("offsets", "lag", "app.py:") == ["app.py:clicks"]
     assert completed("dead-letters", "list", "nowhere/") == []
+
+
+def completed_by_bash(*words):
+    """What bash is given where it has split the words as it does: at each colon, too."""
+    environment = {"_HEADRACE_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(["headrace", *words])}
+    environment["COMP_CWORD"] = str(len(words))
+    completion.join_words(environment)
+    return CliRunner().invoke(app, [], prog_name="headrace", env=environment).stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["run", "app.py", ":"], ["clicks", "clean", "other"]),
+        (["run", "app.py", ":", "cl"], ["clicks", "clean"]),
+        (["run", "app.py", ":", "clicks", "--prof"], ["--profile"]),
+        (["produce", "--bootstrap", "localhost", ":", "9092", "t", "--lin"], ["--linger"]),
+        (["produce", "t", "--key-separator", ":", "--lin"], ["--linger"]),
+    ],
+)
+def test_bash_completes_pipelines_though_it_splits_words_at_colons(tmp_path, monkeypatch, words, found):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.py").write_text(
+        "clicks = hr.Pipeline(name='c')\nclean: hr.Pipeline = hr.Pipeline(name='d')\nother: Any = Pipeline()\nx: int\n"
+    )
+    assert completed_by_bash(*words) == found
+
+
+def test_topics_are_completed_from_the_pipeline_that_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    (tmp_path / "clicks.toml").write_text(
+        'name = "clicks"\nguarantee = "at-least-once"\n[source]\nkafka = "127.0.0.1:2"\ntopics = ["clicks", "views"]\n'
+        "[sink]\nconsole = true\n"
+    )
+    assert completed("offsets", "lag", "clicks.toml", "--topic", "cl") == ["clicks"]
 
 
 def test_the_shell_completes_dev_servers():

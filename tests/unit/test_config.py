@@ -607,3 +607,38 @@ def test_the_cure_for_functions_of_spark_at_the_top_of_a_file_works(python):
         )
     """)
     assert config.load(str(path)).pipeline.name == "clicks"
+
+
+PIPELINE = (
+    'hr.Pipeline(name="clicks", source=hr.Kafka("localhost:9092", topics=["clicks"]), sink=sinks.Memory(),'
+    ' guarantee="{}")'
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ('sinks.DuckDB("x.duckdb", tabel="t")', "did you mean table? DuckDB takes: "),
+        ('hr.Json("id INT", on_eror="fail")', "did you mean on_error? Json takes: "),
+        ('hr.Kafka("ö:9092",\n    topic=["clicks"])', "did you mean topics? Kafka takes: bootstrap, topics"),
+        ('sinks.Duckdb("x.duckdb")', "did you mean DuckDB?"),
+        ('hr.Kafak("localhost:9092")', "did you mean Kafka?"),
+        ("hr.Guarantee.EXACTLY_ONC", "did you mean EXACTLY_ONCE?"),
+        ("from headrace.sinks import Duckdb", "did you mean DuckDB?"),
+        ("from headrace.sink import DuckDB", "did you mean sinks?"),
+        ("import headrce", "did you mean headrace?"),
+        (PIPELINE.format("at-lest-once"), "did you mean at-least-once? one of: at-most-once, "),
+    ],
+)
+def test_a_word_that_a_python_file_gets_wrong_is_answered_with_the_nearest(python, line, hint):
+    path = python(f"import headrace as hr\nfrom headrace import sinks\n{line}\n")
+    with pytest.raises(ConfigError) as caught:
+        config.load(str(path))
+    assert caught.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize("line", ["1 / 0", "int(base=3, what=2)", "[].appendd", "import no_such_module_at_all"])
+def test_other_errors_of_a_python_file_get_no_such_hint(python, line):
+    with pytest.raises(ConfigError, match="line 1: cannot be imported") as caught:
+        config.load(str(python(line)))
+    assert caught.value.hint is None

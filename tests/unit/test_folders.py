@@ -1,12 +1,15 @@
 """Where relative paths of a pipeline's file lead, and that a run says when it starts over elsewhere."""
 
+import os
+import subprocess
 import sys
 import textwrap
 
 import pytest
 
 import headrace as hr
-from headrace import config, launch, locations, sinks, stores
+from headrace import config, folders, launch, locations, sinks, stores
+from headrace.kafka import options
 
 SCHEMA = '{"type": "record", "name": "Click", "fields": [{"name": "id", "type": "int"}]}'
 TOML = """
@@ -66,6 +69,16 @@ def test_paths_of_a_toml_file_belong_to_its_folder(folder, target, sink, path):
     assert pipeline.source.options["ssl.truststore.location"].endswith("jobs/ca.pem")
 
 
+def test_a_keytab_belongs_to_the_folder_of_the_options_file(folder, monkeypatch):
+    (folder / "kerberos.properties").write_text("sasl.kerberos.keytab=clicks.keytab\nssl.ca.location=probe\n")
+    with folders.paths_below(folder):
+        assert options.given("kerberos.properties") == {
+            "sasl.kerberos.keytab": f"{folder}/clicks.keytab",
+            "ssl.ca.location": "probe",
+        }
+        assert options.given({"sasl.kerberos.keytab": "x"}) == {"sasl.kerberos.keytab": f"{folder}/x"}
+
+
 def test_paths_of_a_python_file_belong_to_its_folder(folder, monkeypatch):
     path = folder / "folder_app.py"
     path.write_text(textwrap.dedent(PYTHON))
@@ -74,6 +87,21 @@ def test_paths_of_a_python_file_belong_to_its_folder(folder, monkeypatch):
     assert pipeline.sink.local_path == folder / "out"
     assert pipeline.store.local_path == folder / "state" / "offsets.db"
     assert repr(pipeline.store) == "stores.SQLite('state/offsets.db')"
+
+
+@pytest.mark.parametrize(("of_a_worker", "code"), [({"PYTHON_WORKER_FACTORY_SECRET": "x"}, 0), ({}, 1)])
+def test_a_worker_of_spark_finds_what_the_file_names_and_no_other_process(folder, monkeypatch, of_a_worker, code):
+    (folder / "worker_app.py").write_text(textwrap.dedent(PYTHON))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(entry for entry in sys.path if entry))
+    monkeypatch.setenv("HEADRACE_FOLDER", "")
+    config.load(str(folder / "worker_app.py"))
+    script = "import worker_app; print(worker_app.clicks.sink.local_path)"
+    environment = {**os.environ, **of_a_worker}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stdout == (f"{folder}/out\n" if of_a_worker else "")
 
 
 def test_paths_of_a_program_belong_to_the_current_directory(folder, tmp_path):
@@ -117,3 +145,26 @@ def test_it_is_said_once_when_a_run_has_started(tmp_path, monkeypatch):
     note = events.Noted(f"last run used {tmp_path}/x; this one is {tmp_path}/y, which is not there yet")
     assert seen == [started, note]
     assert locations.moved(pipeline(tmp_path / "z"))[0].startswith(f"last run used {tmp_path}/y;")
+
+
+def test_a_run_says_that_relative_paths_were_below_the_current_directory_before(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    (folder / "clicks.toml").write_text(TOML % 'parquet = "out"')
+    loaded = config.load("../jobs/clicks.toml").pipeline
+    assert locations.moved(loaded) == []
+    old = tmp_path / "elsewhere" / "out"
+    old.mkdir()
+    (note,) = locations.moved(loaded)
+    assert note.startswith(f"this run uses {loaded.sink.local_path}, which is not there yet; there is {old}: ")
+    locations.remember(loaded)
+    assert locations.moved(loaded) == []
+
+
+@pytest.mark.parametrize("path", ["out", "{folder}/out"])
+def test_nothing_is_said_where_the_path_is_there_or_was_absolute(folder, tmp_path, monkeypatch, path):
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    (tmp_path / "elsewhere" / "out").mkdir()
+    if path == "out":
+        (folder / "out").mkdir()
+    (folder / "clicks.toml").write_text(TOML % f'parquet = "{path.format(folder=folder)}"')
+    assert locations.moved(config.load("../jobs/clicks.toml").pipeline) == []

@@ -141,9 +141,13 @@ def test_json_lines_are_one_object_each(capsys):
 
 
 def shown(line):
+    return " ".join(lines_of(line, 200).split())
+
+
+def lines_of(line, width):
     out = io.StringIO()
-    Console(file=out, width=200).print(line)
-    return " ".join(out.getvalue().split())
+    Console(file=out, width=width).print(line)
+    return out.getvalue()
 
 
 class Clock:
@@ -181,6 +185,33 @@ def test_the_rate_is_that_of_the_batches_and_not_of_the_wait_between_them():
     assert "10,000 records/s" in shown(line)
     clock.now += 6
     assert " 0 records/s" in shown(line)
+
+
+def test_the_rate_of_the_last_batch_stays_while_a_long_one_is_in_flight():
+    clock = Clock()
+    line = live._Line("clicks", clock)
+    line.take(events.RunStarted("exactly-once", ("write",), {}))
+    line.take(events.BatchDone(BATCH, 10.0, 500, 100, 100))
+    line.take(events.BatchDone(BATCH, 10.0, 400, 200, 200))
+    line.take(events.BatchStarted(BATCH, replay=False))
+    clock.now += 60
+    assert " 20 records/s" in shown(line)
+    clock.now += 60
+    assert " 20 records/s" in shown(line)
+
+
+def test_a_narrow_terminal_shows_every_number_of_the_live_line_in_full():
+    clock = Clock()
+    line = live._Line("clicks", clock)
+    line.take(events.RunStarted("exactly-once", ("write",), {}))
+    line.take(events.BatchDone(BATCH, 25.0, 12_345, 1_204_332, 1_203_990))
+    line.take(events.BatchStarted(BATCH, replay=False))
+    clock.now += 3
+    text = lines_of(line, 80)
+    assert len(text.splitlines()) == 2
+    assert max(map(len, text.splitlines())) <= 80
+    for part in ("48,173 records/s", "1,204,332 records", "1,203,990 rows", "lag 12,345", "batch 7 for 3 s"):
+        assert part in text
 
 
 def test_the_live_line_shows_the_batch_in_flight_and_its_age():

@@ -11,11 +11,48 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, MutableMapping
+
+    from headrace.kafka.client import Client
 
 _SECONDS = 1.0
 """For a cluster to answer: a person waits with a finger on the key."""
 _PIPELINES = (".toml", ".py")
+_WORDS, _CURRENT, _JOINED = "COMP_WORDS", "COMP_CWORD", "_HEADRACE_JOINED"
+
+
+def join_words(environment: MutableMapping[str, str] = os.environ) -> None:
+    """bash takes `app.py:clicks` for three words, and completes the last; here they are one again.
+
+    A `:` behind an option is left alone: it is a value, as in `--key-separator :`.
+    """
+    if _WORDS not in environment or not environment.get(_CURRENT, "").isdigit():
+        return
+    joined: list[str] = []
+    places: list[int] = []
+    open_ended = False  # the last one ends with a colon that was a word of its own
+    for word in environment[_WORDS].split("\n"):
+        colon = word == ":" and len(joined) > 1 and not joined[-1].startswith("-")
+        if colon or (open_ended and not word.startswith("-")):
+            joined[-1] += word
+        else:
+            joined.append(word)
+        open_ended = colon
+        places.append(len(joined) - 1)
+    current = int(environment[_CURRENT])
+    if current < len(places):
+        if places[current] == places[current - 1]:
+            environment[_JOINED] = "1"
+        environment[_WORDS], environment[_CURRENT] = "\n".join(joined), str(places[current])
+
+
+class _BehindColon(str):
+    """What bash completes of a word with a colon. typer would drop it: it does not begin with the whole word."""
+
+    __slots__ = ()
+
+    def startswith(self, *_: object) -> bool:
+        return True
 
 
 def _silent(find: Callable[[typer.Context], Iterable[str]]) -> Callable[[typer.Context, str], list[str]]:
@@ -36,7 +73,29 @@ def _silent(find: Callable[[typer.Context], Iterable[str]]) -> Callable[[typer.C
 
 @_silent
 def topics(ctx: typer.Context) -> Iterable[str]:
-    return [name for name in _admin(ctx).list_topics(timeout=_SECONDS).topics if not name.startswith("__")]
+    """Of the pipeline that is named, if one is: its own, or all of its cluster."""
+    from headrace.config import PROFILE, from_toml
+    from headrace.kafka.client import Client
+
+    if file := _pipeline_file(ctx):
+        # A Python file is not run for a key that is pressed.
+        pipeline = from_toml(Path(file), ctx.params.get("profile") or os.environ.get(PROFILE) or None).pipeline
+        sources = pipeline.sources.values()
+        return pipeline.topics or [
+            name for one in sources for name in _topics(_connected(Client(one.bootstrap, one.options)))
+        ]
+    return _topics(_admin(ctx))
+
+
+def _pipeline_file(ctx: typer.Context) -> str | None:
+    if not any("FILE[:NAME]" in str(parameter.metavar) for parameter in ctx.command.params):
+        return None
+    # While an option lacks its value, what is no option has not been given to its parameter.
+    return ctx.params.get("file") or next(iter(ctx.args), None)
+
+
+def _topics(admin: Any) -> list[str]:
+    return [name for name in admin.list_topics(timeout=_SECONDS).topics if not name.startswith("__")]
 
 
 @_silent
@@ -58,7 +117,10 @@ def pipelines(ctx: typer.Context, incomplete: str) -> list[str]:
     try:
         file, colon, name = incomplete.partition(":")
         if colon:
-            return [f"{file}:{found}" for found in _assigned(Path(file)) if found.startswith(name)]
+            names = [found for found in _assigned(Path(file)) if found.startswith(name)]
+            if _JOINED in os.environ:
+                return [_BehindColon(found) for found in names]
+            return [f"{file}:{found}" for found in names]
         typed = Path(incomplete)
         folder = typed if incomplete.endswith(os.sep) else typed.parent
         found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
@@ -74,20 +136,17 @@ def _may_hold(path: Path) -> bool:
 
 def _assigned(path: Path) -> list[str]:
     """Names that a module gives to what it calls Pipeline(…). It is read, not run."""
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    made = [node for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
-    return [
-        target.id
-        for node in made
-        if ast.unparse(node.value.func).rpartition(".")[2] == "Pipeline"  # type: ignore[attr-defined]
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    ]
+    names = []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Call):
+            continue
+        if ast.unparse(node.value.func).rpartition(".")[2] == "Pipeline":
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names += [target.id for target in targets if isinstance(target, ast.Name)]
+    return names
 
 
 def _admin(ctx: typer.Context) -> Any:
-    from confluent_kafka.admin import AdminClient
-
     from headrace.cli.pairs import OPTIONS_FILE, kafka_options
     from headrace.kafka.client import Client
 
@@ -95,4 +154,10 @@ def _admin(ctx: typer.Context) -> Any:
     file = given.get("options_file") or os.environ.get(OPTIONS_FILE)
     options = kafka_options(given.get("option"), Path(file) if file else None)
     bootstrap = given.get("bootstrap") or os.environ["KAFKA_BOOTSTRAP"]
-    return AdminClient(Client(bootstrap, options).connecting)
+    return _connected(Client(bootstrap, options))
+
+
+def _connected(client: Client) -> Any:
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient(client.connecting)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from headrace import events
@@ -19,10 +18,13 @@ from headrace.text import counted, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rich.console import ConsoleOptions
+
     from headrace.events import Event, Observer
 
 _WINDOW = 10.0
-"""Seconds for which a finished batch counts for the rate."""
+"""Seconds for which a finished batch counts for the rate; the last one counts while the next is in flight."""
+_BETWEEN = "   "
 
 
 @contextmanager
@@ -82,9 +84,21 @@ class _Line:
         if state != self._state:
             self._state, self._since = state, self._clock()
 
-    def __rich__(self) -> Table:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """A line that is too long is folded between its parts, and never within one."""
+        line, *others = self._parts()
+        for part in others:
+            if line.cell_len + len(_BETWEEN) + part.cell_len > options.max_width:
+                yield line
+                line = part
+            else:
+                line = Text(_BETWEEN).join([line, part])
+        yield line
+
+    def _parts(self) -> list[Text]:
         now = self._clock()
-        self._done = [done for done in self._done if now - done[0] <= _WINDOW]
+        recent = [done for done in self._done if now - done[0] <= _WINDOW]
+        self._done = recent or (self._done[-1:] if self._batch else [])
         seconds = sum(done[2] for done in self._done)
         rate = sum(done[1] for done in self._done) / seconds if seconds else 0.0
         waiting = self._state in {"starting", "retrying", "stopping"}
@@ -99,6 +113,4 @@ class _Line:
             cells += [Text(f"lag {'?' if self._lag is None else f'{self._lag:,}'}")]
             cells += [Text(f"batch {self._batch[0]} for {now - self._batch[1]:.0f} s")] if self._batch else []
             cells += [Text(f"last commit {self._committed}")]
-        line = Table.grid(padding=(0, 3))
-        line.add_row(*cells)
-        return line
+        return cells

@@ -201,6 +201,7 @@ def demo(
 
 
 def main() -> None:
+    completion.join_words()
     try:
         app()
     except HeadraceError as error:

@@ -38,7 +38,8 @@ def given(options: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[st
 
 def _with_path(name: str, value: str) -> str:
     """Files such as `ssl.truststore.location` belong to the folder of the pipeline's file, like every other path."""
-    return str(located(value)) if name.endswith(".location") and value != "probe" else value
+    is_path = name.endswith(".location") or name == "sasl.kerberos.keytab"
+    return str(located(value)) if is_path and value != "probe" else value
 
 
 def read(path: Path) -> dict[str, str]:

@@ -36,23 +36,25 @@ def session(
     restart: bool = False,
     progress: Callable[[str], None] = lambda line: None,
 ) -> SparkSession:
-    """The active Spark session if it can read Kafka, or else a new one with `options` over our defaults.
+    """The Spark session of this process, of whichever thread, if it can read Kafka, or else a new one with `options`
+    over our defaults.
 
     Jars cannot be added to a Java process that runs. A session without them is ended where `restart` says so, with its
     views and cached frames, and Spark starts again in this process; otherwise it is a ConfigError.
     """
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
-    if (active := SparkSession.getActiveSession()) is not None:
-        if has_connector(active):
-            return active
+    active, context = sessions.active(), SparkContext._active_spark_context
+    if active is not None and has_connector(active):
+        return active
+    there = active or context  # a context may be there without a session, and has cached data all the same
+    if there is not None and not _loads(SparkContext._jvm):
         if not restart:
             raise ConfigError(
                 "the active Spark session has no Kafka connector, and jars cannot be added while it runs",
                 hint="spark = hr.session(restart=True), which ends it with its views and cached frames",
             )
-        active.stop()
+        there.stop()
     if SparkContext._jvm is not None and not _loads(SparkContext._jvm):
         _end_java()
     return sessions.create(options or {}, progress)

@@ -68,14 +68,14 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 
 
 def create(options: Mapping[str, str], progress: Callable[[str], None] = lambda line: None) -> SparkSession:
-    """A session with `options` over our defaults, or the one that is already active."""
+    """A session with `options` over our defaults, or the one that this process has already."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
-    if active := SparkSession.getActiveSession():
-        return active
+    if (found := active()) is not None:
+        return found
     jars.connector(progress)  # before Spark starts, so that a download is seen and not a silent wait
     builder = SparkSession.builder
     builder._options = {}  # the class keeps options of earlier sessions in this process
@@ -105,11 +105,18 @@ def create(options: Mapping[str, str], progress: Callable[[str], None] = lambda 
             ) from error
 
 
-def running() -> bool:
-    """Whether this process has a session already."""
+def active() -> SparkSession | None:
+    """The session of this process, also where another thread has made it: pyspark knows an active one per thread."""
     from pyspark.sql import SparkSession
 
-    return SparkSession.getActiveSession() is not None
+    found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    stopped = found is None or found.sparkContext._jsc is None  # SparkContext.stop() leaves the session behind
+    return None if stopped else found
+
+
+def running() -> bool:
+    """Whether this process has a session already."""
+    return active() is not None
 
 
 def alive(spark: SparkSession) -> bool:
