@@ -16,7 +16,7 @@ from headrace.extras import require
 from headrace.kafka import settings
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.source import ROWS
-from headrace.launch import analyse_transform
+from headrace.launch import analyse_transform, refuse_loops
 from headrace.sinks.base import IdempotentSink, TransactionalSink
 from headrace.sinks.fanout import Fanout
 from headrace.tracebacks import short, user_line
@@ -73,6 +73,7 @@ def check(
         found.notes += [*_skips(source), *settings.notes(source)]
         _check_topics(source, found)
     if not found.errors:
+        _check_loops(pipeline, found)
         _check_store(pipeline, found)
     found.notes += locations.moved(pipeline)
     rows = None if found.errors else _check_rows(pipeline, options, found, progress)
@@ -133,6 +134,13 @@ def _skips(source: Kafka) -> list[str]:
     if source.max_lag is not None:
         notes.append(f"max_lag={source.max_lag}: what lags more is never read; headrace offsets history has it")
     return notes
+
+
+def _check_loops(pipeline: Pipeline, found: Findings) -> None:
+    try:
+        refuse_loops(pipeline)
+    except HeadraceError as error:
+        found.add(error)
 
 
 def _check_store(pipeline: Pipeline, found: Findings) -> None:
