@@ -16,7 +16,7 @@ from headrace.extras import require
 from headrace.kafka import settings
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.source import ROWS
-from headrace.launch import analyse_transform, session_for
+from headrace.launch import analyse_transform, refuse_loops, session_for
 from headrace.paths import obstacle
 from headrace.sinks.base import IdempotentSink, TransactionalSink
 from headrace.sinks.fanout import Fanout
@@ -75,6 +75,7 @@ def check(
         _check_topics(source, found)
     if not found.errors:
         _check_letter_topic(pipeline, found)
+        _check_loops(pipeline, found)
     _check_files(pipeline, found)
     if not found.errors:
         _check_store(pipeline, found)
@@ -158,6 +159,13 @@ def _check_files(pipeline: Pipeline, found: Findings) -> None:
     for one in _resources(pipeline):
         if (path := one.local_path) is not None and (wrong := obstacle(path)) is not None:
             found.errors.append(Problem(f"{one!r} at {path}: {wrong}", "choose a path that this user may write"))
+
+
+def _check_loops(pipeline: Pipeline, found: Findings) -> None:
+    try:
+        refuse_loops(pipeline)
+    except HeadraceError as error:
+        found.add(error)
 
 
 def _check_store(pipeline: Pipeline, found: Findings) -> None:

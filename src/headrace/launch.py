@@ -75,6 +75,9 @@ def launch(
         inputs = make() if fail_fast else again(make, signals.heard, watching)
         if inputs is None:
             return Summary(0, 0)
+        look = partial(refuse_loops, pipeline)
+        if (look() if fail_fast else again(look, signals.heard, watching)) is None:
+            return Summary(0, 0)
         result = check_transform(pipeline, inputs)
         runner = Runner(
             pipeline,
@@ -89,6 +92,19 @@ def launch(
     if signals.overdue:
         raise HeadraceError(_overdue(drain), hint=MORE_TIME)
     return summary
+
+
+def refuse_loops(pipeline: Pipeline) -> bool:
+    """ConfigError if the sink would write to a topic that the pipeline reads, by whatever address it does so."""
+    from headrace.kafka.cluster import Cluster
+
+    def cluster(source: Kafka) -> str:
+        return Cluster.of(source).id()
+
+    for source in pipeline.sources.values():
+        if (topic := pipeline.sink.loops_on(partial(cluster, source), source.subscription.reads)) is not None:
+            raise pipeline.loop(topic)
+    return True
 
 
 def connected(sources: Mapping[str, Kafka], client: str = "headrace") -> list[Feed]:

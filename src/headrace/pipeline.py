@@ -107,11 +107,14 @@ class Pipeline:
         self.sink.accept(self.topics)
         for source in self.sources.values():
             if (topic := self.sink.loops(source.bootstrap, source.subscription.reads)) is not None:
-                raise ConfigError(
-                    f"{self.name}: what it writes to {topic} would be read again: it is a topic of the source",
-                    hint="another topic for the sink, or a pattern that leaves it out",
-                )
+                raise self.loop(topic)
         self._check_dead_letters()
+
+    def loop(self, topic: str) -> ConfigError:
+        return ConfigError(
+            f"{self.name}: what it writes to {topic} would be read again: it is a topic of the source",
+            hint="another topic for the sink, or a pattern that leaves it out",
+        )
 
     @property
     def sources(self) -> Mapping[str, Kafka]:

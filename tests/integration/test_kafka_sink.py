@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace import dev, sinks
+from headrace.check import check
 from headrace.cli.main import app
 from headrace.errors import BadRecord, ConfigError, HeadraceError, OffsetConflict, RetriableError
+from headrace.launch import refuse_loops
 from headrace.sinks import tasks
 from headrace.sinks.kafka_tasks import ByPartition, Fenced, Part
 from headrace.stores.shares import Entry
@@ -254,6 +256,22 @@ def test_a_topic_in_a_column_that_is_not_there_and_a_partition_too_high_are_dead
     caught_up(made, spark)
     assert ids(target.bootstrap, target.name) == [n for n in range(200) if n not in (5, 6, 7)]
     assert sorted(json.loads(r.value())["id"] for r in committed(source.bootstrap, letters.name)) == [5, 6, 7]
+
+
+def test_a_sink_on_the_sources_cluster_is_found_by_its_id_whatever_the_address(filled):
+    source = filled()
+    other = f"localhost:{source.bootstrap.rpartition(':')[2]}"
+    assert other != source.bootstrap
+    with pytest.raises(ConfigError, match=f"what it writes to {source.name} would be read again"):
+        refuse_loops(pipeline(source, sinks.Kafka(other, source.name)))
+    with pytest.raises(ConfigError, match="would be read again"):
+        refuse_loops(pipeline(source, sinks.Fanout([sinks.Kafka(other, topic_column="to", topics=[source.name])])))
+    by_pattern = sinks.Kafka(other, topic_column="to", pattern=".*")
+    refuse_loops(pipeline(source, by_pattern))
+    assert "the record would come back" in by_pattern._allowed.refused(source.name)
+    refuse_loops(pipeline(source, sinks.Kafka(other, "elsewhere")))
+    looked = check(pipeline(source, sinks.Kafka(other, source.name)), {})
+    assert "would be read again" in looked.errors[0].message
 
 
 @pytest.mark.parametrize("letters", [False, True], ids=["stops", "dead letters"])

@@ -2,9 +2,12 @@
 
 import io
 import json
+import socket
 import threading
+import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -115,22 +118,64 @@ def test_an_endless_answer_is_cut_off(status, monkeypatch):
     assert len(sent) < 100_000
 
 
-def test_an_answer_that_drips_has_a_deadline_as_a_whole(monkeypatch):
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name == "headrace-registry"]
+
+
+def sockets():
+    return [link for link in Path("/proc/self/fd").iterdir() if _is_socket(link)]
+
+
+def _is_socket(link):
+    try:
+        return link.readlink().name.startswith("socket:")
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("part", ["body", "headers"])
+def test_an_answer_that_drips_has_a_deadline_as_a_whole(part, monkeypatch):
     monkeypatch.setattr(registry, "_DEADLINE", 0.5)
-    over = threading.Event()
+    over, gone = threading.Event(), threading.Event()
 
     def dripping(handler):
-        handler.send_response(200)
-        handler.end_headers()
-        while not over.wait(0.05):
-            handler.wfile.write(b" ")
+        if part == "body":
+            handler.send_response(200)
+            handler.end_headers()
+        else:
+            handler.wfile.write(b"HTTP/1.0 200 OK\r\nX: ")
+        try:
+            while not over.wait(0.02):
+                handler.wfile.write(b" ")
+        except OSError:
+            gone.set()
 
     with serving(dripping) as server:
+        before = len(sockets()) if Path("/proc/self/fd").exists() else None
         try:
             with pytest.raises(RetriableError, match=r"no complete answer in 0\.5 s"):
                 registry.by_id(url(server), 1)
+            assert gone.wait(20), "the connection is closed at the deadline"
+            assert wait_until(lambda: not threads()), "and nobody is left behind who reads from it"
+            assert before is None or wait_until(lambda: len(sockets()) <= before)
         finally:
             over.set()
+
+
+def test_a_greeting_of_tls_that_drips_leaves_nobody_behind(monkeypatch):
+    monkeypatch.setattr(registry, "_DEADLINE", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with pytest.raises(RetriableError, match="no complete answer"):
+            registry.by_id(f"https://127.0.0.1:{silent.getsockname()[1]}", 1)
+        assert wait_until(lambda: not threads())
+
+
+def wait_until(holds, seconds=20.0):
+    """Whether it holds before the time is over."""
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return holds()
 
 
 @pytest.mark.parametrize("status", [200, 404, 500])

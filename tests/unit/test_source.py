@@ -221,3 +221,15 @@ def test_two_sources_whose_names_are_one_to_sql_are_refused():
 def test_what_only_looks_like_a_number_is_refused(wrong):
     with pytest.raises(ConfigError):
         hr.Kafka("k:1", topics=["a"], **wrong)
+
+
+@pytest.mark.parametrize(("here", "found"), [("one", True), ("other", False)])
+def test_clusters_are_compared_by_their_ids(monkeypatch, here, found):
+    monkeypatch.setattr(sinks.Kafka, "_cluster", lambda sink: here)
+    fixed = sinks.Kafka("localhost:9092", topic="clicks")
+    assert fixed.loops("127.0.0.1:9092", "clicks".__eq__) is None, "the addresses say nothing"
+    assert fixed.loops_on(lambda: "one", "clicks".__eq__) == ("clicks" if found else None)
+    chosen = sinks.Kafka("localhost:9092", topic_column="to", pattern="c.*")
+    assert chosen.loops_on(lambda: "one", "clicks".__eq__) is None
+    assert (chosen._allowed.refused("clicks") is not None) is found
+    assert sinks.Fanout([chosen, fixed]).loops_on(lambda: "one", "clicks".__eq__) == ("clicks" if found else None)

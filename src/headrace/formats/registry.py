@@ -10,11 +10,14 @@ import http.client
 import json
 import queue
 import re
+import socket
 import ssl
 import threading
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -174,30 +177,99 @@ class _SamePlace(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
+class _Lines:
+    """The connections of one question, so that another thread can end them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: list[socket.socket] = []
+        self._over = False
+
+    def add(self, line: socket.socket) -> None:
+        """By a second handle: TLS takes over the first one before it has greeted."""
+        with self._lock:
+            if self._over:
+                line.shutdown(socket.SHUT_RDWR)
+            else:
+                self._open.append(line.dup())
+
+    def cut(self) -> None:
+        """Whoever reads from them comes to an end at once."""
+        with self._lock:
+            self._over = True
+            for line in self._open:
+                with suppress(OSError), line:
+                    line.shutdown(socket.SHUT_RDWR)
+            self._open.clear()
+
+
+class _Plain(http.client.HTTPConnection):
+    lines: _Lines
+
+    def connect(self) -> None:
+        super().connect()
+        self.lines.add(self.sock)
+
+
+class _Encrypted(http.client.HTTPSConnection, _Plain):
+    """Connects as _Plain does, before it greets."""
+
+
+def _on(lines: _Lines, kind: type[_Plain], *given: Any, **named: Any) -> _Plain:
+    made = kind(*given, **named)
+    made.lines = lines
+    return made
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, lines: _Lines) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def http_open(self, req: urllib.request.Request) -> Any:
+        make: Any = partial(_on, self._lines, _Plain)
+        return self.do_open(make, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, lines: _Lines) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def https_open(self, req: urllib.request.Request) -> Any:
+        make: Any = partial(_on, self._lines, _Encrypted)
+        return self.do_open(make, req)
+
+
 def _whole(request: urllib.request.Request) -> tuple[int, str, bytes]:
     """Status, reason and body of an answer; TimeoutError if it takes too long as a whole."""
     got: queue.SimpleQueue[tuple[int, str, bytes] | BaseException] = queue.SimpleQueue()
+    lines = _Lines()
 
     def ask() -> None:
         try:
-            got.put(_answer(request))
+            got.put(_answer(request, lines))
         except BaseException as error:
             got.put(error)
 
-    # A time limit of a socket is for each of its reads. So another thread waits, and is left behind if it must be.
+    # A time limit of a socket is for each of its reads. So another thread reads, and its connection is cut if it must
+    # be: also while it greets or reads the headers, where nothing could look at a clock.
     threading.Thread(target=ask, name="headrace-registry", daemon=True).start()
     try:
         found = got.get(timeout=_DEADLINE)
     except queue.Empty:
         raise TimeoutError(f"no complete answer in {_DEADLINE:g} s") from None
+    finally:
+        lines.cut()
     if isinstance(found, BaseException):
         raise found
     return found
 
 
-def _answer(request: urllib.request.Request) -> tuple[int, str, bytes]:
+def _answer(request: urllib.request.Request, lines: _Lines) -> tuple[int, str, bytes]:
     try:
-        with urllib.request.build_opener(_SamePlace).open(request, timeout=_TIMEOUT) as answer:
+        opener = urllib.request.build_opener(_SamePlace, _Http(lines), _Https(lines))
+        with opener.open(request, timeout=_TIMEOUT) as answer:
             return answer.status, answer.reason, answer.read(_MAX_BYTES + 1)
     except urllib.error.HTTPError as error:
         with error:

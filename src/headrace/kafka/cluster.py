@@ -66,6 +66,13 @@ class Cluster:
     def of(cls, source: Kafka, client: str = "headrace") -> Self:
         return cls(source.bootstrap, source.options, source.prefix, client)
 
+    def id(self) -> str:
+        """The same at whichever of its addresses it is asked."""
+        try:
+            return str(self._ear.answer(self._admin, self._admin.describe_cluster(request_timeout=TIMEOUT)).cluster_id)
+        except self._errors as error:
+            raise self._ear.unreachable(error) from error
+
     def logs(self, subscription: Subscription) -> dict[str, Log]:
         """Id, beginnings and ends of each topic that is read. ConfigError names topics that are not there."""
         if subscription.names is None:

@@ -60,7 +60,14 @@ class Sink(Resource, ABC):
         return frozenset()
 
     def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
-        """The topic it writes to, if that is one that a source at `bootstrap` reads."""
+        """The topic it writes to, if that is one that a source at `bootstrap` reads. Asks nobody."""
+        return None
+
+    def loops_on(self, cluster: Callable[[], str], reads: Callable[[str], bool]) -> str | None:
+        """The same of a source on the cluster with that id, before the sink is opened: one cluster has many addresses.
+
+        A sink that writes to no Kafka need not ask. RetriableError if nobody answers.
+        """
         return None
 
     def prepare(self, schema: StructType) -> None:

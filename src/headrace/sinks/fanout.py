@@ -75,6 +75,9 @@ class Fanout(Sink):
     def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
         return next((topic for sink in self._sinks.values() if (topic := sink.loops(bootstrap, reads))), None)
 
+    def loops_on(self, cluster: Callable[[], str], reads: Callable[[str], bool]) -> str | None:
+        return next((topic for sink in self._sinks.values() if (topic := sink.loops_on(cluster, reads))), None)
+
     def open(self, pipeline: str) -> Self:
         try:
             for mark, sink in self._sinks.items():

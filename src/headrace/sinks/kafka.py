@@ -141,8 +141,19 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
 
     def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
         here, there = ({one.strip() for one in text.split(",")} for text in (self._bootstrap, bootstrap))
-        if not here & there:
-            return None
+        return self._loops(reads) if here & there else None
+
+    def loops_on(self, cluster: Callable[[], str], reads: Callable[[str], bool]) -> str | None:
+        return self._loops(reads) if self._cluster() == cluster() else None
+
+    def _cluster(self) -> str:
+        group = self._made_group("")
+        try:
+            return group.cluster_id()
+        finally:
+            group.close()
+
+    def _loops(self, reads: Callable[[str], bool]) -> str | None:
         if self._allowed is None:
             topic = self._layout.topic
             return topic if topic is not None and reads(topic) else None
