@@ -5,6 +5,8 @@ What needs no Spark is asked first: a topic that is not there costs a second.
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
     from headrace.kafka.source import Kafka
     from headrace.pipeline import Pipeline
     from headrace.resource import Resource
+
+
+_PATIENCE = 1.0
+"""Seconds of silence after which whoever waits is told for whom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +78,17 @@ def check(
     _check_drivers(pipeline, found)
     for source in pipeline.sources.values():
         found.notes += [*_skips(source), *settings.notes(source)]
-        _check_topics(source, found)
+        with _told(progress, f"waiting for Kafka at {source.bootstrap} …"):
+            _check_topics(source, found)
     if not found.errors:
         _check_letter_topic(pipeline, found)
         _check_loops(pipeline, found)
     _check_files(pipeline, found)
     if not found.errors:
-        _check_store(pipeline, found)
-        _check_sink(pipeline, found)
+        with _told(progress, f"waiting for {pipeline.store!r} …"):
+            _check_store(pipeline, found)
+        with _told(progress, f"waiting for {pipeline.sink!r} …"):
+            _check_sink(pipeline, found)
     found.notes += locations.moved(pipeline)
     rows = None if found.errors else _check_rows(pipeline, options, found, progress)
     return Report(
@@ -96,6 +105,18 @@ def check(
         notes=tuple(found.notes),
         errors=tuple(found.errors),
     )
+
+
+@contextmanager
+def _told(progress: Callable[[str], None], line: str) -> Iterator[None]:
+    """Show `line` if what is done within takes long."""
+    timer = threading.Timer(_PATIENCE, progress, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _described(resource: Resource) -> str:

@@ -63,5 +63,7 @@ def cannot_run(error: Exception) -> bool:
 
 
 def _at(transform: Callable[..., Any]) -> str:
-    code = getattr(inspect.unwrap(transform), "__code__", None)
+    function = inspect.unwrap(transform)
+    # Of an object that can be called, the line of its __call__.
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     return f" at {shown_path(code.co_filename)}:{code.co_firstlineno}" if code is not None else ""

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -249,6 +250,33 @@ def test_parquet_below_a_directory_that_this_user_may_not_write_is_an_error(tmp_
         with pytest.raises(ConfigError, match=f"this user may not write {tmp_path}"):
             ask()
     assert [*tmp_path.iterdir()] == []
+
+
+def test_who_does_not_answer_is_told_while_it_is_waited_for(monkeypatch):
+    told, shown = threading.Event(), []
+    monkeypatch.setattr(checking, "_PATIENCE", 0.01)
+    with checking._told(lambda line: shown.append(line) or told.set(), "waiting for Kafka at localhost:1 …"):
+        assert told.wait(20)
+    monkeypatch.setattr(checking, "_PATIENCE", 60)
+    with checking._told(shown.append, "waiting for nobody"):
+        pass
+    assert shown == ["waiting for Kafka at localhost:1 …"]
+
+
+def test_a_broker_that_is_slow_is_named_while_it_is_waited_for(monkeypatch, tmp_path):
+    class Slow(Brokers):
+        def led_logs(self, subscription):
+            assert told.wait(20)
+            raise RetriableError("no answer")
+
+    told, shown = threading.Event(), []
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(checking, "_PATIENCE", 0.01)
+    monkeypatch.setattr(checking, "Cluster", SimpleNamespace(of=lambda source: Slow("clicks")))
+    source = hr.Kafka("localhost:1", topics=["clicks"])
+    pipeline = hr.Pipeline(name="clicks", source=source, sink=sinks.Memory(), guarantee="at-least-once")
+    assert checking.check(pipeline, {}, lambda line: shown.append(line) or told.set()).errors
+    assert shown == ["waiting for Kafka at localhost:1 …"]
 
 
 # The session

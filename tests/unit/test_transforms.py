@@ -6,7 +6,7 @@ from headrace.errors import ConfigError
 from headrace.spark import plan
 from headrace.spark.inputs import Inputs
 from headrace.tracebacks import shown_path
-from headrace.transforms import UnknownSource
+from headrace.transforms import UnknownSource, refuse_wrong_arguments
 
 
 def given(**frames):
@@ -34,3 +34,15 @@ def test_a_source_may_be_asked_for_as_in_any_dict():
         frames["orders"]
     with pytest.raises(UnknownSource, match=r'rows\["clicks"\]'):
         frames["a name that is like none of them"]
+
+
+class Enriching:
+    def __call__(self, rows, day):
+        return rows
+
+
+def test_an_object_with_two_arguments_is_refused_with_the_line_of_its_call():
+    line = f"{shown_path(__file__)}:{Enriching.__call__.__code__.co_firstlineno}"
+    with pytest.raises(ConfigError) as refused:
+        refuse_wrong_arguments(Enriching())
+    assert refused.value.message == f"the transform Enriching(rows, day) at {line}: expected one argument, the rows"

@@ -16,6 +16,16 @@ _TYPES = re.findall(
     " INTERVAL LONG MAP NUMERIC REAL SHORT SMALLINT STRING STRUCT TIME TIMESTAMP TIMESTAMP_LTZ TIMESTAMP_NTZ TINYINT"
     " VARCHAR VARIANT VOID",
 )
+_OTHERS = {
+    **dict.fromkeys(("TEXT", "STR", "UUID", "NVARCHAR", "CLOB"), "STRING"),
+    **dict.fromkeys(("INT64", "INT8", "BIGSERIAL"), "BIGINT"),
+    **dict.fromkeys(("INT32", "INT4", "SERIAL"), "INT"),
+    **dict.fromkeys(("FLOAT8", "FLOAT64", "NUMBER"), "DOUBLE"),
+    **dict.fromkeys(("DATETIME", "TIMESTAMPTZ", "DATETIME64"), "TIMESTAMP"),
+    **dict.fromkeys(("BYTEA", "BYTES", "BLOB", "VARBINARY"), "BINARY"),
+    "BOOL": "BOOLEAN",
+}
+"""What other systems call a type."""
 _PART = re.compile(r"\s+|`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s`'\"<>(),:]+|.", re.DOTALL)
 _CLOSES = {")": "(", ">": "<"}
 _OPENS = frozenset(_CLOSES.values())
@@ -67,10 +77,15 @@ def _check(ddl: str, what: str) -> None:
         if not rest and name.upper() not in _TYPES:
             raise _refused(what, ddl, f"the column {name} has no type")
     for word in _type_words(parts):
-        if word.upper() not in _TYPES and (near := did_you_mean(word, _TYPES, cutoff=0.75)):
+        if word.upper() not in _TYPES and (near := _meant(word)):
             raise ConfigError(
                 f"{what}: the schema does not parse: {ddl!r}: {word} is not a type", hint=f"{near} {HINT}"
             )
+
+
+def _meant(word: str) -> str | None:
+    other = _OTHERS.get(word.upper())
+    return f"did you mean {other}?" if other else did_you_mean(word, _TYPES, cutoff=0.75)
 
 
 def _check_brackets(parts: list[str], ddl: str, what: str) -> None:
@@ -102,7 +117,7 @@ def _columns(parts: list[str]) -> list[list[str]]:
 
 
 def _type_words(parts: list[str]) -> list[str]:
-    """The words that stand where a type does: behind a column's name."""
+    """The words that stand where a type does: behind a column's name, and as an element of an array or a map."""
     found: list[str] = []
     opened: list[str] = []
     expect_name = True
@@ -110,11 +125,13 @@ def _type_words(parts: list[str]) -> list[str]:
         if part in _OPENS:
             opened.append(parts[place - 1].upper() if place else "")
             expect_name = opened[-1] == "STRUCT"
+            found += _element(opened, parts[place + 1 :])
         elif part in _CLOSES:
             opened.pop()
             expect_name = False
         elif part == ",":
             expect_name = not opened or opened[-1] == "STRUCT"
+            found += _element(opened, parts[place + 1 :])
         elif expect_name:
             expect_name = False
             after = parts[place + 1] if place + 1 < len(parts) else ""
@@ -122,6 +139,10 @@ def _type_words(parts: list[str]) -> list[str]:
             if kind.isidentifier():
                 found.append(kind)
     return found
+
+
+def _element(opened: list[str], rest: list[str]) -> list[str]:
+    return rest[:1] if opened and opened[-1] in ("ARRAY", "MAP") and rest and rest[0].isidentifier() else []
 
 
 def _refused(what: str, ddl: str, reason: str) -> ConfigError:
