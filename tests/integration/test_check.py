@@ -63,6 +63,14 @@ def test_a_store_that_does_not_answer_is_found_without_spark(no_spark, where, ap
     assert "stores.Postgres" in done.line("error: ")
 
 
+def test_a_target_topic_that_is_misspelt_is_found_without_spark(no_spark, where, topic, app, here):  # noqa: F811
+    target = topic(partitions=1)
+    done = here("check", app(where, sink=f'sinks.Kafka("{where.bootstrap}", "{target.name}x")'))
+    assert done.code == 2
+    assert f"there is no topic {target.name}x at {where.bootstrap}" in done.line("error: ")
+    assert done.line("hint: ").startswith(f"did you mean {target.name}? Else create=True")
+
+
 def test_a_driver_that_is_not_installed_is_found_without_spark(no_spark, where, app, here, monkeypatch):  # noqa: F811
     monkeypatch.setitem(sys.modules, "duckdb", None)
     done = here("check", app(where))
