@@ -51,7 +51,7 @@ def _plain(parameter):
 @pytest.mark.parametrize(
     ("option", "said", "hint"),
     [
-        ("foo=bar", "unknown option foo", "--option NAME=VALUE"),
+        ("foo=bar", "unknown option foo", "NAME=VALUE, for example"),
         ("sesion.timeout.ms=3", "no option sesion.timeout.ms", "did you mean session.timeout.ms?"),
         ("startingOffsets=x", "an option of Spark's source", "start="),
     ],
@@ -150,3 +150,14 @@ def test_completion_says_nothing_about_a_cluster_that_does_not_answer(monkeypatc
     assert completed("consume", "cl") == []
     monkeypatch.delenv("KAFKA_BOOTSTRAP")
     assert completed("groups", "describe", "cl") == []
+
+
+def test_produce_takes_the_password_of_a_registry_from_the_environment(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setenv("PASSWORD", "s3cret")
+    monkeypatch.setattr("headrace.formats.registry.register", lambda url, *_: asked.append(url) or 1)
+    schema = tmp_path / "click.avsc"
+    schema.write_text('{"type": "record", "name": "Click", "fields": [{"name": "id", "type": "int"}]}')
+    registry = ["--avro", str(schema), "--registry", "http://me:${PASSWORD}@localhost:1"]
+    CliRunner().invoke(app, ["produce", "t", "--bootstrap", "localhost:1", "--sample", "words", *registry])
+    assert asked == ["http://me:s3cret@localhost:1"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 import headrace as hr
@@ -143,3 +145,17 @@ def test_a_value_is_never_shown():
         with pytest.raises(ConfigError) as error:
             source(options)
         assert "geheim" not in f"{error.value} {error.value.hint}"
+
+
+def test_a_name_that_no_client_has_is_refused_as_the_tools_refuse_it():
+    with pytest.raises(ConfigError, match="unknown option foo: neither librdkafka nor Java's client has it"):
+        source({"foo": "1"})
+    assert source({"foo": "1", "metric.reporters": "com.example.Mine"}).options["foo"] == "1"
+    assert source({"queue.buffering.max.ms": "5"}).options == {"queue.buffering.max.ms": "5"}
+
+
+def test_such_a_name_in_a_file_that_others_share_is_left_alone_and_noted(tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text("basic.auth.credentials.source=USER_INFO\n")
+    made = dataclasses.replace(source(file), refresh=7)
+    assert any("basic.auth.credentials.source is no setting" in note for note in settings.notes(made))

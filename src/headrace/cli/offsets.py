@@ -5,22 +5,32 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.offsets_arguments import Bootstrap, File, Json, Name, Profile, Store, Topic, opened
+from headrace.cli.offsets_arguments import Bootstrap, File, Json, Name, Profile, Store, Topic, desk_of, opened
 from headrace.cli.terminal import print_json, rich_table, say, table
+from headrace.errors import OffsetConflict, RetriableError
+from headrace.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.table import Table
+
     from headrace.offsets.desk import Desk, Lag
+    from headrace.stores.state import Change
+    from headrace.types import Progress
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 _LAG = ["topic", "partition", "offset", "end", "lag", "seconds"]
+_PASSING = (RetriableError, OffsetConflict)
+"""What a watch outlasts: a server that does not answer, a file that a run has to itself."""
 
 
 @app.command()
@@ -39,7 +49,7 @@ def show(
     with opened(file, store, pipeline, bootstrap, topic, profile) as desk:
         desk.refuse_missing()
         state = desk.state
-        progress, run = state.progress, desk.live()
+        progress, run = _narrowed(state.progress, topic), desk.live()
         if as_json:
             pending = json.loads(progress.pending.to_json()) if progress.pending else None
             print_json(
@@ -76,16 +86,26 @@ def lag(
     every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.1)] = 2.0,
 ) -> None:
     """How far the pipeline is behind, in offsets and in seconds, per partition and in total."""
-    with opened(file, store, pipeline, bootstrap, topic, profile) as desk:
+    desk = desk_of(file, store, pipeline, bootstrap, topic, profile)
+    if not watch:
+        _print_lag(desk, _look(desk), as_json=as_json)
+    elif as_json or not sys.stdout.isatty():
+        while True:
+            try:
+                _print_lag(desk, _look(desk), as_json=as_json, indent=None)
+            except _PASSING as error:
+                say(error.message, err=True)
+            time.sleep(every)
+    else:
+        _watch_lag(desk, every)
+
+
+def _look(desk: Desk) -> list[Lag]:
+    """The store is open while it is read and no longer: a run may need it for itself, as that of a DuckDB file does."""
+    with desk:
         desk.refuse_missing()
-        if not watch:
-            _print_lag(desk, desk.lag(), as_json=as_json)
-        elif as_json or not sys.stdout.isatty():
-            while True:
-                _print_lag(desk, desk.lag(), as_json=as_json, indent=None)
-                time.sleep(every)
-        else:
-            _watch_lag(desk, every)
+        progress = desk.state.progress
+    return desk.lag_of(progress)
 
 
 def _print_lag(desk: Desk, lags: Sequence[Lag], *, as_json: bool, indent: int | None = 2) -> None:
@@ -110,14 +130,21 @@ def _print_lag(desk: Desk, lags: Sequence[Lag], *, as_json: bool, indent: int | 
 
 
 def _watch_lag(desk: Desk, every: float) -> None:
-    """The table in place, until Ctrl-C; the last one stays."""
+    """The table in place, until Ctrl-C; the last one stays, also while there is no other to be had."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
 
+    shown: Table | Text = Text()
+
     def drawn() -> Group:
+        nonlocal shown
         seen = Text(f"{datetime.now():%H:%M:%S}   Ctrl-C ends", style="dim")
-        return Group(rich_table(_LAG, _lag_rows(desk.lag())), seen)
+        try:
+            shown = rich_table(_LAG, _lag_rows(_look(desk)))
+        except _PASSING as error:
+            return Group(shown, Text(printable(error.message), style="red"), seen)
+        return Group(shown, seen)
 
     with Live(drawn(), console=Console(), auto_refresh=False, vertical_overflow="visible") as live:
         try:
@@ -163,7 +190,7 @@ def history(
     """The audit log: who moved what, when, from where to where, and every gap."""
     with opened(file, store, pipeline, bootstrap, topic, profile) as desk:
         desk.refuse_missing()
-        changes = desk.store.history()
+        changes = [change for change in map(partial(_of_topics, topic), desk.store.history()) if change is not None]
         if as_json:
             print_json([json.loads(change.to_json()) for change in changes])
             return
@@ -197,6 +224,28 @@ def export(
         output.write_text(text + "\n", encoding="utf-8")
     else:
         say(text)
+
+
+def _narrowed(progress: Progress, topics: Sequence[str] | None) -> Progress:
+    """What of it is of these topics. A pending batch is shown by its ranges there."""
+    if not topics:
+        return progress
+    pending = progress.pending
+    ranges = tuple(one for one in pending.ranges if one.at.topic in topics) if pending else ()
+    return replace(
+        progress,
+        offsets={at: offset for at, offset in progress.offsets.items() if at.topic in topics},
+        pending=replace(pending, ranges=ranges) if pending and ranges else None,
+        topic_ids={topic: known for topic, known in progress.topic_ids.items() if topic in topics},
+    )
+
+
+def _of_topics(topics: Sequence[str] | None, change: Change) -> Change | None:
+    if not topics:
+        return change
+    before = {at: offset for at, offset in change.before.items() if at.topic in topics}
+    after = {at: offset for at, offset in change.after.items() if at.topic in topics}
+    return replace(change, before=before, after=after) if before or after else None
 
 
 def _age(value: float | None) -> str:

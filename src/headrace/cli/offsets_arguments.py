@@ -73,6 +73,21 @@ def opened(
     changes: bool = False,
 ) -> Iterator[Desk]:
     """A pipeline's offsets. Unless it `changes` them, nothing is created, and a store that is not there is empty."""
+    with desk_of(file, store, name, bootstrap, topics, profile, changes=changes) as desk:
+        yield desk
+
+
+def desk_of(
+    file: str | None,
+    store: str | None,
+    name: str | None,
+    bootstrap: str | None,
+    topics: list[str] | None,
+    profile: str | None = None,
+    *,
+    changes: bool = False,
+) -> Desk:
+    """Like `opened`, but not opened yet: `with` it as often as there is something to look at."""
     from headrace.adapters import store_at
     from headrace.config import load
     from headrace.offsets.desk import Desk
@@ -81,7 +96,7 @@ def opened(
         pipeline = load(file, profile).pipeline
         sources = list(pipeline.sources.values())  # and not --bootstrap, which the environment may have set
         first = sources[0]
-        desk = Desk(
+        return Desk(
             name or pipeline.name,
             store_at(store) if store else pipeline.store,
             first.bootstrap,
@@ -90,17 +105,14 @@ def opened(
             sources,
             changes=changes,
         )
-    elif store is not None and name is not None:
+    if store is not None and name is not None:
         file_of_options = os.environ.get(OPTIONS_FILE)
         options = kafka_options(None, Path(file_of_options) if file_of_options else None)
-        desk = Desk(name, store_at(store, options), bootstrap, options, topics or (), changes=changes)
-    else:
-        raise ConfigError(
-            "which pipeline is meant is not said",
-            hint="headrace offsets show clicks.toml, or --store sqlite:offsets.db --pipeline clicks",
-        )
-    with desk:
-        yield desk
+        return Desk(name, store_at(store, options), bootstrap, options, topics or (), changes=changes)
+    raise ConfigError(
+        "which pipeline is meant is not said",
+        hint="headrace offsets show clicks.toml, or --store sqlite:offsets.db --pipeline clicks",
+    )
 
 
 def partition_of(text: str) -> TopicPartition:

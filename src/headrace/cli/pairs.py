@@ -47,7 +47,7 @@ def kafka_options(given: Iterable[str] | None, file: Path | None) -> dict[str, s
 
     given = list(given or ())
     if given:
-        from headrace.kafka.client import refuse_unknown
+        from headrace.kafka.settings import refuse_unknown
 
         refuse_unknown(pairs("--option", given, "security.protocol=SSL"))
     named = {name: with_environment(value) for name, value in pairs("--option", given, "security.protocol=SSL").items()}

@@ -13,6 +13,7 @@ import typer
 
 from headrace.cli import completion
 from headrace.cli.connection import Connection, connecting
+from headrace.cli.pairs import expanded
 from headrace.cli.terminal import say
 from headrace.errors import BadRecord, ConfigError
 
@@ -93,7 +94,12 @@ def produce(
         Path | None, typer.Option(metavar="FILE.avsc", help="Values are JSON, and sent as Avro of this schema.")
     ] = None,
     registry: Annotated[
-        str | None, typer.Option(metavar="URL", help="With --avro: registers the schema, and each record names it.")
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="With --avro: registers the schema, and each record names it. http://user:${PASSWORD}@…",
+            callback=expanded,
+        ),
     ] = None,
     subject: Annotated[
         str | None, typer.Option(help="With --registry: the schema's subject. Default: TOPIC-value.")

@@ -6,13 +6,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, HeadraceError
-from headrace.kafka import settings
-from headrace.kafka.known import EVERY, JAVA, JAVA_PRODUCER
+from headrace.kafka.known import JAVA, JAVA_PRODUCER
 from headrace.stores.hearing import Ear, explained
 from headrace.stores.librdkafka import CONNECTING, librdkafka_options, quiet_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from confluent_kafka import KafkaError
 
@@ -104,24 +103,6 @@ class Client:
         if reason.name() in _CANNOT_BE:
             return ConfigError(f"{what}: {reason.str()}")
         return explained(reason, self.bootstrap, what)
-
-
-def refuse_unknown(names: Iterable[str]) -> None:
-    """ConfigError for a name that no client of Kafka has. librdkafka has many of its own and knows them best."""
-    from confluent_kafka import KafkaException, Producer
-
-    for name in names:
-        if name in EVERY | JAVA_PRODUCER:
-            continue
-        settings.check_name(name)
-        try:
-            Producer({name: "", "log_level": 0})
-        except KafkaException as error:
-            if _UNKNOWN.search(error.args[0].str()):
-                raise ConfigError(
-                    f"unknown option {name}: neither librdkafka nor Java's client has it",
-                    hint="--option NAME=VALUE, for example security.protocol=SSL",
-                ) from error
 
 
 def _tuning(options: Mapping[str, str]) -> dict[str, str]:

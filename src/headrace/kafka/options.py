@@ -17,17 +17,23 @@ _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
+class FromFile(dict[str, str]):
+    """Options of a file that other programs may share: names that only they know are no mistake."""
+
+
 def given(options: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, str]:
     """The options, from a table or from the file of that path."""
     if options is None:
         return {}
+    if isinstance(options, FromFile):  # a source is made again from another
+        return options
     if isinstance(options, str) and "=" in options:
         raise ConfigError(
             "options=… is a text with an = in it; a table or the path of a file is meant",  # it may be a password
             hint='options={"security.protocol": "SSL"}, or options="client.properties"',
         )
     if isinstance(options, str | os.PathLike):
-        return read(located(options))
+        return FromFile(read(located(options)))
     if not isinstance(options, Mapping):
         raise ConfigError(
             "options=… is neither a table of names and values nor a file",

@@ -10,7 +10,7 @@ from headrace.kafka import known
 from headrace.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from headrace.kafka.cluster import Cluster
     from headrace.kafka.source import Kafka
@@ -63,6 +63,15 @@ _IDLE = {
     "exclude.internal.topics": "topics are chosen by topics=, pattern= or partitions=",
     "allow.auto.create.topics": "it is always false: only topics that are there are read",
 }
+_PLUGS = {
+    "metric.reporters",
+    "sasl.client.callback.handler.class",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "security.providers",
+    "ssl.engine.factory.class",
+}
+"""Options that name a class of somebody else."""
 _NUMBER = re.compile(r".*\.(ms|bytes|records|samples|seconds)")
 _HEARTBEAT_MS, _SESSION_MS, _REQUEST_MS, _FETCH_BYTES = 3_000, 45_000, 30_000, 50 << 20
 _LOOPBACK = re.compile(r"(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?$")
@@ -86,6 +95,29 @@ def check(options: Mapping[str, str]) -> None:
             f"{number('request.timeout.ms', _REQUEST_MS)}: a fetch would be given up before it is answered",
             hint="lower fetch.max.wait.ms, or raise request.timeout.ms",
         )
+
+
+def refuse_unknown(names: Collection[str]) -> None:
+    """ConfigError for a name that no client of Kafka has. librdkafka has many of its own and knows them best.
+
+    Classes that are plugged into Java's clients get all options, and have names of their own.
+    """
+    others = [name for name in names if name not in known.EVERY | known.JAVA_PRODUCER]
+    for name in others:
+        check_name(name)
+    if not others or any(name in _PLUGS for name in names):
+        return
+    from confluent_kafka import KafkaException, Producer
+
+    for name in others:
+        try:
+            Producer({name: "", "log_level": 0})
+        except KafkaException as error:
+            if "No such configuration property" in error.args[0].str():
+                raise ConfigError(
+                    f"unknown option {name}: neither librdkafka nor Java's client has it",
+                    hint="NAME=VALUE, for example security.protocol=SSL",
+                ) from error
 
 
 def notes(source: Kafka) -> list[str]:

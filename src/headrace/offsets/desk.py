@@ -141,7 +141,10 @@ class Desk:
         return self.cluster.logs_of(topics)
 
     def lag(self) -> list[Lag]:
-        progress = self.state.progress
+        return self.lag_of(self.state.progress)
+
+    def lag_of(self, progress: Progress) -> list[Lag]:
+        """Asks the cluster alone, and so works when the store is closed again."""
         logs = self.logs(progress)
         ends = {at: end for log in logs.values() for at, end in log.ends.items()}
         beginnings = {at: first for log in logs.values() for at, first in log.beginnings.items()}
