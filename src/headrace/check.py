@@ -82,13 +82,14 @@ def check(
             _check_topics(source, found)
     if not found.errors:
         _check_letter_topic(pipeline, found)
-        _check_loops(pipeline, found)
     _check_files(pipeline, found)
     if not found.errors:
         with _told(progress, f"waiting for {pipeline.store!r} …"):
             _check_store(pipeline, found)
         with _told(progress, f"waiting for {pipeline.sink!r} …"):
             _check_sink(pipeline, found)
+    if not found.errors:
+        _check_loops(pipeline, found)
     found.notes += locations.moved(pipeline)
     rows = None if found.errors else _check_rows(pipeline, options, found, progress)
     return Report(

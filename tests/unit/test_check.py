@@ -220,6 +220,7 @@ def test_a_target_topic_that_is_misspelt_is_an_error_before_spark_starts(checked
     monkeypatch.setattr(kafka, "Topics", lambda *_: asked)
     monkeypatch.setattr(sinks.Kafka, "open_for_reading", lambda sink, pipeline: None)
     monkeypatch.setattr(sinks.Kafka, "advice", lambda sink, pipeline: [])
+    monkeypatch.setattr(sinks.Kafka, "loops_on", lambda sink, cluster, reads: None)
     (error,) = checked(sink=sinks.Kafka("localhost:1", "claen")).errors
     assert error.message == "there is no topic claen at localhost:1"
     assert error.hint.startswith("did you mean clean? Else create=True makes it")
