@@ -26,7 +26,11 @@ _OTHER_KEYS = re.compile(
 """Keys that open nothing."""
 
 _WORD = re.compile(r"(?<![\w.$-])[\w.$-]++")
+_TOKEN_BACKWARDS = re.compile(r"[^\s\"'<>,;()]*+")
+_BEFORE_COLON = re.compile(r"(?<![\w+.-])([\w+.-]++):")
 _SCHEME_BACKWARDS = re.compile(r"[\w+.-]*+")
+_WRAPPERS = ("jdbc", "r2dbc")
+"""What stands in front of the scheme of a URL, with a colon."""
 # Where a name without a password is usual. Elsewhere it is a token, or a password whose colon was forgotten.
 _SCHEMES_WITH_USERS = frozenset({"postgresql", "postgres", "mysql", "mariadb", "mongodb", "mongodb+srv", "sqlserver"})
 _ORACLE = re.compile(r"jdbc:oracle:\w{1,20}:[^/@\s]{0,200}/", re.IGNORECASE)
@@ -85,13 +89,21 @@ def _url(text: str) -> str:
     begin, end = text.find("://"), text.rfind("@")
     if not 0 <= begin < end:
         return text
-    backwards = _SCHEME_BACKWARDS.match(text[:begin][::-1])
-    scheme = backwards[0][::-1].lower() if backwards else ""
+    before = _last(_TOKEN_BACKWARDS, text[:begin])
+    wrapper = _BEFORE_COLON.search(before)
+    if wrapper and wrapper[1].lower() not in _WRAPPERS:  # user:password@host, and :// is in the password
+        return f"{text[: begin - len(before) + wrapper.end()]}***{text[end:]}"
+    scheme = _last(_SCHEME_BACKWARDS, before).lower()
     user, colon, password = text[begin + 3 : end].partition(":")
     if not colon:
         user = user if scheme in _SCHEMES_WITH_USERS else "***"
     shown = f"{user}{colon}{'***' if password else ''}"
     return f"{text[: begin + 3]}{shown}{text[end:]}"
+
+
+def _last(backwards: re.Pattern[str], text: str) -> str:
+    found = backwards.match(text[::-1])
+    return found[0][::-1] if found else ""
 
 
 def _oracle(text: str) -> str:
