@@ -76,6 +76,7 @@ def check(
         _check_loops(pipeline, found)
         _check_store(pipeline, found)
     found.notes += locations.moved(pipeline)
+    found.notes += _unpinned()
     rows = None if found.errors else _check_rows(pipeline, options, found, progress)
     return Report(
         pipeline=pipeline.name,
@@ -134,6 +135,12 @@ def _skips(source: Kafka) -> list[str]:
     if source.max_lag is not None:
         notes.append(f"max_lag={source.max_lag}: what lags more is never read; headrace offsets history has it")
     return notes
+
+
+def _unpinned() -> list[str]:
+    from headrace.spark import jars
+
+    return [warning for bundle in jars.bundles() if (warning := jars.unpinned(bundle)) is not None]
 
 
 def _check_loops(pipeline: Pipeline, found: Findings) -> None:
