@@ -91,6 +91,7 @@ def check(
     if not found.errors:
         _check_loops(pipeline, found)
     found.notes += locations.moved(pipeline)
+    found.notes += _unpinned()
     rows = None if found.errors else _check_rows(pipeline, options, found, progress)
     return Report(
         pipeline=pipeline.name,
@@ -181,6 +182,12 @@ def _check_files(pipeline: Pipeline, found: Findings) -> None:
     for one in _resources(pipeline):
         if (path := one.local_path) is not None and (wrong := obstacle(path)) is not None:
             found.errors.append(Problem(f"{one!r} at {path}: {wrong}", "choose a path that this user may write"))
+
+
+def _unpinned() -> list[str]:
+    from headrace.spark import jars
+
+    return [warning for bundle in jars.bundles() if (warning := jars.unpinned(bundle)) is not None]
 
 
 def _check_loops(pipeline: Pipeline, found: Findings) -> None:

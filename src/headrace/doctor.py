@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from headrace import paths
 from headrace.dev import ports
 from headrace.errors import ConfigError, RetriableError
-from headrace.spark import classpath, installation, jars, java
+from headrace.spark import checksums, classpath, installation, jars, java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -151,7 +151,10 @@ def check_jars() -> list[Check]:
         if problems:
             checks.append(Check("jars", "fail", f"{name} is damaged: {'; '.join(problems)}", "headrace jars fetch"))
         else:
-            checks.append(Check("jars", "ok", f"{name}: {len(manifest.jars)} jars, checksums right"))
+            pinned = checksums.pinned(manifest.directory.name) is not None
+            said = "checksums right" if pinned else "as first fetched: this release of Headrace has no checksums of it"
+            found = f"{name}: {len(manifest.jars)} jars, {said}"
+            checks.append(Check("jars", "ok", found) if pinned else Check("jars", "warn", found, _PROVEN))
     return checks
 
 

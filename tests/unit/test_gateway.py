@@ -19,3 +19,21 @@ def test_a_closed_stderr_does_not_end_the_jvm():
         os.close(before)
     process.stdin.close()
     assert process.wait(30) == 0
+
+
+def test_what_the_jvm_says_reaches_the_terminal_without_control_characters():
+    reading, writing = os.pipe()
+    before = os.dup(2)
+    os.dup2(writing, 2)
+    os.close(writing)
+    try:
+        said = r"printf 'one \033[31m red \007\r\ntwo \302\233 \377\tend\n\rthree' >&2"
+        process = gateway._spawn(["/bin/sh", "-c", said], dict(os.environ), [])
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+    process.stdin.close()
+    with os.fdopen(reading, "rb") as lines:  # to the end: the thread closes its copy when the process is over
+        shown = lines.read()
+    assert shown == b"one \\x1b[31m red \\x07\ntwo \\x9b \\xff\tend\n\\rthree"
+    assert process.wait(30) == 0

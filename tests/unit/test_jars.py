@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import grp
 import hashlib
 import io
 import os
+import pwd
 import subprocess
 import sys
 import tarfile
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace import check, doctor
 from headrace.dev import registry
 from headrace.errors import ConfigError, RetriableError
 from headrace.spark import checksums, installation, ivy, jars, java
@@ -101,7 +104,8 @@ def test_a_fetch_leaves_jars_and_a_manifest(fake: FakeIvy) -> None:
     found = jars.fetch(BUNDLE, lines.append)
 
     assert [jar.read_bytes() for jar in found] == [b"bytes"]
-    assert lines == ["fetching thing 1.0 … 1 found", "fetching thing 1.0 … 1 of 1 jars"]
+    progress = [line for line in lines if not line.startswith("warning: ")]
+    assert progress == ["fetching thing 1.0 … 1 found", "fetching thing 1.0 … 1 of 1 jars"]
     (manifest,) = jars.cached()
     assert manifest.resolved == ("org:thing:1.0",)
     assert manifest.alternative is None
@@ -433,6 +437,62 @@ def test_a_cache_that_others_can_write_is_refused(fake: FakeIvy, tmp_path: Path,
         jars.fetch(BUNDLE)
     assert refused.value.hint
     assert "chmod go-w" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("members", "first", "refused"),
+    [
+        ([], [], False),  # a group of one's own
+        (["me"], [], False),
+        (["ann"], [], True),
+        ([], [("ann", 1001)], True),  # one group for all users
+        ([], [("operator", 11)], False),  # an account of the system, beside the group root
+    ],
+)
+def test_a_cache_that_its_group_can_write_is_refused_if_others_are_in_the_group(
+    fake: FakeIvy, monkeypatch: pytest.MonkeyPatch, members: list[str], first: list[tuple[str, int]], refused: bool
+) -> None:
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
+    jars.fetch(BUNDLE)
+    jars.root().chmod(0o775)
+    group = jars.root().stat().st_gid
+    mine = pwd.struct_passwd(("me", "x", os.geteuid(), group, "", "", ""))
+    users = [mine, *(pwd.struct_passwd((name, "x", uid, group, "", "", "")) for name, uid in first)]
+    monkeypatch.setattr(pwd, "getpwall", lambda: users)
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group(("g", "x", gid, members)))
+    if not refused:
+        assert jars.fetch(BUNDLE)
+        return
+    with pytest.raises(ConfigError, match="can be written by its group, and so by ann"):
+        jars.fetch(BUNDLE)
+
+
+def test_a_bundle_without_pinned_checksums_is_taken_with_a_warning_or_refused(
+    fake: FakeIvy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})] * 2
+    monkeypatch.setenv(jars.UNPINNED, "refuse")
+    with pytest.raises(ConfigError, match=r"thing 1\.0: this release of Headrace has no checksums of it"):
+        jars.fetch(BUNDLE)
+    assert jars.cached() == []
+    monkeypatch.delenv(jars.UNPINNED)
+    lines: list[str] = []
+    assert jars.fetch(BUNDLE, lines.append)
+    assert any(line.startswith("warning: thing 1.0: this release of Headrace has no checksums") for line in lines)
+    (told,) = doctor.check_jars()
+    assert (told.state, "no checksums of it" in told.found) == ("warn", True)
+
+    monkeypatch.setattr(checksums, "pinned", {"thing-1.0": {"thing-1.0.jar": SOUND}}.get)
+    assert jars.unpinned(BUNDLE) is None
+    (told,) = doctor.check_jars()
+    assert told.state == "ok"
+
+
+def test_a_pipeline_on_a_spark_without_pinned_checksums_is_told_so_by_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "version", lambda: "4.3.9")
+    assert [note.split(":")[0] for note in check._unpinned()] == ["spark-kafka 4.3.9", "spark-avro 4.3.9"]
+    monkeypatch.setattr(installation, "version", lambda: jars.PROVEN)
+    assert check._unpinned() == []
 
 
 def test_a_cache_of_another_user_is_refused_and_one_of_roots_is_not(

@@ -68,6 +68,8 @@ def fetch(
         manifest = jars.Manifest.read(bundle.directory)
         note = f" ({manifest.alternative})" if manifest and manifest.alternative else ""
         say(f"{bundle} {bundle.directory}{note}")
+        if (warning := jars.unpinned(bundle)) is not None:
+            say(f"warning: {warning}", err=True)
 
 
 @app.command()

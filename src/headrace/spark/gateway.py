@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
 from headrace.spark import properties
+from headrace.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -150,7 +151,7 @@ def _spawn(
                 for line in lines:
                     if not line.startswith(_NOISE):
                         with suppress(OSError):  # a closed pipe or a full disk must not end this thread, and so Spark
-                            out.write(line)
+                            out.write(_shown(line))
             process.wait()
 
     threading.Thread(target=attend, name="headrace-jvm", daemon=True).start()
@@ -162,6 +163,12 @@ def _spawn(
     if error is not None:
         raise ConfigError(f"cannot start Spark: {error}", hint="headrace doctor") from error
     return started[0]
+
+
+def _shown(line: bytes) -> bytes:
+    """A line of the JVM's, harmless to a terminal: what it says of records is theirs to choose."""
+    text, end = (line[:-1], b"\n") if line.endswith(b"\n") else (line, b"")
+    return printable(text.removesuffix(b"\r").decode(errors="backslashreplace")).encode() + end
 
 
 def _connect(port: int, secret: str) -> Any:

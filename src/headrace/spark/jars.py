@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import tempfile
 from contextlib import contextmanager
@@ -36,10 +37,13 @@ __all__ = [
     "connector",
     "connector_bundle",
     "fetch",
+    "unpinned",
     "verify",
 ]
 
 MANIFEST = "manifest.json"
+UNPINNED = "HEADRACE_UNPINNED_JARS"
+"""`refuse`: what has no pinned checksums is not fetched. Else it is, with a warning: Spark releases faster than we."""
 _JARS, _NATIVES = ("jar", "bundle"), ("so", "dylib")
 CONNECTOR = f"spark-sql-kafka-0-10_{installation.SCALA}"
 AVRO = f"spark-avro_{installation.SCALA}"
@@ -144,6 +148,16 @@ def verify(manifest: Manifest) -> list[str]:
     return checksums.problems(manifest.directory, manifest.sha256)
 
 
+def unpinned(bundle: Bundle) -> str | None:
+    """What to say of a bundle that this release of Headrace has no checksums of; None if it has."""
+    if checksums.pinned(bundle.directory.name) is not None:
+        return None
+    return (
+        f"{bundle}: this release of Headrace has no checksums of it: what the registry sends first is taken as it is,"
+        " and compared with that from then on"
+    )
+
+
 def silent(line: str) -> None:
     """Progress for callers that have nobody to tell."""
 
@@ -242,6 +256,10 @@ def _download(bundle: Bundle, progress: Progress) -> Manifest:
                 continue
             manifest = _manifest(bundle, route, into, shipped)
             # What a registry adds to a bundle is not taken: a changed description could name any jar.
+            if (warning := unpinned(bundle)) is not None:
+                if os.environ.get(UNPINNED, "").lower() == "refuse":
+                    raise ConfigError(warning, hint=f"pip install 'pyspark=={PROVEN}', or unset {UNPINNED}")
+                progress(f"warning: {warning}")
             if unknown := checksums.unpinned(bundle.directory.name, manifest.sha256):
                 lacking = f"no checksum is pinned for {', '.join(unknown)}"
                 continue

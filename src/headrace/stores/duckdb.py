@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import stat
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.durable import sync
@@ -56,6 +57,7 @@ class DuckDB(OffsetStore):
         with self._translated():
             for table in sql.TABLES:
                 self._connection.execute(table)
+        self._close_log()
         return self
 
     def open_for_reading(self, pipeline: str) -> str | None:
@@ -119,7 +121,19 @@ class DuckDB(OffsetStore):
                 self._connection.rollback()
                 raise
             self._connection.commit()
+            self._close_log()
             sync(self._path.parent)  # DuckDB syncs its log, but not the name of one that it has just created
+
+    def _close_log(self) -> None:
+        """DuckDB makes its write-ahead log anew after each checkpoint, as the umask says: it gets the mode of the file.
+
+        Afterwards, for a umask is that of all threads, and a log made ahead would stay where none is needed.
+        """
+        log = self._path.with_name(f"{self._path.name}.wal")
+        with suppress(OSError):
+            found, allowed = stat.S_IMODE(log.stat().st_mode), stat.S_IMODE(self._path.stat().st_mode)
+            if found & ~allowed:
+                log.chmod(found & allowed)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
