@@ -16,6 +16,7 @@ from headrace import paths
 from headrace.dev import ports
 from headrace.errors import ConfigError, RetriableError
 from headrace.spark import checksums, classpath, installation, jars, java
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -232,7 +233,7 @@ def check_broker(address: str, options: Mapping[str, str] | None = None, seconds
         return Check(name, "fail", said, "headrace dev up kafka   (or check the address, the firewall, TLS settings)")
     except ConfigError as error:
         return Check(name, "fail", error.message, error.hint)
-    return Check(name, "ok", f"{len(found.nodes)} broker(s), cluster {found.cluster_id}")
+    return Check(name, "ok", f"{counted(len(found.nodes), 'broker')}, cluster {found.cluster_id}")
 
 
 _FETCH = "headrace jars fetch, then use headrace's session or hr.configure(builder)"

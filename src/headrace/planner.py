@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import ConfigError
+from headrace.text import counted
 from headrace.types import Batch, Range, TopicPartition
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def skips(
 
 
 def _shown(max_lag: int | timedelta) -> str:
-    return f"{max_lag:,} records" if isinstance(max_lag, int) else str(max_lag)
+    return counted(max_lag, "offset") if isinstance(max_lag, int) else str(max_lag)
 
 
 def gaps(progress: Progress, logs: Mapping[str, Log]) -> list[Gap]:

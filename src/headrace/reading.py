@@ -29,6 +29,7 @@ from headrace.planner import (
 )
 from headrace.rate import Flow
 from headrace.stores.state import Change
+from headrace.text import counted
 from headrace.types import Batch, Progress, Range
 
 if TYPE_CHECKING:
@@ -362,7 +363,7 @@ class Reading:
                 self._skip(behind, {gap.lost.at: gap.lost.until for gap in behind})
 
     def _skip(self, lost: Sequence[Gap], after: Mapping[TopicPartition, int]) -> None:
-        self._move(_GAP, after, "; ".join(f"{gap} ({len(gap.lost):,} records)" for gap in lost))
+        self._move(_GAP, after, "; ".join(f"{gap} ({counted(len(gap.lost), 'offset')})" for gap in lost))
         for gap in lost:
             self._observe(events.GapFound(gap.lost, gap.reason, after[gap.lost.at]))
 

@@ -18,6 +18,7 @@ from headrace.reading import Feed, Reading
 from headrace.sentences import log
 from headrace.signals import heard
 from headrace.stores.base import OffsetStore
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -52,7 +53,7 @@ class InHand:
         self.committed = False
 
     def __repr__(self) -> str:
-        return f"batch {self.id}: {len(self):,} records"
+        return f"batch {self.id}: {counted(len(self), 'offset')}"
 
     def __len__(self) -> int:
         """Offsets covered: the records in the batch, or more on compacted and transactional topics."""

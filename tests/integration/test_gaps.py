@@ -92,7 +92,7 @@ def test_segments_deleted_by_retention_under_a_stopped_pipeline_stop_it_or_are_r
     assert (gap.lost.start, gap.lost.until, gap.resumed_at) == (10, beginning, beginning)
     (entry,) = pipe.history()
     assert (entry.action, entry.before, entry.after) == ("gap", {at: 10}, {at: beginning})
-    assert f"{beginning - 10:,} records" in entry.note
+    assert f"{beginning - 10:,} offsets" in entry.note
     assert pipe.ids() == [*range(10), *range(beginning, 60)]
 
 

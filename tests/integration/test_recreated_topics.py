@@ -138,7 +138,7 @@ def test_a_topic_recreated_between_planning_and_read_is_a_gap_of_the_batch(kind,
         assert recorded[0].after == {r.at: r.until for r in lost}
     else:
         assert sorted(event.lost for event in seen if isinstance(event, events.GapFound)) == lost
-        assert "30 records" in recorded[0].note
+        assert "30 offsets" in recorded[0].note
 
 
 @pytest.mark.parametrize("kind", ["postgres", "redis stream"])

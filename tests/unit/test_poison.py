@@ -241,6 +241,6 @@ class EndlessRows(poison.Poison):
 def test_the_search_for_a_record_keeps_to_the_time_limit_of_a_batch():
     spark = Endless()
     found = EndlessRows(spark, lambda batch: deadline(spark, batch, 0.05))
-    with pytest.raises(BatchTimeout, match=r"batch 1 of 5 records took longer than 0.05 s"):
+    with pytest.raises(BatchTimeout, match=r"batch 1 of 5 offsets took longer than 0.05 s"):
         found.found(Batch(1, (Range(A, 0, 5),)), Reported(VALUE))
     assert not spark.tags

@@ -1369,9 +1369,9 @@ def test_what_lags_more_than_allowed_is_skipped_and_recorded():
     assert sorted(world.sink.rows) == [(A, n) for n in range(90, 100)] + [(B, n) for n in range(3)]
     (gap,) = world.all(events.GapFound)
     assert (gap.lost, gap.resumed_at) == (Range(A, 0, 90), 90)
-    assert "max_lag=10 records" in gap.reason
+    assert "max_lag=10 offsets" in gap.reason
     (change,) = world.store.history()
-    assert "90 records" in change.note
+    assert "90 offsets" in change.note
 
 
 def test_a_lag_may_be_given_as_a_time():

@@ -74,10 +74,10 @@ def _silent(find: Callable[[typer.Context], Iterable[str]]) -> Callable[[typer.C
 @_silent
 def topics(ctx: typer.Context) -> Iterable[str]:
     """Of the pipeline that is named, if one is: its own, or all of its cluster."""
-    from headrace.config import PROFILE, from_toml
-    from headrace.kafka.client import Client
-
     if file := _pipeline_file(ctx):
+        from headrace.config import PROFILE, from_toml
+        from headrace.kafka.client import Client
+
         # A Python file is not run for a key that is pressed.
         pipeline = from_toml(Path(file), ctx.params.get("profile") or os.environ.get(PROFILE) or None).pipeline
         sources = pipeline.sources.values()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.cli.progress import progress
 from headrace.cli.terminal import say, table
 from headrace.preview_rows import preview
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,4 +20,4 @@ def show_preview(pipeline: Pipeline, n: int, options: Mapping[str, str]) -> None
         frame = preview(pipeline, n, spark=options, progress=show)
         rows = frame.collect()
     table(frame.columns, [["NULL" if value is None else value for value in row] for row in rows])
-    say(f"{len(rows)} rows; nothing was stored or committed", err=True)
+    say(f"{counted(len(rows), 'row')}; nothing was stored or committed", err=True)

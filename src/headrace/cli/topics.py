@@ -232,10 +232,10 @@ def delete(
     if internal := [topic.name for topic in found if topic.internal]:
         raise ConfigError(f"{internal[0]} is Kafka's own: the cluster needs it")
     rows = [[topic.name, len(topic.partitions), known(topic.records, "unknown")] for topic in found]
-    table(["topic", "partitions", "records"], rows)
+    table(["topic", "partitions", "offsets"], rows)
     numbers = [topic.records for topic in found if topic.records is not None]
-    records = counted(sum(numbers), "record") if len(numbers) == len(found) else "an unknown number of records"
-    what = f"{counted(len(found), 'topic')} with {records}"
+    offsets = counted(sum(numbers), "offset") if len(numbers) == len(found) else "an unknown number of offsets"
+    what = f"{counted(len(found), 'topic')} with {offsets}"
     if not execute:
         say(f"{what} would be deleted, for good; --execute does it")
         return

@@ -160,7 +160,7 @@ class _Show:
             self.killed += 1
             self.killed_in_batch += in_batch
             where = "in the middle of a batch" if in_batch else "between two batches"
-            _say(f"kill {self.killed}: SIGKILL {where}, {self.stored():,} rows stored so far")
+            _say(f"kill {self.killed}: SIGKILL {where}, {counted(self.stored(), 'row')} stored so far")
             if producer.poll() is not None:
                 raise HeadraceError(f"the producer ended early; its log: {_tail(self._directory / 'producer.log')}")
 
@@ -236,7 +236,7 @@ def _summary(show: _Show, verdict: Verdict, seed: int, seconds: float) -> None:
     for name, value in lines.items():
         _say(f"  {name:<18} {value}")
     word = "verified" if verdict.good else "NOT verified"
-    _say(f"{word}: {verdict.stored} rows, {verdict.missing} missing, {verdict.duplicate} duplicate")
+    _say(f"{word}: {counted(verdict.stored, 'row')}, {verdict.missing} missing, {verdict.duplicate} duplicate")
 
 
 def _create_topic(bootstrap: str) -> None:

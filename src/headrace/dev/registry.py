@@ -25,6 +25,7 @@ from headrace.dev.spark import Spark
 from headrace.dev.zookeeper import ZooKeeper
 from headrace.errors import ConfigError
 from headrace.masking import masked
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -163,7 +164,7 @@ def _same(entry: Entry, port: int | None, nodes: int | None) -> None:
     differs = nodes is not None and nodes != len(entry.nodes)
     if differs or (port is not None and port not in entry.nodes[0].ports.values()):
         raise ConfigError(
-            f"{entry.name} is already up, with {len(entry.nodes)} node(s) at {masked(entry.address)}",
+            f"{entry.name} is already up, with {counted(len(entry.nodes), 'node')} at {masked(entry.address)}",
             hint=f"headrace dev down {entry.name}",
         )
 

@@ -17,6 +17,7 @@ from headrace.offsets import targets
 from headrace.offsets.imports import from_kafka_group, from_spark_json, to_spark_json
 from headrace.paths import private_directory, state_directory, write_private
 from headrace.stores.state import Change, Run, State
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -198,10 +199,10 @@ class Desk:
         if negative := [move for move in moves if move.after < 0]:
             raise ConfigError(f"{negative[0].at} cannot go to {negative[0].after}: offsets begin at 0")
         if not outside and (wrong := [move for move in moves if move.outside]):
-            first = wrong[0]
+            first, *others = wrong
+            more = f"; so with {counted(len(others), 'more partition')}" if others else ""
             raise ConfigError(
-                f"{first.at} has records {first.beginning} to {first.end}; {first.after} lies outside,"
-                f" as do {len(wrong) - 1} more partitions",
+                f"{first.at} has offsets {first.beginning} to {first.end}; {first.after} lies outside{more}",
                 hint="--outside sets it all the same; --to earliest or --to latest stay inside",
             )
         after = {move.at: move.after for move in moves}

@@ -15,6 +15,7 @@ from headrace.spark import plan
 from headrace.spark.divisible import indivisible
 from headrace.spark.inputs import Raw
 from headrace.spark.originals import without
+from headrace.text import counted
 from headrace.tracebacks import in_user_code, raised_on_worker, short, user_line
 from headrace.types import Batch, Range, TopicPartition
 
@@ -126,9 +127,10 @@ class Poison:
         if self._letters is None:
             return BadRecord(f"{first}: the transform fails: {_said(reason)}", hint=f"dead_letters=…; or {_CORRECT}")
         if len(before) + len(new) > most or len(before) + len(new) == len(batch) >= _MANY:
-            many = f"more than {most:,}" if len(before) + len(new) > most else f"all {len(batch):,}"
+            of_many = len(before) + len(new) > most
+            many = f"more than {counted(most, 'record')}" if of_many else f"all {counted(len(batch), 'record')}"
             return TransformFailed(
-                f"the transform fails on {many} records of batch {batch.id}; the first: {first}: {_said(reason)}",
+                f"the transform fails on {many} of batch {batch.id}; the first: {first}: {_said(reason)}",
                 hint=f"{_CORRECT}; nothing of the batch was stored",
             )
         self._diverted.update((origin, _reason(failure)) for origin, failure in new.items())

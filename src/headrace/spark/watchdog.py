@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.errors import BatchTimeout, HeadraceError, RetriableError
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,7 @@ def deadline(spark: SparkSession, batch: Batch, seconds: float | None) -> Iterat
         if not late.is_set() or (isinstance(error, HeadraceError) and not isinstance(error, RetriableError)):
             raise
         raise BatchTimeout(
-            f"batch {batch.id} of {len(batch):,} records took longer than {seconds:g} s and was cancelled",
+            f"batch {batch.id} of {counted(len(batch), 'offset')} took longer than {seconds:g} s and was cancelled",
             hint='timeout="…" of the pipeline gives it more time, hr.Limits(max_records=…) makes smaller batches',
         ) from error
     finally:

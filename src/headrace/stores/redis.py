@@ -13,6 +13,7 @@ from headrace.masking import masked
 from headrace.stores.base import OffsetStore
 from headrace.stores.marks import MarkKeeper
 from headrace.stores.state import Change, State
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -177,7 +178,7 @@ def losses(settings: Mapping[str, str], replicas: int) -> list[str]:
     if policy.startswith("allkeys") and settings.get("maxmemory", "0") != "0":
         said.append(f"may evict the offsets when memory is short (maxmemory-policy {policy}); use noeviction")
     if replicas:
-        said.append(f"has {replicas} replica(s), written to later: a failover may lose the last commits")
+        said.append(f"has {counted(replicas, 'replica')}, written to later: a failover may lose the last commits")
     return said
 
 

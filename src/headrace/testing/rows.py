@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
+from headrace.formats.columns import to_ddl
 from headrace.sinks.base import METADATA
+from headrace.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_EXAMPLE = 'rows(spark, "user STRING", [("ann",)])'
 _FIRST = datetime(2024, 1, 1, tzinfo=UTC)
 
 
@@ -34,9 +37,10 @@ def rows(
 
     from headrace.spark.rows import origin_type
 
-    columns = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    checked = to_ddl(schema, "rows(…)") if isinstance(schema, str) else schema
+    columns = StructType.fromDDL(checked) if isinstance(checked, str) else checked
     if not isinstance(columns, StructType):
-        raise ConfigError(f"{schema!r} is a type; expected columns", hint='rows(spark, "user STRING", [("ann",)])')
+        raise ConfigError(f"{schema!r} is a type; expected columns", hint=_EXAMPLE)
     origin = origin_type(spark)
     made = [_row(offset, value, columns.names, origin.names, topic) for offset, value in enumerate(values)]
     return spark.createDataFrame(made, StructType([*columns.fields, StructField(METADATA, origin, nullable=False)]))
@@ -53,10 +57,20 @@ def _row(offset: int, value: Any, columns: Sequence[str], fields: Sequence[str],
         "tombstone": False,
     }
     if not isinstance(value, Mapping):
+        if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+            raise ConfigError(f"row {offset} is {value!r}; a tuple or a dict is meant", hint=_EXAMPLE)
         if len(value) != len(columns):
-            raise ConfigError(f"row {offset} has {len(value)} values; expected {len(columns)}: {', '.join(columns)}")
+            raise ConfigError(
+                f"row {offset} has {counted(len(value), 'value')}; expected {len(columns)}: {', '.join(columns)}",
+                hint=_EXAMPLE,
+            )
         return *value, tuple(origin.values())
-    given = {**origin, **value.get(METADATA, {})}
+    of_record = value.get(METADATA, {})
+    if not isinstance(of_record, Mapping):
+        raise ConfigError(
+            f"row {offset}: {METADATA} is {of_record!r}; a dict is meant", hint=f'{{"{METADATA}": {{"offset": 7}}}}'
+        )
+    given = {**origin, **of_record}
     unknown = [f"{METADATA}.{name}" for name in given if name not in fields]
     unknown += [name for name in value if name != METADATA and name not in columns]
     if unknown:
