@@ -40,9 +40,15 @@ class LetterBox:
         return f"topic {self._place.topic}" if self._place.topic else f"table {self._place.table}"
 
     def letters(self) -> Sequence[Letter]:
-        """Oldest first in each partition; of one that was sent to a topic twice, the last."""
+        """Oldest first in each partition; of one that was sent to a topic twice, the first.
+
+        A run sends the same again after a crash. One that differs and comes later may be forged.
+        """
         if self._topic is not None:
-            letters: Sequence[Letter] = list({letter.origin: letter for letter in self._topic.read()}.values())
+            found: dict[Origin, Letter] = {}
+            for letter in self._topic.read():
+                found.setdefault(letter.origin, letter)
+            letters: Sequence[Letter] = list(found.values())
         else:
             letters = self._stored()
         self._read = frozenset(letter.origin for letter in letters)

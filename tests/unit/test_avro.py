@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.formats import avro_schema, registry
+from headrace.spark.avro import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -290,3 +292,20 @@ def test_a_registry_that_is_silent_or_gone_is_tried_again(monkeypatch: pytest.Mo
         assert time.monotonic() - begun < 5
     with pytest.raises(RetriableError, match="does not answer"):
         registry.register(url, "t", "{}")
+
+
+def test_the_columns_of_a_schema_are_asked_for_with_nothing_substituted() -> None:
+    """On a session of a user's, `${env:NAME}` in a default of a registry's schema would be replaced."""
+    settings = {"spark.sql.variable.substitute": "true", "spark.sql.parser.escapedStringLiterals": "true"}
+    seen: list[dict[str, str]] = []
+
+    class Frame:
+        def selectExpr(self, text: str) -> Any:
+            seen.append(dict(settings))
+            return SimpleNamespace(schema={"row": SimpleNamespace(dataType=SimpleNamespace(jsonValue=dict))})
+
+    conf = SimpleNamespace(get=settings.__getitem__, set=settings.__setitem__)
+    spark: Any = SimpleNamespace(conf=conf, createDataFrame=lambda rows, schema: Frame())
+    columns(spark, "{}")
+    assert [set(one.values()) for one in seen] == [{"false"}]
+    assert set(settings.values()) == {"true"}, "and the session is as it was"

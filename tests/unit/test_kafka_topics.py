@@ -1,11 +1,14 @@
 """Which topics rows may name."""
 
 import pickle
+from types import SimpleNamespace
 
 import pytest
 
 from headrace.kafka.subscription import Pattern
-from headrace.sinks.kafka_topics import AllowedTopics
+from headrace.sinks import tasks
+from headrace.sinks.kafka_producing import Target
+from headrace.sinks.kafka_topics import AllowedTopics, NewTopics
 
 LISTED = AllowedTopics.of("kind", ["orders", "refunds"], None, 100)
 MATCHED = AllowedTopics.of("kind", None, r"shop\..*|.*offsets|a b", 100)
@@ -34,3 +37,13 @@ def test_a_topic_that_the_pipeline_reads_is_refused_on_executors_too():
     there = pickle.loads(pickle.dumps(allowed))
     assert there.refused("shop-out") is None
     assert "the pipeline reads the topic shop-in-1" in there.refused("shop-in-1")
+
+
+def test_what_a_worker_remembers_of_topics_is_not_shared_by_sinks_with_other_limits(monkeypatch):
+    keys = []
+    known = SimpleNamespace(rules=lambda topic: None)
+    monkeypatch.setattr(tasks, "kept", lambda key, make, end: keys.append(key) or known)
+    for pattern, limit, new in (("a.*", 2, None), ("b.*", 2, None), ("a.*", 3, None), ("a.*", 2, NewTopics(6))):
+        allowed = AllowedTopics(pattern=pattern, limit=limit)
+        Target("sink", "h:1", {}, {"batch.size": "1"}, new=new, allowed=allowed).rules_of("a.b")
+    assert len(set(keys)) == 4

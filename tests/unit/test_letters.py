@@ -3,6 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headrace as hr
+from headrace import sinks
+from headrace.kafka.letters import LetterTopic
+from headrace.letterbox import LetterBox
 from headrace.letters import Letter, Origin, Quarantine, Refusal, bounded
 
 
@@ -37,3 +41,48 @@ def test_as_many_as_can_be_keep_their_bytes_and_none_is_lost(sizes, room):
     assert not left or sum(one.size for one in found) + min(one.size for one in left) > room
     assert all(kept is given or kept.left_out for given, kept in zip(given_letters, found, strict=True))
     assert bounded(list(reversed(given_letters)), room) == list(reversed(found))
+
+
+def made(tmp_path):
+    source = hr.Kafka("127.0.0.1:1", topics=["t"], format=hr.Json("id INT"))
+    sink = sinks.SQLite(tmp_path / "rows.db", "rows")
+    return hr.Pipeline(
+        name="p", source=source, sink=sink, guarantee="exactly-once", dead_letters=hr.DeadLetters(topic="dead")
+    )
+
+
+def test_a_letter_in_a_topic_is_not_replaced_by_a_later_one_of_the_same_origin(tmp_path, monkeypatch):
+    real, twin, forged = letter(1, 5), letter(1, 5), letter(1, 9, "forged")
+    monkeypatch.setattr(LetterTopic, "read", lambda topic: [real, letter(2, 1), twin, forged])
+    assert LetterBox(made(tmp_path)).letters() == [real, letter(2, 1)]
+
+
+class Message:
+    def __init__(self, at, **headers):
+        self._offset, self._headers = at, [(f"headrace.{name}", value.encode()) for name, value in headers.items()]
+
+    def headers(self):
+        return self._headers
+
+    def offset(self):
+        return self._offset
+
+    def key(self):
+        return None
+
+    value = key
+
+
+def test_a_mark_settles_only_what_lies_before_it():
+    about = {"topic": "t", "partition": "0", "error": "bad"}
+    box = LetterTopic("127.0.0.1:1", {}, "dead", "reader")
+    messages = [
+        Message(0, offset="10", **about),
+        Message(1, reader="reader", settled="1"),
+        Message(2, offset="11", **about),
+        Message(3, reader="reader", settled="9"),  # forged: it speaks of what comes later
+        Message(4, reader="another", settled="4"),
+        Message(5, offset="12", **about),
+    ]
+    box._until = lambda consumer, place, end: iter(messages)
+    assert [letter.origin.offset for letter in box._not_settled(None, None, 6)] == [11, 12]

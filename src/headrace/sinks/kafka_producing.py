@@ -44,6 +44,13 @@ class Target:
         """How long a transaction may be open."""
         return int(self.producing["transaction.timeout.ms"]) / 1000
 
+    @property
+    def _limits(self) -> tuple[object, ...]:
+        """What tells sinks of one name apart that may create topics: a worker of Spark's serves many runs."""
+        if self.allowed is None:
+            return (repr(self.new),)
+        return repr(self.new), self.allowed.names, self.allowed.pattern, self.allowed.limit
+
     def flush(self, producer: Any) -> None:
         if left := producer.flush(self.seconds):
             raise RetriableError(
@@ -55,7 +62,7 @@ class Target:
         if topic == self.topic:
             return self.rules
         make = lambda: Topics(self.bootstrap, self.connecting, self.new, self.allowed)  # noqa: E731
-        known: Topics = tasks.kept((self.bootstrap, "topics", self.sink), make, lambda _: None)
+        known: Topics = tasks.kept((self.bootstrap, "topics", self.sink, *self._limits), make, lambda _: None)
         rules, sent = known.rules(topic), int(self.producing["batch.size"])
         if rules is not None and rules.most_bytes < sent:
             raise ConfigError(

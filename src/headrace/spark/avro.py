@@ -8,7 +8,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from headrace.errors import ConfigError
 from headrace.formats.avro_schema import refuse_deep
-from headrace.spark.quoting import literal
+from headrace.spark.quoting import literal, verbatim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -120,9 +120,10 @@ def _type(schema: Any) -> str:
 def columns(spark: SparkSession, schema: str) -> Any:
     """The type that values of a schema have in Spark, as the JSON of a schema has it. ConfigError if they have none."""
     try:
-        frame = spark.createDataFrame([], "value BINARY").selectExpr(
-            f"from_avro(value, {literal(schema)}, map('mode', 'PERMISSIVE')) AS row"
-        )
+        with verbatim(spark):
+            frame = spark.createDataFrame([], "value BINARY").selectExpr(
+                f"from_avro(value, {literal(schema)}, map('mode', 'PERMISSIVE')) AS row"
+            )
         return frame.schema["row"].dataType.jsonValue()
     except Exception as error:
         if "AVRO_NOT_LOADED" in str(error):
