@@ -1,17 +1,20 @@
 """The demo's judge: every anomaly is planted by hand and must be found."""
 
 import inspect
+import os
 import re
+import sys
 from array import array
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import confluent_kafka
 import duckdb
 import pytest
 
 from headrace.cli.main import demo as verb
 from headrace.demo import plan
-from headrace.demo.producer import click
+from headrace.demo.producer import click, produce
 from headrace.demo.verify import verify
 
 README = Path(__file__).parents[2] / "README.md"
@@ -83,3 +86,22 @@ def test_the_demo_says_what_it_will_do_as_the_readme_does():
     said = plan(defaults["events"], defaults["kills"])
     assert promised[0] in said
     assert f"killed { ({'three': 3}[promised[1]]) } times" in said
+
+
+def test_the_broker_knows_the_producer_of_the_demo_by_name(monkeypatch, tmp_path):
+    given = []
+
+    class Producer:
+        def __init__(self, settings):
+            given.append(settings)
+
+        def flush(self, seconds):
+            """Nothing was produced."""
+
+    monkeypatch.setattr(confluent_kafka, "Producer", Producer)
+    reading, writing = os.pipe()
+    os.close(writing)
+    with os.fdopen(reading) as nobody:
+        monkeypatch.setattr(sys, "stdin", nobody)
+        produce("h:1", "t", 0, 1, tmp_path / "ledger")
+    assert [settings["client.id"] for settings in given] == ["headrace-demo"]

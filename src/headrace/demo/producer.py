@@ -36,7 +36,14 @@ def produce(bootstrap: str, topic: str, events: int, rate: int, ledger: Path) ->
             acknowledged.append(number)
 
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": "headrace-demo",
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "log_level": 0,
+        }
     )
     limits = _Limits(sys.stdin.fileno())
     sent, owed, before = 0, 0.0, time.monotonic()
