@@ -27,7 +27,7 @@ from crash.feed import Feed
 from crash.pipelines import ALL, CASES, GUARANTEES, SERVERS, STORE_CASES, TARGET, Case
 from crash.runs import Death, drained, kill_at_random
 from headrace import dev
-from headrace.spark import session
+from headrace.spark import session, task_retries
 from headrace.testing import Difference
 from headrace.testing.crash import require_success, run
 from headrace.testing.fixtures import Topic, metastore
@@ -118,7 +118,7 @@ def suite(directory, cases, kills, seed):
             say(f"starting {kind.name}")
             server = servers.enter_context(kind(directory / kind.name))
             os.environ[SERVERS[kind.name]] = server.address
-        spark = session.create({"spark.driver.memory": "1g", **metastore(directory)})
+        spark = session.create({"spark.driver.memory": "1g", **metastore(directory), **task_retries.OFF})
         try:
             for number, (kind, guarantee) in enumerate(cases):
                 began = time.monotonic()
