@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.offsets_arguments import Bootstrap, File, Json, Name, Profile, Store, Topic, desk_of, opened
+from headrace.cli.offsets_arguments import Bootstrap, File, Json, Name, Profile, Store, Topic, desk_of
 from headrace.cli.terminal import print_json, rich_table, say, table
 from headrace.errors import OffsetConflict, RetriableError
 from headrace.text import printable
@@ -46,7 +46,7 @@ def show(
     """The committed offsets, the pending batch and the live run."""
     from headrace.offsets.imports import to_spark_json
 
-    with opened(file, store, pipeline, bootstrap, topic, profile) as desk:
+    with desk_of(file, store, pipeline, bootstrap, topic, profile) as desk:
         desk.refuse_missing()
         state = desk.state
         progress, run = _narrowed(state.progress, topic), desk.live()
@@ -188,7 +188,7 @@ def history(
     as_json: Json = False,
 ) -> None:
     """The audit log: who moved what, when, from where to where, and every gap."""
-    with opened(file, store, pipeline, bootstrap, topic, profile) as desk:
+    with desk_of(file, store, pipeline, bootstrap, topic, profile) as desk:
         desk.refuse_missing()
         changes = [change for change in map(partial(_of_topics, topic), desk.store.history()) if change is not None]
         if as_json:
@@ -217,7 +217,7 @@ def export(
     """The offsets as JSON that `import` and Spark's startingOffsets take."""
     from headrace.offsets.imports import to_spark_json
 
-    with opened(file, store, pipeline, bootstrap, None, profile) as desk:
+    with desk_of(file, store, pipeline, bootstrap, None, profile) as desk:
         desk.refuse_missing()
         text = json.dumps(to_spark_json(desk.state.progress.offsets))
     if output:

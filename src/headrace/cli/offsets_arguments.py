@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +13,6 @@ from headrace.cli.pairs import OPTIONS_FILE, expanded, kafka_options
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from headrace.offsets.desk import Desk
     from headrace.types import TopicPartition
 
@@ -61,22 +58,6 @@ Force = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 
-@contextmanager
-def opened(
-    file: str | None,
-    store: str | None,
-    name: str | None,
-    bootstrap: str | None,
-    topics: list[str] | None,
-    profile: str | None = None,
-    *,
-    changes: bool = False,
-) -> Iterator[Desk]:
-    """A pipeline's offsets. Unless it `changes` them, nothing is created, and a store that is not there is empty."""
-    with desk_of(file, store, name, bootstrap, topics, profile, changes=changes) as desk:
-        yield desk
-
-
 def desk_of(
     file: str | None,
     store: str | None,
@@ -87,7 +68,10 @@ def desk_of(
     *,
     changes: bool = False,
 ) -> Desk:
-    """Like `opened`, but not opened yet: `with` it as often as there is something to look at."""
+    """A pipeline's offsets, not opened yet: `with` it as often as there is something to look at.
+
+    Unless it `changes` them, nothing is created, and a store that is not there is empty.
+    """
     from headrace.adapters import store_at
     from headrace.config import load
     from headrace.offsets.desk import Desk

@@ -22,7 +22,7 @@ from headrace.cli.offsets_arguments import (
     Profile,
     Store,
     Topic,
-    opened,
+    desk_of,
     partition_of,
 )
 from headrace.cli.offsets_shown import dry_run, show_moves
@@ -86,7 +86,7 @@ def reset(
             hint="headrace offsets reset … --to earliest",
         )
     place = next(iter(given.values()))
-    with opened(file, store, pipeline, bootstrap, topic, profile, changes=execute) as desk:
+    with desk_of(file, store, pipeline, bootstrap, topic, profile, changes=execute) as desk:
         if from_file:
             progress, moves = desk.plan_offsets(offsets_in(from_file))
         else:
@@ -133,7 +133,7 @@ def seek(
         )
     pairs = (text.rpartition("=") for text in positions)
     offsets = {partition_of(place): int(offset) for place, _, offset in pairs}
-    with opened(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
+    with desk_of(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
         progress, moves = desk.plan_offsets(offsets)
         _finish(
             desk,
@@ -179,7 +179,7 @@ def import_(
         raise ConfigError(
             "one of --from-file, --spark-checkpoint, --kafka-group is meant", hint="headrace offsets import -h"
         )
-    with opened(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
+    with desk_of(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
         if from_file:
             offsets, note = imports.from_file(from_file), f"from {from_file}"
         elif spark_checkpoint:
@@ -244,7 +244,7 @@ def undo(
     """Take the last change by hand back."""
     from headrace.offsets.desk import Undo, undo_directory
 
-    with opened(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
+    with desk_of(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
         newest = undo_file or max(undo_directory().glob(f"{desk.pipeline}-*.json"), default=None)
         if newest is None:
             raise ConfigError(f"there is nothing to undo for {desk.pipeline}; looked in {undo_directory()}")

@@ -107,9 +107,9 @@ def describe(
 
         offsets = {place: entry.offset for place, entry in Groups(at.client()).offsets(group).items()}
     elif pipeline:
-        from headrace.cli.offsets_arguments import opened
+        from headrace.cli.offsets_arguments import desk_of
 
-        with opened(pipeline, None, None, None, None, profile) as desk:
+        with desk_of(pipeline, None, None, None, None, profile) as desk:
             offsets = desk.state.progress.offsets
     if as_json:
         print_json([complete(topic, offsets) for topic in found])
