@@ -37,3 +37,21 @@ def test_what_the_jvm_says_reaches_the_terminal_without_control_characters():
         shown = lines.read()
     assert shown == b"one \\x1b[31m red \\x07\ntwo \\x9b \\xff\tend\n\\rthree"
     assert process.wait(30) == 0
+
+
+def test_a_jvm_that_is_ended_while_it_starts_prints_no_stack_trace():
+    reading, writing = os.pipe()
+    before = os.dup(2)
+    os.dup2(writing, 2)
+    os.close(writing)
+    try:
+        said = "trap 'echo Exception in thread >&2; kill $!; exit' HUP; sleep 60 & echo starting >&2; wait"
+        process = gateway._spawn(["/bin/sh", "-c", said], dict(os.environ), [])
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+    with os.fdopen(reading, "rb") as lines:
+        assert lines.readline() == b"starting\n"
+        gateway._end(process)
+        assert lines.read() == b""
+    process.stdin.close()

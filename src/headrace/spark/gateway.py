@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _PORT, _SECRET, _ANSWER = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _PYTHON_PATH = Path(__file__).with_name("python_path")
 _ours: list[Any] = []
+_ended: set[int] = set()
+"""Process ids of JVMs that are being ended from here: a start that is broken off would print a Java stack trace."""
 _GRACE = 0.7  # seconds for Spark's shutdown hooks, which remove its scratch files
 # Printed before, or around, any logging configuration.
 _NOISE = (
@@ -149,10 +151,11 @@ def _spawn(
             assert process.stderr is not None
             with process.stderr as lines:
                 for line in lines:
-                    if not line.startswith(_NOISE):
+                    if not line.startswith(_NOISE) and process.pid not in _ended:
                         with suppress(OSError):  # a closed pipe or a full disk must not end this thread, and so Spark
                             out.write(_shown(line))
             process.wait()
+            _ended.discard(process.pid)
 
     threading.Thread(target=attend, name="headrace-jvm", daemon=True).start()
     try:
@@ -184,7 +187,8 @@ def _connect(port: int, secret: str) -> Any:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the JVM and what it has started: politely first, then not."""
+    """End the JVM and what it has started: politely first, then not. What it prints meanwhile is not shown."""
+    _ended.add(process.pid)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGHUP)
     with suppress(subprocess.TimeoutExpired):
