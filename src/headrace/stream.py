@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from headrace import events
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.heartbeat import Presence
+from headrace.heartbeat import Presence, refuse_second
 from headrace.kafka.source import known_topics, refuse_skipping, sources_by_name
 from headrace.pace import IDLE, patiently
 from headrace.planner import Limits, caught_up, reachable
@@ -281,10 +281,12 @@ def stream(
     if until not in (None, "caught-up"):
         raise ConfigError(f"until={until!r} is unknown", hint='until="caught-up"')
     refuse_skipping(sources, (limits or Limits()).longest_delay)
-    made = session or sessions.create(spark or {})
     named = name or _name(sources)
-    inputs = Inputs(made, source, f"headrace-{named}", whole=False)
     rival: Rival = "take-over" if take_over else "stop"
+    if rival == "stop" and session is None:
+        refuse_second(named, offsets)  # before Spark starts, which takes long
+    made = session or sessions.create(spark or {})
+    inputs = Inputs(made, source, f"headrace-{named}", whole=False)
     return Stream(
         named, inputs, connected(sources, f"headrace-{named}"), offsets, limits or Limits(), until, observer, rival
     )

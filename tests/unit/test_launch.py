@@ -3,13 +3,19 @@
 import os
 import queue
 import signal
+import subprocess
+import sys
 import threading
+import time
+from dataclasses import replace
 
 import pytest
 
 import headrace as hr
 from headrace import launch, sinks, stores
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError, HeadraceError, OffsetConflict
+from headrace.heartbeat import this_run
+from headrace.spark import session
 
 SOON = 10.0
 
@@ -107,3 +113,44 @@ def test_what_a_transform_raises_on_no_rows_waits_for_a_batch_and_our_own_errors
     monkeypatch.setattr(plan, "preview", raising(ConfigError("no such column")))
     with pytest.raises(HeadraceError, match="no such column"):
         launch.check_transform(a_pipeline(), None)
+
+
+@pytest.fixture
+def running(tmp_path, monkeypatch):
+    """The pid of a run of `clicks`, and where its offsets are; Spark cannot be started."""
+
+    def create(*_):
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(session, "create", create)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        with stores.SQLite(tmp_path / "offsets.db").open("clicks") as store:
+            store.sign(replace(this_run(), pid=child.pid, started=time.time()))
+        yield child.pid, lambda: stores.SQLite(tmp_path / "offsets.db")
+        child.kill()
+
+
+def starts():
+    def run(store, **more):
+        return a_pipeline(offsets=store).run(**more)
+
+    def loop(store, **more):
+        return hr.stream(hr.Kafka("localhost:1", topics=["clicks"]), offsets=store, **more)
+
+    return [run, loop]
+
+
+@pytest.mark.parametrize("start", starts(), ids=["run", "stream"])
+def test_a_second_start_is_refused_before_spark_starts_and_take_over_is_not(running, start):
+    pid, store = running
+    with pytest.raises(OffsetConflict, match=f"clicks is running already: pid {pid} on") as refused:
+        start(store())
+    assert refused.value.exit_code == 3
+    with pytest.raises(AssertionError, match="Spark was started"):
+        start(store(), take_over=True)
+
+
+def test_a_standby_is_not_refused_before_spark_starts(running):
+    _, store = running
+    with pytest.raises(AssertionError, match="Spark was started"):
+        a_pipeline(offsets=store()).run(standby=True)
