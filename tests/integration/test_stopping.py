@@ -136,15 +136,28 @@ def test_nothing_outlives_a_driver_that_was_killed(running):
     assert run.nothing_is_left()
 
 
-@pytest.mark.parametrize("words", ["spark-submit", "-Xmx"], ids=["in the script", "in Java"])
-def test_ctrl_c_while_spark_starts_leaves_at_once_and_no_jvm(tmp_path, words):
-    values = {"seconds": 0, "bootstrap": "localhost:1", "topic": "t", "delivery": "to_duckdb(sinks.DuckDB)"}
-    (tmp_path / "app.py").write_text(textwrap.dedent(APP).format(**values))
-    with Running("run", "app.py:clicks", cwd=tmp_path) as run:
+@pytest.mark.parametrize(
+    ("verb", "words", "number", "code"),
+    [
+        ("run", "spark-submit", signal.SIGINT, 130),
+        ("run", "-Xmx", signal.SIGINT, 130),
+        ("run", "-Xmx", signal.SIGTERM, 0),
+        ("check", "-Xmx", signal.SIGINT, 130),
+    ],
+    ids=["Ctrl-C in the script", "Ctrl-C in Java", "kill %1 in Java", "Ctrl-C while check starts it"],
+)
+def test_a_signal_while_spark_starts_leaves_at_once_and_no_jvm(topic, tmp_path, verb, words, number, code):
+    where = topic(partitions=1)
+    values = {"bootstrap": where.bootstrap, "topic": where.name, "delivery": "to_duckdb(sinks.DuckDB)"}
+    (tmp_path / "app.py").write_text(textwrap.dedent(APP).format(seconds=0, **values))
+    with Running(verb, "app.py:clicks", cwd=tmp_path) as run:
         run.wait_for(lambda: any(words in line for line in run.command_lines()))
-        os.killpg(run.process.pid, signal.SIGINT)
+        os.killpg(run.process.pid, number)
         done = run.finish(AT_ONCE)
-        assert (done.code, done.err) == (130, "")
+        assert (done.code, done.out) == (code, "")
+        assert done.err == (
+            "" if verb == "run" else "starting Spark to check the schema, the transform and the table …\n"
+        )
         assert run.nothing_is_left(5)
 
 

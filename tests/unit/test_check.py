@@ -300,3 +300,21 @@ def test_a_session_that_repeats_tasks_is_refused_for_at_most_once_as_by_a_run(mo
     (error,) = checking.check(pipeline, settings).errors
     assert "at-most-once needs a Spark session that never repeats a task, got spark.master=local[2,4]" in error.message
     assert asked == [{**settings, **task_retries.OFF}]
+
+
+def test_the_start_of_spark_is_shown_before_it_is_waited_for(monkeypatch, tmp_path):
+    shown = []
+
+    def create(options, progress):
+        progress("fetching a jar")
+        raise ConfigError("Spark did not start")
+
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(checking, "Cluster", SimpleNamespace(of=lambda source: Brokers("clicks")))
+    monkeypatch.setattr(session, "running", lambda: False)
+    monkeypatch.setattr(session, "create", create)
+    source = hr.Kafka("localhost:1", topics=["clicks"])
+    pipeline = hr.Pipeline(name="clicks", source=source, sink=sinks.Memory(), guarantee="at-least-once")
+    (error,) = checking.check(pipeline, {}, shown.append).errors
+    assert error.message == "Spark did not start"
+    assert shown == ["starting Spark to check the schema, the transform and the table …", "fetching a jar"]

@@ -20,6 +20,7 @@ from headrace.types import Batch, Range
 from unit.test_runner import A, World, records
 
 SOON = 30.0
+EVERY, LAPSE = heartbeat.EVERY, heartbeat.LAPSE
 ELSEWHERE = "another-boot pid:[1]"
 
 
@@ -329,6 +330,15 @@ def test_a_run_that_may_be_dead_is_taken_over_when_its_heartbeat_has_lapsed(tmp_
     assert world.sink.rows == records(a=5)
     (said,) = [event.text for event in world.all(events.Noted) if "waiting up to" in event.text]
     assert "pid 1 on other-host may still be running" in said
+
+
+@pytest.mark.parametrize("age", [-3600.0, 0.0, 5.0, 20.0, 599.0, 86_400.0])
+def test_the_wait_for_a_run_that_may_be_dead_is_seconds_and_longer_than_a_heartbeat_takes(age, monkeypatch):
+    monkeypatch.setattr(heartbeat, "EVERY", EVERY)
+    monkeypatch.setattr(heartbeat, "LAPSE", LAPSE)
+    waits = seconds_to_wait(elsewhere(beat=1_000_000.0 - age), 1_000_000.0)
+    assert waits <= 15
+    assert waits >= 2 * EVERY > 0 or age > heartbeat.SKEW
 
 
 def test_a_run_elsewhere_that_still_beats_is_not_taken_over(tmp_path, store):
