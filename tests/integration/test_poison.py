@@ -6,6 +6,8 @@ import uuid
 
 import psycopg
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StringType
 
@@ -15,6 +17,7 @@ from headrace.errors import BadRecord, BatchChanged, BatchTimeout, TransformFail
 from headrace.letterbox import LetterBox
 from headrace.letters import Origin
 from headrace.spark.divisible import indivisible
+from headrace.spark.poison import _of_rows
 from headrace.tracebacks import shown_path
 
 FORMAT = hr.Json("id BIGINT, text STRING")
@@ -126,6 +129,76 @@ def test_an_idempotent_sink_stores_the_others_and_a_replay_diverts_the_same_reco
     # An expression fails for the same value each time: nobody waits for it to pass.
     retries = [event.error for event in runs if isinstance(event, events.Retrying)]
     assert [type(error) for error in retries] == [BatchChanged] * len(retries)
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("parse_json(replace(text, 'poison', '{'))", "JsonEOFException"),
+        ("str_to_map(concat('poison=1,', text, '=2'), ',', '=')", "DUPLICATED_MAP_KEY"),
+        ("split(text, replace(text, 'poison', '['))", "PatternSyntaxException"),
+    ],
+    ids=["a cause with a state", "a state of its own", "no state"],
+)
+def test_whatever_way_spark_reports_a_value_its_record_is_found(topic, spark, expression, said):
+    where, dead = topic(partitions=1), topic(partitions=1)
+    where.produce([{"id": n, "text": "poison" if n == 3 else str(n)} for n in range(12)])
+    sink = sinks.Memory()
+    made = pipeline(
+        where,
+        sink,
+        lambda rows: rows.selectExpr("id", f"CAST({expression} AS STRING) AS text"),
+        guarantee="at-least-once",
+        offsets=stores.Memory(),
+        dead_letters=hr.DeadLetters(topic=dead.name),
+    )
+    made.run(until="caught-up", session=spark)
+    (letter,) = LetterBox(made).letters()
+    assert letter.origin == Origin(where.name, 0, 3)
+    assert said in letter.error
+    assert sorted(row["id"] for row in sink.rows) == [n for n in range(12) if n != 3]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "map(text, 1, text, 2)",
+        "to_number(text, '999')",
+        "sequence(1, 10, -id)",
+        "sequence(1, 3000000000 + id)",
+        "repeat(text, 2147483647)",
+        "text RLIKE concat(text, '(')",
+        "xpath_string(concat('<a>', text), 'a')",
+        "format_string(concat(text, '%d %s'), id)",
+        "from_json(text, 'a INT', map('mode', 'FAILFAST'))",
+        "from_csv(text, 'a INT', map('mode', 'FAILFAST'))",
+    ],
+)
+def test_an_error_of_an_expression_is_one_of_the_rows(spark, expression):
+    rows = spark.createDataFrame([(1, "poison")], "id INT, text STRING").repartition(1)
+    with pytest.raises((PySparkException, Py4JJavaError)) as failed:
+        rows.selectExpr(expression).write.format("noop").mode("overwrite").save()
+    assert _of_rows(failed.value) is failed.value
+
+
+def test_an_error_of_an_expression_is_one_of_the_rows_in_a_write_of_sparks_own(spark, tmp_path):
+    rows = spark.createDataFrame([(1, "poison")], "id INT, text STRING").repartition(1)
+    with pytest.raises((PySparkException, Py4JJavaError)) as failed:
+        rows.selectExpr("CAST(text AS INT) AS id").write.parquet(str(tmp_path / "rows"))
+    assert _of_rows(failed.value) is failed.value
+
+
+def test_an_error_of_a_reader_or_of_the_plan_is_none_of_the_rows(spark, tmp_path):
+    spark.range(9).write.parquet(str(tmp_path / "rows"))
+    rows = spark.read.parquet(str(tmp_path / "rows"))
+    for file in (tmp_path / "rows").glob("*.parquet"):
+        file.write_bytes(b"PAR1" * 100)
+    with pytest.raises((PySparkException, Py4JJavaError)) as unreadable:
+        rows.write.format("noop").mode("overwrite").save()
+    assert _of_rows(unreadable.value) is None
+    with pytest.raises(AnalysisException) as refused:
+        rows.selectExpr("to_char(id, id)")
+    assert _of_rows(refused.value) is None
 
 
 @pytest.mark.parametrize("transform", [by_function, by_expression])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
@@ -14,6 +14,7 @@ from headrace.letters import Origin
 from headrace.spark import plan
 from headrace.spark.divisible import indivisible
 from headrace.spark.inputs import Raw
+from headrace.spark.java_errors import raised_by_expression, sql_states
 from headrace.spark.originals import without
 from headrace.text import counted
 from headrace.tracebacks import in_user_code, raised_on_worker, short, user_line
@@ -105,7 +106,7 @@ class Poison:
             return None
         if _programming(cause):
             return TransformFailed(f"the transform fails: {_said(cause)}", hint=_CORRECT)
-        certain = _state(cause).startswith(_OF_A_VALUE)
+        certain = any(state.startswith(_OF_A_VALUE) for state, _ in sql_states(cause))
         if not certain and not self._again(batch, "rows"):
             return None
         before = dict(self.diverted(batch))
@@ -214,13 +215,17 @@ def _halves(ranges: Sequence[Range], size: int) -> tuple[list[Range], list[Range
     return [r for r in first if len(r)], [r for r in second if len(r)]
 
 
-def _of_rows(error: BaseException | None) -> PySparkException | None:
+def _of_rows(error: BaseException | None) -> Exception | None:
     """The error in the chain of `error` that a value of a row raised, in an expression or in a function."""
     while error is not None:
         if isinstance(error, HeadraceError) and not isinstance(error, RetriableError):
             return None
-        if isinstance(error, PySparkException) and _state(error).startswith((*_OF_A_VALUE, *_OF_CODE)):
-            return None if (error.getCondition() or "").startswith("KAFKA") else error
+        if isinstance(error, PySparkException | Py4JJavaError):
+            known = [*sql_states(error)]
+            if any(condition.startswith("KAFKA") for _, condition in known):
+                return None
+            if any(state.startswith((*_OF_A_VALUE, *_OF_CODE)) for state, _ in known) or raised_by_expression(error):
+                return error
         error = error.__cause__
     return None
 
@@ -230,10 +235,6 @@ def _programming(error: Exception) -> bool:
     text of a traceback, and what is raised while another one is handled needs a record that raises that."""
     names = raised_on_worker(error)
     return bool(names) and _PROGRAMMING_ON_WORKER.issuperset(names)
-
-
-def _state(error: PySparkException) -> str:
-    return error.getSqlState() or ""
 
 
 def _said(error: BaseException) -> str:
