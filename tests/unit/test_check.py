@@ -202,10 +202,11 @@ def test_looking_at_a_store_that_is_not_there_yet_creates_nothing(checked, tmp_p
         lambda at: sinks.Cassandra(at, "app.clicks", key="id"),
         lambda at: sinks.HBase(at, "clicks", key="id"),
         lambda at: sinks.DynamoDB("clicks", region="eu-west-1", endpoint=f"http://{at}"),
+        lambda at: sinks.Foreach(print, once=stores.Redis(f"redis://{at}")),
         lambda at: sinks.Fanout([sinks.Memory(), sinks.Redis(f"redis://{at}", "clicks", key="id")]),
         lambda at: sinks.Fanout([sinks.Memory(), sinks.Postgres(f"postgresql://u@{at}/app", "clicks")]),
     ],
-    ids=["Redis", "Mongo", "Cassandra", "HBase", "DynamoDB", "Fanout", "Fanout over a transactional sink"],
+    ids=["Redis", "Mongo", "Cassandra", "HBase", "DynamoDB", "Foreach", "Fanout", "Fanout over a transactional sink"],
 )
 def test_a_sink_at_a_closed_port_is_an_error_before_spark_starts(checked, monkeypatch, sink):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
@@ -213,6 +214,18 @@ def test_a_sink_at_a_closed_port_is_an_error_before_spark_starts(checked, monkey
     (port,) = ports.free(1)
     (error,) = checked(sink=sink(f"127.0.0.1:{port}"), offsets=stores.Memory()).errors
     assert str(port) in error.message
+
+
+def test_a_driver_of_the_store_of_foreach_that_is_not_installed_is_an_error(checked, monkeypatch):
+    monkeypatch.setitem(sys.modules, "redis", None)
+    (error,) = checked(sink=sinks.Foreach(print, once=stores.Redis("redis://h")), offsets=stores.Memory()).errors
+    assert "redis is not installed" in error.message
+
+
+def test_looking_at_the_store_of_foreach_creates_nothing(checked, tmp_path):
+    sink = sinks.Foreach(print, once=stores.SQLite(tmp_path / "marks.db"))
+    assert checked(sink=sink, offsets=stores.Memory(), reaches_spark=True).errors == ()
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_target_topic_that_is_misspelt_is_an_error_before_spark_starts(checked, monkeypatch):

@@ -13,6 +13,7 @@ from headrace.sinks.base import METADATA
 from headrace.sinks.by_tasks import WrittenByTasks
 from headrace.sinks.foreach_tasks import Calls, Task, shaper
 from headrace.sinks.once import Mark, Once
+from headrace.stores.base import OffsetStore
 from headrace.stores.marks import MarkKeeper
 
 if TYPE_CHECKING:
@@ -108,6 +109,12 @@ class Foreach(WrittenByTasks):
             raise ConfigError(f"{self!r}: the rows have no column {missing[0]}", hint=f"rows: {schema.names}")
         if self._once is not None and not self._key and METADATA not in schema.names:
             raise in_order.without_origin()
+
+    def check_reachable(self) -> None:
+        keeper: object = self._once
+        if isinstance(keeper, OffsetStore):
+            with keeper:
+                keeper.open_for_reading("headrace-check")
 
     def check_target(self, schema: StructType) -> None:
         self._check_that_it_travels()
