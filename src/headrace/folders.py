@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ _OF_WORKERS = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_DIR",
 @contextmanager
 def paths_below(folder: Path) -> Iterator[None]:
     """Within it, `located` takes relative paths to be below `folder`."""
-    token = _FOLDER.set(folder.absolute())
+    token = _FOLDER.set(_plain(folder.absolute()))
     try:
         yield
     finally:
@@ -33,7 +33,7 @@ def paths_below(folder: Path) -> Iterator[None]:
 
 def export(folder: Path) -> None:
     """For Spark's Python workers, which are started later: they import the file again, by its name."""
-    os.environ[_EXPORTED] = str(folder.absolute())
+    os.environ[_EXPORTED] = str(_plain(folder.absolute()))
 
 
 def located(path: str | PathLike[str]) -> Path:
@@ -50,6 +50,15 @@ def located(path: str | PathLike[str]) -> Path:
 def below_here(path: Path) -> Path | None:
     """Where `located` would have led without the folder of a file: below the current directory."""
     return None if path not in _GIVEN else Path.cwd() / _GIVEN[path]
+
+
+def _plain(folder: Path) -> Path:
+    """Without `..`, where that leads to the same folder: behind a symbolic link it may not."""
+    plain = Path(os.path.normpath(folder))
+    with suppress(OSError):
+        if plain.samefile(folder):
+            return plain
+    return folder
 
 
 def _of_worker() -> Path | None:

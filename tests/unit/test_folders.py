@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import pytest
+from pyspark.sql.types import LongType, StructType
 
 import headrace as hr
 from headrace import config, folders, launch, locations, sinks, stores
@@ -67,6 +69,31 @@ def test_paths_of_a_toml_file_belong_to_its_folder(folder, target, sink, path):
     assert pipeline.store.local_path.resolve() == folder / "state" / "offsets.db"
     assert pipeline.source.format.schema == SCHEMA
     assert pipeline.source.options["ssl.truststore.location"].endswith("jobs/ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [("lake/clicks", "{folder}/lake/clicks"), ("/lake", "/lake"), ("s3a://lake/x", None), ("file:/lake", None)],
+)
+def test_the_location_of_a_hive_table_belongs_to_the_folder(folder, location, path):
+    with folders.paths_below(folder):
+        sink = sinks.Hive("clicks", location=location)
+    statements = []
+    spark = SimpleNamespace(sql=statements.append, conf=SimpleNamespace(get=lambda *_: "false", set=lambda *_: None))
+    sink._make(spark, StructType().add("id", LongType()))
+    (created,) = [text for text in statements if text.startswith("CREATE TABLE")]
+    assert created.endswith(f" LOCATION '{(path or location).format(folder=folder)}'")
+
+
+def test_the_folder_of_a_file_is_the_same_from_wherever_it_is_named(folder, tmp_path):
+    (folder / "clicks.toml").write_text(TOML % 'parquet = "out"')
+    assert config.load("../jobs/clicks.toml").pipeline.sink.local_path == folder / "out"
+    (tmp_path / "elsewhere" / "link").symlink_to(folder)
+    (folder.parent / "next.toml").write_text((TOML % 'parquet = "out"').replace("click.avsc", "jobs/click.avsc"))
+    (folder.parent / "client.properties").write_text("")
+    # To the system, `..` behind a link is the parent of the link's target, and not of the link.
+    made = config.load("link/../next.toml").pipeline
+    assert made.sink.local_path.resolve() == tmp_path / "out"
 
 
 def test_a_keytab_belongs_to_the_folder_of_the_options_file(folder, monkeypatch):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
+from headrace.folders import located
 from headrace.lake import columns
 from headrace.lake.columns import BATCH
 from headrace.lake.hive import fits, partition_sql, partitions, quoted
@@ -61,7 +62,7 @@ class Hive(IdempotentSink):
             )
         self._table = table
         self._partition_by = columns.listed(partition_by)
-        self._location = str(location) if location is not None else None
+        self._location = _below_folder(location) if location is not None else None
         self._create = create
         self._pipeline = ""
         self._place = ""
@@ -193,6 +194,12 @@ class Hive(IdempotentSink):
             f"CREATE TABLE IF NOT EXISTS {quoted(self._table)} ({', '.join(listed)}, {BATCH} STRING)"
             f" USING parquet PARTITIONED BY ({by}){place}",
         )
+
+
+def _below_folder(location: str) -> str:
+    """A relative path of a pipeline's file is below its folder; to Spark it would be below the database's directory."""
+    text = str(location)
+    return text if ":/" in text else str(located(text))
 
 
 def _sql(spark: SparkSession, statement: str) -> DataFrame:
