@@ -34,6 +34,32 @@ def test_every_verb_that_takes_a_pipeline_takes_a_profile(path):
     assert "--profile" in {option for parameter in VERBS[path].params for option in parameter.opts}
 
 
+MORE = {
+    ("consume",): ["clicks", "--pipeline"],
+    ("offsets", "import"): ["--kafka-group", "g"],
+    ("offsets", "reset"): ["--to", "earliest"],
+    ("topics", "describe"): ["clicks", "--pipeline"],
+}
+"""What a verb needs, and how it is told the file if not as its first word."""
+
+
+@pytest.mark.parametrize("path", [path for path, command in VERBS.items() if takes_a_pipeline(command)], ids=" ".join)
+def test_every_verb_that_takes_a_pipeline_reads_it_with_the_profile(path, tmp_path):
+    file = tmp_path / "clicks.toml"
+    file.write_text('name = "clicks"\n[profile.staging.source]\nkafka = "localhost:1"\n')
+    more = MORE.get(path, [])
+    words = [*more, str(file)] if more[-1:] == ["--pipeline"] else [str(file), *more]
+    words += ["clicks:0=3"] if path == ("offsets", "seek") else []
+    words += [] if path in (("run",), ("check",)) else ["--bootstrap", "localhost:1"] * takes_a_bootstrap(VERBS[path])
+    done = CliRunner().invoke(app, [*path, *words, "--profile", "production"])
+    assert isinstance(done.exception, ConfigError), done.output
+    assert "no profile production; profiles there: staging" in done.exception.message
+
+
+def takes_a_bootstrap(command):
+    return any("--bootstrap" in parameter.opts for parameter in command.params)
+
+
 @pytest.mark.parametrize("path", VERBS, ids=" ".join)
 def test_every_verb_has_help_in_which_no_bracket_is_lost(path):
     done = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"})

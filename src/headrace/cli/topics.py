@@ -99,18 +99,18 @@ def describe(
 
     if group and pipeline:
         raise ConfigError("offsets are of a group or of a pipeline", hint="leave out --group or --pipeline")
-    topics = _topics(at)
-    found = topics.describe(_named(topics, pattern))
     offsets: Mapping[TopicPartition, int] | None = None
-    if group:
-        from headrace.kafka.groups import Groups
-
-        offsets = {place: entry.offset for place, entry in Groups(at.client()).offsets(group).items()}
-    elif pipeline:
+    if pipeline:  # before the cluster is asked: a mistake in the file shows at once
         from headrace.cli.offsets_arguments import desk_of
 
         with desk_of(pipeline, None, None, None, None, profile) as desk:
             offsets = desk.state.progress.offsets
+    topics = _topics(at)
+    found = topics.describe(_named(topics, pattern))
+    if group:
+        from headrace.kafka.groups import Groups
+
+        offsets = {place: entry.offset for place, entry in Groups(at.client()).offsets(group).items()}
     if as_json:
         print_json([complete(topic, offsets) for topic in found])
         return
