@@ -17,6 +17,7 @@ import duckdb
 import psycopg
 import pytest
 
+from headrace import events as events_of_runs
 from headrace import sinks
 from headrace.config import from_toml
 from headrace.testing.records import committed
@@ -287,9 +288,13 @@ def test_the_same_events_are_equal_in_every_sink(kind, events, spark, request, t
     if not isinstance(sink, str):
         made = replace(made, sink=sink)
 
-    made.run(until="caught-up", session=spark, fail_fast=True)
+    seen = []
+    made.run(until="caught-up", session=spark, fail_fast=True, observer=seen.append)
 
     assert sorted(rows(), key=lambda row: row[0]) == wanted
+    done = [event for event in seen if isinstance(event, events_of_runs.BatchDone)]
+    assert [event.records for event in done] == [len(event.batch) for event in done]
+    assert (seen[-1].records, seen[-1].rows) == (COUNT, COUNT)
 
 
 def test_every_sink_that_keeps_rows_is_among_them():
