@@ -163,6 +163,30 @@ def _field(cls, name, target):
     return field.get(target)
 
 
+def client_ids(spark):
+    """Of the consumers in the JVM of this session, whose tasks run in that of the driver: what brokers see."""
+    jvm = spark.sparkContext._jvm
+    arguments = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, 2)  # the second one stays null
+    arguments[0] = jvm.javax.management.ObjectName("kafka.consumer:type=consumer-metrics,client-id=*")
+    methods = jvm.java.lang.Class.forName("javax.management.MBeanServer").getMethods()
+    (query,) = [method for method in methods if method.getName() == "queryNames"]
+    server = jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer()
+    return {name.getKeyProperty("client-id") for name in query.invoke(server, arguments)}
+
+
+def test_brokers_know_the_consumers_of_tasks_by_the_name_of_the_pipeline_unless_told_another(kafka, topic, spark):
+    where, name = topic(partitions=2), f"headrace-named-{uuid.uuid4().hex[:8]}"
+    where.produce([{"n": number} for number in range(10)])
+    before = client_ids(spark)
+    assert len(rows(Reader(spark, kafka.bootstrap, {}, group=name).rows(of(where, (0, 0, 5), (1, 0, 5))))) == 10
+    made = client_ids(spark) - before
+    assert len(made) == 2
+    assert [one for one in made if not one.startswith(f"consumer-{name}-")] == []
+    other = Reader(spark, kafka.bootstrap, {"client.id": f"my-{name}"}, group=f"{name}-other")
+    assert len(rows(other.rows(of(where, (0, 0, 5))))) == 5
+    assert client_ids(spark) - before - made == {f"my-{name}"}
+
+
 def test_consumers_are_kept_from_batch_to_batch(topic, reader, spark):
     where = topic(partitions=2)
     where.produce([{"n": number} for number in range(200)])
