@@ -11,8 +11,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from headrace import samples, sinks, stores
+from headrace import samples, stores
 from headrace.errors import BatchRefused
+from headrace.folders import paths_below
 from integration.command import here  # noqa: F401 - a fixture
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "warehouse"
@@ -27,17 +28,12 @@ def warehouse(kafka, topic, tmp_path, monkeypatch):
     for file in EXAMPLE.iterdir():
         shutil.copy(file, tmp_path)
     clicks = topic(partitions=2)
-    example = runpy.run_path(str(tmp_path / "pipeline.py"))["warehouse"]
+    with paths_below(tmp_path):  # as `headrace run` loads it
+        example = runpy.run_path(str(tmp_path / "pipeline.py"))["warehouse"]
     assert example.guarantee == "exactly-once"
-    folder = tmp_path / "clicks"
-    made = replace(
-        example,
-        name=clicks.name,
-        source=replace(example.source, topics=[clicks.name]),
-        sink=sinks.Parquet(folder, partition_by="day"),
-        offsets=stores.Memory(),
-    )
-    return made, clicks, folder
+    source = replace(example.source, topics=[clicks.name])
+    made = replace(example, name=clicks.name, source=source, offsets=stores.Memory())
+    return made, clicks, tmp_path / "clicks"
 
 
 def query(folder, text):
