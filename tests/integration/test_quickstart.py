@@ -9,6 +9,7 @@ import time
 from array import array
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from integration.command import SOON, Running, here  # noqa: F401 - a fixture
@@ -83,3 +84,20 @@ def test_the_producer_of_the_demo_sends_what_it_was_told_and_no_more(topic, tmp_
     produced = array("q")
     produced.frombytes(ledger.read_bytes())
     assert sorted(produced) == list(range(1000))
+
+
+@pytest.mark.timeout(900)
+def test_the_demo_does_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with Running("demo", "--events", "3000", "--kills", "1", "--seed", "7", "--keep", cwd=tmp_path) as demo:
+        done = demo.finish(6 * SOON)
+    assert done.code == 0, done
+    first, *_, last = done.out.splitlines()
+    assert first.startswith("3,000 clicks go from Kafka through Spark into DuckDB while the pipeline is killed once;")
+    assert last == "verified: 3,000 rows, 0 missing, 0 duplicate"
+    assert re.findall(r"^kill (\d+): SIGKILL", done.out, re.MULTILINE) == ["1"]
+    (kept,) = tmp_path.glob("headrace-demo-*")
+    with duckdb.connect(str(kept / "clicks.duckdb"), read_only=True) as connection:
+        assert connection.sql("SELECT count(*), count(DISTINCT id), max(id) FROM clicks").fetchall() == [
+            (3000, 3000, 2999)
+        ]

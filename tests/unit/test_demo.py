@@ -14,8 +14,10 @@ import pytest
 
 from headrace.cli.main import demo as verb
 from headrace.demo import plan
+from headrace.demo.child import Child
 from headrace.demo.producer import click, produce
 from headrace.demo.verify import verify
+from headrace.errors import HeadraceError
 
 README = Path(__file__).parents[2] / "README.md"
 SENT = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -105,3 +107,14 @@ def test_the_broker_knows_the_producer_of_the_demo_by_name(monkeypatch, tmp_path
         monkeypatch.setattr(sys, "stdin", nobody)
         produce("h:1", "t", 0, 1, tmp_path / "ledger")
     assert [settings["client.id"] for settings in given] == ["headrace-demo"]
+
+
+def test_a_pipeline_that_does_not_end_is_an_error_and_is_killed(monkeypatch, tmp_path):
+    endless = tmp_path / "endless"
+    endless.write_text("#!/bin/sh\nexec sleep 100\n")
+    endless.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(endless))
+    child = Child(tmp_path / "clicks.toml", tmp_path / "log")
+    with pytest.raises(HeadraceError, match=r"did not end within 0\.2 s"):
+        child.wait(0.2)
+    assert not child.alive

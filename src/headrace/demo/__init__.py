@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.demo.child import Child
+from headrace.demo.child import PATIENCE, Child
 from headrace.demo.verify import Verdict, verify
 from headrace.errors import HeadraceError
 from headrace.extras import require
@@ -146,7 +146,7 @@ class _Show:
             share = self._events * (self.killed + 1) // (self._kills + 1)
             _allow(producer, share - self._events // (self._kills + 1) // 5)
             run = self._start()
-            if not run.wait_for(lambda r: r.batches > 0, timeout=90):
+            if not run.wait_for(lambda r: r.batches > 0, timeout=PATIENCE):
                 raise HeadraceError(f"the pipeline did not get going; its log: {_tail(self._log)}")
             moment = time.monotonic() + self._chance.uniform(0.5, 4.0)
             while time.monotonic() < moment:
@@ -169,8 +169,8 @@ class _Show:
         _allow(producer, self._events)
         while producer.poll() is None and run.alive:
             self._tick()
-        run.wait_for(lambda r: r.batches > 0, timeout=90)
-        if (code := producer.wait(90)) != 0 or self.produced() != self._events:
+        run.wait_for(lambda r: r.batches > 0, timeout=PATIENCE)
+        if (code := _end_of(producer)) != 0 or self.produced() != self._events:
             log = _tail(self._directory / "producer.log")
             raise HeadraceError(f"the producer sent {self.produced():,} clicks, exit code {code}; its log: {log}")
         _say(f"produced {self.produced():,} clicks; stopping the pipeline with SIGTERM")
@@ -178,7 +178,7 @@ class _Show:
             raise HeadraceError(f"the pipeline ended with exit code {code}; its log: {_tail(self._log)}")
         _say("one last run, --until caught-up")
         last = self._start("--until", "caught-up")
-        if (code := last.wait(120)) != 0:
+        if (code := last.wait(PATIENCE)) != 0:
             raise HeadraceError(f"the last run ended with exit code {code}; its log: {_tail(self._log)}")
 
     def _start(self, *arguments: str) -> Child:
@@ -213,6 +213,14 @@ def _allow(producer: subprocess.Popen[bytes], clicks: int) -> None:
     with suppress(BrokenPipeError):  # it has ended: whoever waits for its clicks says so
         producer.stdin.write(f"{clicks}\n".encode())
         producer.stdin.flush()
+
+
+def _end_of(producer: subprocess.Popen[bytes]) -> int:
+    """Its exit code."""
+    try:
+        return producer.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise HeadraceError(f"the producer did not end within {PATIENCE:g} s") from None
 
 
 def _summary(show: _Show, verdict: Verdict, seed: int, seconds: float) -> None:

@@ -10,10 +10,15 @@ import threading
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import HeadraceError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.demo.verify import Mark
+
+PATIENCE = 300.0
+"""Seconds for a step, on a machine that is busy with other things."""
 
 
 class Child:
@@ -52,7 +57,7 @@ class Child:
         self._process.send_signal(signal.SIGKILL)
         self._finish()
 
-    def stop(self, timeout: float = 90) -> int:
+    def stop(self, timeout: float = PATIENCE) -> int:
         """SIGTERM: the batch in hand is finished."""
         if self.alive:
             self._process.send_signal(signal.SIGTERM)
@@ -61,6 +66,8 @@ class Child:
     def wait(self, timeout: float) -> int:
         try:
             return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise HeadraceError(f"the pipeline did not end within {timeout:g} s") from None
         finally:
             self._finish()
 
@@ -69,6 +76,8 @@ class Child:
             self._process.kill()
         self._process.wait()
         self._listener.join(10)  # Spark's JVM, which has the pipe too, ends by itself when its driver is gone
+        if self._process.stdout is not None and not self._listener.is_alive():
+            self._process.stdout.close()
         self._errors.close()
 
     def _listen(self) -> None:
