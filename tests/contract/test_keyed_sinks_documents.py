@@ -7,7 +7,8 @@ import pytest
 from pymongo import MongoClient
 
 from headrace import sinks
-from headrace.testing.sinks import KeyedSinkContract
+from headrace.errors import ConfigError
+from headrace.testing.sinks import KeyedSinkContract, batch, frame, numbered
 
 
 class TestMongo(KeyedSinkContract):
@@ -31,6 +32,18 @@ class TestMongo(KeyedSinkContract):
         with MongoClient(self._url) as client:
             found = client["contract"][name].find({"_headrace.deleted": {"$exists": False}})
             return [(document["id"], document.get("text")) for document in found]
+
+
+class TestMongoFieldUpdates(TestMongo):
+    """A tombstone takes the pipeline's own fields away, and leaves the document with its key."""
+
+    def new_upserting_sink(self):
+        return sinks.Mongo(self._url, f"contract.{self._name}_upserted", key="id", create=True, update="fields")
+
+    def upserted(self):
+        with MongoClient(self._url) as client:
+            found = client["contract"][f"{self._name}_upserted"].find({"text": {"$exists": True}})
+            return [(document["id"], document["text"]) for document in found]
 
 
 class TestDynamoDB(KeyedSinkContract):
@@ -61,3 +74,15 @@ class TestDynamoDB(KeyedSinkContract):
         items = client.scan(TableName=name, FilterExpression="attribute_not_exists(headrace_deleted)")["Items"]
         client.close()
         return [(int(item["id"]["N"]), item.get("text", {}).get("S")) for item in items]
+
+
+class TestDynamoDBTransactions(TestDynamoDB):
+    def new_upserting_sink(self):
+        return sinks.DynamoDB(
+            f"{self._name}_upserted", endpoint=self._endpoint, key="id", create=True, transactions=True
+        )
+
+    def test_rows_with_a_key_need_no_origin(self, upserting, spark):
+        """Here they do need one: it says which rows belong to one transaction."""
+        with pytest.raises(ConfigError, match="the transform dropped _kafka"):
+            upserting.write(batch(1, 0, 2), frame(spark, numbered(0, 2)).select("id", "text"))
