@@ -142,6 +142,31 @@ def test_a_toml_pipeline_carries_everything_into_parquet_and_goes_on_where_it_wa
     assert compare(shouted(0, 130), [row[:2] for row in in_parquet(tmp_path / "out")]) == compare([], [])
 
 
+MOVED = """
+name = "moved"
+guarantee = "exactly-once"
+[source]
+kafka = "{where.bootstrap}"
+topics = ["{where.name}"]
+format = {{ json = "id BIGINT, page STRING" }}
+[sink]
+sqlite = "rows.db"
+table = "clicks"
+"""
+
+
+def test_a_run_whose_table_is_not_there_says_where_the_last_run_had_it(topic, spark, here, tmp_path, monkeypatch):  # noqa: F811
+    where = topic(partitions=1)
+    where.produce(clicks(0, 10))
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    old, new = (write(tmp_path / name / "clicks.toml", MOVED, where=where) for name in ("old", "new"))
+    note = f"last run used {old.parent}/rows.db; this one is {new.parent}/rows.db, which is not there yet"
+    assert "last run used" not in here("run", old, "--until", "caught-up").out
+    assert note in here("check", new).out
+    assert f"note: {note}" in here("run", new, "--until", "caught-up").out
+    assert "last run used" not in here("run", new, "--until", "caught-up").out
+
+
 # check
 
 
