@@ -73,6 +73,7 @@ def test_a_preview_shows_the_newest_rows_and_stores_nothing(spark, topic, tmp_pa
         hr.preview(pipeline(where, tmp_path), 4, session=spark)
     letters = pipeline(where, tmp_path, dead_letters="dead")
     assert len(hr.preview(letters, 4, session=spark).collect()) == 2
+    assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigError, match="n=0: expected a number of rows above 0"):
         hr.preview(letters, 0)
 
@@ -120,6 +121,27 @@ def test_json_lines_become_avro_that_a_preview_joins_with_tables(spark, topic, s
     assert rows == [["1", "2024-05-01", "10:00:00", "Ann", "Ulm"], ["3", "1970-01-01", "00:00:00", "Bea", "NULL"]]
     assert "2 rows; nothing was stored or committed" in done.err
     assert not (tmp_path / "x.duckdb").exists()
+
+
+def test_json_lines_become_avro_without_a_registry(spark, topic, here, tmp_path):  # noqa: F811
+    where = topic(partitions=1)
+    (tmp_path / "click.avsc").write_text(json.dumps(SCHEMA))
+    (tmp_path / "lines.json").write_text('{"id": 1, "user": "ann", "at": "2024-05-01T10:00:00Z"}\n{"id": 2, "at": 0}\n')
+    sent = ["--file", tmp_path / "lines.json", "--avro", tmp_path / "click.avsc", "--bootstrap", where.bootstrap]
+    assert here("produce", where.name, *sent).code == 0
+    source = hr.Kafka(where.bootstrap, topics=[where.name], format=hr.Avro(tmp_path / "click.avsc"))
+    shown = hr.preview(pipeline(where, tmp_path, source=source, transform=lambda rows: rows), session=spark)
+    assert [(row.id, row.user, row.at.timestamp()) for row in shown.collect()] == [
+        (1, "ann", 1_714_557_600.0),
+        (2, None, 0.0),
+    ]
+
+
+def test_a_static_table_may_be_parquet(spark, tmp_path):
+    path = tmp_path / "users"
+    spark.sql("SELECT 'ann' AS user, 7 AS n").write.parquet(str(path))
+    table = StaticTable("parquet", path.as_uri(), None)
+    assert [tuple(row) for row in table.frame(spark).collect()] == [("ann", 7)]
 
 
 def test_a_static_table_is_read_once(spark, tmp_path):
