@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 import headrace as hr
 from headrace import sinks, stores
 from headrace.kafka.cluster import Cluster
+from headrace.testing.records import committed
 from headrace.types import TopicPartition
 
 SOON = 60.0
@@ -203,3 +204,30 @@ def test_a_rule_of_ones_own_chooses_the_partition(spark, topic):
     assert (found.pop("Banana"), found["Precision Products"]) == (3, 2)
     assert len(found) == len(customers) - 1
     assert set(found.values()) == {0, 1, 2}
+
+
+def test_a_record_that_a_rule_of_ones_own_refuses_is_a_dead_letter_and_has_no_partition(spark, topic):
+    from pyspark.sql.functions import udf
+
+    def choose(customer):
+        if customer is None:
+            raise ValueError("no customer")
+        return murmur2(customer.encode()) % 3
+
+    where, target, dead = topic(partitions=1), topic(partitions=4), topic(partitions=1)
+    where.produce([{"customer": name} for name in ("Banana", None, "Precision Products")])
+    hr.Pipeline(
+        name=f"kinds-{uuid.uuid4().hex[:8]}",
+        source=hr.Kafka(where.bootstrap, topics=[where.name], format=hr.Json("customer STRING")),
+        transform=lambda rows: rows.withColumn("place", udf(choose, "int")("customer")),
+        sink=sinks.Kafka(target.bootstrap, target.name, key="customer", partition="place"),
+        guarantee="exactly-once",
+        dead_letters=hr.DeadLetters(topic=dead.name),
+    ).run(until="caught-up", session=spark)
+    assert sorted(record.key() for record in committed(target.bootstrap, target.name)) == [
+        b"Banana",
+        b"Precision Products",
+    ]
+    (letter,) = committed(dead.bootstrap, dead.name)
+    headers = dict(letter.headers())
+    assert (headers["headrace.offset"], b"no customer" in headers["headrace.error"]) == (b"1", True)
