@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import headrace as hr
@@ -356,6 +357,7 @@ UPSERTING = {
         "redis": effects.redis_hash,
     }.items()
 }
+UPSERTING["mongo, updating fields"] = _upserting("mongo", partial(documents.mongo, update="fields"))
 
 ALL = OWN_JVM | SLOWLY | UPSERTING | KINDS | MARKED | ON_SERVERS | WITH_LETTERS | BROKEN
 
