@@ -312,6 +312,24 @@ def test_rows_name_allowed_topics_only_and_never_one_that_the_pipeline_reads(fil
     assert ids(source.bootstrap, good.name) == [0]
 
 
+def test_names_that_kafka_refuses_are_dead_letters_and_stop_nothing(topic, spark):
+    """To Kafka, names that differ in `.` and `_` alone are one; and rows choose them."""
+    source, dead, prefix = topic(partitions=1), topic(partitions=1), f"out-{uuid.uuid4().hex[:8]}"
+    names = [f"{prefix}.a", f"{prefix}_a", ".", "..", f"{prefix}.b"]
+    source.produce([{"id": number, "name": name} for number, name in enumerate(names)])
+    made = pipeline(
+        source,
+        sinks.Kafka(source.bootstrap, topic_column="name", pattern=rf"{prefix}.*|\.+", create={"partitions": 1}),
+        dead_letters=hr.DeadLetters(topic=dead.name),
+    )
+    caught_up(made, spark)
+    found = {json.loads(r.value())["id"]: dict(r.headers()) for r in committed(source.bootstrap, dead.name)}
+    assert found.keys() == {1, 2, 3}
+    assert b"collides with existing topic" in found[1]["headrace.error"]
+    assert all(b"expected a topic that matches" in found[number]["headrace.error"] for number in (2, 3))
+    assert ids(source.bootstrap, names[0], names[4]) == [0, 4]
+
+
 def test_topics_of_the_source_are_refused_by_name_when_the_pipeline_is_made(topic):
     source = topic()
     with pytest.raises(ConfigError, match="would be read again"):

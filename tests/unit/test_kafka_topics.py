@@ -11,7 +11,7 @@ from headrace.sinks.kafka_producing import Target
 from headrace.sinks.kafka_topics import AllowedTopics, NewTopics
 
 LISTED = AllowedTopics.of("kind", ["orders", "refunds"], None, 100)
-MATCHED = AllowedTopics.of("kind", None, r"shop\..*|.*offsets|a b", 100)
+MATCHED = AllowedTopics.of("kind", None, r"shop\..*|.*offsets|a b|\.+", 100)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,8 @@ MATCHED = AllowedTopics.of("kind", None, r"shop\..*|.*offsets|a b", 100)
         (MATCHED, "x.shop.eu", "expected a topic that matches"),
         (MATCHED, "__consumer_offsets", "expected a topic that matches"),
         (MATCHED, "a b", "expected a topic that matches"),
+        (MATCHED, ".", "expected a topic that matches"),
+        (MATCHED, "..", "expected a topic that matches"),
         (MATCHED, "shop." + "x" * 250, "expected a topic that matches"),
     ],
 )

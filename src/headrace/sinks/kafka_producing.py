@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import ConfigError, RetriableError
 from headrace.sinks import tasks
 from headrace.sinks.kafka_rows import HEADERS, PARTITION, TIMESTAMP, TOPIC, messages, place_of
-from headrace.sinks.kafka_topics import Topics, unknown
+from headrace.sinks.kafka_topics import Topics
 from headrace.sinks.refusals import Refusals
 
 if TYPE_CHECKING:
@@ -58,12 +58,17 @@ class Target:
                 hint='options={"transaction.timeout.ms": "…"} gives a transaction more time',
             )
 
+    @property
+    def topics(self) -> Topics:
+        """What this worker knows of topics that rows name."""
+        make = lambda: Topics(self.bootstrap, self.connecting, self.new, self.allowed)  # noqa: E731
+        known: Topics = tasks.kept((self.bootstrap, "topics", self.sink, *self._limits), make, lambda _: None)
+        return known
+
     def rules_of(self, topic: str) -> Rules | None:
         if topic == self.topic:
             return self.rules
-        make = lambda: Topics(self.bootstrap, self.connecting, self.new, self.allowed)  # noqa: E731
-        known: Topics = tasks.kept((self.bootstrap, "topics", self.sink, *self._limits), make, lambda _: None)
-        rules, sent = known.rules(topic), int(self.producing["batch.size"])
+        rules, sent = self.topics.rules(topic), int(self.producing["batch.size"])
         if rules is not None and rules.most_bytes < sent:
             raise ConfigError(
                 f"{topic} takes {rules.most_bytes:,} bytes at once, and {sent:,} may be sent",
@@ -80,17 +85,10 @@ def judged(target: Target, records: Any) -> Iterator[tuple[str, Any, list[tuple[
             why = target.allowed.refused(topic)
         rules = target.rules_of(topic) if topic is not None and why is None else None
         if topic is None or rules is None:
-            reason = why or _missing(target, str(topic))
+            reason = why or target.topics.reason
             yield topic or "", some, [(row, reason) for row in range(len(some))]
         else:
             yield topic, some, sorted(dict(rules.refused(some)).items())
-
-
-def _missing(target: Target, topic: str) -> str:
-    missing = unknown(topic, target.bootstrap)
-    if target.new is None or target.allowed is None:
-        return missing
-    return f"{missing}, and max_topics={target.allowed.limit} match the pattern already"
 
 
 def _by_topic(target: Target, records: Any) -> Iterator[tuple[str | None, Any]]:

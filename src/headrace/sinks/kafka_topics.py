@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _REMEMBERED_SECONDS = 5.0
 _DEFAULT_BYTES = 1_048_588
-_CANNOT_BE = {"INVALID_REPLICATION_FACTOR", "INVALID_CONFIG", "TOPIC_EXCEPTION"}
+_BAD_NAME = "TOPIC_EXCEPTION"
+_CANNOT_BE = {"INVALID_REPLICATION_FACTOR", "INVALID_CONFIG", _BAD_NAME}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,15 @@ class AllowedTopics:
 
 def _is_name(topic: object) -> bool:
     """Whether Kafka could have a topic of that name, and it is not one of its own."""
-    return isinstance(topic, str) and _NAME.fullmatch(topic) is not None and not topic.startswith("__")
+    if not isinstance(topic, str) or topic in (".", "..") or topic.startswith("__"):
+        return False
+    return _NAME.fullmatch(topic) is not None
+
+
+def _is_of_the_name(error: ConfigError) -> bool:
+    """Whether a broker refuses the name of a topic, and not what it is to be created with."""
+    cause: Any = error.__cause__
+    return cause is not None and cause.args[0].name() == _BAD_NAME
 
 
 class Topics:
@@ -107,6 +116,8 @@ class Topics:
         self._new = new
         self._allowed = allowed
         self._known: dict[str, tuple[float, Rules]] = {}
+        self.reason = ""
+        """Why the topic that was asked for last is not there."""
 
     def rules(self, topic: str) -> Rules | None:
         """What `topic` takes; None if it is not there and is not to be made."""
@@ -114,20 +125,32 @@ class Topics:
         if known is not None and time.monotonic() - asked < _REMEMBERED_SECONDS:
             return known
         found = self._look(topic)
-        if found is None and self._new is not None and self._room():
-            self.create(topic, self._new)
-            found = self._made(topic)
+        if found is None:
+            self.reason = unknown(topic, self._bootstrap)
+            if self._new is not None and self._create_if_allowed(topic, self._new):
+                found = self._made(topic)
         if found is not None:
             self._known[topic] = (time.monotonic(), found)
         return found
 
-    def _room(self) -> bool:
-        """Whether one more topic may be created."""
+    def _create_if_allowed(self, topic: str, new: NewTopics) -> bool:
+        """Create `topic`. False, with the reason, where a row chose a name that cannot be created: the row is bad."""
         if self._allowed is None or self._allowed.pattern is None:
+            self.create(topic, new)
             return True
         there = self._ask(lambda: self._admin.list_topics(timeout=TIMEOUT), "")
         matching = [topic for topic in there.topics if re.fullmatch(self._allowed.pattern, topic)]
-        return len(matching) < self._allowed.limit
+        if len(matching) >= self._allowed.limit:
+            self.reason += f", and max_topics={self._allowed.limit} match the pattern already"
+            return False
+        try:
+            self.create(topic, new)
+        except ConfigError as error:
+            if not _is_of_the_name(error):
+                raise
+            self.reason += f", and {error.message}"  # Kafka takes names that differ in . and _ alone for one
+            return False
+        return True
 
     def nearest(self, topic: str) -> str | None:
         """A question about a topic that may be meant."""
