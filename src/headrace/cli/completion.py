@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 _SECONDS = 1.0
 """For a cluster to answer: a person waits with a finger on the key."""
 _PIPELINES = (".toml", ".py")
+_PLAIN = re.compile(r"[\w.:@%+=,/][\w.:@%+=,/-]*")
+"""What a shell takes as one word and nothing else. bash inserts a completion as it is, zsh evaluates it, and whoever
+may commit offsets names a group."""
 _WORDS, _CURRENT, _JOINED = "COMP_WORDS", "COMP_CWORD", "_HEADRACE_JOINED"
 
 
@@ -56,12 +60,12 @@ class _BehindColon(str):
 
 
 def _silent(find: Callable[[typer.Context], Iterable[str]]) -> Callable[[typer.Context, str], list[str]]:
-    """Those that begin with what was typed; none if they cannot be found."""
+    """Plain words that begin with what was typed; none if they cannot be found."""
 
     @wraps(find)
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         try:
-            return sorted(name for name in find(ctx) if name.startswith(incomplete))
+            return sorted(name for name in find(ctx) if name.startswith(incomplete) and _PLAIN.fullmatch(name))
         except Exception:
             return []
 
@@ -125,7 +129,7 @@ def pipelines(ctx: typer.Context, incomplete: str) -> list[str]:
         folder = typed if incomplete.endswith(os.sep) else typed.parent
         found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
         named = [f"{path}{os.sep}" if path.is_dir() else str(path) for path in found if _may_hold(path)]
-        return [path for path in named if path.startswith(incomplete)]
+        return [path for path in named if path.startswith(incomplete) and _PLAIN.fullmatch(path)]
     except Exception:
         return []
 
