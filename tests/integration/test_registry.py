@@ -316,6 +316,24 @@ def test_what_cannot_be_read_by_is_said_before_anything_is_read(spark, named):
         Decoder(spark, hr.Avro(registry="http://user:secret@127.0.0.1:1"), topics=[topic])
 
 
+def test_a_schema_that_unfolds_without_end_makes_bad_records_and_nobody_wait(spark, named):
+    """A registry's writer needs a few lines: each record has two fields of the type of the one before."""
+    topic, url = named
+    first = registered(url, f"{topic}-value", V1)
+    decoder = Decoder(spark, hr.Avro(json.dumps(V1), registry=url, on_error="keep"), topics=[topic])
+    inner = {"type": "record", "name": "R0", "fields": [ID]}
+    for number in range(1, 41):
+        two = [{"name": "a", "type": inner}, {"name": "b", "type": f"com.example.R{number - 1}"}]
+        inner = {"type": "record", "name": f"R{number}", "fields": two}
+    evil = customer(ID, NAME, {"name": "evil", "type": inner})
+    number = registered(url, f"{topic}-value", evil)
+    good, bad = rows_of(decoder, raw(spark, topic, [framed(first, V1, ANN), framed(number, V1, ANN)]))
+    assert (good["name"], good["bad"], bad["name"]) == ("Ann", None, None)
+    assert "more than 10,000" in bad["bad"]["error"]
+    with pytest.raises(ConfigError, match="more than 10,000"):
+        Decoder(spark, hr.Avro(registry=url), topics=[topic])
+
+
 def retries(live):
     return [event.error for event in live.all(events.Retrying)]
 

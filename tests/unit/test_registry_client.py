@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import ConfigError, RetriableError
-from headrace.formats import avro_reading, registry
+from headrace.formats import avro_reading, avro_schema, registry
 from headrace.formats.avro_reading import RegistryAvro
 
 SCHEMA = json.dumps({"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]})
@@ -193,6 +193,32 @@ def test_a_schema_that_is_nested_too_deeply_is_refused(text):
 def test_brackets_in_texts_of_a_schema_do_not_count():
     doc = {"type": "record", "name": "R", "doc": '\\"' + "[{" * 500, "fields": [{"name": "id", "type": "int"}]}
     hr.Avro(json.dumps(doc))
+
+
+def doubling(times, namespace=""):
+    """Each record has two fields of the type of the one before: a row of it has 2 ** times values."""
+    found = {"type": "record", "name": "R0", "fields": [{"name": "x", "type": "int"}]}
+    for number in range(1, times + 1):
+        before = {"name": "b", "type": ["null", {"type": "array", "items": f"{namespace}R{number - 1}"}]}
+        found = {"type": "record", "name": f"R{number}", "fields": [{"name": "a", "type": found}, before]}
+    return {**found, "namespace": namespace.rstrip(".")} if namespace else found
+
+
+@pytest.mark.parametrize("namespace", ["", "com.example."])
+def test_a_schema_of_few_lines_and_endless_fields_is_refused(namespace):
+    avro_schema.refuse_large(json.dumps(doubling(10, namespace)))
+    for times in (12, 60):
+        with pytest.raises(ConfigError, match="more than 10,000: "):
+            avro_schema.refuse_large(json.dumps(doubling(times, namespace)))
+
+
+def test_a_large_schema_and_one_within_itself_are_not_refused():
+    fields = [{"name": f"f{n}", "type": {"type": "string"}} for n in range(4_000)]
+    large = {"type": "record", "name": "R", "fields": fields}
+    avro_schema.refuse_large(json.dumps(large))
+    within = ["null", "T", {"type": "map", "values": "T"}]
+    tree = {"type": "record", "name": "T", "fields": [{"name": "next", "type": within}]}
+    avro_schema.refuse_large(json.dumps(tree))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ _TYPES: dict[str, str | dict[str, str]] = {
 
 
 _DEEPEST = 200
+_MOST_FIELDS = 10_000
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
@@ -39,6 +41,36 @@ def refuse_deep(text: str) -> None:
         depth += 1 if bracket[0] in "[{" else -1
         if depth > _DEEPEST:
             raise ConfigError(f"this Avro schema is nested more than {_DEEPEST} levels deep: {text[:80]}…")
+
+
+def refuse_large(text: str) -> None:
+    """ConfigError for a schema with too many fields for a row of Spark, where a named type counts wherever it is used.
+
+    A few lines are enough: each record has two fields of the type of the one before.
+    """
+    if (found := _size(json.loads(text), "", {})) > _MOST_FIELDS:
+        raise ConfigError(
+            f"this Avro schema has {found:,} fields, with those of each type wherever it is used: more than"
+            f" {_MOST_FIELDS:,}: {text[:80]}…"
+        )
+
+
+def _size(schema: Any, namespace: str, known: dict[str, int]) -> int:
+    """How many values a schema has; `known` are the named types so far."""
+    match schema:
+        case str():
+            return known.get(schema) or known.get(f"{namespace}.{schema}", 1)
+        case list():
+            return sum(_size(branch, namespace, known) for branch in schema)
+        case {"name": name, "fields": fields}:
+            own = schema.get("namespace", namespace)
+            whole = name if "." in name else f"{own}.{name}"
+            known[whole] = 1  # within itself
+            known[whole] = 1 + sum(_size(field["type"], whole.rpartition(".")[0], known) for field in fields)
+            return known[whole]
+        case {"items": inner} | {"values": inner} | {"type": inner}:
+            return _size(inner, namespace, known)
+    return 1
 
 
 def record(columns: Mapping[str, Any], name: str, namespace: str | None = None) -> dict[str, Any]:

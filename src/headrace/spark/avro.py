@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from headrace.errors import ConfigError
-from headrace.formats.avro_schema import refuse_deep
+from headrace.formats.avro_schema import refuse_deep, refuse_large
 from headrace.spark.quoting import literal, verbatim
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def parsed(spark: SparkSession, text: str, named: Sequence[str] = ()) -> str:
             parser.parse(one)
         whole = str(parser.parse(text).toString())
         refuse_deep(whole)
+        refuse_large(whole)
         return whole
     except Py4JJavaError as error:
         raise ConfigError(f"this is no Avro schema: {_said(error)}: {text[:200]}") from error
@@ -47,30 +48,37 @@ def misfit(spark: SparkSession, reader: str, writer: str, *, any_name: bool) -> 
             continue
         reasons.append(f"{kind.lower().replace('_', ' ')} at {problem.getLocation()}: {problem.getMessage()}")
     if not reasons:
-        reasons += _other_meanings(one, other, "")
+        reasons += _other_meanings(one, other, "", set())
     return "; ".join(reasons[:3]) or None
 
 
-def _other_meanings(reader: Any, writer: Any, path: str) -> Iterator[str]:
-    """Where the same bytes mean something else to a reader: to Avro's own comparison a decimal is just bytes."""
+def _other_meanings(reader: Any, writer: Any, path: str, compared: set[tuple[str, str]]) -> Iterator[str]:
+    """Where the same bytes mean something else to a reader: to Avro's own comparison a decimal is just bytes.
+
+    `compared` are the records, by name, that need no second look wherever they are used.
+    """
     kind, written = _type(reader), _type(writer)
     if written == "UNION":
         for branch in writer.getTypes():
-            yield from _other_meanings(reader, branch, path)
+            yield from _other_meanings(reader, branch, path, compared)
     elif kind == "UNION":
         if (branch := _branch(reader, writer)) is not None:
-            yield from _other_meanings(branch, writer, path)
+            yield from _other_meanings(branch, writer, path, compared)
     elif kind == written == "RECORD":
+        pair = str(reader.getFullName()), str(writer.getFullName())
+        if pair in compared:
+            return
+        compared.add(pair)
         fields = {str(field.name()): field.schema() for field in writer.getFields()}
         for field in reader.getFields():
             names = [str(field.name()), *map(str, field.aliases())]
             found = next((fields[name] for name in names if name in fields), None)
             if found is not None:
-                yield from _other_meanings(field.schema(), found, f"{path}/{names[0]}")
+                yield from _other_meanings(field.schema(), found, f"{path}/{names[0]}", compared)
     elif kind == written == "ARRAY":
-        yield from _other_meanings(reader.getElementType(), writer.getElementType(), path)
+        yield from _other_meanings(reader.getElementType(), writer.getElementType(), path, compared)
     elif kind == written == "MAP":
-        yield from _other_meanings(reader.getValueType(), writer.getValueType(), path)
+        yield from _other_meanings(reader.getValueType(), writer.getValueType(), path, compared)
     else:
         meant, was = _meaning(reader), _meaning(writer)
         # One that says nothing is taken at the word of the other.
