@@ -2,8 +2,10 @@
 workers find a user's files."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,11 +54,14 @@ def refused():
 
 shouted = [row[0] for row in spark.range(1).select(app3.shout(app3.F.lit("ann"))).collect()]
 repeated = repeats()
+system = spark._jvm.System
+scratch = [Path(spark.conf.get("spark.local.dir")), Path(system.getProperty("java.io.tmpdir"))]
 family = psutil.Process().children(recursive=True)
 print(json.dumps({
     "settings": dict(spark.sparkContext.getConf().getAll()),
     "commands": [child.cmdline() for child in family if child.status() != psutil.STATUS_ZOMBIE],
     "listening": sorted({c.laddr.ip for c in jvm.net_connections("inet") if c.status == psutil.CONN_LISTEN}),
+    "scratch": [[str(path), path.stat().st_mode & 0o777] for path in scratch],
     "session": os.getsid(jvm.pid) == jvm.pid,
     "repeats": repeated,
     "refused": refused(),
@@ -117,6 +122,11 @@ def test_no_setting_is_an_argument_of_a_process(session):
 def test_the_jvm_listens_on_the_loopback_alone_and_asks_for_a_secret(session):
     assert {address.removeprefix("::ffff:") for address in session["listening"]} == {"127.0.0.1"}
     assert session["settings"]["spark.authenticate"] == "true"
+
+
+def test_files_that_spark_writes_meanwhile_are_in_a_directory_of_this_user(session):
+    assert [mode for _, mode in session["scratch"]] == [0o700] * 2
+    assert all(Path(path).name == f"headrace-{os.geteuid()}" for path, _ in session["scratch"])
 
 
 def test_the_jvm_has_a_session_of_its_own(session):

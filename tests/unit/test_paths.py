@@ -2,12 +2,15 @@
 
 import os
 import stat
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from headrace import paths, stores
+from headrace.errors import ConfigError
 from headrace.offsets.desk import Undo
+from headrace.spark import privacy
 from headrace.stores.remembered import Remembered
 from headrace.stores.state import Change
 from headrace.types import Progress, TopicPartition
@@ -95,3 +98,31 @@ def test_a_file_in_the_place_of_a_directory_is_refused(tmp_path):
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(OSError, match="file"):
             paths.private_directory(path)
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """Where every user may write."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_sparks_scratch_files_are_in_a_directory_of_this_user(temporary):
+    found = privacy.scratch_directory()
+    assert found.parent == temporary
+    assert open_to_others(found) == []
+    found.chmod(0o777)
+    assert open_to_others(privacy.scratch_directory()) == []
+
+
+@pytest.mark.parametrize("trap", ["link", "file", "directory"])
+def test_a_scratch_directory_that_somebody_else_put_there_is_refused(trap, temporary, monkeypatch):
+    if trap == "directory":
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 54_321)
+    place = temporary / f"headrace-{os.geteuid()}"
+    (temporary / "theirs").mkdir()
+    make = {"link": lambda: place.symlink_to("theirs"), "file": place.touch, "directory": place.mkdir}
+    make[trap]()
+    with pytest.raises(ConfigError, match="is not a directory of this user") as refused:
+        privacy.scratch_directory()
+    assert "TMPDIR" in refused.value.hint

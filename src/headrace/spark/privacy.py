@@ -8,6 +8,7 @@ import pwd
 import secrets
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from headrace.errors import ConfigError
@@ -51,7 +52,8 @@ def scratch_directory() -> Path:
 
 def owned_directory(path: Path, *, hint: str) -> Path:
     """Create a directory that only this user can enter (mode 700). ConfigError if it belongs to somebody else."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(FileExistsError):  # it is looked at next
+        path.mkdir(mode=0o700, parents=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise ConfigError(f"{path} is not a directory of this user", hint=hint)
