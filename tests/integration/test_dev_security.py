@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from headrace import dev
 from headrace.cli.dev import app
 from headrace.dev import ports, postgres, registry
+from headrace.paths import private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,6 +128,32 @@ def test_files_and_environment_of_a_server_are_for_its_owner(
             given = psutil.Process(node.pid).environ()
             assert "canary" not in given.values()
             assert "HEADRACE_STATE" not in given
+
+
+def test_passwords_of_the_secure_broker_are_in_no_argument_of_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands, given = [], []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        files = [Path(word[1:]) for word in command if word.startswith("@")]
+        given.extend((file, oct(file.stat().st_mode & 0o777), "canary" in file.read_text()) for file in files)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr("headrace.dev.kafka.subprocess.run", run)
+    server = dev.SecureKafka(tmp_path, users={"app": "canary"})
+    server.certificate.make()
+    broker = server.brokers[0]
+    private_directory(broker.directory)
+    broker.prepare()
+    ((file, *found),) = given
+    assert found == ["0o600", True]
+    assert not file.exists()
+    assert commands, "keytool's and the formatting"
+    assert "canary" not in str([*commands, broker.command()])
+    assert "canary" not in broker.environment().values()
+    assert modes(broker.directory) == {}
 
 
 def test_data_of_a_version_without_passwords_gets_one(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ GOOD = {
 BAD = {
     "not JSON": b"hello",
     "cut off": b'{"user": "ann", "n"',
+    "nested too deeply": b'{"user": "ann", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "nested too deeply in a known field": b'{"tags": ' + b"[" * 100_000,
     "other quotes than JSON has": b"{'user': 'ann'}",
     "an array": b'[{"user": "ann"}]',
     "a number": b"5",
