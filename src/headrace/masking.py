@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(
     r"pass(?:word|wd|phrase|code)|pwd|secret|token|jaas|credential|signature|authorization|user[_.-]?info|sslkey"
-    r"|(?:api|access|account|private|shared|encryption)[_.-]?key|keystore[_.-]key|fs[_.-]azure[_.-]sas"
-    r"|(?:^|[._-])(?:pass|pw|sig|sas|pem|key)$",
+    r"|(?:api|access|account|private|pvt|shared|encryption)[_.-]?key|keystore[_.-]key|fs[_.-]azure[_.-]sas"
+    r"|cookie|assertion|(?:db|user)pass$|(?:^|[._-])(?:pass|pw|sig|sas|pem|key|jwt)$",
     re.IGNORECASE,
 )
 _OTHER_KEYS = re.compile(

@@ -78,6 +78,10 @@ def test_the_secret_of_an_address_is_masked_and_the_rest_is_shown(address, shown
         ("https://maps/api?x=1&key=hidden", "https://maps/api?x=1&key=***"),
         ("host=h sslkey=hidden user=ann", "host=h sslkey=*** user=ann"),
         ("passcode=hidden", "passcode=***"),
+        ("jdbc:bigquery://h;OAuthPvtKey=hidden;x=1", "jdbc:bigquery://h;OAuthPvtKey=***;x=1"),
+        ("host=h dbpass=hidden user=ann", "host=h dbpass=*** user=ann"),
+        ("jwt=hidden client_assertion=hidden x=1", "jwt=*** client_assertion=*** x=1"),
+        ("Set-Cookie: sid=hidden; Path=/\nHost: h", "Set-Cookie: ***\nHost: h"),
         ("fs.azure.sas.box.acc.blob.core.windows.net=hidden", "fs.azure.sas.box.acc.blob.core.windows.net=***"),
         ("<user>ann</user><password>hidden</password>", "<user>ann</user><password>***</password>"),
         ("<ns:password type='a'>hidden</ns:password>", "<ns:password type='a'>***</ns:password>"),
@@ -109,6 +113,7 @@ def test_secrets_are_masked_in_every_other_shape(text, shown):
         "brokers at 10.0.0.1:9092, secrets.example.com:9092",
         "2026-11-15T12:54:39.866000+00:00 orders:0:10",
         "a <= b and c => d; x@y",
+        "basic.auth.credentials.source is not set, spark.authenticate=true, author=ann",
         "ssl.key.location=/etc/key.pem",
     ],
 )
@@ -144,6 +149,7 @@ def test_pairs_as_python_shows_them_are_masked(secret, name):
 
 NAMES = [
     "password", "ssl.key.pem", "sslkey", "passcode", "basic.auth.user.info", "fs.azure.sas.a.b", "x-api-key", "sig",
+    "oauthpvtkey", "cookie",
     "bootstrap.servers", "key.deserializer", "sasl.username", "partition_key", "ssl.key.location", "row.key",
 ]  # fmt: skip
 
