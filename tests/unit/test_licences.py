@@ -7,12 +7,15 @@ import tomllib
 from datetime import date
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from typer.testing import CliRunner
 
 from headrace import dev
+from headrace.cli.dev import app
 from headrace.spark import checksums
 from headrace.spark.jars import Bundle
 
@@ -120,10 +123,24 @@ def test_servers_in_python_packages_are_listed(package: str) -> None:
     assert any(package in row[0] for row in table("Jars and servers that are fetched"))
 
 
-def test_dynamodb_says_its_licence_where_it_starts() -> None:
-    said = [server.licence for server in (dev.DynamoDB, dev.Kafka, dev.Postgres)]
-    assert "AWS's own licence" in said[0]
-    assert said[1:] == ["", ""]
+def test_dynamodb_says_its_licence_where_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headrace.dev import registry
+
+    assert "AWS's own licence" in dev.DynamoDB.licence
+    assert [server.licence for server in (dev.Kafka, dev.Postgres)] == ["", ""]
+
+    lines: list[str] = []
+    server = dev.DynamoDB(tmp_path, progress=lines.append)
+    monkeypatch.setattr(server, "fetch", lambda: None)
+    monkeypatch.setattr(server, "nodes", [])
+    server.start()
+    assert dev.DynamoDB.licence in lines
+
+    for already in (False, True):
+        found = SimpleNamespace(address="http://127.0.0.1:8000"), already
+        monkeypatch.setattr(registry, "up", lambda *_, found=found, **__: found)
+        done = CliRunner().invoke(app, ["up", "dynamodb"])
+        assert dev.DynamoDB.licence in done.stderr.splitlines()
 
 
 def test_advisories_have_a_date_and_name_what_is_used() -> None:
