@@ -23,6 +23,9 @@ MAX_BYTES = 100_000_000
 
 COMPACTED = "the broker has deleted the record since it was read (compaction or retention): its key and value are lost"
 _LEFT_OUT = "of key, value and headers are left out: the dead letters of this batch are larger than max_bytes"
+TOO_LARGE = "of key, value and headers are left out: the topic of the dead letters takes no record as large"
+_LONGEST_ERROR = 10_000
+"""Characters of a reason: it may quote a value, and it is in no count of bytes."""
 
 
 class Origin(NamedTuple):
@@ -60,15 +63,15 @@ class Letter:
     @property
     def gone(self) -> bool:
         """Whether it does not hold the record, for whatever reason."""
-        return self._bare and (_LEFT_OUT in self.error or COMPACTED in self.error)
+        return self._bare and any(reason in self.error for reason in (_LEFT_OUT, TOO_LARGE, COMPACTED))
 
     @property
     def _bare(self) -> bool:
         return self.key is None and self.value is None and not self.headers
 
-    def without_bytes(self, size: int | None = None) -> Letter:
+    def without_bytes(self, size: int | None = None, reason: str = _LEFT_OUT) -> Letter:
         """The same, with the `size` of what is left out in place of the bytes."""
-        said = f"{self.error} ({self.size if size is None else size:,} bytes {_LEFT_OUT})"
+        said = f"{self.error} ({self.size if size is None else size:,} bytes {reason})"
         return replace(self, key=None, value=None, headers=(), error=said)
 
 
@@ -79,6 +82,17 @@ class Refusal:
     origin: Origin
     error: str
     place: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", shortened(self.error))
+
+
+def shortened(error: str) -> str:
+    """A reason without the middle of what is too long to keep."""
+    if len(error) <= _LONGEST_ERROR:
+        return error
+    half = _LONGEST_ERROR // 2
+    return f"{error[:half]} … {len(error) - 2 * half:,} characters … {error[-half:]}"
 
 
 @dataclass(frozen=True, kw_only=True)

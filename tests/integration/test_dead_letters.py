@@ -1,6 +1,7 @@
 """Records that cannot be stored, from the topic to the dead letters and back, through whole runs."""
 
 import json
+import os
 import sqlite3
 import time
 import uuid
@@ -290,6 +291,25 @@ def test_bad_records_of_more_bytes_than_the_limit_are_kept_without_them_and_stop
     with pytest.raises(ConfigError, match="does not hold the record") as refused:
         LetterBox(made).replay(letters, None)
     assert f"--from {where.name}:0:{2 if len(whole) == 3 else 0}" in refused.value.hint
+
+
+def test_a_letter_that_is_larger_than_its_topic_takes_goes_without_its_bytes_and_stops_nothing(topic, tmp_path, spark):
+    """Whoever may produce a record that is as large as the source takes could stop the pipeline for ever else."""
+    where, dead = topic(partitions=1), topic(partitions=1, config={"max.message.bytes": "100000"})
+    together, compressible = [b"{" + os.urandom(40_000) for _ in range(5)], b"{" + b"x" * 900_000
+    bad = [*together, b"{" + os.urandom(150_000), compressible]
+    where.produce([*bad, *GOOD])
+    made = pipeline(where, sinks.SQLite(tmp_path / "rows.db", "rows"), dead_letters=hr.DeadLetters(topic=dead.name))
+    made.run(until="caught-up", session=spark, fail_fast=True)
+    box = LetterBox(made)
+    letters = {letter.origin.offset: letter for letter in box.letters()}
+    assert sorted(letters) == list(range(len(bad)))
+    assert [offset for offset, letter in letters.items() if letter.gone] == [len(together)]
+    assert all(letter.value == bad[offset] for offset, letter in letters.items() if not letter.gone)
+    gone = letters[len(together)]
+    assert "150,001 bytes of key, value and headers are left out" in gone.error
+    with pytest.raises(ConfigError, match="does not hold the record"):
+        box.replay(list(letters.values()), None)
 
 
 @pytest.mark.parametrize(("limit", "stops"), [(4, False), (3, True), (0.5, False), (0.1, True), (0, True)])

@@ -34,6 +34,11 @@ def test_rows_may_name_listed_or_matching_topics_that_kafka_could_have(allowed, 
     assert found is None if reason is None else reason in found
 
 
+@pytest.mark.parametrize("allowed", [LISTED, MATCHED])
+def test_little_is_shown_of_what_should_be_the_name_of_a_topic(allowed):
+    assert len(allowed.refused("x" * 1_000_000)) < 1_000
+
+
 def test_a_topic_that_the_pipeline_reads_is_refused_on_executors_too():
     allowed = AllowedTopics(pattern="shop.*", reads=(Pattern("shop-in.*").reads,))
     there = pickle.loads(pickle.dumps(allowed))

@@ -7,7 +7,8 @@ import headrace as hr
 from headrace import sinks
 from headrace.kafka.letters import LetterTopic
 from headrace.letterbox import LetterBox
-from headrace.letters import Letter, Origin, Quarantine, Refusal, bounded
+from headrace.letters import Letter, Origin, Quarantine, Refusal, bounded, shortened
+from headrace.sinks.refusals import Refusals
 
 
 def letter(offset, size, error="bad"):
@@ -41,6 +42,42 @@ def test_as_many_as_can_be_keep_their_bytes_and_none_is_lost(sizes, room):
     assert not left or sum(one.size for one in found) + min(one.size for one in left) > room
     assert all(kept is given or kept.left_out for given, kept in zip(given_letters, found, strict=True))
     assert bounded(list(reversed(given_letters)), room) == list(reversed(found))
+
+
+def test_a_reason_that_quotes_a_large_value_is_shortened_on_workers_and_on_the_driver():
+    why = "begin" + "x" * 2_000_000 + "end"
+    refusals = Refusals("sink", most=10)
+    refusals.add(Origin("t", 0, 1), why)
+    for error in (refusals.found[0][1], Refusal(Origin("t", 0, 1), why, "table rows").error):
+        assert len(error) < 10_100
+        assert (error[:6], error[-4:]) == ("beginx", "xend")
+        assert "1,990,008 characters" in error
+    assert shortened("as it is") == "as it is"
+
+
+class Broker(LetterTopic):
+    """Takes records up to `room` bytes of the values that are sent together; the others are returned."""
+
+    def __init__(self, room):
+        super().__init__("127.0.0.1:1", {}, "dead")
+        self.room, self.taken = room, []
+
+    def _deliver(self, letters, *, alone=False):
+        together = sum(letter.size for letter in letters)
+        large = [letter for letter in letters if (letter.size if alone else together) > self.room]
+        self.taken += [letter for letter in letters if letter not in large]
+        return large
+
+
+def test_a_letter_that_the_topic_has_no_room_for_goes_without_its_bytes():
+    broker = Broker(room=100)
+    broker.send([letter(1, 60), letter(2, 60), letter(3, 101)])
+    assert [one.size for one in broker.taken] == [60, 60, 0]
+    bare = broker.taken[-1]
+    assert bare.gone
+    assert bare.error == (
+        "bad (101 bytes of key, value and headers are left out: the topic of the dead letters takes no record as large)"
+    )
 
 
 def made(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import closing, contextmanager
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, Producer
@@ -12,7 +13,7 @@ from confluent_kafka import TopicPartition as Place
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.kafka.headers import headers_of
-from headrace.letters import Letter, Origin
+from headrace.letters import TOO_LARGE, Letter, Origin
 from headrace.stores.hearing import greeted
 from headrace.stores.librdkafka import librdkafka_options, quiet_logger
 
@@ -60,8 +61,35 @@ class LetterTopic:
         return f"topic {self.topic} on {self._bootstrap}"
 
     def send(self, letters: Sequence[Letter]) -> None:
-        """On return every one of `letters` is acknowledged by all in-sync replicas."""
-        self.produce((self.topic, letter.key, letter.value, [*letter.headers, *_about(letter)]) for letter in letters)
+        """On return every one of `letters` is acknowledged by all in-sync replicas.
+
+        One that is larger than the topic takes goes without its bytes. Else a bad record that just fits the source,
+        where it has no headers of ours, would stop the pipeline for ever.
+        """
+        large = self._deliver(letters)
+        large = self._deliver(large, alone=True)  # several that are sent together count as one record
+        if self._deliver([letter.without_bytes(reason=TOO_LARGE) for letter in large], alone=True):
+            raise self._ours(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+
+    def _deliver(self, letters: Sequence[Letter], *, alone: bool = False) -> list[Letter]:
+        """Send them; those that were too large, by themselves or with others, are returned."""
+        large: list[Letter] = []
+        if not letters:
+            return large
+        with self._producing() as (producer, heard):
+
+            def noted(letter: Letter, error: KafkaError | None, message: Message) -> None:
+                if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    large.append(letter)
+                else:
+                    heard(error, message)
+
+            for letter in letters:
+                headers = [*letter.headers, *_about(letter)]
+                _enqueue(producer, self.topic, letter.key, letter.value, headers, partial(noted, letter))
+                if alone:
+                    producer.flush(_SECONDS)
+        return large
 
     def send_back(
         self, letters: Sequence[Letter], to: str | None = None, real_name: Callable[[str], str] = lambda topic: topic
@@ -90,7 +118,8 @@ class LetterTopic:
             "message.timeout.ms": int(_SECONDS * 1000),
             "message.max.bytes": 1_000_000_000,  # each topic has a limit of its own
         }
-        producer = Producer({**self._options, **durable, "logger": quiet_logger()})
+        # What came compressed should not be refused for its size now.
+        producer = Producer({"compression.type": "lz4", **self._options, **durable, "logger": quiet_logger()})
         failures: list[tuple[KafkaError, str | None]] = []
 
         def heard(error: KafkaError | None, message: Message) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_MOST_SHOWN = 250
+"""Characters of what should be a name: a row may say anything."""
 _REMEMBERED_SECONDS = 5.0
 _DEFAULT_BYTES = 1_048_588
 _BAD_NAME = "TOPIC_EXCEPTION"
@@ -82,9 +84,9 @@ class AllowedTopics:
     def refused(self, topic: str) -> str | None:
         """Why rows may not name `topic`; None if they may."""
         if self.names is not None and topic not in self.names:
-            return f"expected a topic of {', '.join(sorted(self.names))}, got {topic!r}"
+            return f"expected a topic of {', '.join(sorted(self.names))}, got {topic[:_MOST_SHOWN]!r}"
         if self.pattern is not None and not (_is_name(topic) and re.fullmatch(self.pattern, topic)):
-            return f"expected a topic that matches {self.pattern}, got {topic!r}"
+            return f"expected a topic that matches {self.pattern}, got {topic[:_MOST_SHOWN]!r}"
         if any(reads(topic) for reads in self.reads):
             return f"the pipeline reads the topic {topic}: the record would come back"
         return None

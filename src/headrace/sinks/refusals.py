@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.letters import Origin, too_many
+from headrace.letters import Origin, shortened, too_many
 from headrace.sinks.base import METADATA
 from headrace.sinks.tables import PLACE, refused
 
@@ -23,6 +23,7 @@ class Refusals:
 
     def add(self, origin: Origin | None, why: str) -> None:
         """Note it, or raise BadRecord."""
+        why = shortened(why)  # what quotes a large value would pass through the driver for each row
         if origin is None:
             raise refused(self.sink, why, hint=f"keep {METADATA} in the transform: it tells which record that was")
         if self.most is None:

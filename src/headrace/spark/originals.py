@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sql
 
 from headrace.formats.base import HIDDEN
-from headrace.letters import COMPACTED, MAX_BYTES, Letter, Origin, last_whole
+from headrace.letters import COMPACTED, MAX_BYTES, Letter, Origin, last_whole, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -101,7 +101,7 @@ def letter(row: Row, error: str, place: str) -> Letter:
         as_bytes(row["key"]),
         as_bytes(row["value"]),
         tuple((header["key"], as_bytes(header["value"])) for header in row["headers"] or ()),
-        error,
+        shortened(error),
         place,
     )
     return made.without_bytes(row[_LEFT_OUT]) if row[_LEFT_OUT] else made
