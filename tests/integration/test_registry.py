@@ -325,7 +325,7 @@ def test_a_schema_that_unfolds_without_end_makes_bad_records_and_nobody_wait(spa
     for number in range(1, 41):
         two = [{"name": "a", "type": inner}, {"name": "b", "type": f"com.example.R{number - 1}"}]
         inner = {"type": "record", "name": f"R{number}", "fields": two}
-    evil = customer(ID, NAME, {"name": "evil", "type": inner})
+    evil = customer(ID, NAME, {"name": "evil", "type": ["null", inner], "default": None})
     number = registered(url, f"{topic}-value", evil)
     good, bad = rows_of(decoder, raw(spark, topic, [framed(first, V1, ANN), framed(number, V1, ANN)]))
     assert (good["name"], good["bad"], bad["name"]) == ("Ann", None, None)

@@ -259,6 +259,17 @@ def test_each_unknown_id_is_asked_for_once_and_not_more_than_a_hundred_in_a_batc
     assert len(asked) == len(set(asked)), "and not for the same"
 
 
+def test_the_unknown_ids_of_many_batches_do_not_pile_up(reading):
+    made, asked = reading
+    for batch in range(1_000, 6_000, 100):
+        made.renew()
+        made.learn({number: ["t"] for number in range(batch, batch + 100)})
+        assert set(range(batch, batch + 100)) <= set(made._missing), "none of the batch in hand is forgotten"
+        assert len(made._missing) <= 1_100
+    assert len(asked) == 5_000
+    assert len(made.decoded("value")) < 30_000
+
+
 def test_a_schema_that_cannot_be_used_makes_bad_records_and_does_not_stop_a_run(reading):
     made, _ = reading
 

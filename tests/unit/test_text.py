@@ -14,6 +14,7 @@ from headrace.cli.main import _show
 from headrace.errors import DataLoss, RetriableError
 from headrace.kafka.records import DECODERS, Record, to_json
 from headrace.sentences import sentence
+from headrace.sinks.console import Console
 from headrace.text import counted, json_text, printable, printable_lines
 from headrace.tracebacks import in_user_code, short
 from headrace.types import Batch, Range, TopicPartition
@@ -122,6 +123,25 @@ def test_a_record_is_printed_without_control_characters(raw, name):
 def test_json_values_are_printed_without_control_characters(text):
     raw = json.dumps({"a": text}, ensure_ascii=False).encode()
     assert not RAW.search(DECODERS["json"](raw))
+
+
+def test_rows_are_printed_without_control_characters(capsys):
+    class Rows:
+        columns = ("a",)
+
+        def limit(self, most):
+            return self
+
+        drop = toArrow = lambda self, *_: self
+
+        def to_pylist(self):
+            return [{f"name{EVIL}": EVIL, "raw": EVIL.encode()}]
+
+    Console().write(BATCH, Rows())
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) == 2
+    assert not RAW.search(out)
+    assert "forged" in out
 
 
 def test_a_table_shows_names_without_control_characters(capsys):
