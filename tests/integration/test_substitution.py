@@ -8,7 +8,7 @@ import headrace as hr
 from headrace.sinks.delta_files import folded
 from headrace.sinks.hive import Hive
 from headrace.sinks.kafka_rows import Layout
-from headrace.spark.quoting import SUBSTITUTE
+from headrace.spark.quoting import SUBSTITUTE, verbatim
 from headrace.spark.rows import Decoder
 from headrace.spark.sides import RAW_SCHEMA
 from headrace.testing.sinks import batch
@@ -71,3 +71,17 @@ def test_names_of_columns_that_are_written(spark):
     assert bytes(value) == b'{"${env:PATH}":7,"${x}":"x"}'
     made, names = folded(rows, ["${x}"])
     assert (made.columns, names) == (["${env:PATH}", "p0"], ["p0"])
+
+
+def test_threads_that_share_a_session_do_not_switch_it_on_for_each_other(spark):
+    one, other = verbatim(spark), verbatim(spark)
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    assert spark.conf.get(SUBSTITUTE) == "false"
+    assert spark.sql("SELECT '${env:PATH}'").first()[0] == "${env:PATH}"
+    other.__exit__(None, None, None)
+    assert spark.conf.get(SUBSTITUTE) == "true"
+    with pytest.raises(ValueError, match="within"), verbatim(spark):
+        raise ValueError("within")
+    assert spark.conf.get(SUBSTITUTE) == "true"
