@@ -74,6 +74,11 @@ def masked(text: str) -> str:
     return _TOKEN.sub(_user_info, text) if "@" in text else text
 
 
+def is_ambiguous(url: str) -> bool:
+    """Whether drivers may take a part of the password for the host, and quote it: it holds an @ that is not encoded."""
+    return "://" in url and url.partition("?")[0].count("@") > 1
+
+
 def is_secret(name: str) -> bool:
     """Whether the value of a setting must not be shown, by its name."""
     return _NAME.search(name) is not None and _OTHER_KEYS.search(name) is None

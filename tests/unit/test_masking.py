@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace import sinks, stores
+from headrace.errors import HeadraceError
+from headrace.formats import registry
 from headrace.masking import is_secret, masked, redact
 from headrace.sinks.jdbc_java import Database
 from headrace.sinks.redis_tasks import Place
@@ -286,6 +288,41 @@ DESCRIBED = {
 @pytest.mark.parametrize("made", DESCRIBED.values(), ids=DESCRIBED)
 def test_no_store_sink_or_task_shows_its_secret(made):
     assert "hidden" not in repr(made()) + str(made())
+
+
+def ask_registry(url):
+    registry.checked(url)
+    registry.by_id(url, 1)
+
+
+CONNECTING = {
+    "store postgres": lambda secret: stores.Postgres(f"postgresql://ann:{secret}@127.0.0.1:1/app").open("p"),
+    "store postgres, user@server": lambda secret: stores.Postgres(f"postgresql://a@s:{secret}@127.0.0.1:1/x").open("p"),
+    "store postgres, words": lambda secret: stores.Postgres(f"host=127.0.0.1 port=1 password={secret}").open("p"),
+    "store redis": lambda secret: stores.Redis(f"redis://:{secret}@127.0.0.1:1/0").open("p"),
+    "sink postgres": lambda secret: sinks.Postgres(f"postgresql://a:{secret}@127.0.0.1:1/x", "t").open("p"),
+    "sink redis": lambda secret: sinks.Redis(f"redis://:{secret}@127.0.0.1:1/0", "t").check_reachable(),
+    "sink mongo": lambda secret: sinks.Mongo(
+        f"mongodb://ann:{secret}@127.0.0.1:1/?serverSelectionTimeoutMS=100", "d.t"
+    ).check_reachable(),
+    "sink iceberg": lambda secret: sinks.Iceberg(
+        "a.b", properties={"type": "sql", "uri": f"postgresql+psycopg://ann:{secret}@127.0.0.1:1/d"}
+    ).check_reachable(),
+    "registry": lambda secret: ask_registry(f"http://ann:{secret}@127.0.0.1:1"),
+}
+SEPARATORS = ["/", "#", "?", "@", ":", " ", "%zz", "'", "[", "@x:"]
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+@pytest.mark.parametrize("connect", CONNECTING.values(), ids=CONNECTING)
+def test_no_driver_quotes_a_piece_of_a_password_with_special_characters(
+    connect, separator, recwarn, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path))
+    with pytest.raises(HeadraceError) as failed:
+        connect(f"first{separator}second")
+    said = f"{failed.value.message} {failed.value.hint} {[str(warning.message) for warning in recwarn]}"
+    assert not [piece for piece in ("first", "second") if piece in said], said
 
 
 WITH_OPTIONS = {

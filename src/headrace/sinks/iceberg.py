@@ -12,7 +12,7 @@ from headrace.crashpoints import reach
 from headrace.errors import ConfigError, RetriableError
 from headrace.extras import require
 from headrace.lake.writing import write_files
-from headrace.masking import masked, secrets_of
+from headrace.masking import is_ambiguous, masked, secrets_of
 from headrace.sinks.base import IdempotentSink, stored_schema, without_metadata
 from headrace.sinks.numbered import Newest, overtaken
 from headrace.sinks.table_columns import misfit, missing_columns, plain, refuse_types
@@ -54,6 +54,8 @@ class Iceberg(IdempotentSink):
     ) -> None:
         if not isinstance(table, str) or not _IDENTIFIER.fullmatch(table):
             raise ConfigError(f"table={table!r}: a namespace and a name are meant", hint='sinks.Iceberg("web.clicks")')
+        if is_ambiguous(uri := str((properties or {}).get("uri", ""))):
+            raise ConfigError(f"uri={masked(uri)!r} has more than one @", hint="write %40 for an @ in the password")
         self._table = table
         self._catalog = catalog
         self._properties = dict(properties or {})

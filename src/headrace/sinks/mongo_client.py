@@ -29,10 +29,12 @@ _ROLE = "check user, password and authSource in the URL; the user needs the role
 def connect(url: str) -> Any:
     """A client; nothing is asked of the server yet. What the URL says of timeouts holds."""
     pymongo = require("pymongo", extra="mongo")
-    _, _, query = url.partition("?")
+    place, _, query = url.partition("?")
     given = {option.partition("=")[0].lower() for option in query.split("&")}
     settings = {name: value for name, value in _DEFAULTS.items() if name.lower() not in given}
     try:
+        if "@" in query and "@" not in place:
+            raise ValueError("a ? in the password")  # of which pymongo would warn, with the rest of it
         return pymongo.MongoClient(url, appname="headrace", connect=False, **settings)
     except (pymongo.errors.ConfigurationError, ValueError, TypeError):
         # Not a word of the driver's: it may quote a piece of the URL, and that may be the password.

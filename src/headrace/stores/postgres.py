@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.extras import require
-from headrace.masking import masked
+from headrace.masking import is_ambiguous, masked
 from headrace.stores import sql
 from headrace.stores.base import OffsetStore
 from headrace.stores.marks import MarkKeeper
@@ -219,7 +219,7 @@ def connect(dsn: str) -> Any:
         given = psycopg.conninfo.conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
         given = {"host": "@"}
-    if "@" in (given.get("host") or ""):
+    if is_ambiguous(dsn) or "@" in (given.get("host") or ""):
         # Not a word of the driver's: it quotes pieces of the DSN, and one of them may be the password.
         raise ConfigError(
             f"{masked(dsn)!r} is not a DSN that libpq can read",
