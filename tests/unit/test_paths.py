@@ -75,6 +75,13 @@ def test_a_file_of_offsets_that_exists_keeps_its_mode(tmp_path):
     assert oct(stat.S_IMODE((tmp_path / "offsets.db").stat().st_mode)) == "0o640"
 
 
+def test_a_private_file_that_was_open_to_others_is_closed_before_it_is_written(tmp_path):
+    file = tmp_path / "server.properties"
+    file.touch(0o644)
+    paths.write_private(file, "password")
+    assert (oct(stat.S_IMODE(file.stat().st_mode)), file.read_text()) == ("0o600", "password")
+
+
 def test_history_topics_and_undo_files_are_for_this_user(state):
     remembered = Remembered("group", "cluster")
     remembered.remember(Progress({TopicPartition("t", 0): 1}))
