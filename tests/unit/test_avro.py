@@ -305,7 +305,8 @@ def test_the_columns_of_a_schema_are_asked_for_with_nothing_substituted() -> Non
             return SimpleNamespace(schema={"row": SimpleNamespace(dataType=SimpleNamespace(jsonValue=dict))})
 
     conf = SimpleNamespace(get=settings.__getitem__, set=settings.__setitem__)
-    spark: Any = SimpleNamespace(conf=conf, createDataFrame=lambda rows, schema: Frame())
+    java = SimpleNamespace(sessionUUID=lambda: "a session")
+    spark: Any = SimpleNamespace(conf=conf, createDataFrame=lambda rows, schema: Frame(), _jsparkSession=java)
     columns(spark, "{}")
     assert [set(one.values()) for one in seen] == [{"false"}]
     assert set(settings.values()) == {"true"}, "and the session is as it was"
