@@ -1,10 +1,10 @@
 """Every interleaving of two or three runs of one pipeline, each of which may die before any step, while the log grows.
 
 The steps are those of the real delivery, the store is the real in-memory store, the planner is the real planner; the
-world around them is a value, so that every state can be visited once. A run asks the sink for its newest batch, loads
-the store, plans, begins, writes and commits: each is a step of its own, and a write is split into its rows or sinks. A
-run may die, or be suspended while the other goes on, between any two of them. When all runs are dead a last one
-finishes alone, and the rows are judged.
+world around them is a value, so that every state can be visited once. A run asks the sink for its newest batch, a
+fan-out one member after the other, loads the store, plans, begins, writes and commits: each is a step of its own, and a
+write is split into its rows or sinks. A run may die, or be suspended while the other goes on, between any two of them.
+When all runs are dead a last one finishes alone, and the rows are judged.
 """
 
 from __future__ import annotations
@@ -111,9 +111,6 @@ class KeyedByNumber(IdempotentSink):
     def newest(self, member):
         marks = [row for row in self.rows if row[0] == "published" and row[1] == member]
         return Newest(*marks[-1][2:]) if marks else Newest()
-
-    def last_batch(self):
-        return max(self.newest(member).id for member in self.members)
 
     def write(self, batch, rows):
         self.write_member(batch, rows, self.members[0])
@@ -245,7 +242,7 @@ class Model:
             # A sink that is ahead of its store is refused: crashes and other runs must never make it look so.
             assert self.questions[0] == "load" or run.newest <= progress.newest or self.store is not Memory
             return replace(run, progress=progress)
-        return replace(run, newest=sink.last_batch() if isinstance(sink, IdempotentSink) else 0)
+        return replace(run, newest=max(run.newest, sink.newest(question).id if isinstance(sink, KeyedByNumber) else 0))
 
     def planned(self, world, run, sink):
         """The pending batch, or the next one."""
@@ -256,9 +253,14 @@ class Model:
         batch = plan(numbered, ENDS[world.grown], Limits(), {})
         return batch and replace(run, steps=protocol(self.guarantee, sink), batch=batch)
 
+    @property
+    def start(self) -> Run:
+        members = getattr(self.sink, "members", ("sink",))
+        return Run(tuple(asked for one in self.questions for asked in (members if one == "newest" else (one,))))
+
     def explore(self) -> tuple[int, Counter]:
         """Visit every state; count them, and what was wrong in those where all runs have ended."""
-        first = World(START, (), (Run(self.questions),) * self.runs, grown=0)
+        first = World(START, (), (self.start,) * self.runs, grown=0)
         seen, todo = {first.key}, [first]
         wrong = Counter()
         while todo:
@@ -293,7 +295,7 @@ class Model:
 
     def judge(self, world) -> set[str]:
         """Let a last run finish alone, then compare what is stored with what was sent."""
-        found, run = set(), Run(self.questions)
+        found, run = set(), self.start
         for _ in range(60):
             after = self.step(world, run)
             if after is None:
