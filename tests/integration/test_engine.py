@@ -1,5 +1,7 @@
 """What a transform may do on the direct engine, read off its plan before anything is run."""
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StringType
@@ -132,6 +134,38 @@ def test_a_stateful_transform_that_raises_on_no_rows_is_refused_at_its_first_bat
     with pytest.raises(ConfigError, match="needs memory across batches"):
         pipeline(where, transform, sink).run(until="caught-up", session=spark)
     assert sink.rows == []
+
+
+DECODED = {
+    "json": (hr.Json("user STRING, page STRING"), None),
+    "json, bad records kept": (hr.Json("user STRING, page STRING", on_error="keep"), None),
+    "json with keys": (hr.Json("user STRING, page STRING"), hr.Json("of STRING")),
+    "custom": (hr.Custom.each(lambda value: {"user": value.decode()}, "user STRING"), None),
+}
+
+
+@pytest.mark.parametrize("name", DECODED)
+def test_a_partition_column_of_the_clock_is_refused_at_the_first_batch_if_the_transform_raised_on_no_rows(
+    spark, topic, tmp_path, name
+):
+    """Its plan is that of a batch, in which the decoder has expressions that look as if they were not deterministic."""
+    where = topic(partitions=1)
+    where.produce([{"user": "ann", "page": "home"}], key=b'{"of": "x"}')
+    values, keys = DECODED[name]
+
+    def partitioned(day):
+        def transform(rows):
+            rows.collect()[0]
+            return rows.selectExpr("*", f"{day} AS day")
+
+        made = pipeline(where, transform, sinks.Parquet(tmp_path / "rows", partition_by="day"))
+        source = hr.Kafka(where.bootstrap, topics=[where.name], format=values, key_format=keys)
+        return replace(made, source=source, guarantee="exactly-once")
+
+    with pytest.raises(ConfigError, match=r"current_date\(\) gives column day another value"):
+        partitioned("current_date()").run(until="caught-up", session=spark, fail_fast=True)
+    assert list(tmp_path.rglob("*.parquet")) == []
+    assert partitioned("substr(user, 1, 1)").run(until="caught-up", session=spark, fail_fast=True).records == 1
 
 
 def test_a_transform_that_raises_is_retried_and_its_rows_come_when_it_has_passed(spark, topic):

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
 from pyspark.sql import functions as sql
 
-from headrace import topic_check
+from headrace import replays, topic_check
 from headrace.delivery import Guarantee, Written
 from headrace.durations import seconds
 from headrace.errors import ConfigError, HeadraceError, RetriableError
@@ -23,6 +23,7 @@ from headrace.sinks.base import QuarantiningSink, TransactionalSink
 from headrace.sinks.fanout import Fanout
 from headrace.spark import gate, plan, session
 from headrace.spark.inputs import Inputs, Raw
+from headrace.spark.lineage import trace
 from headrace.spark.observing import observed
 from headrace.spark.originals import originals, without
 from headrace.spark.poison import Poison
@@ -60,6 +61,7 @@ class DirectEngine:
         patient: bool = True,
     ) -> None:
         self._spark = spark
+        self._pipeline = pipeline
         self._sink = pipeline.sink
         self._transform = pipeline.transform
         self._dead_letters = pipeline.quarantine
@@ -188,6 +190,8 @@ class DirectEngine:
         if not self._seen:
             # A transform that raised on the empty frame has not been looked at yet.
             plan.refuse_state(rows)
+            if self._schema is None:
+                replays.refuse_volatile_keys(self._pipeline, trace(rows))
             self._seen = True
         if isinstance(self._transform, Gate) or isinstance(self._sink, Fanout):
             holding.enter_context(_held(rows))

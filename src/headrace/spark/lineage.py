@@ -43,7 +43,7 @@ class Lineage:
 
 
 def trace(result: DataFrame) -> Lineage:
-    """Follow the columns of `result`, which a transform made of the empty frames of its sources."""
+    """Follow the columns of `result`, which a transform made of the frames of its sources, empty ones or a batch."""
     plan: Any = result._jdf.queryExecution().analyzed()
     # Every expression costs calls into the JVM, and most transforms have nothing to find.
     text = plan.toJSON()
@@ -103,10 +103,16 @@ class _Walk:
             return self.volatile.get(expression.exprId().id())
         if kind in _CLOCKS:
             return _CLOCKS[kind]
-        for child in _each(expression.children()):
+        if kind == "If" and _is_never_true(expression.predicate()):
+            return self._reason(expression.falseValue())
+        inner = list(_each(expression.children()))
+        for child in inner:
             if (reason := self._reason(child)) is not None:
                 return reason
-        return None if expression.deterministic() else _shown(expression)
+        # With steady parts it is not steady by itself, or a part of it only looks as if it were not.
+        if expression.deterministic() or not all(child.deterministic() for child in inner):
+            return None
+        return _shown(expression)
 
     def _pass_to_all(self, plan: Any) -> None:
         below = (attribute for child in _each(plan.children()) for attribute in _each(child.output()))
@@ -120,6 +126,15 @@ class _Walk:
             for attribute, below in zip(own, _each(child.output()), strict=False):
                 if (reason := self.volatile.get(below.exprId().id())) is not None:
                     self.volatile[attribute.exprId().id()] = reason
+
+
+def _is_never_true(condition: Any) -> bool:
+    """Whether it is `spark_partition_id() < 0`, with which the decoder keeps the optimiser out."""
+    if condition.getClass().getSimpleName() != "LessThan":
+        return False
+    return bool(
+        condition.left().getClass().getSimpleName() == "SparkPartitionID" and condition.right().toString() == "0"
+    )
 
 
 def _shown(expression: Any) -> str:
