@@ -18,6 +18,7 @@ from headrace.errors import ConfigError, OffsetConflict
 from headrace.launch import connected
 from headrace.runner import Runner
 from headrace.sinks.delta import Delta
+from headrace.sinks.fanout import Fanout
 from headrace.spark.engine import DirectEngine
 from headrace.testing.sinks import batch, frame, numbered
 from integration.interleaving import Died, die, meanwhile
@@ -61,16 +62,18 @@ def test_a_zombie_that_wakes_after_its_successor_wrote_changes_nothing(spark, pa
     assert rows_of(path) == Counter(numbered(0, 6))
 
 
+@pytest.mark.parametrize("members", [1, 2])
 def test_two_runs_of_a_pipeline_store_a_batch_once_though_one_was_suspended_at_its_start(
-    spark, topic, path, monkeypatch
+    spark, topic, path, monkeypatch, members
 ):
-    """Suspended between the two questions, to store and sink, while the other run writes a batch and dies."""
+    """Suspended between the questions, to store and sinks, while the other run writes a batch and dies."""
+    paths = [path, path.parent / "more"][:members]
     clicks = topic()
     clicks.produce([{"id": n, "text": f"row {n}"} for n in range(3)])
     pipeline = hr.Pipeline(
         name="clicks",
         source=hr.Kafka(clicks.bootstrap, topics=[clicks.name], format=hr.Json("id BIGINT, text STRING")),
-        sink=Delta(path),
+        sink=Delta(path) if members == 1 else Fanout([Delta(one) for one in paths]),
         guarantee="exactly-once",
         offsets=stores.Memory(),
     )
@@ -93,7 +96,8 @@ def test_two_runs_of_a_pipeline_store_a_batch_once_though_one_was_suspended_at_i
     monkeypatch.setattr(stores.Memory, "load", lambda store: suspended(load(store)))
     monkeypatch.setattr(Delta, "last_batch", lambda sink: suspended(last_batch(sink)))
     run()
-    assert rows_of(path) == Counter({(n, f"row {n}"): 1 for n in range(5)})
+    for one in paths:
+        assert rows_of(one) == Counter({(n, f"row {n}"): 1 for n in range(5)})
 
 
 def test_the_same_number_over_other_ranges_is_refused(spark, path):

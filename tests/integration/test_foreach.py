@@ -5,6 +5,7 @@ import sqlite3
 import threading
 import uuid
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -69,6 +70,9 @@ def test_a_repeated_batch_skips_what_is_marked(keeper, pipeline, notes, spark):
     for number, until in enumerate([3, 3, 5]):
         with sinks.Foreach(noting(str(notes)), once=keeper).open(pipeline) as sink:
             sink.write(batch(number, 0, until), frame(spark, numbered(0, until)))
+    with sinks.Foreach(noting(str(notes)), once=keeper).open(pipeline) as sink:
+        # The offsets were moved back.
+        sink.write(replace(batch(4, 0, 5), epoch=1), frame(spark, numbered(0, 5)))
     assert sorted(noted(notes)) == numbered(0, 5)
     with sinks.Foreach(noting(str(notes)), once=keeper).open(f"{pipeline}-other") as sink:
         sink.write(batch(1, 0, 1), frame(spark, numbered(0, 1)))

@@ -3,6 +3,7 @@
 import re
 import uuid
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -251,6 +252,18 @@ def test_with_a_key_the_newest_row_takes_the_place_of_older_ones(place, spark):
         sink.write(batch(2, 3, 5), keyed(spark, [(1, "newest", 10), (3, "three", 11)]))
         sink.write(batch(2, 3, 5), keyed(spark, [(1, "newest", 10), (3, "three", 11)]))
     assert place.rows() == Counter([(1, "newest"), (2, "kept"), (3, "three")])
+
+
+def test_with_a_key_what_is_read_again_after_the_offsets_were_moved_back_replaces_the_row(place, spark):
+    """Older values too, until the newer ones are read again."""
+    place.make()
+    with place.sink(key="id").open("clicks") as sink:
+        sink.write(batch(1, 0, 2), keyed(spark, [(1, "old", 0), (2, "kept", 1)]))
+        sink.write(batch(2, 2, 3), keyed(spark, [(1, "new", 2)]))
+        sink.write(replace(batch(3, 0, 2), epoch=1), keyed(spark, [(1, "old", 0), (2, "kept", 1)]))
+        assert place.rows() == Counter([(1, "old"), (2, "kept")])
+        sink.write(replace(batch(4, 2, 3), epoch=1), keyed(spark, [(1, "new", 2)]))
+    assert place.rows() == Counter([(1, "new"), (2, "kept")])
 
 
 def test_a_key_of_several_columns(place, spark):

@@ -92,7 +92,7 @@ def target(request, tmp_path, topic, table):
     return make
 
 
-def pipeline(where, sink, on_data_loss, transform=lambda rows: rows):
+def pipeline(where, sink, on_data_loss, transform=lambda rows: rows, guarantee="exactly-once"):
     own = None if isinstance(sink, sinks.TransactionalSink) else stores.Memory()
     return hr.Pipeline(
         name=f"p-{uuid.uuid4().hex[:8]}",
@@ -101,7 +101,7 @@ def pipeline(where, sink, on_data_loss, transform=lambda rows: rows):
         ),
         transform=transform,
         sink=sink,
-        guarantee="exactly-once",
+        guarantee=guarantee,
         offsets=own,
     )
 
@@ -139,6 +139,44 @@ def test_a_topic_recreated_between_planning_and_read_is_a_gap_of_the_batch(kind,
     else:
         assert sorted(event.lost for event in seen if isinstance(event, events.GapFound)) == lost
         assert "30 offsets" in recorded[0].note
+
+
+class Unaware(sinks.Sink):
+    """A user's own, which knows nothing of topic ids."""
+
+    def __init__(self):
+        self.ids = []
+
+    def write(self, batch, rows):
+        self.ids += [row["id"] for row in rows.collect()]
+
+
+def test_a_sink_that_compares_nothing_has_the_ids_compared_before_its_offsets_move(topic, spark):
+    where, sink, seen = topic(partitions=1), Unaware(), []
+    where.produce([{"id": number} for number in OLD])
+    planned = pipeline(where, sink, "earliest", guarantee="at-least-once")
+    with meanwhile("before write", recreate(where)):
+        planned.run(until="caught-up", session=spark, observer=seen.append)
+    at = TopicPartition(where.name, 0)
+    first = planned.store.open(planned.name).history()[0]
+    assert (first.action, first.before, first.after) == ("gap", {at: 0}, {at: len(OLD)})
+    done = [event.batch.ranges for event in seen if isinstance(event, events.BatchDone)]
+    assert done == [(Range(at, 0, len(NEW)),)]
+    assert set(sink.ids) == set(NEW)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "redis stream"])
+def test_at_most_once_stores_nothing_of_the_new_topic_twice(kind, target, topic, spark):
+    """The offsets have moved when the rows are read: what is there of the new topic comes later, from its beginning."""
+    where, made, seen = topic(partitions=1), target(kind), []
+    where.produce([{"id": number} for number in OLD])
+    with meanwhile("before write", recreate(where)):
+        pipeline(where, made.sink, "earliest", guarantee="at-most-once").run(
+            until="caught-up", session=spark, observer=seen.append
+        )
+    assert sorted(made.ids()) == [*NEW]
+    (skipped,) = [event for event in seen if isinstance(event, events.BatchSkipped)]
+    assert skipped.batch.ranges == (Range(TopicPartition(where.name, 0), 0, len(OLD)),)
 
 
 @pytest.mark.parametrize("kind", ["postgres", "redis stream"])
