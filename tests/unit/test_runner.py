@@ -15,7 +15,7 @@ from headrace.delivery import Written
 from headrace.errors import BadRecord, ConfigError, DataLoss, OffsetConflict, RetriableError, TopicRecreated
 from headrace.kafka.subscription import Subscription, Topics
 from headrace.planner import Log
-from headrace.reading import Feed
+from headrace.reading import Feed, Reading
 from headrace.runner import Runner
 from headrace.sinks.numbered import Newest
 from headrace.stores.state import Change
@@ -924,6 +924,24 @@ def test_told_to_go_on_a_run_passes_the_gap_and_records_it():
     assert "[10, 25)" in change.note
 
 
+def test_a_gap_is_not_passed_over_offsets_that_somebody_moved_meanwhile():
+    """Else the move would be undone without a word, and what it asked for never be read again."""
+    world = World({A: 50}, progress=Progress({A: 10}, topic_ids={"clicks": "id-1"}), on_data_loss="earliest")
+    world.cluster.beginnings = {A: 25}
+
+    def move(asked):
+        if asked == 0:
+            world.store.move(world.progress, {A: 30}, Change(1.0, "somebody", "seek"))
+
+    world.cluster.before = move
+    with pytest.raises(OffsetConflict, match="somebody else moved the offsets"):
+        world.run()
+    assert world.progress.offsets == {A: 30}
+    assert world.sink.rows == []
+    world.run()
+    assert world.sink.rows == [(A, offset) for offset in range(30, 50)]
+
+
 def test_told_to_go_on_a_run_reads_a_topic_made_anew_from_its_beginning():
     progress = Progress({A: 10}, topic_ids={"clicks": "old"}, last_batch=3)
     world = World({A: 5}, progress=progress, on_data_loss="earliest")
@@ -1008,6 +1026,23 @@ def test_the_part_that_is_left_of_a_pending_batch_is_stored_though_another_of_it
         "batch 5 repeated without what is lost",
         "recreated[0] [5, 5)",
     ]
+
+
+def test_a_topic_made_anew_while_a_batch_was_read_takes_the_ranges_along_that_are_not_committed():
+    """As with a sink that holds the offsets and whose tasks commit by themselves: nothing was begun in a store."""
+    world = World({A: 10, B: 5}, on_data_loss="earliest")
+    reading = Reading("clicks", [Feed(world.pipeline.source, world.cluster)], hr.Limits(), world.observe)
+    reading.open(world.store)
+    reading.look()
+    assert reading.next(wait=False).ranges == (Range(A, 0, 10), Range(B, 0, 5))
+    world.store.commit(Batch(1, (Range(B, 0, 5),), {"clicks": "id-1"}))
+    world.cluster.topic_id, world.cluster.ends_ = "id-2", {A: 3, B: 1}
+    reading.open(world.store)
+    reading.look()
+    assert [event.lost for event in world.all(events.GapFound)] == [Range(A, 0, 10), Range(B, 5, 5)]
+    assert "clicks[0] [0, 10): the topic was deleted and created again (10 offsets)" in world.store.history()[0].note
+    assert reading.next(wait=False).ranges == (Range(A, 0, 3), Range(B, 0, 1))
+    reading.close()
 
 
 def test_a_recreated_topic_that_is_met_again_before_any_batch_is_done_uses_up_attempts():
