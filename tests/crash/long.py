@@ -33,7 +33,6 @@ from headrace.testing.crash import require_success, run
 from headrace.testing.fixtures import Topic, metastore
 
 EVERY = CASES + STORE_CASES
-PARTITIONS = 3
 WHOLE = 2
 """Kills of a whole process group in each case."""
 OUTSIDE = {"anchor", "before begin", "delivered"}
@@ -124,7 +123,7 @@ def suite(directory, cases, kills, seed):
                 began = time.monotonic()
                 # Each case has numbers of its own: it can be repeated whatever happened in the one before.
                 chance = random.Random(f"{seed} {kind} {guarantee}")
-                topic = Topic(kafka.bootstrap, f"crash-{number}", PARTITIONS, {})
+                topic = Topic(kafka.bootstrap, f"crash-{number}", ALL[kind].partitions, {})
                 place = directory / topic.name
                 place.mkdir()
                 case = Case(
@@ -134,7 +133,7 @@ def suite(directory, cases, kills, seed):
                     topic=topic.name,
                     directory=str(place),
                 )
-                outcome = killed(case, Feed(kafka.bootstrap, topic.name, PARTITIONS), kills, chance, spark)
+                outcome = killed(case, Feed(kafka.bootstrap, topic.name, topic.partitions), kills, chance, spark)
                 outcomes.append(outcome)
                 progress(f"{number + 1}/{len(cases)}", outcome, time.monotonic() - began)
         finally:

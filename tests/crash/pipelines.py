@@ -168,7 +168,7 @@ class Kind:
 
     `random_kills` is how often the short suite kills its whole process group under exactly-once: seconds each.
     `plain` sinks store a repeated batch twice. `servers` must be up, each with its address in the environment under
-    the name in SERVERS.
+    the name in SERVERS. `partitions` of the topic in the long suite.
     """
 
     sink: Callable[[Path], sinks.Sink]
@@ -180,6 +180,7 @@ class Kind:
     dead_letters: hr.DeadLetters | None = None
     transform: Callable = _unchanged
     source: Callable = _one_source
+    partitions: int = 3
 
     @property
     def transactional(self):
@@ -239,6 +240,7 @@ KINDS = {
         rows=_parquet_rows,
         random_kills=1,
         source=_two_sources,
+        partitions=2,  # one for each of them
         transform=lambda rows: rows["east"].union(rows["west"]),
     ),
     "fanout": Kind(
