@@ -91,6 +91,11 @@ def _unseen(run: Run) -> Literal["alive", "dead", "unknown"]:
     return "unknown"
 
 
+def lapse(run: Run) -> float:
+    """Seconds after its last heartbeat for which a run that cannot be looked up counts as alive."""
+    return LAPSE_BEFORE if run.pid_space is None else LAPSE
+
+
 def seconds_to_wait(run: Run, now: float) -> float:
     """How long a run that cannot be looked up must stay silent before it counts as dead.
 
@@ -100,8 +105,7 @@ def seconds_to_wait(run: Run, now: float) -> float:
     age = now - run.beat
     if age > SKEW:
         return 0.0
-    lapse = LAPSE_BEFORE if run.pid_space is None else LAPSE
-    return min(max(lapse - age, 2 * EVERY), lapse)
+    return min(max(lapse(run) - age, 2 * EVERY), lapse(run))
 
 
 def running(pipeline: str, run: Run) -> OffsetConflict:

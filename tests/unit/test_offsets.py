@@ -1,16 +1,18 @@
 """Where offsets are to go, and where they can come from."""
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace import stores
+from headrace import heartbeat, stores
 from headrace.errors import ConfigError, OffsetConflict
 from headrace.offsets import imports
 from headrace.offsets.desk import Desk
 from headrace.offsets.targets import Move, Target, duration, moves, parse, stale, to_offsets
 from headrace.planner import Log
+from headrace.stores.state import Run
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -167,3 +169,14 @@ def test_a_move_of_some_partitions_of_a_pending_batch_is_refused():
         with pytest.raises(OffsetConflict, match=r"t\[0\] \[0, 10\) of it would be read again"):
             desk.execute(store.load(), [Move(A, 0, 5, 0, 50), Move(B, 0, 10, 0, 50)], "seek", "")
         assert store.load().pending is not None
+
+
+@pytest.mark.parametrize(("version", "live_for"), [("boot pid:[1]", heartbeat.LAPSE), (None, heartbeat.LAPSE_BEFORE)])
+def test_a_run_elsewhere_counts_as_live_as_long_as_its_version_may_be_silent(version, live_for, monkeypatch):
+    """One of the version before signed every 30 seconds, and only between its batches."""
+    monkeypatch.setattr(Desk, "_still_beats", lambda *_: False)
+    store = stores.Memory().open("p")
+    desk = Desk("p", store, None, {})
+    for silent, live in ((live_for - 5, True), (live_for + 5, False)):
+        store.sign(Run("other-host", 1, started=0.0, beat=time.time() - silent, pid_space=version))
+        assert (desk.live() is not None) is live

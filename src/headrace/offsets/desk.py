@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from headrace.errors import ConfigError, OffsetConflict
-from headrace.heartbeat import EVERY, LAPSE, seconds_to_wait, standing
+from headrace.heartbeat import EVERY, lapse, seconds_to_wait, standing
 from headrace.kafka.cluster import Cluster, Clusters
 from headrace.offsets import targets
 from headrace.offsets.imports import from_kafka_group, from_spark_json, to_spark_json
@@ -229,7 +229,7 @@ class Desk:
         run = self.store.heard()
         if run is None or (state := standing(run)) == "dead":
             return None
-        if state == "alive" or time.time() - run.beat < LAPSE:
+        if state == "alive" or time.time() - run.beat < lapse(run):
             return run
         return run if self._still_beats(run) else None
 
