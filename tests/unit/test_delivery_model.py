@@ -18,6 +18,7 @@ import pytest
 from headrace.delivery import Guarantee, Step, deliver, protocol, resume
 from headrace.errors import OffsetConflict
 from headrace.planner import Limits, plan
+from headrace.sinks import fanout
 from headrace.sinks.base import IdempotentSink, Sink, TransactionalSink
 from headrace.sinks.numbered import Newest
 from headrace.stores.memory import Memory
@@ -127,6 +128,36 @@ class FannedOutByNumber(KeyedByNumber):
     members = ("first", "second")
 
 
+class FannedOutWithOffsets(KeyedByNumber):
+    """One of them, and one that keeps offsets of its own: `sinks.Fanout` asks it what it has, and then it writes."""
+
+    members = ("number", "offsets")
+
+    def newest(self, member):
+        return super().newest(member) if member == "number" else Newest(self.kept().load().last_batch)
+
+    def kept(self):
+        """The store that the second one is."""
+        states = [row[2] for row in self.rows if row[:2] == ("published", "offsets")]
+        return Memory({"p": (State(thawed(*states[-1]) if states else Progress()), ())}).open("p")
+
+    def ask_kept(self, batch):
+        """Whether it has the batch. Its offsets follow where those of the pipeline were moved."""
+        store = self.kept()
+        there = fanout._has(store, batch)
+        self.keep(store)
+        return there
+
+    def write_kept(self, batch, rows):
+        store = self.kept()
+        store._change(lambda state: state.committed(batch))
+        self.keep(store)
+        self.rows += tuple(("offsets", *row) for row in rows)
+
+    def keep(self, store):
+        self.rows += (("published", "offsets", frozen(store.load())),)
+
+
 @dataclass
 class Transactional(Memory, TransactionalSink):
     """Rows and offsets in one step."""
@@ -149,8 +180,15 @@ def rows_of(batch):
 
 
 def parts(sink, batch):
-    """The atomic effects that a write consists of."""
+    """The atomic effects that a write consists of. One that answers True was the last."""
     rows = rows_of(batch)
+    if isinstance(sink, FannedOutWithOffsets):
+        first = sink.members[0]
+        return [
+            lambda: sink.write_member(batch, rows, first),
+            lambda: sink.ask_kept(batch),
+            lambda: sink.write_kept(batch, rows),
+        ]
     if isinstance(sink, KeyedByNumber):
         return [lambda member=member: sink.write_member(batch, rows, member) for member in sink.members]
     if isinstance(sink, KeyedByBatch | Transactional):
@@ -163,6 +201,10 @@ def parts(sink, batch):
 
 def frozen(progress):
     return progress and (tuple(sorted(progress.offsets.items())), progress.pending, progress.last_batch, progress.epoch)
+
+
+def thawed(offsets, pending, last_batch, epoch):
+    return Progress(dict(offsets), pending, {}, last_batch, epoch)
 
 
 @dataclass(frozen=True)
@@ -223,15 +265,21 @@ class Model:
             return planned and (world.progress, world.rows, planned)
         step, batch = run.steps[0], run.batch
         writes = parts(sink, batch)
+        last = run.written + 1 == len(writes)
+
+        def write():
+            nonlocal last
+            last = writes[run.written]() is True or last
+
+        try:
+            assert list(deliver((step,), batch, write, store)) == [step]
+        except OffsetConflict:
+            return world.progress, world.rows, None
         done = replace(run, steps=run.steps[1:], written=0)
-        if step is Step.WRITE and run.written + 1 < len(writes):
+        if step is Step.WRITE and not last:
             done = replace(run, written=run.written + 1)
         if not done.steps:
             done = replace(done, progress=run.progress.advanced(batch), batch=None)
-        try:
-            assert list(deliver((step,), batch, writes[run.written], store)) == [step]
-        except OffsetConflict:
-            return world.progress, world.rows, None
         return store.load(), sink.rows, done
 
     def asked(self, run, store, sink):
@@ -254,9 +302,12 @@ class Model:
         return batch and replace(run, steps=protocol(self.guarantee, sink), batch=batch)
 
     @property
+    def members(self) -> tuple[str, ...]:
+        return getattr(self.sink, "members", ("sink",))
+
+    @property
     def start(self) -> Run:
-        members = getattr(self.sink, "members", ("sink",))
-        return Run(tuple(asked for one in self.questions for asked in (members if one == "newest" else (one,))))
+        return Run(tuple(asked for one in self.questions for asked in (self.members if one == "newest" else (one,))))
 
     def explore(self) -> tuple[int, Counter]:
         """Visit every state; count them, and what was wrong in those where all runs have ended."""
@@ -307,7 +358,8 @@ class Model:
         else:
             return {"stuck"}
         stored = Counter(stored_rows(world.rows[world.reset or 0 :]))
-        if any(stored[row] == 0 for row in WANTED):
+        wanted = WANTED + [(member, *row) for member in self.members[1:] for row in WANTED]
+        if any(stored[row] == 0 for row in wanted):
             found.add("missing")
         if any(count > 1 for count in stored.values()):
             found.add("duplicate")
@@ -319,7 +371,14 @@ EXACTLY, AT_LEAST, AT_MOST = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Gu
 
 @pytest.mark.parametrize(
     ("sink", "runs"),
-    [(KeyedByRow, 3), (KeyedByBatch, 3), (KeyedByNumber, 3), (FannedOutByNumber, 2), (Transactional, 3)],
+    [
+        (KeyedByRow, 3),
+        (KeyedByBatch, 3),
+        (KeyedByNumber, 3),
+        (FannedOutByNumber, 2),
+        (FannedOutWithOffsets, 2),
+        (Transactional, 3),
+    ],
 )
 def test_exactly_once_loses_and_doubles_nothing_in_any_interleaving(sink, runs):
     states, wrong = Model(EXACTLY, sink, runs=runs).explore()
@@ -355,14 +414,14 @@ def test_without_the_compare_and_set_of_commit_at_most_once_doubles():
     assert Model(AT_MOST, Plain, CommitsBlindly).explore()[1]["duplicate"]
 
 
-@pytest.mark.parametrize("sink", [KeyedByBatch, KeyedByNumber, Transactional])
+@pytest.mark.parametrize("sink", [KeyedByBatch, KeyedByNumber, FannedOutWithOffsets, Transactional])
 def test_what_is_read_again_after_a_reset_is_stored_again_though_a_run_was_alive(sink):
     states, wrong = Model(EXACTLY, sink, resets=True).explore()
     assert states > 500
     assert set(wrong) <= {"duplicate"}  # of a run that published its batch after the reset
 
 
-@pytest.mark.parametrize("sink", [KeyedByBatch, KeyedByNumber, Transactional])
+@pytest.mark.parametrize("sink", [KeyedByBatch, KeyedByNumber, FannedOutByNumber, FannedOutWithOffsets, Transactional])
 def test_a_reset_between_batches_loses_and_doubles_nothing_though_runs_are_alive(sink):
     states, wrong = Model(EXACTLY, sink, resets=True, between_batches=True).explore()
     assert states > 500
@@ -376,12 +435,12 @@ def test_without_an_epoch_a_sink_takes_what_is_read_again_for_what_it_has():
 STORE_FIRST = ("load", "newest")
 
 
-@pytest.mark.parametrize("sink", [KeyedByNumber, FannedOutByNumber])
+@pytest.mark.parametrize("sink", [KeyedByNumber, FannedOutByNumber, FannedOutWithOffsets])
 def test_a_runner_that_loads_the_store_before_it_asks_the_sink_doubles_where_begin_ignores_the_id(sink):
     assert Model(EXACTLY, sink, BeginsUnderAnyId, STORE_FIRST).explore()[1]["duplicate"]
 
 
-@pytest.mark.parametrize("sink", [KeyedByNumber, FannedOutByNumber])
+@pytest.mark.parametrize("sink", [KeyedByNumber, FannedOutByNumber, FannedOutWithOffsets])
 @pytest.mark.parametrize(("store", "questions"), [(Memory, STORE_FIRST), (BeginsUnderAnyId, ("newest", "load"))])
 def test_either_the_order_of_the_questions_or_the_id_at_begin_keeps_a_numbered_sink_exact(sink, store, questions):
     assert not Model(EXACTLY, sink, store, questions).explore()[1]
@@ -399,6 +458,10 @@ def test_the_judge_sees_a_planted_loss_and_a_planted_duplicate():
     assert model.judge(World(done, whole, (None, None), grown=2)) == set()
     assert model.judge(World(done, whole[1:], (None, None), grown=2)) == {"missing"}
     assert model.judge(World(done, (*whole, whole[-1]), (None, None), grown=2)) == {"duplicate"}
+    both = (*whole, *(("second", *row) for row in whole))
+    fanned_out = Model(EXACTLY, FannedOutByNumber)
+    assert fanned_out.judge(World(done, both, (None, None), grown=2)) == set()
+    assert fanned_out.judge(World(done, both[:-1], (None, None), grown=2)) == {"missing"}
 
 
 def test_a_range_is_what_the_model_thinks_it_is():
