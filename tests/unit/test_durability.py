@@ -10,6 +10,7 @@ from pyspark.sql.types import LongType, StructType
 
 from headrace import crashpoints, sinks
 from headrace.lake import directories, manifests
+from headrace.paths import private_directory
 from headrace.sinks import delta
 from headrace.types import Batch, Range, TopicPartition
 from unit.power_loss import recorded
@@ -161,3 +162,10 @@ def test_a_delta_commit_of_a_dead_run_is_on_disk_when_its_repeat_returns(tmp_pat
             sink.write(batch(1), Rows())
         recorder.note("returned")
     assert all(delta_versions(tree, "lake") == [0, 1] for tree in recorder.points[-1].disks())
+
+
+def test_directories_that_are_made_for_offsets_outlive_a_power_cut(tmp_path):
+    with recorded(tmp_path) as recorder:
+        private_directory(tmp_path / "new" / "deep")
+        recorder.note("returned")
+    assert all("new/deep/" in tree for tree in recorder.points[-1].disks())
