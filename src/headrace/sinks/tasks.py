@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import atexit
 import json
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace import errors, topic_check
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, RetriableError
 from headrace.letters import Origin
 from headrace.sinks.arrow import map_in_arrow
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 KEPT: dict[Hashable, tuple[Any, Callable[[Any], object]]] = {}
 """One of each per Python worker, and Spark has one of those per task that runs: that is the bound."""
 _MOST_KEPT = 32  # a client has threads and sockets
+_repeats: ContextVar[bool] = ContextVar("headrace_task_repeats", default=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,19 @@ def failed(error: HeadraceError) -> Report:
     return Report(error=(kind.__name__, str(error), getattr(error, "hint", None)))
 
 
+@contextmanager
+def repeating(repeats: bool) -> Iterator[None]:
+    """Within it, whether a task may run once more after it was lost: where not, its second attempt stores nothing.
+
+    For at-most-once. No setting keeps Spark from repeating the tasks of a host that was lost.
+    """
+    token = _repeats.set(repeats)
+    try:
+        yield
+    finally:
+        _repeats.reset(token)
+
+
 def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report], *, verify_pieces: bool = True) -> list[Report]:
     """Every task's report; the first error in one of them is raised. `task` gets its rows as Arrow batches.
 
@@ -58,11 +73,16 @@ def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report], *, verify_piec
     at once. A task that stores nothing before it has read all compares them itself, or the driver does.
     """
     check = topic_check.current() if verify_pieces else None
+    repeats = _repeats.get()
 
     def in_worker(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
         try:
+            if not repeats and _attempted_before():
+                for _ in batches:  # a task that leaves its input unread would cost the worker
+                    pass
+                raise RetriableError("Spark lost a task that may have stored rows: at-most-once repeats none of them")
             report = task(batches if check is None else _Verified(batches, check))
         except HeadraceError as error:  # of the check, while the task reads what it leaves unused
             report = failed(error)
@@ -74,6 +94,13 @@ def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report], *, verify_piec
             kind, message, hint = report.error
             raise getattr(errors, kind)(message, hint=hint)
     return reports
+
+
+def _attempted_before() -> bool:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context is not None and context.attemptNumber() > 0
 
 
 class _Verified:

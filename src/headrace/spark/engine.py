@@ -19,6 +19,7 @@ from headrace.expectations import Gate
 from headrace.kafka.letters import LetterTopic
 from headrace.letters import Quarantine, Refusal
 from headrace.masking import redact, secrets_of
+from headrace.sinks import tasks
 from headrace.sinks.base import QuarantiningSink, TransactionalSink
 from headrace.sinks.fanout import Fanout
 from headrace.spark import gate, plan, session
@@ -89,6 +90,7 @@ class DirectEngine:
         with (
             self._limited(batch),
             topic_check.checking(self._inputs.topic_check(batch)),
+            tasks.repeating(self._repeats),
         ):
             written = self._write(batch)
             if not isinstance(self._sink, TransactionalSink):

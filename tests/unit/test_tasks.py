@@ -1,0 +1,66 @@
+"""What a task may do when Spark runs it once more."""
+
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+
+import headrace as hr
+from headrace import sinks, stores
+from headrace.errors import RetriableError
+from headrace.sinks import tasks
+from headrace.sinks.tasks import Report
+from headrace.spark.engine import DirectEngine
+from headrace.types import Batch
+
+ROWS = [pa.RecordBatch.from_pydict({"id": [1, 2]}), pa.RecordBatch.from_pydict({"id": [3]})]
+
+
+@pytest.fixture
+def spark(monkeypatch):
+    """Runs one task, as the attempt with this number; says what it left unread."""
+    made = SimpleNamespace(attempt=0, left=[])
+
+    def map_in_arrow(rows, function, schema):
+        given = iter(rows)
+        (answer,) = function(given)
+        made.left = list(given)
+        return SimpleNamespace(collect=answer.to_pylist)
+
+    monkeypatch.setattr(tasks, "map_in_arrow", map_in_arrow)
+    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(attemptNumber=lambda: made.attempt))
+    return made
+
+
+@pytest.mark.parametrize(("repeats", "attempt"), [(True, 0), (True, 1), (False, 0)])
+def test_a_task_stores_its_rows(spark, repeats, attempt):
+    spark.attempt, stored = attempt, []
+    with tasks.repeating(repeats):
+        (report,) = tasks.run(ROWS, lambda batches: stored.extend(batches) or Report(3))
+    assert (stored, report.rows) == (ROWS, 3)
+
+
+def test_under_at_most_once_the_second_attempt_of_a_lost_task_stores_nothing(spark):
+    """As on a cluster that has lost a host: Spark does not count that against spark.task.maxFailures."""
+    spark.attempt, stored = 1, []
+    with tasks.repeating(False), pytest.raises(RetriableError, match="at-most-once repeats none"):
+        tasks.run(ROWS, stored.extend)
+    assert stored == spark.left == []
+
+
+@pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once"])
+def test_the_guarantee_says_whether_tasks_may_be_repeated(guarantee, monkeypatch):
+    said = []
+    pipeline = hr.Pipeline(
+        name="clicks",
+        source=hr.Kafka("nowhere:1", topics=["clicks"]),
+        sink=sinks.Memory(),
+        guarantee=guarantee,
+        offsets=stores.Memory(),
+    )
+    monkeypatch.setattr(DirectEngine, "_write", lambda *_: said.append(tasks._repeats.get()))
+    DirectEngine(Mock(), pipeline, Mock()).write(Batch(1, ()))
+    assert said == [guarantee == "at-least-once"]
+    assert tasks._repeats.get(), "only while a batch is written"
