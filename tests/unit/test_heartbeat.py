@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from unittest.mock import Mock
 
@@ -300,13 +301,28 @@ def test_standby_begins_when_the_other_run_has_ended(tmp_path, store):
     assert not waiting.is_alive() and other.sink.rows == [] and other.all(events.RunStarted)
 
 
-def test_standby_waits_for_a_file_that_only_one_process_may_open(tmp_path):
-    path = str(tmp_path / "offsets.duckdb")
+@contextmanager
+def opened_elsewhere(path):
+    """The process that has a DuckDB file open."""
     holds = f"import duckdb, sys; c = duckdb.connect({path!r}); print('open', flush=True); sys.stdin.read()"
-    world = World({A: 5})
-    object.__setattr__(world.pipeline, "offsets", stores.DuckDB(path))
     with subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdout.readline()
+        yield child
+
+
+def test_a_file_that_another_process_has_open_is_said_before_spark_starts(tmp_path):
+    path = str(tmp_path / "offsets.duckdb")
+    stores.DuckDB(path).open("clicks").close()
+    with opened_elsewhere(path), pytest.raises(OffsetConflict, match="another process has") as refused:
+        heartbeat.refuse_second("clicks", stores.DuckDB(path))
+    assert refused.value.exit_code == 3
+
+
+def test_standby_waits_for_a_file_that_only_one_process_may_open(tmp_path):
+    path = str(tmp_path / "offsets.duckdb")
+    world = World({A: 5})
+    object.__setattr__(world.pipeline, "offsets", stores.DuckDB(path))
+    with opened_elsewhere(path) as child:
         with pytest.raises(OffsetConflict, match="another process has"):
             world.run()
         world.react = lambda event: child.kill() if isinstance(event, events.Retrying) else None
