@@ -1,6 +1,8 @@
 """The thread that starts Spark's JVM."""
 
 import os
+import signal
+import time
 
 from headrace.spark import gateway
 
@@ -17,6 +19,21 @@ def test_a_closed_stderr_does_not_end_the_jvm():
     finally:
         os.dup2(before, 2)
         os.close(before)
+    process.stdin.close()
+    assert process.wait(30) == 0
+
+
+def test_signals_for_the_driver_or_for_its_whole_group_do_not_end_the_jvm(tmp_path):
+    """SIGTERM and Ctrl-C are for the driver, which finishes its batch with the JVM."""
+    process = gateway._spawn(["/bin/sh", "-c", f"touch {tmp_path}/begun; read line"], dict(os.environ), [])
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    assert os.getsid(process.pid) == process.pid != os.getsid(0)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.killpg(process.pid, number)
+    process.stdin.write(b"go on\n")
     process.stdin.close()
     assert process.wait(30) == 0
 
