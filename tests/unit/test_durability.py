@@ -1,17 +1,22 @@
 """What a commit that returned has on disk, and what a power cut at any moment leaves: whole batches or none."""
 
 import json
+import sqlite3
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import StaticTable
 from pyspark.sql.types import LongType, StructType
 
 from headrace import crashpoints, sinks
 from headrace.lake import directories, manifests
 from headrace.paths import private_directory
-from headrace.sinks import delta
+from headrace.sinks import delta, iceberg
+from headrace.sinks.table_files import sync_with_parents
 from headrace.types import Batch, Range, TopicPartition
 from unit.power_loss import recorded
 
@@ -169,3 +174,67 @@ def test_directories_that_are_made_for_offsets_outlive_a_power_cut(tmp_path):
         private_directory(tmp_path / "new" / "deep")
         recorder.note("returned")
     assert all("new/deep/" in tree for tree in recorder.points[-1].disks())
+
+
+class LocalFolder:
+    """What `Folder` is with Spark."""
+
+    def __init__(self, spark, uri):
+        self.path = Path(uri.removeprefix("file://"))
+
+    def names(self):
+        return [path.name for path in self.path.iterdir()]
+
+    def parquet(self):
+        return [path.as_uri() for path in self.path.glob("*.parquet")]
+
+    def sync(self):
+        sync_with_parents(self.path)
+
+
+@cache
+def iceberg_files(metadata):
+    """All files without which the table cannot be read, and how many batches it has."""
+    table = StaticTable.from_metadata(metadata)
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return [metadata], 0
+    rows = [task.file.file_path for task in table.scan().plan_files()]
+    manifests = [manifest.manifest_path for manifest in snapshot.manifests(table.io)]
+    return [metadata, snapshot.manifest_list, *manifests, *rows], len(rows)
+
+
+def test_a_power_cut_leaves_the_table_that_the_catalog_of_iceberg_names_with_all_that_returned(tmp_path, monkeypatch):
+    """The catalog is a database, which syncs by itself."""
+    (tmp_path / "disk").mkdir()
+    catalog, warehouse = tmp_path / "catalog.db", tmp_path / "disk" / "new" / "lake"
+    properties = {"type": "sql", "uri": f"sqlite:///{catalog}", "warehouse": warehouse.as_uri()}
+    for name, stand_in in (("write_files", write_files), ("Folder", LocalFolder)):
+        monkeypatch.setattr(iceberg, name, stand_in)
+    named = []
+
+    def note(label):
+        recorder_note(label)
+        with closing(sqlite3.connect(catalog)) as connection:
+            there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'").fetchone()
+            found = connection.execute("SELECT metadata_location FROM iceberg_tables").fetchone() if there else None
+        named.append(found[0] if found else None)
+
+    with recorded(tmp_path / "disk") as recorder:
+        recorder_note, recorder.note = recorder.note, note
+        crashpoints.install(note)
+        with sinks.Iceberg("web.rows", properties=properties).open("clicks") as sink:
+            for number in (1, 2):
+                sink.write(batch(number), Rows())
+                note(f"returned {number}")
+    returned = 0
+    for point, metadata in zip(recorder.points, named, strict=True):
+        returned = int(point.label.split()[1]) if point.label.startswith("returned") else returned
+        if metadata is None:
+            continue
+        files, batches = iceberg_files(metadata)
+        assert batches >= returned, point.label
+        for tree in point.disks():
+            lost = [file for file in files if not tree.get(file.removeprefix(f"file://{tmp_path}/disk/"))]
+            assert not lost, (point.label, lost)
+    assert returned == 2

@@ -7,6 +7,7 @@ import re
 import uuid
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlparse
 
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, RetriableError
@@ -132,10 +133,17 @@ class Iceberg(IdempotentSink):
                     left.remove(name)
         reach("iceberg: cleared")
 
-    def _load(self) -> Any:
+    def _opened(self) -> Any:
+        """The catalog."""
         catalog = require("pyiceberg.catalog", extra="iceberg").load_catalog(self._catalog, **self._properties)
+        if urlparse(str(catalog.properties.get("warehouse", "s3:"))).scheme in ("", "file"):
+            # A catalog that names metadata which a power cut took would take every batch before along.
+            catalog.properties.setdefault("py-io-impl", "headrace.sinks.iceberg_files.SyncedFileIO")
+        return catalog
+
+    def _load(self) -> Any:
         try:
-            table = catalog.load_table(self._table)
+            table = self._opened().load_table(self._table)
         except require("pyiceberg.exceptions", extra="iceberg").NoSuchTableError:
             return None
         # In this handle alone, and never stored. Left to itself, pyiceberg answers a conflict by adding the same files
@@ -174,7 +182,7 @@ class Iceberg(IdempotentSink):
 
     def _created(self, rows: StructType) -> Any:
         self._check_new()
-        catalog = require("pyiceberg.catalog", extra="iceberg").load_catalog(self._catalog, **self._properties)
+        catalog = self._opened()
         catalog.create_namespace_if_not_exists(self._table.rpartition(".")[0])
         catalog.create_table_if_not_exists(self._table, _arrow_schema(plain(rows)))
         reach("iceberg: created")
