@@ -4,6 +4,7 @@ import json
 import sqlite3
 from contextlib import closing
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,9 @@ from pyspark.sql.types import LongType, StructType
 
 from headrace import crashpoints, sinks
 from headrace.lake import directories, manifests
+from headrace.lake.compaction import compact
+from headrace.lake.objects import Found
+from headrace.lake.place import Place
 from headrace.paths import private_directory
 from headrace.sinks import delta, iceberg
 from headrace.sinks.table_files import sync_with_parents
@@ -125,6 +129,40 @@ def test_a_batch_that_a_dead_run_published_unsynced_is_on_disk_when_its_repeat_r
             opened.write(batch(1), Rows())
         note("returned")
     assert all(len(batches(tree, "lake")) == 1 for tree in recorder.points[-1].disks())
+
+
+class Disk:
+    """The files of a dataset, as its readers ask for them."""
+
+    def __init__(self, tree, root):
+        self.files = {path.removeprefix(f"{root}/"): data for path, data in tree.items() if path.startswith(f"{root}/")}
+
+    def below(self, under):
+        return [Found(name, 0, 0.0) for name in self.files if name.startswith(f"{under}/") and name[-1] != "/"]
+
+    def read(self, names):
+        return [self.files[name] for name in names]
+
+    def rows(self, visible):
+        if visible == "manifest":
+            files = [file.path for manifest in manifests.load(self).visible for file in manifest.files]
+        else:
+            files = [name for name in self.files if name.startswith("headrace_batch=") and name.endswith(".parquet")]
+        return sum(pq.read_metadata(BytesIO(self.files[file])).num_rows for file in files)
+
+
+@pytest.mark.parametrize("visible", ["rename", "manifest"])
+def test_a_power_cut_during_a_compaction_leaves_every_row(tmp_path, visible):
+    with sinks.Parquet(tmp_path / "lake", visible=visible).open("clicks") as sink:
+        for number in (1, 2, 3):
+            sink.write(batch(number), Rows())
+    with recorded(tmp_path) as recorder:
+        plan = compact(Place(tmp_path / "lake"), target=1_000_000, older_than=-60, execute=True)
+        recorder.note("returned")
+    assert plan.files == 3
+    for point in recorder.points:
+        for tree in point.disks():
+            assert Disk(tree, "lake").rows(visible) == 9, point.label
 
 
 def delta_versions(tree, root):
