@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
+from headrace import sinks
 from headrace.errors import ConfigError
 from headrace.letters import Origin
 from headrace.sinks.keyed import Identity, _Task
@@ -87,3 +88,21 @@ def test_a_key_that_records_share_is_refused_unless_the_rows_have_such_columns(k
     with pytest.raises(ConfigError, match="not told apart"):
         identity.columns(["id", "_kafka"])
     assert identity.columns([*identity.key, "id", "_kafka"]) == [*identity.key, "id"]
+
+
+@pytest.mark.parametrize(
+    ("names", "takes"),
+    [
+        ("Cassandra DynamoDB HBase Mongo Redis Console Memory Foreach", True),
+        ("Parquet Hive Delta Iceberg Jdbc Postgres SQLite DuckDB Kafka", False),
+    ],
+)
+def test_sinks_whose_rows_stand_alone_take_what_is_left_of_a_batch(names, takes):
+    """A sink that knows batches as a whole would take a part of one for another batch."""
+    assert {name: getattr(sinks, name).takes_parts for name in names.split()} == dict.fromkeys(names.split(), takes)
+
+
+def test_a_fan_out_takes_what_is_left_of_a_batch_if_all_of_its_sinks_do(tmp_path):
+    rows, batches = sinks.Redis("redis://h/0", "clicks", key="id"), sinks.Parquet(tmp_path / "out")
+    assert sinks.Fanout([rows, sinks.Memory()]).takes_parts
+    assert not sinks.Fanout([rows, batches]).takes_parts
