@@ -18,7 +18,8 @@ from pathlib import Path
 import psutil
 
 from headrace import config
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, RetriableError
+from headrace.sinks import tasks
 from headrace.spark import session, task_retries
 
 config.load("jobs/app3.py")
@@ -52,6 +53,20 @@ def refused():
         return error.message
 
 
+def stores_and_is_lost(batches):
+    with Path("stored").open("a") as file:
+        file.write("x" * sum(len(batch) for batch in batches))
+    raise ValueError("the worker is lost")
+
+
+def given_up():
+    try:
+        with tasks.repeating(False):
+            tasks.run(spark.range(3).coalesce(1), stores_and_is_lost)
+    except RetriableError as error:
+        return error.message
+
+
 shouted = [row[0] for row in spark.range(1).select(app3.shout(app3.F.lit("ann"))).collect()]
 repeated = repeats()
 system = spark._jvm.System
@@ -65,6 +80,8 @@ print(json.dumps({
     "session": os.getsid(jvm.pid) == jvm.pid,
     "repeats": repeated,
     "refused": refused(),
+    "given up": given_up(),
+    "stored": Path("stored").stat().st_size,
     "shouted": shouted,
 }))
 """
@@ -111,6 +128,11 @@ def session(tmp_path_factory):
 def test_a_master_with_a_number_of_failures_repeats_a_task_and_is_refused(session):
     assert session["repeats"], "else there would be nothing to refuse"
     assert "spark.master=local[2,4]" in session["refused"]
+
+
+def test_a_task_that_is_repeated_all_the_same_stores_nothing_under_at_most_once(session):
+    assert "at-most-once repeats none" in session["given up"]
+    assert session["stored"] == 3
 
 
 def test_no_setting_is_an_argument_of_a_process(session):
