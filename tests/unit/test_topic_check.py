@@ -2,14 +2,17 @@
 
 import pickle
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from headrace import topic_check
 from headrace.errors import TopicRecreated
 from headrace.kafka.planned_topics import PlannedTopics, TopicCheck
-from headrace.sinks import tasks
+from headrace.sinks import kafka_tasks, tasks
 from headrace.sinks.tasks import Report
+from headrace.stores.shares import Entry
+from headrace.types import Range, TopicPartition
 
 PLANNED = PlannedTopics("broker:9092", {}, "", {"clicks": "1", "users": "1"})
 
@@ -78,3 +81,29 @@ def test_a_task_gets_no_piece_that_was_read_after_its_topic_was_recreated(verify
         else:
             tasks.run(["a", "b", "c"], task, verify_pieces=False)
     assert there == stored
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+def test_a_task_of_a_kafka_sink_commits_only_what_it_read_from_the_planned_topic(recreated, monkeypatch):
+    """Where source and target are two clusters, the offset outlives the topic: nothing else would tell."""
+    done = []
+    producer = Mock(**{"abort_transaction.side_effect": lambda *_: done.append("aborted")})
+    before, after = Entry(0, ""), Entry(3, "after")
+    consumer = Mock(**{"committed.return_value": [Mock(offset=before.offset, metadata=before.metadata)]})
+    monkeypatch.setattr(kafka_tasks.ByPartition, "_producer", lambda *_: producer)
+    monkeypatch.setattr(kafka_tasks.ByPartition, "_consumer", lambda _: consumer)
+    monkeypatch.setattr(kafka_tasks, "send", lambda *_: done.append("sent") or 3)
+    monkeypatch.setattr(kafka_tasks, "commit", lambda *_: done.append("committed"))
+
+    def unchanged():
+        done.append("compared")
+        TopicCheck([PLANNED], [Cluster(clicks="2" if recreated else "1")])()
+
+    part = kafka_tasks.Part(Range(TopicPartition("clicks", 0), 0, 3), "clicks", before, after, f"writer {recreated}")
+    report = kafka_tasks.ByPartition(Mock(bootstrap="broker:9092"), "group", (part,), unchanged)(iter(["rows"]))
+    if recreated:
+        assert report.error[0] == TopicRecreated.__name__
+        assert done == ["sent", "compared", "aborted"]
+    else:
+        assert report == Report(3)
+        assert done == ["sent", "compared", "committed"]
