@@ -74,6 +74,58 @@ def test_a_password_does_not_follow_a_redirect_to_another_server(status):
         assert other.asked == [("/x", None)]
 
 
+def test_a_password_does_not_follow_the_second_redirect_either():
+    def answer(handler):
+        near = handler.path.startswith("/schemas")
+        sending(b"", 302, Location="/moved" if near else f"{url(other, '')}/x")(handler)
+
+    with serving(FOUND) as other, serving(answer) as first:
+        with pytest.raises(ConfigError, match="the password is for the first address alone"):
+            registry.by_id(url(first), 1)
+        assert [path for path, _ in first.asked] == ["/schemas/ids/1", "/moved"]
+        assert other.asked == []
+
+
+def test_what_a_registry_sends_beside_a_redirect_is_not_read():
+    sent = []
+
+    def answer(handler):
+        if handler.path == "/moved":
+            FOUND(handler)
+            return
+        try:
+            sending(b"", 302, Location="/moved")(handler)
+            while len(sent) < 1_000:
+                handler.wfile.write(b"x" * 100_000)
+                sent.append(1)
+        except OSError:
+            """The client has gone."""
+
+    with serving(answer) as server:
+        assert registry.by_id(url(server), 1).schema == SCHEMA
+    assert len(sent) < 1_000
+
+
+@pytest.mark.parametrize("to", ["http://h:99999/x", "http://h:x/", "http://[::1/x"])
+def test_a_redirect_to_what_is_no_address_is_a_config_error(to):
+    with serving(sending(b"", 302, Location=to)) as server, pytest.raises(ConfigError, match="no schema registry"):
+        registry.by_id(url(server), 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b'{"schema": "x", "id": Infinity}'),
+        (200, b'{"schema": "x", "references": [{"subject": "a", "version": 1e999}]}'),
+        (404, b'{"error_code": [1], "message": "x"}'),
+        (404, b'{"error_code": {"a": 1}, "message": "x"}'),
+    ],
+)
+def test_an_answer_that_only_looks_like_a_registrys_is_a_config_error(status, body):
+    with serving(sending(body, status)) as server, pytest.raises(ConfigError):
+        registry.by_id(url(server), 1)
+
+
 def test_a_redirect_on_the_same_server_keeps_the_password():
     def answer(handler):
         (FOUND if handler.path.startswith("/moved") else sending(b"", 302, Location="/moved"))(handler)
