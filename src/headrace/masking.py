@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(
     r"pass(?:word|wd|phrase|code)|pwd|secret|token|jaas|credential|signature|authorization|user[_.-]?info|sslkey"
-    r"|(?:api|access|account|private|pvt|shared|encryption)[_.-]?key|keystore[_.-]key|fs[_.-]azure[_.-]sas"
+    r"|(?:api|access|account|private|pvt|shared|encryption|customer|auth)[_.-]?key|keystore[_.-]key"
+    r"|fs[_.-]azure[_.-]sas|connection[_.-]?string"
     r"|cookie|assertion|(?:db|user)pass$|(?:^|[._-])(?:pass|pw|sig|sas|pem|key|jwt)$",
     re.IGNORECASE,
 )
@@ -35,9 +36,11 @@ _WRAPPERS = ("jdbc", "r2dbc")
 _SCHEMES_WITH_USERS = frozenset({"postgresql", "postgres", "mysql", "mariadb", "mongodb", "mongodb+srv", "sqlserver"})
 _ORACLE = re.compile(r"jdbc:oracle:\w{1,20}:[^/@\s]{0,200}/", re.IGNORECASE)
 
-_EQUALS = re.compile(r"""\\?['"]?[ \t]*+=[ \t]*+""")
+_EQUALS = re.compile(r"""\\?['"]?[ \t]*+(?:=|->)[ \t]*+""")
 _ENTRY = re.compile(r"""\\?['"]\s*+([:,])\s*+""")
 _COLON = re.compile(r"[ \t]*+:[ \t]++(?=\S)")
+_TIGHT_COLON = re.compile(r""":(?!\d{1,5}(?:[\s/?#,;:)\]}'"]|$)|//|\*\*\*)(?=[^\s:'"])""")
+"""But for a port, or the number of a partition: hosts and topics have such names, too."""
 _ENCODED = re.compile(r"%(25)?3D", re.IGNORECASE)
 _BLANK = re.compile(r"[ \t]++(?=[^\s-])")
 
@@ -50,9 +53,10 @@ _QUOTED = {
 _CLOSED = re.compile(r"[\s&;,)}\]]|$")
 _NEXT = re.compile(r"(?<=[ \t\r\n&;,()])[\w.$-]++[ \t]*+=")
 _SEPARATORS = " \t\r\n&;,()"
-_ITEM = re.compile(r"[^,}]*+")
+_ITEM = re.compile(r"[\[(][^\r\n]*+|[^,}]*+")
 _LINE = re.compile(r"[^\r\n]*+")
 _ARGUMENT = re.compile(r"\S++")
+_PART = re.compile(r"""[^\s&'"]++""")
 _ENCODED_VALUE = re.compile(r"(?:[^&\s%'\"]|%(?!26))*+")
 _TWICE_ENCODED_VALUE = re.compile(r"(?:[^&\s%'\"]|%(?!(?:25)?26))*+")
 
@@ -154,19 +158,20 @@ def _value(text: str, found: re.Match[str]) -> tuple[int, int] | None:
         return encoded.end(), _matched(until, text, encoded.end())
     if pair := _EQUALS.match(text, end):
         return pair.end(), _pair(text, pair.end())
-    if before in ("'", '"') and (entry := _ENTRY.match(text, end)):
+    if (entry := _ENTRY.match(text, end)) and (before in ("'", '"') or entry[1] == ":"):
         at = entry.end() + (text[entry.end() : entry.end() + 2] in ("b'", 'b"'))
         quoted = text[at : at + 1] in ("'", '"', "\\")
         if entry[1] == ":":
             return at, _end(text, at, _ITEM)
         # Of two texts side by side the first is a name only where a pair begins: others are a list of names.
         first = text[max(0, start - 4) : start - 1].rstrip(" \\b")[-1:] in ("(", "[")
-        return (at, _end(text, at, _ITEM)) if quoted and first else None
-    if line := _COLON.match(text, end):
-        at = line.end()
+        return (at, _end(text, at, _ITEM)) if quoted and (first or name.startswith("-")) else None
+    if colon := _COLON.match(text, end) or _TIGHT_COLON.match(text, end):
+        at = colon.end()
+        until = _LINE if text[at - 1] in " \t" else _PART
         if kind := _KINDS.match(text, at):
             at = kind.end()
-        return at, _matched(_LINE, text, at)
+        return at, _matched(until, text, at)
     if name.startswith("-") and (blank := _BLANK.match(text, end)):
         at = blank.end()
         return at, _end(text, at, _ARGUMENT) if text[at] in "'\"" else _matched(_ARGUMENT, text, at)
