@@ -183,7 +183,7 @@ def test_names_of_settings_and_texts_agree_on_what_is_secret(name, shape):
         "http://", "http://a", "a:", "@", "a@", "a:@", "://@", "password", "password=", "password={", "password='", "=",
         'password="\\', "password: ", "('password', ", "--password ", "<password>", "<password ", "-----BEGIN A-----",
         "jdbc:oracle:thin:", "Bearer ", "password%3D", " ", "password=' a=", "a=password={ ", "'password':", "token:",
-        "password->",
+        "password->", "'password':\\\"", "://@ password=@",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("end", ["", "@", "}x", "'x"])
@@ -243,6 +243,46 @@ def test_settings_as_python_and_json_show_them_are_masked(secret, name):
     for write in (repr, json.dumps):
         shown = masked(write({"a": 1, name: secret, "b": 2}))
         assert shown == masked(write({"a": 1, name: "s", "b": 2}))
+
+
+def entry(secret, write=json.dumps, times=1):
+    """JSON, or what Python shows, in itself so many times."""
+    text = write({"a": 1, "password": secret, "b": 2})
+    for _ in range(1, times):
+        text = write(text)
+    return text
+
+
+def as_it_is(secret):
+    return secret
+
+
+PIECES = [
+    ("jdbc:sqlserver://h:1433;user=a;password={};x=1", as_it_is),
+    ("jdbc:sqlserver://h:1433;user=a;password={};x=1", lambda secret: "{" + secret.replace("}", "}}") + "}"),
+    ("jdbc:postgresql://h:5432/d?user=a&password={}&x=1", as_it_is),
+    ("postgresql://ann:other@h:5432/d?sslpassword={}", as_it_is),
+    ("http://u:other@h:1/x?token={}&x=1", as_it_is),
+    ("http://h:1 Authorization: Bearer {}", lambda secret: "".join(secret.split()).replace('"', "").replace("'", "")),
+    ("http://h:1 --password {} --x", lambda secret: "'" + secret.replace("'", "") + "'"),
+    ("https://h <password>{}</password>", lambda secret: secret.replace("<", "")),
+    ("https://u:other@h X-Api-Key: {}\nHost: h", as_it_is),
+    ("jdbc:oracle:thin:app/other@db:1521:x password={}", as_it_is),
+    ("s3://u:other@h {}", entry),
+    ("s3://h {}", lambda secret: entry(secret, repr)),
+    ("{}", lambda secret: entry(secret, times=2)),
+    ("http://h {}", lambda secret: entry(secret, times=3)),
+    ("http://h {}", lambda secret: entry(secret, repr, times=2)),
+]
+BETWEEN = [*"@:/?#&=;,'\"\\ <>(){}[]|%+$", "@x:", "://", "=@", "%40", "\\'", '\\"', "''", "}}", ", 'a': '", "@h/"]
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize(("shape", "write"), PIECES, ids=[f"{n} {shape}" for n, (shape, _) in enumerate(PIECES)])
+def test_no_piece_of_a_secret_is_shown_whatever_stands_beside_it(shape, write, between):
+    shown = masked(shape.replace("{}", write(f"first{between}second")))
+    assert "first" not in shown
+    assert "second" not in shown
 
 
 @given(secret=st.text(min_size=1), before=st.text(), after=st.text())
