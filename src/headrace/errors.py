@@ -18,6 +18,8 @@ A driver's own exceptions never leave an adapter: they are translated at its bor
 
 from __future__ import annotations
 
+from headrace.text import printable
+
 
 class HeadraceError(Exception):
     """The root. `hint` is the cure: a command or a setting to type; `exit_code` is what a process ends with."""
@@ -28,6 +30,10 @@ class HeadraceError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def __str__(self) -> str:
+        """Without what a terminal obeys: it may quote a record, and Python prints an error that nobody catches."""
+        return "\n".join(printable(line) for line in self.message.split("\n"))
 
 
 class ConfigError(HeadraceError):

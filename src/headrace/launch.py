@@ -95,14 +95,15 @@ def launch(
 
 
 def refuse_loops(pipeline: Pipeline) -> bool:
-    """ConfigError if the sink would write to a topic that the pipeline reads, by whatever address it does so."""
+    """ConfigError if the sink would write to a topic that the pipeline reads, or to that of its dead letters, by
+    whatever address it does so."""
     from headrace.kafka.cluster import Cluster
 
     def cluster(source: Kafka) -> str:
         return Cluster.of(source).id()
 
     for source in pipeline.sources.values():
-        if (topic := pipeline.sink.loops_on(partial(cluster, source), source.subscription.reads)) is not None:
+        if (topic := pipeline.sink.loops_on(partial(cluster, source), pipeline.avoids(source))) is not None:
             raise pipeline.loop(topic)
     return True
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _NAME = re.compile(
     r"pass(?:word|wd|phrase|code)|pwd|secret|token|jaas|credential|signature|authorization|user[_.-]?info|sslkey"
-    r"|(?:api|access|account|private|pvt|shared|encryption)[_.-]?key|keystore[_.-]key|fs[_.-]azure[_.-]sas"
+    r"|(?:api|access|account|private|pvt|shared|encryption|customer|auth)[_.-]?key|keystore[_.-]key"
+    r"|fs[_.-]azure[_.-]sas|connection[_.-]?string"
     r"|cookie|assertion|(?:db|user)pass$|(?:^|[._-])(?:pass|pw|sig|sas|pem|key|jwt)$",
     re.IGNORECASE,
 )
@@ -35,24 +36,27 @@ _WRAPPERS = ("jdbc", "r2dbc")
 _SCHEMES_WITH_USERS = frozenset({"postgresql", "postgres", "mysql", "mariadb", "mongodb", "mongodb+srv", "sqlserver"})
 _ORACLE = re.compile(r"jdbc:oracle:\w{1,20}:[^/@\s]{0,200}/", re.IGNORECASE)
 
-_EQUALS = re.compile(r"""\\?['"]?[ \t]*+=[ \t]*+""")
-_ENTRY = re.compile(r"""\\?['"]\s*+([:,])\s*+""")
+_EQUALS = re.compile(r"""\\?['"]?[ \t]*+(?:=|->)[ \t]*+""")
+_ENTRY = re.compile(r"""\\*+['"]\s*+([:,])\s*+""")
 _COLON = re.compile(r"[ \t]*+:[ \t]++(?=\S)")
+_TIGHT_COLON = re.compile(r""":(?!\d{1,5}(?:[\s/?#,;:)\]}'"]|$)|//|\*\*\*)(?=[^\s:'"])""")
+"""But for a port, or the number of a partition: hosts and topics have such names, too."""
 _ENCODED = re.compile(r"%(25)?3D", re.IGNORECASE)
 _BLANK = re.compile(r"[ \t]++(?=[^\s-])")
 
 _QUOTED = {
     "'": re.compile(r"'(?:\\.|''|[^'\\])*+\\?'?", re.DOTALL),  # libpq, Python
     '"': re.compile(r'"(?:\\.|[^"\\])*+\\?"?', re.DOTALL),  # JSON, JAAS, Python
-    "\\": re.compile(r"""\\(["'])(?:(?!\\\1).)*+(?:\\\1)?""", re.DOTALL),  # JSON in JSON
+    "\\": re.compile(r"""(\\++)(["'])(?:(?!(?<!\\)\1\2).)*+(?:\1\2)?""", re.DOTALL),  # JSON in JSON, however deep
     "{": re.compile(r"\{(?:\}\}|[^}])*+\}?"),  # SQL Server, ODBC
 }
 _CLOSED = re.compile(r"[\s&;,)}\]]|$")
 _NEXT = re.compile(r"(?<=[ \t\r\n&;,()])[\w.$-]++[ \t]*+=")
 _SEPARATORS = " \t\r\n&;,()"
-_ITEM = re.compile(r"[^,}]*+")
+_ITEM = re.compile(r"[\[(][^\r\n]*+|[^,}]*+")
 _LINE = re.compile(r"[^\r\n]*+")
 _ARGUMENT = re.compile(r"\S++")
+_PART = re.compile(r"""[^\s&'"]++""")
 _ENCODED_VALUE = re.compile(r"(?:[^&\s%'\"]|%(?!26))*+")
 _TWICE_ENCODED_VALUE = re.compile(r"(?:[^&\s%'\"]|%(?!(?:25)?26))*+")
 
@@ -96,14 +100,29 @@ def _url(text: str) -> str:
         return text
     before = _last(_TOKEN_BACKWARDS, text[:begin])
     wrapper = _BEFORE_COLON.search(before)
+    named = _around(text, end)
     if wrapper and wrapper[1].lower() not in _WRAPPERS:  # user:password@host, and :// is in the password
-        return f"{text[: begin - len(before) + wrapper.end()]}***{text[end:]}"
-    scheme = _last(_SCHEME_BACKWARDS, before).lower()
-    user, colon, password = text[begin + 3 : end].partition(":")
+        return f"{text[: begin - len(before) + wrapper.end()]}***{text[named[1] if named else end :]}"
+    with_user = _last(_SCHEME_BACKWARDS, before).lower() in _SCHEMES_WITH_USERS
+    user, colon, password = text[begin + 3 : named[0] if named else end].partition(":")
+    if named:  # whose @ that is cannot be told: both are masked, if there may be two
+        whole = not colon and with_user
+        return text if whole else f"{text[: begin + 3]}{user if colon else ''}{colon}***{text[named[1] :]}"
     if not colon:
-        user = user if scheme in _SCHEMES_WITH_USERS else "***"
+        user = user if with_user else "***"
     shown = f"{user}{colon}{'***' if password else ''}"
     return f"{text[: begin + 3]}{shown}{text[end:]}"
+
+
+def _around(text: str, at: int) -> tuple[int, int] | None:
+    """From where to where the secret with a name is that holds what is at `at`; None if there is none."""
+    elements = [found for kind in (_ELEMENT, _PROPERTY) for found in kind.finditer(text)] if "<" in text else []
+    places = [
+        *_pairs(text),
+        *(found.span(2) for found in elements if is_secret(found[1])),
+        *(found.span() for found in _HEADER.finditer(text)),
+    ]
+    return next((place for place in places if place[0] <= at < place[1]), None)
 
 
 def _last(backwards: re.Pattern[str], text: str) -> str:
@@ -113,7 +132,10 @@ def _last(backwards: re.Pattern[str], text: str) -> str:
 
 def _oracle(text: str) -> str:
     found, end = _ORACLE.search(text), text.rfind("@")
-    return f"{text[: found.end()]}***{text[end:]}" if found and found.end() <= end else text
+    if found is None or found.end() > end:
+        return text
+    named = _around(text, end)
+    return f"{text[: found.end()]}***{text[named[1] if named else end :]}"
 
 
 def _element(found: re.Match[str]) -> str:
@@ -133,11 +155,19 @@ def _user_info(found: re.Match[str]) -> str:
 def _named(text: str) -> str:
     """Values that follow their name: pairs, entries of JSON and Python, headers, arguments."""
     shown, at = [], 0
+    for begin, end in _pairs(text):
+        shown.append(text[at:begin] + "***")
+        at = end
+    return "".join([*shown, text[at:]])
+
+
+def _pairs(text: str) -> Iterator[tuple[int, int]]:
+    """From where to where each such value is."""
+    at = 0
     for name in _WORD.finditer(text):
         if name.start() >= at and (place := _value(text, name)) is not None:
-            shown.append(text[at : place[0]] + "***")
+            yield place
             at = place[1]
-    return "".join([*shown, text[at:]])
 
 
 def _value(text: str, found: re.Match[str]) -> tuple[int, int] | None:
@@ -154,19 +184,20 @@ def _value(text: str, found: re.Match[str]) -> tuple[int, int] | None:
         return encoded.end(), _matched(until, text, encoded.end())
     if pair := _EQUALS.match(text, end):
         return pair.end(), _pair(text, pair.end())
-    if before in ("'", '"') and (entry := _ENTRY.match(text, end)):
+    if (entry := _ENTRY.match(text, end)) and (before in ("'", '"') or entry[1] == ":"):
         at = entry.end() + (text[entry.end() : entry.end() + 2] in ("b'", 'b"'))
         quoted = text[at : at + 1] in ("'", '"', "\\")
         if entry[1] == ":":
             return at, _end(text, at, _ITEM)
         # Of two texts side by side the first is a name only where a pair begins: others are a list of names.
         first = text[max(0, start - 4) : start - 1].rstrip(" \\b")[-1:] in ("(", "[")
-        return (at, _end(text, at, _ITEM)) if quoted and first else None
-    if line := _COLON.match(text, end):
-        at = line.end()
+        return (at, _end(text, at, _ITEM)) if quoted and (first or name.startswith("-")) else None
+    if colon := _COLON.match(text, end) or _TIGHT_COLON.match(text, end):
+        at = colon.end()
+        until = _LINE if text[at - 1] in " \t" else _PART
         if kind := _KINDS.match(text, at):
             at = kind.end()
-        return at, _matched(_LINE, text, at)
+        return at, _matched(until, text, at)
     if name.startswith("-") and (blank := _BLANK.match(text, end)):
         at = blank.end()
         return at, _end(text, at, _ARGUMENT) if text[at] in "'\"" else _matched(_ARGUMENT, text, at)

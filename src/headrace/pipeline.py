@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace import delivery
@@ -105,12 +106,24 @@ class Pipeline:
             )
         delivery.protocol(self.guaranteed, self.sink)
         self.sink.accept(self.topics)
-        for source in self.sources.values():
-            if (topic := self.sink.loops(source.bootstrap, source.subscription.reads)) is not None:
-                raise self.loop(topic)
         self._check_dead_letters()
+        for source in self.sources.values():
+            if (topic := self.sink.loops(source.bootstrap, self.avoids(source))) is not None:
+                raise self.loop(topic)
+
+    def avoids(self, source: Kafka) -> Callable[[str], bool]:
+        """Whether the sink must not write to a topic on the cluster of `source`.
+
+        Neither to one that is read, nor to that of the dead letters, where a row could pose as a letter.
+        """
+        return partial(_avoided, source.subscription.reads, self.quarantine.topic if self.quarantine else None)
 
     def loop(self, topic: str) -> ConfigError:
+        if self.quarantine and topic == self.quarantine.topic:
+            return ConfigError(
+                f"{self.name}: rows and dead letters would go to the same topic, {topic}",
+                hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
+            )
         return ConfigError(
             f"{self.name}: what it writes to {topic} would be read again: it is a topic of the source",
             hint="another topic for the sink, or a pattern that leaves it out",
@@ -214,6 +227,10 @@ class Pipeline:
                     f'{source.format.on_error}", not both',
                     hint="leave on_error out",
                 )
+
+
+def _avoided(reads: Callable[[str], bool], letters: str | None, topic: str) -> bool:
+    return topic == letters or reads(topic)
 
 
 def _expect(pipeline: str, argument: str, value: object, kind: type, example: str) -> None:

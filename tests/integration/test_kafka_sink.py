@@ -276,23 +276,25 @@ def test_a_sink_on_the_sources_cluster_is_found_by_its_id_whatever_the_address(f
 
 @pytest.mark.parametrize("letters", [False, True], ids=["stops", "dead letters"])
 def test_rows_name_allowed_topics_only_and_never_one_that_the_pipeline_reads(filled, topic, spark, letters):
-    """Rows 1 to 4 name a topic outside the pattern, an internal one, the source, and one over the limit."""
+    """Rows 1 to 5 name a topic outside the pattern, an internal one, the source, one over the limit, and the one of the
+    dead letters."""
     source, dead, good, prefix = filled(), topic(partitions=1), topic(partitions=1), f"out-{uuid.uuid4().hex[:8]}"
     bad = {
         1: ("elsewhere", "expected a topic that matches"),
         2: ("__consumer_offsets", "expected a topic that matches"),
         3: (source.name, "the record would come back"),
-        4: (f"{prefix}.c", "max_topics=2 match the pattern already"),
+        4: (f"{prefix}.c", "max_topics=3 match the pattern already"),
+        5: (dead.name, "has its dead letters there"),
     }
     case = " ".join(f"WHEN {number} THEN '{name}'" for number, (name, _) in bad.items())
-    kept = "id < 5" if letters else "id IN (0, 3)"
+    kept = "id < 6" if letters else "id IN (0, 3)"
     made = pipeline(
         source,
         sinks.Kafka(
             source.bootstrap,
             topic_column="to",
-            pattern=rf"{prefix}\..*|{good.name}|{source.name}",
-            max_topics=2,  # two match already: the source's and the good one
+            pattern=rf"{prefix}\..*|{good.name}|{source.name}|{dead.name}",
+            max_topics=3,  # three match already
             create={"partitions": 1},
         ),
         transform=lambda rows: rows.where(kept).selectExpr(

@@ -5,6 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+import headrace as hr
+from headrace import sinks
+from headrace.errors import ConfigError
 from headrace.kafka.subscription import Pattern
 from headrace.sinks import tasks
 from headrace.sinks.kafka_producing import Target
@@ -44,6 +47,32 @@ def test_a_topic_that_the_pipeline_reads_is_refused_on_executors_too():
     there = pickle.loads(pickle.dumps(allowed))
     assert there.refused("shop-out") is None
     assert "the pipeline reads the topic shop-in-1" in there.refused("shop-in-1")
+
+
+def with_letters(sink):
+    return hr.Pipeline(
+        name="shop",
+        source=hr.Kafka("h:9092", topics=["shop-in"]),
+        sink=sink,
+        guarantee="at-least-once",
+        dead_letters=hr.DeadLetters(topic="shop-dead"),
+    )
+
+
+@pytest.mark.parametrize("how", [{"topic": "shop-dead"}, {"topic_column": "to", "topics": ["shop-out", "shop-dead"]}])
+@pytest.mark.parametrize("within", [lambda sink: sink, lambda sink: sinks.Fanout([sink])], ids=["alone", "fan-out"])
+def test_rows_and_dead_letters_do_not_share_a_topic(how, within):
+    with pytest.raises(ConfigError, match="rows and dead letters would go to the same topic, shop-dead"):
+        with_letters(within(sinks.Kafka("h:9092", **how)))
+
+
+def test_rows_may_not_name_the_topic_of_the_dead_letters_on_executors_either():
+    """A row there, with headers of its own, would be a letter, or the mark that letters were dealt with."""
+    made = with_letters(sinks.Kafka("h:9092", topic_column="to", pattern="shop-.*", headers="_kafka.headers"))
+    there = pickle.loads(pickle.dumps(made.sink._allowed))
+    assert there.refused("shop-out") is None
+    assert "has its dead letters there" in there.refused("shop-dead")
+    assert "reads the topic shop-in" in there.refused("shop-in")
 
 
 def test_what_a_worker_remembers_of_topics_is_not_shared_by_sinks_with_other_limits(monkeypatch):

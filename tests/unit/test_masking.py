@@ -72,6 +72,17 @@ def test_the_secret_of_an_address_is_masked_and_the_rest_is_shown(address, shown
         ("psql --password 'hidden word' --host h", "psql --password *** --host h"),
         ("psql --password=hidden --host=h", "psql --password=*** --host=h"),
         ("X-API-Key: hidden\r\nHost: h", "X-API-Key: ***\r\nHost: h"),
+        ("X-API-Key:hidden\r\nHost: h", "X-API-Key:***\r\nHost: h"),
+        ("Authorization:Negotiate hidden\nHost: h", "Authorization:Negotiate ***\nHost: h"),
+        ("mongodb://h/?authMechanismProperties=AWS_SESSION_TOKEN:hidden&x=1",
+         "mongodb://h/?authMechanismProperties=AWS_SESSION_TOKEN:***&x=1"),
+        ('{"my password": "hidden", "a": 1}', '{"my password": ***, "a": 1}'),
+        ("{'db:password': 'hidden', 'a': 1}", "{'db:password': ***, 'a': 1}"),
+        ("{'passwords': ['hidden', 'hidden']}", "{'passwords': ***"),
+        ("['psql', '--password', 'hidden', '-v']", "['psql', '--password', ***, '-v']"),
+        ("Map(user -> ann, password -> hidden)", "Map(user -> ann, password -> ***"),
+        ("adls.connection-string=hidden x=1", "adls.connection-string=*** x=1"),
+        ("aws_sse_customer_key_base64=hidden x=1", "aws_sse_customer_key_base64=*** x=1"),
         ("Authorization: hidden\nHost: h", "Authorization: ***\nHost: h"),
         ("Proxy-Authorization: Digest a=hidden, b=hidden", "Proxy-Authorization: Digest ***"),
         ("basic.auth.user.info=ann:hidden", "basic.auth.user.info=***"),
@@ -113,6 +124,7 @@ def test_secrets_are_masked_in_every_other_shape(text, shown):
         "clicks[0] offset 12: field amount: expected DECIMAL(10,2), got 'ten'",
         "expected one of 'user', 'password', 'host'",
         "brokers at 10.0.0.1:9092, secrets.example.com:9092",
+        "token:0:10 at http://token-service:8080/x, secrets:9092",
         "2026-11-15T12:54:39.866000+00:00 orders:0:10",
         "a <= b and c => d; x@y",
         "basic.auth.credentials.source is not set, spark.authenticate=true, author=ann",
@@ -133,6 +145,7 @@ SHAPED = [
     ("at ann:{}@host:9092 there", st.text("abc:/@!%&=[]{}", min_size=1).filter(lambda text: not text.startswith("//"))),
     ("?next=h%3Fpassword%3D{}%26x%3D1", st.text(min_size=1).map(lambda text: quote(quote(text, safe=""), safe=""))),
     ("?key={}&x=1", st.text(min_size=1).map(lambda text: quote(text, safe=""))),
+    ("?props=AWS_SESSION_TOKEN:{}&x=1", st.text("abcXYZ+/=_-", min_size=1).filter(lambda text: text[:2] != "//")),
 ]
 
 
@@ -151,13 +164,15 @@ def test_pairs_as_python_shows_them_are_masked(secret, name):
 
 NAMES = [
     "password", "ssl.key.pem", "sslkey", "passcode", "basic.auth.user.info", "fs.azure.sas.a.b", "x-api-key", "sig",
-    "oauthpvtkey", "cookie",
+    "oauthpvtkey", "cookie", "customer_key_base64", "connection-string",
     "bootstrap.servers", "key.deserializer", "sasl.username", "partition_key", "ssl.key.location", "row.key",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("shape", ["{}=hidden", "{}: hidden", "{{'{}': 'hidden'}}", "<{}>hidden</{}>", "--{} hidden"])
+@pytest.mark.parametrize(
+    "shape", ["{}=hidden", "{}: hidden", "{}:hidden", "{{'{}': 'hidden'}}", "<{}>hidden</{}>", "--{} hidden"]
+)
 def test_names_of_settings_and_texts_agree_on_what_is_secret(name, shape):
     assert ("hidden" not in masked(shape.replace("{}", name).replace("{{", "{").replace("}}", "}"))) is is_secret(name)
 
@@ -167,7 +182,8 @@ def test_names_of_settings_and_texts_agree_on_what_is_secret(name, shape):
     [
         "http://", "http://a", "a:", "@", "a@", "a:@", "://@", "password", "password=", "password={", "password='", "=",
         'password="\\', "password: ", "('password', ", "--password ", "<password>", "<password ", "-----BEGIN A-----",
-        "jdbc:oracle:thin:", "Bearer ", "password%3D", " ", "password=' a=", "a=password={ ", "'password':",
+        "jdbc:oracle:thin:", "Bearer ", "password%3D", " ", "password=' a=", "a=password={ ", "'password':", "token:",
+        "password->", "'password':\\\"", "://@ password=@",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("end", ["", "@", "}x", "'x"])
@@ -229,6 +245,46 @@ def test_settings_as_python_and_json_show_them_are_masked(secret, name):
         assert shown == masked(write({"a": 1, name: "s", "b": 2}))
 
 
+def entry(secret, write=json.dumps, times=1):
+    """JSON, or what Python shows, in itself so many times."""
+    text = write({"a": 1, "password": secret, "b": 2})
+    for _ in range(1, times):
+        text = write(text)
+    return text
+
+
+def as_it_is(secret):
+    return secret
+
+
+PIECES = [
+    ("jdbc:sqlserver://h:1433;user=a;password={};x=1", as_it_is),
+    ("jdbc:sqlserver://h:1433;user=a;password={};x=1", lambda secret: "{" + secret.replace("}", "}}") + "}"),
+    ("jdbc:postgresql://h:5432/d?user=a&password={}&x=1", as_it_is),
+    ("postgresql://ann:other@h:5432/d?sslpassword={}", as_it_is),
+    ("http://u:other@h:1/x?token={}&x=1", as_it_is),
+    ("http://h:1 Authorization: Bearer {}", lambda secret: "".join(secret.split()).replace('"', "").replace("'", "")),
+    ("http://h:1 --password {} --x", lambda secret: "'" + secret.replace("'", "") + "'"),
+    ("https://h <password>{}</password>", lambda secret: secret.replace("<", "")),
+    ("https://u:other@h X-Api-Key: {}\nHost: h", as_it_is),
+    ("jdbc:oracle:thin:app/other@db:1521:x password={}", as_it_is),
+    ("s3://u:other@h {}", entry),
+    ("s3://h {}", lambda secret: entry(secret, repr)),
+    ("{}", lambda secret: entry(secret, times=2)),
+    ("http://h {}", lambda secret: entry(secret, times=3)),
+    ("http://h {}", lambda secret: entry(secret, repr, times=2)),
+]
+BETWEEN = [*"@:/?#&=;,'\"\\ <>(){}[]|%+$", "@x:", "://", "=@", "%40", "\\'", '\\"', "''", "}}", ", 'a': '", "@h/"]
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize(("shape", "write"), PIECES, ids=[f"{n} {shape}" for n, (shape, _) in enumerate(PIECES)])
+def test_no_piece_of_a_secret_is_shown_whatever_stands_beside_it(shape, write, between):
+    shown = masked(shape.replace("{}", write(f"first{between}second")))
+    assert "first" not in shown
+    assert "second" not in shown
+
+
 @given(secret=st.text(min_size=1), before=st.text(), after=st.text())
 @example(secret="0", before="0", after="")
 def test_a_known_secret_is_redacted_from_any_text_in_any_form(secret, before, after):
@@ -265,6 +321,9 @@ def test_names_of_settings_whose_values_are_secret(name, secret):
 DESCRIBED = {
     "store postgres": lambda: stores.Postgres("postgresql://ann@server:hidden@db/app"),
     "store redis": lambda: stores.Redis("redis://:hidden@localhost"),
+    "sink mongo with a token": lambda: sinks.Mongo(
+        "mongodb+srv://h/?authMechanism=MONGODB-AWS&authMechanismProperties=AWS_SESSION_TOKEN:hidden", "d.t"
+    ),
     "store cassandra": lambda: stores.Cassandra("h", keyspace="k", username="ann", password="hidden"),
     "store kafka": lambda: stores.Kafka("h:9092", options={"sasl.password": "hidden"}),
     "sink postgres": lambda: sinks.Postgres("host=h password='hid den://hidden'", "t"),

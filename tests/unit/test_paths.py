@@ -68,6 +68,18 @@ def test_the_log_that_duckdb_makes_after_a_checkpoint_has_the_mode_of_the_file(t
             assert stat.S_IMODE((tmp_path / "offsets.db.wal").stat().st_mode) == mode
 
 
+def test_what_duckdb_writes_when_memory_is_short_is_for_this_user(tmp_path):
+    with stores.DuckDB(tmp_path / "offsets.db").open("p") as store:
+        execute = store._connection.execute
+        execute("SET memory_limit = '60MB'")
+        execute("SET threads = 1")
+        execute("CREATE TEMP TABLE t AS SELECT repeat('a', 100) || i AS s FROM range(1000000) r(i) ORDER BY s")
+        spilled = tmp_path / "offsets.db.tmp"
+        assert list(spilled.iterdir()), "else there would be nothing to read"
+        assert stat.S_IMODE(spilled.stat().st_mode) == 0o700
+    assert not spilled.exists()
+
+
 def test_a_file_of_offsets_that_exists_keeps_its_mode(tmp_path):
     stores.SQLite(tmp_path / "offsets.db").open("p").close()
     (tmp_path / "offsets.db").chmod(0o640)

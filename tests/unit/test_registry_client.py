@@ -74,6 +74,58 @@ def test_a_password_does_not_follow_a_redirect_to_another_server(status):
         assert other.asked == [("/x", None)]
 
 
+def test_a_password_does_not_follow_the_second_redirect_either():
+    def answer(handler):
+        near = handler.path.startswith("/schemas")
+        sending(b"", 302, Location="/moved" if near else f"{url(other, '')}/x")(handler)
+
+    with serving(FOUND) as other, serving(answer) as first:
+        with pytest.raises(ConfigError, match="the password is for the first address alone"):
+            registry.by_id(url(first), 1)
+        assert [path for path, _ in first.asked] == ["/schemas/ids/1", "/moved"]
+        assert other.asked == []
+
+
+def test_what_a_registry_sends_beside_a_redirect_is_not_read():
+    sent = []
+
+    def answer(handler):
+        if handler.path == "/moved":
+            FOUND(handler)
+            return
+        try:
+            sending(b"", 302, Location="/moved")(handler)
+            while len(sent) < 1_000:
+                handler.wfile.write(b"x" * 100_000)
+                sent.append(1)
+        except OSError:
+            """The client has gone."""
+
+    with serving(answer) as server:
+        assert registry.by_id(url(server), 1).schema == SCHEMA
+    assert len(sent) < 1_000
+
+
+@pytest.mark.parametrize("to", ["http://h:99999/x", "http://h:x/", "http://[::1/x"])
+def test_a_redirect_to_what_is_no_address_is_a_config_error(to):
+    with serving(sending(b"", 302, Location=to)) as server, pytest.raises(ConfigError, match="no schema registry"):
+        registry.by_id(url(server), 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b'{"schema": "x", "id": Infinity}'),
+        (200, b'{"schema": "x", "references": [{"subject": "a", "version": 1e999}]}'),
+        (404, b'{"error_code": [1], "message": "x"}'),
+        (404, b'{"error_code": {"a": 1}, "message": "x"}'),
+    ],
+)
+def test_an_answer_that_only_looks_like_a_registrys_is_a_config_error(status, body):
+    with serving(sending(body, status)) as server, pytest.raises(ConfigError):
+        registry.by_id(url(server), 1)
+
+
 def test_a_redirect_on_the_same_server_keeps_the_password():
     def answer(handler):
         (FOUND if handler.path.startswith("/moved") else sending(b"", 302, Location="/moved"))(handler)
@@ -212,6 +264,26 @@ def test_a_schema_of_few_lines_and_endless_fields_is_refused(namespace):
             avro_schema.refuse_large(json.dumps(doubling(times, namespace)))
 
 
+def test_a_flat_schema_whose_fields_are_beyond_counting_is_refused():
+    """The number of its fields has thousands of digits, more than Python writes."""
+    records = [{"type": "record", "name": "R0", "fields": [{"name": "x", "type": "int"}]}]
+    for number in range(1, 20_000):
+        twice = [{"name": name, "type": f"R{number - 1}"} for name in "ab"]
+        records.append({"type": "record", "name": f"R{number}", "fields": twice})
+    fields = [{"name": f"f{number}", "type": one} for number, one in enumerate(records)]
+    text = json.dumps({"type": "record", "name": "O", "fields": fields})
+    avro_schema.refuse_deep(text)
+    with pytest.raises(ConfigError, match="more than 10,000: "):
+        avro_schema.refuse_large(text)
+
+
+@pytest.mark.parametrize("text", ['\\"', '"', '"\\'])
+@pytest.mark.timeout(60)
+def test_brackets_are_counted_in_time_that_is_linear_in_the_text(text):
+    """What takes ten seconds for 40 KB if it is quadratic takes hours for this."""
+    avro_schema.refuse_deep(text * (1_000_000 // len(text)))
+
+
 def test_a_large_schema_and_one_within_itself_are_not_refused():
     fields = [{"name": f"f{n}", "type": {"type": "string"}} for n in range(4_000)]
     large = {"type": "record", "name": "R", "fields": fields}
@@ -268,6 +340,25 @@ def test_the_unknown_ids_of_many_batches_do_not_pile_up(reading):
         assert len(made._missing) <= 1_100
     assert len(asked) == 5_000
     assert len(made.decoded("value")) < 30_000
+
+
+def test_schemas_that_cannot_be_read_do_not_pile_up_and_say_why_in_short(reading, monkeypatch):
+    made, asked = reading
+    monkeypatch.setattr(registry, "by_id", lambda url, number: registry.Registered(number, SCHEMA))
+
+    def refuse(found):
+        asked.append(found.id)
+        raise ConfigError("missing enum symbols: " + "x" * 100_000)
+
+    made._text = refuse
+    for batch in range(1_000, 6_000, 100):
+        made.renew()
+        told = made.learn({number: ["t"] for number in range(batch, batch + 100)})
+        assert len(told) < 5_000
+        assert set(range(batch, batch + 100)) <= set(made._known), "none of the batch in hand is forgotten"
+        assert len(made._known) <= 1_000
+    assert len(asked) == 5_000
+    assert len(made.error("value", "decoded_value")) < 1_000_000
 
 
 def test_a_schema_that_cannot_be_used_makes_bad_records_and_does_not_stop_a_run(reading):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import traceback
 
 import pytest
 import typer
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from headrace import events
 from headrace.cli import printing, render, terminal
 from headrace.cli.main import _show
-from headrace.errors import DataLoss, RetriableError
+from headrace.errors import DataLoss, HeadraceError, RetriableError
 from headrace.kafka.records import DECODERS, Record, to_json
 from headrace.sentences import sentence
 from headrace.sinks.console import Console
@@ -95,6 +96,14 @@ def test_an_error_in_short_and_its_frames_hold_no_control_character(text):
         assert not RAW.search(short(error))
         assert "\n" not in short(error)
         assert not RAW.search(in_user_code(error))
+
+
+@given(HOSTILE)
+def test_an_error_that_nobody_catches_holds_no_control_character(text):
+    error = HeadraceError(text, hint=text)
+    for line in [*traceback.format_exception(error), repr(error)]:
+        assert not RAW.search(line), repr(line)
+    assert error.message == text
 
 
 @given(HOSTILE)

@@ -21,11 +21,13 @@ _AGAIN = 60.0
 _AT_ONCE = 20
 """Of those that are asked for again between two batches, at the most."""
 _REMEMBERED = 1_000
-"""Of those that the registry does not have, beside the ones of the batch in hand."""
+"""Of those that the registry does not have, beside the ones of the batch in hand; and of those that cannot be read."""
 _ASKED = 100
 """Unknown ids that are asked for in one batch. Records that name the others are bad."""
 _REFERENCES = 200
 """Other schemas that one may refer to, directly or not."""
+_LONGEST = 600
+"""Characters of why a schema cannot be read: it may list a hundred thousand symbols, and each bad record says it."""
 _WIRE = "not in the wire format of a schema registry: a zero byte and the id of a schema come first"
 
 
@@ -138,6 +140,10 @@ class RegistryAvro(PlainAvro, Learning):
         if len(self._missing) + len(new) > _REMEMBERED:
             # None of the batch in hand, or it would never be done.
             self._missing = {number: absent for number, absent in self._missing.items() if number in named}
+        unreadable = [number for number, writer in self._known.items() if writer.misfit]
+        if len(unreadable) + len(new) > _REMEMBERED:  # they are asked for again where a record names them
+            for number in unreadable:
+                del self._known[number]
         told = [self._learnt(number, frozenset(topics)) for number, topics in sorted(new.items())]
         more = f"; and {len(told) - 3} more" if len(told) > 3 else ""
         now = self._clock()  # after the last answer, so that none is old before the batch is repeated
@@ -181,9 +187,9 @@ class RegistryAvro(PlainAvro, Learning):
         return f"schema id {number} was not known; {where} has it"
 
     def _unreadable(self, number: int, error: ConfigError) -> str:
-        self._known[number] = _Writer("", error.message)
+        self._known[number] = _Writer("", error.message[:_LONGEST])
         self._missing.pop(number, None)
-        return f"schema id {number} cannot be read: {error.message}"
+        return f"schema id {number} cannot be read: {error.message[:_LONGEST]}"
 
     def _versions(self, subject: str) -> dict[int, str]:
         """The schemas of a subject by their ids, oldest first."""
@@ -243,7 +249,8 @@ class RegistryAvro(PlainAvro, Learning):
     def _add(self, number: int, schema: str, *, ours: bool) -> None:
         from headrace.spark import avro
 
-        self._known[number] = _Writer(schema, avro.misfit(self._spark, self._reader, schema, any_name=ours))
+        misfit = avro.misfit(self._spark, self._reader, schema, any_name=ours)
+        self._known[number] = _Writer(schema, misfit and misfit[:_LONGEST])
         self._missing.pop(number, None)
 
 

@@ -31,7 +31,7 @@ _TYPES: dict[str, str | dict[str, str]] = {
 
 _DEEPEST = 200
 _MOST_FIELDS = 10_000
-_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 def refuse_deep(text: str) -> None:
@@ -48,9 +48,9 @@ def refuse_large(text: str) -> None:
 
     A few lines are enough: each record has two fields of the type of the one before.
     """
-    if (found := _size(json.loads(text), "", {})) > _MOST_FIELDS:
+    if _size(json.loads(text), "", {}) > _MOST_FIELDS:
         raise ConfigError(
-            f"this Avro schema has {found:,} fields, with those of each type wherever it is used: more than"
+            "the fields of this Avro schema, with those of each type wherever it is used, are more than"
             f" {_MOST_FIELDS:,}: {text[:80]}…"
         )
 

@@ -127,8 +127,9 @@ def subjects_of(url: str, number: int) -> list[str]:
 def _registered(url: str, answer: Any) -> Registered:
     try:
         references = tuple((str(one["subject"]), int(one["version"])) for one in answer.get("references") or ())
-        return Registered(int(answer["id"]), str(answer["schema"]), answer.get("schemaType") or "AVRO", references)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        kind = str(answer.get("schemaType") or "AVRO")
+        return Registered(int(answer["id"]), str(answer["schema"]), kind, references)
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise _foreign(url) from error
 
 
@@ -141,6 +142,8 @@ def _ask(url: str, path: str, what: str, body: dict[str, str] | None = None, *, 
         status, reason, answer = _whole(_request(url, path, body))
     except (OSError, http.client.HTTPException) as error:
         raise _unreachable(error, url) from error
+    except ValueError as error:  # it redirects to what is no address
+        raise _foreign(url) from error
     if len(answer) > _MAX_BYTES:
         raise TooLarge(
             f"the schema registry at {masked(url)} answers with more than {_MAX_BYTES:,} bytes about {what}",
@@ -158,7 +161,14 @@ def _ask(url: str, path: str, what: str, body: dict[str, str] | None = None, *, 
 
 
 class _SamePlace(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect, but takes no password along to another server, nor goes from TLS to plain text."""
+    """Follows a redirect, but takes no password along to another server, nor goes from TLS to plain text. What is said
+    beside it is not read: urllib would read all of it, however much that is."""
+
+    def http_error_302(self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any) -> Any:
+        fp.close()
+        return super().http_error_302(req, fp, code, msg, headers)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -167,7 +177,6 @@ class _SamePlace(urllib.request.HTTPRedirectHandler):
         same = (before.scheme, before.hostname, before.port) == (after.scheme, after.hostname, after.port)
         plain = after.scheme != "https" and before.scheme == "https"
         if plain or after.scheme not in ("http", "https") or (req.has_header("Authorization") and not same):
-            fp.close()
             raise ConfigError(
                 f"the schema registry at {masked(req.full_url)} redirects to {masked(newurl[:_MOST_OF_A_URL])},"
                 " which is not followed:"
@@ -315,7 +324,8 @@ def _reason(answer: bytes, reason: str) -> tuple[int | None, str]:
     code: int | None = None
     try:
         told = json.loads(answer)
-        code, said = told.get("error_code"), str(told["message"])
+        given, said = told.get("error_code"), str(told["message"])
+        code = given if isinstance(given, int) else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         said = reason
     return code, said if len(said) <= _MOST else said[:_MOST] + "…"
@@ -326,7 +336,9 @@ def _unreachable(error: OSError | http.client.HTTPException, url: str) -> Headra
     where = f"the schema registry at {masked(url)}"
     if isinstance(cause, ssl.SSLCertVerificationError):
         return ConfigError(f"{where} is not trusted: {cause.verify_message}", hint="export SSL_CERT_FILE=<its CA>")
-    return RetriableError(f"{where} does not answer: {cause}", hint="headrace dev up schema-registry starts one here")
+    return RetriableError(
+        f"{where} does not answer: {str(cause)[:_MOST]}", hint="headrace dev up schema-registry starts one here"
+    )
 
 
 def _foreign(url: str) -> ConfigError:

@@ -83,7 +83,7 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
     `{"partitions": 6, "replication": 3}` and settings of a topic. `options` are those of librdkafka.
 
     With `topic_column`, rows may name the topics in `topics`, or those that match `pattern`, and never one that the
-    pipeline reads. Where a pattern is given, `create` makes topics until `max_topics` match it.
+    pipeline reads or has its dead letters in. Where a pattern is given, `create` makes topics until `max_topics` match.
     """
 
     def __init__(

@@ -51,7 +51,8 @@ class NewTopics:
 
 @dataclass(frozen=True, slots=True)
 class AllowedTopics:
-    """Which topics rows may name: these, or those whose whole name matches `pattern`, and never one of the source's.
+    """Which topics rows may name: these, or those whose whole name matches `pattern`, and never one of the source's or
+    that of the dead letters.
 
     Where a pattern is given, topics are created only as long as fewer than `limit` match it.
     """
@@ -60,7 +61,7 @@ class AllowedTopics:
     pattern: str | None = None
     limit: int = 100
     reads: tuple[Callable[[str], bool], ...] = ()
-    """Whether a source of this cluster reads a topic."""
+    """Whether a source of this cluster reads a topic, or the dead letters are there."""
 
     @classmethod
     def of(cls, column: str | None, topics: Sequence[str] | None, pattern: str | None, limit: int) -> Self | None:
@@ -88,7 +89,7 @@ class AllowedTopics:
         if self.pattern is not None and not (_is_name(topic) and re.fullmatch(self.pattern, topic)):
             return f"expected a topic that matches {self.pattern}, got {topic[:_MOST_SHOWN]!r}"
         if any(reads(topic) for reads in self.reads):
-            return f"the pipeline reads the topic {topic}: the record would come back"
+            return f"the pipeline reads the topic {topic}, or has its dead letters there: the record would come back"
         return None
 
 

@@ -52,6 +52,8 @@ class DuckDB(OffsetStore):
             self._connection = duckdb.connect(str(self._path))
             if created:
                 self._path.chmod(0o600)
+            with suppress(OSError):  # DuckDB would make it as the umask says, when rows do not fit into memory
+                self._spilled.mkdir(mode=0o700)
         except duckdb.IOException as error:
             raise self._refused(str(error)) from error
         with self._translated():
@@ -82,6 +84,8 @@ class DuckDB(OffsetStore):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            with suppress(OSError):
+                self._spilled.rmdir()
 
     def read(self) -> tuple[State, Any]:
         with self.transaction() as connection:
@@ -100,6 +104,11 @@ class DuckDB(OffsetStore):
     def history(self) -> Sequence[Change]:
         with self.transaction() as connection:
             return sql.history(connection, self._pipeline)
+
+    @property
+    def _spilled(self) -> Path:
+        """Where DuckDB puts what does not fit into memory."""
+        return self._path.with_name(f"{self._path.name}.tmp")
 
     def _connected(self) -> Any:
         if self._connection is None:
