@@ -207,7 +207,7 @@ def _grow(topics: Topics, topic: Topic, partitions: int) -> None:
     topics.grow(topic.name, partitions)
     say(f"{topic.name}: {has} -> {counted(partitions, 'partition')}")
     if topic.records != 0:
-        there = "records" if topic.records is None else f"{topic.records:,} records"
+        there = "records" if topic.records is None else counted(topic.records, "record")
         say(
             "warning: keys move: new records of a key may lie in another partition than the"
             f" {there} there, and are no longer read in order with them",

@@ -11,6 +11,7 @@ from headrace.errors import ConfigError
 from headrace.kafka.client import TIMEOUT, Client
 from headrace.kafka.cluster import topic_id
 from headrace.suggest import did_you_mean
+from headrace.text import counted
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class Topics:
 
         wanted = NewPartitions(name, partitions)
         future = self._admin.create_partitions([wanted], request_timeout=self._timeout)[name]
-        self._client.ask(future.result, f"{name} cannot have {partitions} partitions")
+        self._client.ask(future.result, f"{name} cannot have {counted(partitions, 'partition')}")
 
     def configure(
         self, name: str, changes: Mapping[str, str], unset: Iterable[str] = (), *, only_asked: bool = False

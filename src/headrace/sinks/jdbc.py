@@ -17,6 +17,7 @@ from headrace.sinks.jdbc_java import Database, session
 from headrace.sinks.numbered import Newest
 from headrace.sinks.table_columns import misfit, refuse_types
 from headrace.sinks.tables import column_of
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -250,7 +251,7 @@ class Jdbc(IdempotentSink):
             if inserted != staged:
                 # A task can commit its rows and still be reported as failed; its repeat commits them again.
                 raise RetriableError(
-                    f"{self!r}: {inserted} rows were staged and {staged} computed; the batch is repeated",
+                    f"{self!r}: {counted(inserted, 'row')} staged and {staged:,} computed; the batch is repeated",
                     hint="--spark spark.speculation=false",
                 )
             reach("jdbc: rows inserted")
