@@ -33,6 +33,13 @@ def takes(option, command):
     return any(option in parameter.opts for parameter in command.params)
 
 
+def needed(command):
+    """Words without which a verb says what is missing."""
+    required = [one for one in command.params if one.required and one.name != "bootstrap"]
+    words = [word for one in required for word in (*(one.opts[:1] if one.param_type_name == "option" else ()), "x")]
+    return words + (["--all"] if takes("--all", command) else [])
+
+
 @pytest.mark.parametrize("path", [path for path, command in VERBS.items() if takes_a_pipeline(command)], ids=" ".join)
 def test_every_verb_that_takes_a_pipeline_takes_a_profile(path):
     assert takes("--profile", VERBS[path])
@@ -84,13 +91,21 @@ def _plain(parameter):
 )
 @pytest.mark.parametrize("path", [path for path, command in VERBS.items() if takes("--option", command)], ids=" ".join)
 def test_an_option_that_no_client_has_is_refused_by_every_tool(path, option, said, hint):
-    needed = [parameter for parameter in VERBS[path].params if parameter.required]
-    words = [word for one in needed for word in (*(one.opts[:1] if one.param_type_name == "option" else ()), "x")]
-    words += ["--all"] if takes("--all", VERBS[path]) else []
-    done = CliRunner().invoke(app, [*path, *words, "--bootstrap", "localhost:1", "--option", option])
+    done = CliRunner().invoke(app, [*path, *needed(VERBS[path]), "--bootstrap", "localhost:1", "--option", option])
     assert isinstance(done.exception, ConfigError), done.output
     assert said in done.exception.message
     assert hint in done.exception.hint
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path, command in VERBS.items() if takes("--bootstrap", command) and path != ("doctor",)],
+    ids=" ".join,
+)
+def test_what_cannot_be_an_address_is_refused_before_anybody_is_asked(path):
+    done = CliRunner().invoke(app, [*path, *needed(VERBS[path]), "--bootstrap", "localhost"])
+    assert isinstance(done.exception, ConfigError), done.output
+    assert done.exception.message == "bootstrap: 'localhost' has no port; expected host:port"
 
 
 @pytest.mark.parametrize("name", ["acks", "security.protocol", "queue.buffering.max.ms", "ssl.ca.location", "group.id"])

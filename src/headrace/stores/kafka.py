@@ -11,6 +11,7 @@ from headrace.errors import ConfigError, DataLoss
 from headrace.kafka.addresses import brokers
 from headrace.kafka.options import given
 from headrace.kafka.security import librdkafka
+from headrace.kafka.settings import refuse_unknown
 from headrace.stores import shares
 from headrace.stores.base import OffsetStore
 from headrace.stores.group import Group
@@ -73,7 +74,9 @@ class Kafka(OffsetStore):
     ) -> None:
         self._bootstrap = brokers(bootstrap)
         self._name = group
-        self._options = librdkafka(given(options))
+        named = given(options)
+        refuse_unknown(named)
+        self._options = librdkafka(named)
         self.mirror = False  # it is the group
         self._lock = threading.RLock()
         self._group: Group | None = None
