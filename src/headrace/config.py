@@ -123,6 +123,7 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
         "retry",
         "timeout",
         "spark",
+        "profile",
     }
     _refuse_unknown("the file", raw, known)
     sources = "sources" if "sources" in raw else "source"

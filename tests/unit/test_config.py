@@ -534,6 +534,7 @@ def test_a_profile_may_read_in_another_way(tmp_path):
         ("topics =", "topic =", "did you mean topics?"),
         ("json =", "jsn =", "did you mean json?"),
         ("kafka =", "kafak =", "did you mean kafka?"),
+        ("[sink]", "[profiles.staging]\n[sink]", "did you mean profile?"),
     ],
 )
 def test_a_word_that_is_not_known_is_answered_with_the_nearest(refused, good, typo, hint):
