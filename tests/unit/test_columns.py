@@ -87,6 +87,12 @@ def test_a_certain_mistake_is_found_without_spark(make, ddl, said, hint):
     assert hint in refused.value.hint
 
 
+@pytest.mark.parametrize("given", [types.StructType, types.LongType(), types.ArrayType(types.LongType()), ["id INT"]])
+def test_what_is_no_columns_is_refused(given):
+    with pytest.raises(ConfigError, match="names no columns"):
+        hr.Json(given)
+
+
 def test_a_type_without_ddl_is_refused():
     class Point(types.UserDefinedType):
         @classmethod

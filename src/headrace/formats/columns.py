@@ -47,9 +47,9 @@ def to_ddl(columns: Any, what: str) -> Any:
     if isinstance(columns, str):
         _check(columns, what)
         return columns
-    if not hasattr(columns, "jsonValue"):
+    described = columns.jsonValue() if hasattr(columns, "jsonValue") and not isinstance(columns, type) else None
+    if not isinstance(described, Mapping) or described["type"] != "struct":
         return columns
-    described = columns.jsonValue()
     return ", ".join(f"{quoted(field['name'])} {_ddl_type(field['type'])}" for field in described["fields"])
 
 
