@@ -1,6 +1,7 @@
 """What `check` asks before Spark starts: no server and no Spark here."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -240,6 +242,32 @@ def test_a_target_topic_that_is_misspelt_is_an_error_before_spark_starts(checked
     assert error.message == "there is no topic claen at localhost:1"
     assert error.hint.startswith("did you mean clean? Else create=True makes it")
     assert checked(sink=sinks.Kafka("localhost:1", "claen", create=True), reaches_spark=True).errors == ()
+
+
+def test_looking_at_a_catalog_of_iceberg_makes_nothing_in_its_database(checked, tmp_path, rows):
+    file = tmp_path / "catalog.db"
+    uri = f"sqlite:///{file}"
+
+    def look(reaches_spark=True, **more):
+        sink = sinks.Iceberg("web.clicks", properties={"type": "sql", "uri": uri, "warehouse": str(tmp_path)}, **more)
+        report = checked(sink=sink, offsets=stores.Memory(), reaches_spark=reaches_spark)
+        if reaches_spark:
+            sink.check_target(rows)
+        return [error.message for error in report.errors]
+
+    assert look() == []
+    assert not file.exists()
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE mine (a)")
+    connection.close()
+    before = file.read_bytes()
+    assert look() == []
+    assert look(create=False, reaches_spark=False)[0].endswith("there is no such table, and create=False")
+    assert file.read_bytes() == before
+    load_catalog("default", type="sql", uri=uri)
+    before = file.read_bytes()
+    assert look() == []
+    assert file.read_bytes() == before
 
 
 def test_looking_at_a_target_topic_registers_no_schema(monkeypatch, rows):
