@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -20,6 +21,7 @@ from headrace.dev import ports
 from headrace.errors import ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
 from headrace.sinks import kafka
+from headrace.sinks.jdbc_java import Database
 from headrace.sinks.kafka_rows import Layout
 from headrace.spark import session, task_retries
 from headrace.stores import zookeeper
@@ -242,6 +244,13 @@ def test_a_target_topic_that_is_misspelt_is_an_error_before_spark_starts(checked
     assert error.message == "there is no topic claen at localhost:1"
     assert error.hint.startswith("did you mean clean? Else create=True makes it")
     assert checked(sink=sinks.Kafka("localhost:1", "claen", create=True), reaches_spark=True).errors == ()
+
+
+def test_a_key_that_the_rows_lack_is_an_error_though_the_table_would_be_made(monkeypatch, rows):
+    absent = SimpleNamespace(can_read=lambda name: False, resolve=lambda name: name, quoted=str)
+    monkeypatch.setattr(Database, "connected", lambda database: nullcontext(absent))
+    with pytest.raises(ConfigError, match="the rows lack the key user"):
+        sinks.Jdbc("jdbc:derby:x", table="t", key="user", create=True).check_target(rows)
 
 
 def test_looking_at_a_catalog_of_iceberg_makes_nothing_in_its_database(checked, tmp_path, rows):
