@@ -42,7 +42,7 @@ class Partition:
     next: int | None
 
     @property
-    def records(self) -> int | None:
+    def offsets(self) -> int | None:
         return None if self.first is None or self.next is None else self.next - self.first
 
     @property
@@ -73,10 +73,10 @@ class Topic:
     settings: Mapping[str, Setting] | None
 
     @property
-    def records(self) -> int | None:
-        """How many there are at the most: compaction and transactions leave offsets without a record. None while a
+    def offsets(self) -> int | None:
+        """As many records there are at the most: compaction and transactions leave offsets without one. None while a
         partition does not say."""
-        known = [partition.records for partition in self.partitions if partition.records is not None]
+        known = [partition.offsets for partition in self.partitions if partition.offsets is not None]
         return sum(known) if len(known) == len(self.partitions) else None
 
     @property
