@@ -79,7 +79,11 @@ def test_the_location_of_a_hive_table_belongs_to_the_folder(folder, location, pa
     with folders.paths_below(folder):
         sink = sinks.Hive("clicks", location=location)
     statements = []
-    spark = SimpleNamespace(sql=statements.append, conf=SimpleNamespace(get=lambda *_: "false", set=lambda *_: None))
+    spark = SimpleNamespace(
+        _jsparkSession=SimpleNamespace(sessionUUID=lambda: "any"),
+        conf=SimpleNamespace(get=lambda *_: "false", set=lambda *_: None),
+        sql=statements.append,
+    )
     sink._make(spark, StructType().add("id", LongType()))
     (created,) = [text for text in statements if text.startswith("CREATE TABLE")]
     assert created.endswith(f" LOCATION '{(path or location).format(folder=folder)}'")
