@@ -31,13 +31,14 @@ def test_a_struct_type_is_taken_for_its_columns(make):
     "ddl",
     [
         "user STRING, page STRING",
-        "user: string, page: int,",
+        "user: string, page: int",
         "`a, b` DECIMAL ( 10 , 2 ) NOT NULL COMMENT 'it''s, <odd', at TIMESTAMP_NTZ",
         "a ARRAY<STRUCT<x: INT, y: MAP<STRING, ARRAY<BIGINT>>>>, b VARIANT",
         "a INTERVAL DAY TO SECOND, b CHAR(3), c STRING COLLATE UNICODE",
         "a SOMETHING_NEW (3) <x>, b INT",  # a type that only Spark may know
         "STRUCT<a: INT, `b``c`: ARRAY<STRING COLLATE UNICODE NOT NULL>>",
-        "a TIMESTAMP WITHOUT TIME ZONE, array ARRAY<INT>, date DATE -- a comment, and b INT",
+        "a TIMESTAMP WITHOUT TIME ZONE, array ARRAY<INT>, date DATE -- a comment, and < b INT",
+        "a INT /* with a ), and more */, b INT",
         "a STRUCT<x: INT, X: INT>",  # as a JSON object may have them
         "a DECIMAL, b DECIMAL(5), c STRUCT<>, d STRING DEFAULT concat('a', 'b') COMMENT 'x', e INT",
         "INT",  # a type, not columns: Spark says so
@@ -64,6 +65,8 @@ def test_what_spark_may_take_is_left_to_spark(ddl):
         ("a ARRAY<INT>>", "> closes nothing", "DDL"),
         ("a DECIMAL(10,2", "( is not closed", "DDL"),
         ("a INT,, b INT", "expected a column between two commas", "DDL"),
+        ("a INT, b INT, ", "expected a column behind the last comma", "DDL"),
+        ("a STRUCT<x: INT,>", "expected a column behind the last comma", "DDL"),
         ("user, page STRING", "the column user has no type", "DDL"),
         ("`user STRING", "a ` is not closed", "DDL"),
         ("user STRING page STRING", "expected a comma before page", "DDL"),

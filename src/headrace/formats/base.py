@@ -174,7 +174,7 @@ class Columned(Described):
 
     def struct(self, more: str) -> str:
         """SQL: a literal of the columns and `more` as one type."""
-        return literal(f"STRUCT<{(self.columns or '').strip().rstrip(',')}{more}>")
+        return literal(f"STRUCT<{self.columns or ''}\n{more}>")  # the columns may end with a comment
 
     @property
     def _name(self) -> str:

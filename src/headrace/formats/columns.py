@@ -26,7 +26,9 @@ _OTHERS = {
     "BOOL": "BOOLEAN",
 }
 """What other systems call a type."""
-_PART = re.compile(r"\s+|`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s`'\"<>(),:]+|.", re.DOTALL)
+_PART = re.compile(
+    r"""\s+|--[^\n]*|/\*.*?\*/|`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s`'"<>(),:]+|.""", re.DOTALL
+)
 _WORD = re.compile(r"\w+|`.*`", re.DOTALL)
 _CLOSES = {")": "(", ">": "<"}
 _OPENS = frozenset(_CLOSES.values())
@@ -70,7 +72,7 @@ def _ddl_type(kind: Any) -> str:
 
 def _check(ddl: str, what: str) -> None:
     """ConfigError for what Spark takes in no case: see `_Parts`."""
-    found = [part for part in _PART.findall(ddl) if not part.isspace()]
+    found = [part for part in _PART.findall(ddl) if not part.isspace() and not part.startswith(("--", "/*"))]
     _check_brackets(found, ddl, what)
     parts = _Parts(found, ddl, what)
     if found and found[0].upper() in _TYPES and found[1:2] in ([], ["<"], ["("]):
@@ -108,7 +110,7 @@ class _Parts:
         self._what = what
 
     def columns(self) -> list[str]:
-        """Their names, up to a bracket that closes, or to the end; a comma there has always been taken."""
+        """Their names, up to a bracket that closes, or to the end."""
         names = []
         while self._next not in _ENDS:
             name = self._left.pop()
@@ -123,8 +125,8 @@ class _Parts:
             if _WORD.fullmatch(self._next) and not _AFTER.fullmatch(self._next):
                 raise self._refused(f"expected a comma before {self._next}")
             self._skip()
-            if self._next == ",":
-                self._left.pop()
+            if self._next == "," and self._left.pop() and self._next in _ENDS:
+                raise self._refused("expected a column behind the last comma")
         return names
 
     def type(self) -> None:
