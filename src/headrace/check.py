@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from headrace.formats.base import Format, Part
     from headrace.kafka.source import Kafka
     from headrace.pipeline import Pipeline
     from headrace.resource import Resource
@@ -80,6 +81,8 @@ def check(
         found.notes += [*_skips(source), *settings.notes(source)]
         with _told(progress, f"waiting for Kafka at {source.bootstrap} …"):
             _check_topics(source, found)
+    for source in pipeline.sources.values():
+        _check_formats(source, found, progress)
     if not found.errors:
         _check_letter_topic(pipeline, found)
     _check_files(pipeline, found)
@@ -154,6 +157,18 @@ def _check_topics(source: Kafka, found: Findings) -> None:
         found.notes += settings.asked(cluster, source)
     except HeadraceError as error:
         found.add(error)
+
+
+def _check_formats(source: Kafka, found: Findings, progress: Callable[[str], None]) -> None:
+    formats: dict[Part, Format | None] = {"value": source.format, "key": source.key_format}
+    for part, fmt in formats.items():
+        if fmt is None:
+            continue
+        with _told(progress, f"waiting for {fmt!r} …"):
+            try:
+                fmt.check(part, source.subscription.names or ())
+            except HeadraceError as error:
+                found.add(error)
 
 
 def _check_letter_topic(pipeline: Pipeline, found: Findings) -> None:

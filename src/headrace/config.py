@@ -34,6 +34,7 @@ from headrace.planner import Limits
 from headrace.sinks.fanout import Fanout
 from headrace.static_tables import StaticTable, static_tables
 from headrace.suggest import did_you_mean
+from headrace.tracebacks import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,6 +123,7 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
         "retry",
         "timeout",
         "spark",
+        "profile",
     }
     _refuse_unknown("the file", raw, known)
     sources = "sources" if "sources" in raw else "source"
@@ -356,15 +358,17 @@ def _from_python(path: Path, name: str) -> Pipeline:
     except HeadraceError:
         raise
     except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == spec.origin]
+        frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename.startswith(directory)]
+        lines = [frame.lineno for frame in frames if frame.filename == spec.origin]
         line = f", line {lines[-1]}" if lines else ""
-        raise ConfigError(
-            f"{path}{line}: cannot be imported: {type(error).__name__}: {error}", hint=import_hint(error)
-        ) from error
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        if frames and frames[-1].filename != spec.origin:  # in a neighbour that the file imports
+            said += f" at {shown_path(frames[-1].filename)}:{frames[-1].lineno}"
+        raise ConfigError(f"{path}{line}: cannot be imported: {said}", hint=import_hint(error)) from error
     found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
     names = ", ".join(sorted(found)) or "none"
     if name and name not in found:
-        raise ConfigError(f"no pipeline {name} in {path}; pipelines there: {names}")
+        raise ConfigError(f"no pipeline {name} in {path}; pipelines there: {names}", hint=did_you_mean(name, found))
     if not name and len(found) != 1:
         raise ConfigError(f"{path} holds {len(found)} pipelines: {names}", hint=f"headrace run {path}:NAME")
     return found[name] if name else next(iter(found.values()))

@@ -154,7 +154,7 @@ def check_jars() -> list[Check]:
         else:
             pinned = checksums.pinned(manifest.directory.name) is not None
             said = "checksums right" if pinned else "as first fetched: this release of Headrace has no checksums of it"
-            found = f"{name}: {len(manifest.jars)} jars, {said}"
+            found = f"{name}: {counted(len(manifest.jars), 'jar')}, {said}"
             checks.append(Check("jars", "ok", found) if pinned else Check("jars", "warn", found, _PROVEN))
     return checks
 

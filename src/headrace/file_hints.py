@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _KEYWORD = re.compile(r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'")
+_NO_SESSION = re.compile("SESSION_OR_CONTEXT_NOT_EXISTS|NO_ACTIVE_OR_DEFAULT_SESSION")
 _IMPORTED = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
 
@@ -85,7 +86,7 @@ def _public(module: Any) -> Iterable[str]:
 def _of_spark(error: Exception) -> str | None:
     """For columns and functions of Spark at the top of a file, which is loaded before Spark starts."""
     of_spark = "pyspark" in traceback.extract_tb(error.__traceback__)[-1].filename
-    if not of_spark or not (isinstance(error, AssertionError) or "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error)):
+    if not of_spark or not (isinstance(error, AssertionError) or _NO_SESSION.search(str(error))):
         return None
     cure = '@F.udf(StringType()) needs none where @F.udf("string") does; move anything else into the transform'
     return f"Spark has not started yet: {cure}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import BadRecord, ConfigError
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,7 +72,7 @@ class Letter:
 
     def without_bytes(self, size: int | None = None, reason: str = _LEFT_OUT) -> Letter:
         """The same, with the `size` of what is left out in place of the bytes."""
-        said = f"{self.error} ({self.size if size is None else size:,} bytes {reason})"
+        said = f"{self.error} ({counted(self.size if size is None else size, 'byte')} {reason})"
         return replace(self, key=None, value=None, headers=(), error=said)
 
 
@@ -231,6 +232,6 @@ def last_whole(sizes: Sequence[tuple[int, Origin]], room: int) -> tuple[int, Ori
 
 def too_many(most: int, first: str) -> BadRecord:
     return BadRecord(
-        f"more than {most:,} records of one batch are bad, which is the limit for dead letters; the first: {first}",
+        f"more than {counted(most, 'record')} of one batch are bad, the limit for dead letters; the first: {first}",
         hint="look at the records; hr.DeadLetters(…, limit=…) sets the limit",
     )

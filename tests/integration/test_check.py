@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import sys
+import urllib.request
 import uuid
 
 import duckdb
@@ -207,3 +208,18 @@ def test_a_schema_of_the_registry_that_cannot_be_used_is_found(spark, where, app
     away = here("check", app(where, format=f'hr.Avro(registry="http://127.0.0.1:{port}")'))
     assert away.code == 2
     assert f"127.0.0.1:{port}" in away.line("error: ")
+
+
+def test_a_schema_to_write_by_is_tried_and_not_registered(spark, where, topic, app, here, schema_registry):  # noqa: F811
+    target, url = topic(partitions=1), schema_registry.url
+    file = app(where, sink=f'sinks.Kafka("{where.bootstrap}", "{target.name}", format=hr.Avro(registry="{url}"))')
+    done = here("check", file)
+    assert done.code == 0, done.err
+    with urllib.request.urlopen(f"{url}/subjects", timeout=20) as answer:
+        assert f"{target.name}-value" not in json.load(answer)
+    registered(
+        url, f"{target.name}-value", {"type": "record", "name": "Other", "fields": [{"name": "x", "type": "int"}]}
+    )
+    done = here("check", file)
+    assert done.code == 2
+    assert f"refuses the schema for {target.name}-value, as incompatible" in done.line("error: ")

@@ -1,9 +1,12 @@
 """What the producers and consumers of ours do at a broker: names, batches, order, reports, mismatched formats."""
 
+import json
 import sqlite3
 import struct
 import uuid
 from contextlib import closing
+from datetime import datetime
+from statistics import mean
 
 import confluent_kafka
 import confluent_kafka.admin
@@ -96,16 +99,20 @@ def batches(kafka, topic):
     return count
 
 
-def test_a_producer_that_waits_sends_fewer_and_larger_batches(kafka, topic, here):  # noqa: F811
-    found = {}
+def test_a_producer_that_waits_sends_fewer_and_larger_batches_later(kafka, topic, here):  # noqa: F811
+    found, delays = {}, {}
     for linger in ("0", "500"):
-        where = topic(partitions=1)
+        where = topic(partitions=1, config={"message.timestamp.type": "LogAppendTime"})
         # Longer than a producer needs to connect: what waits for that goes together anyway.
         arguments = ("--count", 1500, "--rate", 500, "--linger", linger, "--bootstrap", kafka.bootstrap)
-        assert here("produce", where.name, "--sample", "words", *arguments).code == 0
-        assert len(committed(kafka.bootstrap, where.name)) == 1500
+        assert here("produce", where.name, "--sample", "clicks", *arguments).code == 0
+        stored = committed(kafka.bootstrap, where.name)
+        assert len(stored) == 1500
+        made = [datetime.fromisoformat(json.loads(record.value())["at"]).timestamp() for record in stored]
+        delays[linger] = mean(record.timestamp()[1] / 1000 - at for record, at in zip(stored, made, strict=True))
         found[linger] = batches(kafka, where.name)
     assert found["0"] > 3 * found["500"], found
+    assert delays["0"] < delays["500"], delays
 
 
 def test_sends_do_not_wait_and_each_record_is_reported_stored_or_failed(kafka, topic):

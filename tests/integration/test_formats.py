@@ -163,7 +163,7 @@ def test_failing_shows_topic_partition_offset_and_bytes_whatever_the_transform_d
 
 def test_a_long_bad_record_is_shown_in_part(spark):
     error = failure(spark, hr.Json("n INT"), [b"x" * 5000])
-    assert "and 4800 bytes more" in error.message
+    assert "and 4,800 bytes more" in error.message
     assert len(error.message) < 500
 
 

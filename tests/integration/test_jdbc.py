@@ -228,7 +228,7 @@ def test_rows_that_a_repeated_task_staged_twice_are_not_published(place, spark):
         place.execute(f'INSERT INTO "{staging}" SELECT * FROM "{staging}"')
 
     with place.sink().open("clicks") as sink:
-        with meanwhile("jdbc: rows staged", again), pytest.raises(RetriableError, match="6 rows were staged and 3"):
+        with meanwhile("jdbc: rows staged", again), pytest.raises(RetriableError, match="6 rows staged and 3"):
             sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
         assert place.rows() == Counter()
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))

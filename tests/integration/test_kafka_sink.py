@@ -575,7 +575,7 @@ def test_a_transaction_of_the_driver_that_somebody_aborts_costs_a_repeat(work, k
 
 def test_options_that_librdkafka_refuses_are_a_mistake_and_not_retried(kafka, topic):
     for options in ({"acks": "1"}, {"linger.ms": "abc"}, {"no.such.option": "1"}):
-        with sinks.Kafka(kafka.bootstrap, topic().name, options=options).open("p") as sink, pytest.raises(ConfigError):
+        with pytest.raises(ConfigError), sinks.Kafka(kafka.bootstrap, topic().name, options=options).open("p") as sink:
             sink.load()
 
 

@@ -35,6 +35,7 @@ def test_one_address_or_several_are_taken(given, text):
         ("localhost:9o92", "is not an address", "localhost:9092"),
         ("a:9092,b", "'b' has no port", "b:9092"),
         ("http://a:9092/path", "is not an address", "localhost:9092"),
+        ("http://a:9092", "is not an address", "localhost:9092"),
         ("::1:9092", "is not an address", "localhost:9092"),
     ],
 )

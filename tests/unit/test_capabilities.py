@@ -53,8 +53,8 @@ def whole_file_skips(file):
     return any(names_in(node) & SKIPS for node in calls)
 
 
-def places_of_fixtures(file):
-    """Where pytest looks for a fixture of a test: its file, the files that imports it from, conftest.py upwards."""
+def places_of_functions(file):
+    """Where a test and pytest look for functions: its file, the files that it imports from, conftest.py upwards."""
     yield file
     for node in parsed(file).body:
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -68,22 +68,25 @@ def places_of_fixtures(file):
         yield PLUGIN
 
 
-def fixtures_of(file):
-    """By name, with the file that each is in; the nearest counts."""
+def around(file):
+    """The functions that a test may use, by name, with the file that each is in; the nearest counts."""
     found = {}
-    for place in places_of_fixtures(file):
+    for place in places_of_functions(file):
         for name, node in functions_of(place).items():
-            if any("fixture" in names_in(mark) for mark in node.decorator_list):
-                found.setdefault(name, (place, node))
+            found.setdefault(name, (place, node))
     return found
 
 
+def is_fixture(node):
+    return any("fixture" in names_in(mark) for mark in node.decorator_list)
+
+
 def skips(file, test):
-    """Whether something in a test or around it could skip it: its marks, its file, what it asks for."""
+    """Whether something in a test or around it could skip it: its marks, its file, what it asks for, what it calls."""
     why = ["pytestmark"] if whole_file_skips(file) else []
-    fixtures, seen, left = fixtures_of(file), set(), [(file, test)]
-    for place, node in fixtures.values():
-        automatic = any("autouse" in ast.dump(mark) for mark in node.decorator_list)
+    known, seen, left = around(file), set(), [(file, test)]
+    for place, node in known.values():
+        automatic = is_fixture(node) and any("autouse" in ast.dump(mark) for mark in node.decorator_list)
         if automatic and (place == file or place.name == "conftest.py"):
             left.append((place, node))
     while left:
@@ -91,11 +94,13 @@ def skips(file, test):
         if node.name in seen:
             continue
         seen.add(node.name)
-        why += [f"{node.name}: {name}" for name in sorted(names_in(node) & marks_of(place))]
+        names = names_in(node)
+        why += [f"{node.name}: {name}" for name in sorted(names & marks_of(place))]
         asked = {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
         used = [mark for mark in node.decorator_list if "usefixtures" in names_in(mark)]
         asked |= {one.value for mark in used for one in ast.walk(mark) if isinstance(one, ast.Constant)}
-        left += [fixtures[name] for name in asked if name in fixtures and name not in seen]
+        left += [known[name] for name in asked if name in known and is_fixture(known[name][1])]
+        left += [known[name] for name in names if name in known and not is_fixture(known[name][1])]
     return why
 
 
@@ -127,6 +132,7 @@ SKIPPED = {
     "by what it asks for": f"{FIXTURE}def test_it(a): ...",
     "by what that asks for": f"{FIXTURE}@pytest.fixture\ndef b(a): ...\ndef test_it(b): ...",
     "by what it uses": f"{FIXTURE}@pytest.mark.usefixtures('a')\ndef test_it(): ...",
+    "by what it calls": "def a():\n    pytest.skip('no')\ndef b():\n    a()\ndef test_it():\n    b()",
     "by what all use": f"{FIXTURE.replace('fixture', 'fixture(autouse=True)')}def test_it(): ...",
 }
 

@@ -1,13 +1,17 @@
 """What `check` asks before Spark starts: no server and no Spark here."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from pyiceberg.catalog import load_catalog
+from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 import headrace as hr
@@ -17,6 +21,8 @@ from headrace.dev import ports
 from headrace.errors import ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
 from headrace.sinks import kafka
+from headrace.sinks.jdbc_java import Database
+from headrace.sinks.kafka_rows import Layout
 from headrace.spark import session, task_retries
 from headrace.stores import zookeeper
 
@@ -238,6 +244,68 @@ def test_a_target_topic_that_is_misspelt_is_an_error_before_spark_starts(checked
     assert error.message == "there is no topic claen at localhost:1"
     assert error.hint.startswith("did you mean clean? Else create=True makes it")
     assert checked(sink=sinks.Kafka("localhost:1", "claen", create=True), reaches_spark=True).errors == ()
+
+
+def test_a_key_that_the_rows_lack_is_an_error_though_the_table_would_be_made(monkeypatch, rows):
+    absent = SimpleNamespace(can_read=lambda name: False, resolve=lambda name: name, quoted=str)
+    monkeypatch.setattr(Database, "connected", lambda database: nullcontext(absent))
+    with pytest.raises(ConfigError, match="the rows lack the key user"):
+        sinks.Jdbc("jdbc:derby:x", table="t", key="user", create=True).check_target(rows)
+
+
+def test_looking_at_a_catalog_of_iceberg_makes_nothing_in_its_database(checked, tmp_path, rows):
+    file = tmp_path / "catalog.db"
+    uri = f"sqlite:///{file}"
+
+    def look(reaches_spark=True, **more):
+        sink = sinks.Iceberg("web.clicks", properties={"type": "sql", "uri": uri, "warehouse": str(tmp_path)}, **more)
+        report = checked(sink=sink, offsets=stores.Memory(), reaches_spark=reaches_spark)
+        if reaches_spark:
+            sink.check_target(rows)
+        return [error.message for error in report.errors]
+
+    assert look() == []
+    assert not file.exists()
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE mine (a)")
+    connection.close()
+    before = file.read_bytes()
+    assert look() == []
+    assert look(create=False, reaches_spark=False)[0].endswith("there is no such table, and create=False")
+    assert file.read_bytes() == before
+    load_catalog("default", type="sql", uri=uri)
+    before = file.read_bytes()
+    assert look() == []
+    assert file.read_bytes() == before
+
+
+def test_looking_at_a_target_topic_registers_no_schema(monkeypatch, rows):
+    asked = []
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: SimpleNamespace(createDataFrame=lambda *_: "rows"))
+    monkeypatch.setattr(Layout, "check", lambda layout, rows, *, dry=False: asked.append(dry))
+    monkeypatch.setattr(kafka, "Topics", lambda *_: SimpleNamespace(rules=lambda topic: "its rules"))
+    sinks.Kafka("localhost:1", "clean", format=hr.Avro(registry="http://localhost:1")).check_target(rows)
+    assert asked == [True]
+
+
+@pytest.mark.parametrize("part", ["format", "key_format"])
+def test_a_registry_at_a_closed_port_is_an_error_before_spark_starts(checked, part):
+    (port,) = ports.free(1)
+    avro = hr.Avro(registry=f"http://127.0.0.1:{port}")
+    (error,) = checked(source=hr.Kafka("localhost:1", topics=["clicks"], **{part: avro})).errors
+    assert f"the schema registry at http://127.0.0.1:{port} does not answer" in error.message
+
+
+def test_what_keeps_protobuf_from_being_read_is_an_error_before_spark_starts(checked, monkeypatch):
+    def found(descriptor):
+        source = hr.Kafka("localhost:1", topics=["clicks"], format=hr.Protobuf("shop.Order", descriptor=descriptor))
+        (error,) = checked(source=source).errors
+        return error.message
+
+    assert "the descriptor of shop.Order cannot be used" in found(b"no descriptor")
+    assert found(b"") == "the descriptor has no message shop.Order"
+    monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pool", None)
+    assert "pip install 'headrace[protobuf]'" in found(b"")
 
 
 @pytest.fixture

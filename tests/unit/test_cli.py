@@ -29,9 +29,20 @@ def takes_a_pipeline(command):
     return any("FILE[:NAME]" in (parameter.metavar or "") for parameter in command.params)
 
 
+def takes(option, command):
+    return any(option in parameter.opts for parameter in command.params)
+
+
+def needed(command):
+    """Words without which a verb says what is missing."""
+    required = [one for one in command.params if one.required and one.name != "bootstrap"]
+    words = [word for one in required for word in (*(one.opts[:1] if one.param_type_name == "option" else ()), "x")]
+    return words + (["--all"] if takes("--all", command) else [])
+
+
 @pytest.mark.parametrize("path", [path for path, command in VERBS.items() if takes_a_pipeline(command)], ids=" ".join)
 def test_every_verb_that_takes_a_pipeline_takes_a_profile(path):
-    assert "--profile" in {option for parameter in VERBS[path].params for option in parameter.opts}
+    assert takes("--profile", VERBS[path])
 
 
 MORE = {
@@ -50,14 +61,10 @@ def test_every_verb_that_takes_a_pipeline_reads_it_with_the_profile(path, tmp_pa
     more = MORE.get(path, [])
     words = [*more, str(file)] if more[-1:] == ["--pipeline"] else [str(file), *more]
     words += ["clicks:0=3"] if path == ("offsets", "seek") else []
-    words += [] if path in (("run",), ("check",)) else ["--bootstrap", "localhost:1"] * takes_a_bootstrap(VERBS[path])
+    words += ["--bootstrap", "localhost:1"] if takes("--bootstrap", VERBS[path]) else []
     done = CliRunner().invoke(app, [*path, *words, "--profile", "production"])
     assert isinstance(done.exception, ConfigError), done.output
     assert "no profile production; profiles there: staging" in done.exception.message
-
-
-def takes_a_bootstrap(command):
-    return any("--bootstrap" in parameter.opts for parameter in command.params)
 
 
 @pytest.mark.parametrize("path", VERBS, ids=" ".join)
@@ -82,14 +89,23 @@ def _plain(parameter):
         ("startingOffsets=x", "an option of Spark's source", "start="),
     ],
 )
-@pytest.mark.parametrize(
-    "verb", [["topics", "list"], ["groups", "list"], ["produce", "t"], ["consume", "t"]], ids=" ".join
-)
-def test_an_option_that_no_client_has_is_refused_by_every_tool(verb, option, said, hint):
-    done = CliRunner().invoke(app, [*verb, "--bootstrap", "localhost:1", "--option", option])
-    assert isinstance(done.exception, ConfigError)
+@pytest.mark.parametrize("path", [path for path, command in VERBS.items() if takes("--option", command)], ids=" ".join)
+def test_an_option_that_no_client_has_is_refused_by_every_tool(path, option, said, hint):
+    done = CliRunner().invoke(app, [*path, *needed(VERBS[path]), "--bootstrap", "localhost:1", "--option", option])
+    assert isinstance(done.exception, ConfigError), done.output
     assert said in done.exception.message
     assert hint in done.exception.hint
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path, command in VERBS.items() if takes("--bootstrap", command) and path != ("doctor",)],
+    ids=" ".join,
+)
+def test_what_cannot_be_an_address_is_refused_before_anybody_is_asked(path):
+    done = CliRunner().invoke(app, [*path, *needed(VERBS[path]), "--bootstrap", "localhost"])
+    assert isinstance(done.exception, ConfigError), done.output
+    assert done.exception.message == "bootstrap: 'localhost' has no port; expected host:port"
 
 
 @pytest.mark.parametrize("name", ["acks", "security.protocol", "queue.buffering.max.ms", "ssl.ca.location", "group.id"])

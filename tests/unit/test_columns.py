@@ -31,11 +31,16 @@ def test_a_struct_type_is_taken_for_its_columns(make):
     "ddl",
     [
         "user STRING, page STRING",
-        "user: string, page: int,",
+        "user: string, page: int",
         "`a, b` DECIMAL ( 10 , 2 ) NOT NULL COMMENT 'it''s, <odd', at TIMESTAMP_NTZ",
         "a ARRAY<STRUCT<x: INT, y: MAP<STRING, ARRAY<BIGINT>>>>, b VARIANT",
         "a INTERVAL DAY TO SECOND, b CHAR(3), c STRING COLLATE UNICODE",
-        "a SOMETHING_NEW",  # a type that only Spark may know
+        "a SOMETHING_NEW (3) <x>, b INT",  # a type that only Spark may know
+        "STRUCT<a: INT, `b``c`: ARRAY<STRING COLLATE UNICODE NOT NULL>>",
+        "a TIMESTAMP WITHOUT TIME ZONE, array ARRAY<INT>, date DATE -- a comment, and < b INT",
+        "a INT /* with a ), and more */, b INT",
+        "a STRUCT<x: INT, X: INT>",  # as a JSON object may have them
+        "a DECIMAL, b DECIMAL(5), c STRUCT<>, d STRING DEFAULT concat('a', 'b') COMMENT 'x', e INT",
         "INT",  # a type, not columns: Spark says so
     ],
 )
@@ -60,8 +65,21 @@ def test_what_spark_may_take_is_left_to_spark(ddl):
         ("a ARRAY<INT>>", "> closes nothing", "DDL"),
         ("a DECIMAL(10,2", "( is not closed", "DDL"),
         ("a INT,, b INT", "expected a column between two commas", "DDL"),
+        ("a INT, b INT, ", "expected a column behind the last comma", "DDL"),
+        ("a STRUCT<x: INT,>", "expected a column behind the last comma", "DDL"),
         ("user, page STRING", "the column user has no type", "DDL"),
         ("`user STRING", "a ` is not closed", "DDL"),
+        ("user STRING page STRING", "expected a comma before page", "DDL"),
+        ("at TIMESTAMP `user name` STRING", "expected a comma before `user name`", "DDL"),
+        ("a STRUCT<x: INT y: INT>", "expected a comma before y", "DDL"),
+        ("a STRUCT<x>", "the column x has no type", "DDL"),
+        ("id INT, Id STRING", "the column id is there twice", "DDL"),
+        ("tags ARRAY", "ARRAY of what? expected ARRAY<STRING>", "DDL"),
+        ("tags ARRAY<>, b INT", "ARRAY of what? expected ARRAY<STRING>", "DDL"),
+        ("by MAP<STRING>", "MAP of what? expected MAP<STRING, INT>", "DDL"),
+        ("by MAP<STRING, INT, INT>", "MAP of what? expected MAP<STRING, INT>", "DDL"),
+        ("n DECIMAL(39, 2)", "DECIMAL(39, 2): 38 digits at most", "DDL"),
+        ("n ARRAY<NUMERIC(2,5)>", "NUMERIC(2, 5): 38 digits at most, behind the point not more", "DDL"),
     ],
 )
 @pytest.mark.parametrize("make", [hr.Json, hr.Csv])
@@ -70,6 +88,12 @@ def test_a_certain_mistake_is_found_without_spark(make, ddl, said, hint):
         make(ddl)
     assert said in refused.value.message
     assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize("given", [types.StructType, types.LongType(), types.ArrayType(types.LongType()), ["id INT"]])
+def test_what_is_no_columns_is_refused(given):
+    with pytest.raises(ConfigError, match="names no columns"):
+        hr.Json(given)
 
 
 def test_a_type_without_ddl_is_refused():

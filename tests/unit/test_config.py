@@ -321,8 +321,9 @@ def test_several_pipelines_without_a_name_are_listed(python):
 
 def test_a_name_that_is_not_there_is_answered_with_those_that_are(python):
     path = python(APP + 'clicks = pipeline("clicks")\n')
-    with pytest.raises(ConfigError, match=r"no pipeline click in .*; pipelines there: clicks"):
+    with pytest.raises(ConfigError, match=r"no pipeline click in .*; pipelines there: clicks") as refused:
         config.load(f"{path}:click")
+    assert refused.value.hint == "did you mean clicks?"
 
 
 def test_a_name_that_is_no_pipeline_is_refused(python):
@@ -533,6 +534,7 @@ def test_a_profile_may_read_in_another_way(tmp_path):
         ("topics =", "topic =", "did you mean topics?"),
         ("json =", "jsn =", "did you mean json?"),
         ("kafka =", "kafak =", "did you mean kafka?"),
+        ("[sink]", "[profiles.staging]\n[sink]", "did you mean profile?"),
     ],
 )
 def test_a_word_that_is_not_known_is_answered_with_the_nearest(refused, good, typo, hint):
@@ -551,6 +553,7 @@ NEEDS_SPARK = {
     "udf": 'clean = F.udf(lambda text: text, "string")',
     "column": 'WANTED = F.col("id") > 3',
     "schema": 'ROW = StructType.fromDDL("id INT")',
+    "query": 'TABLE = SparkSession.active().sql("SELECT 1")',
 }
 
 
@@ -559,7 +562,7 @@ def refused_without_spark(tmp_path_factory):
     """What each file is refused with in a new process: Spark may have been started in this one."""
     folder = tmp_path_factory.mktemp("top_of_file")
     for name, line in NEEDS_SPARK.items():
-        imports = "from pyspark.sql import functions as F\nfrom pyspark.sql.types import StructType\n"
+        imports = "from pyspark.sql import SparkSession, functions as F\nfrom pyspark.sql.types import StructType\n"
         (folder / f"{name}.py").write_text(f"{imports}\n{line}\n")
     script = """
         import json, sys
@@ -585,6 +588,13 @@ def test_what_needs_spark_at_the_top_of_a_file_is_answered_with_its_line_and_a_c
     message, hint = refused_without_spark[name]
     assert "line 4: cannot be imported" in message
     assert "Spark has not started yet: @F.udf(StringType())" in hint
+
+
+def test_an_error_in_a_neighbour_is_named_with_its_own_line_too(python, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "neighbour_of_app.py").write_text("\n\nassert False\n")
+    with pytest.raises(ConfigError, match=r"line 2: cannot be imported: AssertionError at neighbour_of_app\.py:3$"):
+        config.load(str(python("import os\nimport neighbour_of_app\n")))
 
 
 def test_the_cure_for_functions_of_spark_at_the_top_of_a_file_works(python):

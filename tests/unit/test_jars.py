@@ -105,7 +105,7 @@ def test_a_fetch_leaves_jars_and_a_manifest(fake: FakeIvy) -> None:
 
     assert [jar.read_bytes() for jar in found] == [b"bytes"]
     progress = [line for line in lines if not line.startswith("warning: ")]
-    assert progress == ["fetching thing 1.0 … 1 found", "fetching thing 1.0 … 1 of 1 jars"]
+    assert progress == ["fetching thing 1.0 … 1 found", "fetching thing 1.0 … 1 of 1 jar"]
     (manifest,) = jars.cached()
     assert manifest.resolved == ("org:thing:1.0",)
     assert manifest.alternative is None

@@ -27,7 +27,10 @@ def serving(answer):
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             made.asked.append((self.path, self.headers["Authorization"]))
+            self.rfile.read(int(self.headers["Content-Length"] or 0))
             answer(self)
+
+        do_POST = do_GET
 
         def log_message(self, *_):
             """Nothing."""
@@ -419,3 +422,47 @@ def test_schemas_that_refer_to_each_other_without_end_are_refused(reading, monke
         registry, "version", lambda url, subject, number: registry.Registered(1, "{}", "AVRO", (("s", 1),))
     )
     assert list(made._named(registry.Registered(1, "{}", "AVRO", (("s", 1),)), {}, set())) == [("s", 1)]
+
+
+# schemas that are tried
+
+NO_SUBJECT = sending(b'{"error_code": 40401, "message": "Subject not found"}', 404)
+OTHER = sending(b'{"error_code": 40403, "message": "Schema not found"}', 404)
+NO_PATH = sending(b"no such page", 404)
+FITS, UNFIT = sending(b'{"is_compatible": true}'), sending(b'{"is_compatible": false, "messages": ["id: was int"]}')
+TRIED = "/compatibility/subjects/clicks-value/versions/latest?verbose=true"
+
+
+@pytest.mark.parametrize(
+    ("looked_up", "compared", "asked"),
+    [
+        (FOUND, UNFIT, ["/subjects/clicks-value"]),
+        (NO_SUBJECT, NO_SUBJECT, ["/subjects/clicks-value", TRIED]),
+        (OTHER, FITS, ["/subjects/clicks-value", TRIED]),
+        (OTHER, NO_PATH, ["/subjects/clicks-value", TRIED]),
+    ],
+    ids=["there already", "a new subject", "the next version", "a registry that cannot tell"],
+)
+def test_a_schema_that_could_be_registered_is_not(looked_up, compared, asked):
+    with serving(lambda handler: (compared if "compat" in handler.path else looked_up)(handler)) as server:
+        body = hr.Avro(SCHEMA, registry=url(server, "")).tried({"id": "integer"}, "clicks")
+        assert [path for path, _ in server.asked] == asked
+    assert body.startswith("to_avro(")
+
+
+def test_a_schema_that_the_registry_would_refuse_is_refused_as_there():
+    said = r"refuses the schema for clicks-value, as incompatible .* id: was int"
+    with (
+        serving(lambda handler: (UNFIT if "compat" in handler.path else OTHER)(handler)) as server,
+        pytest.raises(ConfigError, match=said),
+    ):
+        hr.Avro(SCHEMA, registry=url(server, "")).tried({"id": "integer"}, "clicks")
+
+
+def test_a_registry_without_a_schema_to_read_by_is_found_without_spark():
+    with serving(NO_SUBJECT) as server:
+        address = url(server, "")
+        with pytest.raises(ConfigError, match="no schema to read by; asked for: clicks-key"):
+            hr.Avro(registry=address).check("key", ["clicks"])
+        hr.Avro(SCHEMA, registry=address).check("key", ["clicks"])
+        assert [path for path, _ in server.asked] == ["/subjects/clicks-key/versions"] * 2

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 import headrace as hr
+from headrace import sinks, stores
 from headrace.errors import ConfigError
 from headrace.kafka import known, settings
 
@@ -150,6 +151,10 @@ def test_a_value_is_never_shown():
 def test_a_name_that_no_client_has_is_refused_as_the_tools_refuse_it():
     with pytest.raises(ConfigError, match="unknown option foo: neither librdkafka nor Java's client has it"):
         source({"foo": "1"})
+    with pytest.raises(ConfigError, match="unknown option foo"):
+        stores.Kafka("localhost:9092", options={"foo": "1"})
+    with pytest.raises(ConfigError, match=r"no option compresion\.type"):
+        sinks.Kafka("localhost:9092", "t", options={"compresion.type": "lz4"})
     assert source({"foo": "1", "metric.reporters": "com.example.Mine"}).options["foo"] == "1"
     assert source({"queue.buffering.max.ms": "5"}).options == {"queue.buffering.max.ms": "5"}
 

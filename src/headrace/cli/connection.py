@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from headrace.cli.pairs import Option, OptionsFile, kafka_options
+from headrace.cli.pairs import Option, OptionsFile, addresses, kafka_options
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +23,12 @@ P = ParamSpec("P")
 Bootstrap = Annotated[
     str | None,
     typer.Option(
-        "--bootstrap", metavar="HOST:PORT,…", help="The cluster.", envvar="KAFKA_BOOTSTRAP", show_default=False
+        "--bootstrap",
+        metavar="HOST:PORT,…",
+        help="The cluster.",
+        envvar="KAFKA_BOOTSTRAP",
+        show_default=False,
+        callback=addresses,
     ),
 ]
 

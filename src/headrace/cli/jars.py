@@ -10,6 +10,7 @@ import typer
 from headrace.cli import completion
 from headrace.cli.progress import progress
 from headrace.cli.terminal import say
+from headrace.text import counted
 
 app = typer.Typer(name="jars", help="The jars that Spark needs for Kafka and Avro.", no_args_is_help=True)
 
@@ -27,7 +28,7 @@ def list_() -> None:
         problems = jars.verify(manifest)
         damaged = damaged or bool(problems)
         size = sum(jar.stat().st_size for jar in manifest.jars if jar.exists())
-        held = f"{len(manifest.jars)} jars {size / 1e6:.0f} MB {manifest.directory}"
+        held = f"{counted(len(manifest.jars), 'jar')} {size / 1e6:.0f} MB {manifest.directory}"
         note = f" ({manifest.alternative})" if manifest.alternative else ""
         say(f"{manifest.name} {manifest.version} {held}{note}")
         for problem in problems:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import completion
-from headrace.cli.pairs import OPTIONS_FILE, expanded, kafka_options
+from headrace.cli.pairs import OPTIONS_FILE, addresses, expanded, kafka_options
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ Store = Annotated[
 ]
 Name = Annotated[str | None, typer.Option("--pipeline", help="Without a file: the pipeline's name.")]
 Bootstrap = Annotated[
-    str | None, typer.Option("--bootstrap", help="Without a file: the cluster.", envvar="KAFKA_BOOTSTRAP")
+    str | None,
+    typer.Option("--bootstrap", help="Without a file: the cluster.", envvar="KAFKA_BOOTSTRAP", callback=addresses),
 ]
 Topic = Annotated[
     list[str] | None,

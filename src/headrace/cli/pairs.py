@@ -43,7 +43,7 @@ def pairs(flag: str, given: Iterable[str] | None, example: str) -> dict[str, str
 
 def kafka_options(given: Iterable[str] | None, file: Path | None) -> dict[str, str]:
     """Settings from `--options-file`, and those of `--option` over them. A value is never shown: it may be secret."""
-    from headrace.kafka.options import read, with_environment
+    from headrace.kafka.options import FromFile, read, with_environment
 
     given = list(given or ())
     if given:
@@ -51,7 +51,7 @@ def kafka_options(given: Iterable[str] | None, file: Path | None) -> dict[str, s
 
         refuse_unknown(pairs("--option", given, "security.protocol=SSL"))
     named = {name: with_environment(value) for name, value in pairs("--option", given, "security.protocol=SSL").items()}
-    return {**(read(file) if file else {}), **named}
+    return FromFile({**read(file), **named}) if file else named
 
 
 def spark_options(given: Iterable[str] | None) -> dict[str, str]:
@@ -59,6 +59,13 @@ def spark_options(given: Iterable[str] | None) -> dict[str, str]:
 
     given_so = pairs("--spark", given, "spark.driver.memory=4g")
     return {name: with_environment(value) for name, value in given_so.items()}
+
+
+def addresses(text: str | None) -> str | None:
+    """Callback of `--bootstrap`: what cannot be the address of a broker is refused before anybody is asked."""
+    from headrace.kafka.addresses import brokers
+
+    return brokers(text) if text and text.strip() else text
 
 
 def expanded(text: str | None) -> str | None:

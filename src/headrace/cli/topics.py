@@ -42,7 +42,7 @@ def list_(
     everything: Annotated[bool, typer.Option("--all", help="Also those of Kafka itself.")] = False,
     as_json: Json = False,
 ) -> None:
-    """The topics: partitions, copies, records and how long they are kept."""
+    """The topics: partitions, copies, offsets and how long records are kept."""
     from headrace.cli.topics_shown import complete, known, retention
 
     topics = _topics(at)
@@ -56,14 +56,14 @@ def list_(
             topic.name,
             len(topic.partitions),
             topic.replication,
-            known(topic.records, "unknown"),
+            known(topic.offsets, "unknown"),
             retention(topic),
             ", ".join(sorted({p.trouble for p in topic.partitions if p.trouble})),
         ]
         for topic in found
     ]
     if rows:
-        table(["topic", "partitions", "replication", "records", "kept", ""], rows)
+        table(["topic", "partitions", "replication", "offsets", "kept", ""], rows)
     say(f"{counted(len(found), 'topic')} at {at.bootstrap}", err=True)
 
 
@@ -206,11 +206,10 @@ def _grow(topics: Topics, topic: Topic, partitions: int) -> None:
         return
     topics.grow(topic.name, partitions)
     say(f"{topic.name}: {has} -> {counted(partitions, 'partition')}")
-    if topic.records != 0:
-        there = "records" if topic.records is None else f"{topic.records:,} records"
+    if topic.offsets != 0:
         say(
             "warning: keys move: new records of a key may lie in another partition than the"
-            f" {there} there, and are no longer read in order with them",
+            " records there, and are no longer read in order with them",
             err=True,
         )
 
@@ -231,9 +230,9 @@ def delete(
     found = topics.describe(chosen)
     if internal := [topic.name for topic in found if topic.internal]:
         raise ConfigError(f"{internal[0]} is Kafka's own: the cluster needs it")
-    rows = [[topic.name, len(topic.partitions), known(topic.records, "unknown")] for topic in found]
+    rows = [[topic.name, len(topic.partitions), known(topic.offsets, "unknown")] for topic in found]
     table(["topic", "partitions", "offsets"], rows)
-    numbers = [topic.records for topic in found if topic.records is not None]
+    numbers = [topic.offsets for topic in found if topic.offsets is not None]
     offsets = counted(sum(numbers), "offset") if len(numbers) == len(found) else "an unknown number of offsets"
     what = f"{counted(len(found), 'topic')} with {offsets}"
     if not execute:

@@ -22,7 +22,7 @@ def show(topic: Topic, offsets: Mapping[TopicPartition, int] | None, whose: str 
     say(f"{topic.name}{' (internal)' if topic.internal else ''}")
     say(f"  id           {topic.id}")
     say(f"  partitions   {len(topic.partitions)}, replication {topic.replication}")
-    say(f"  records      {known(topic.records, 'unknown')}")
+    say(f"  offsets      {known(topic.offsets, 'unknown')}")
     say(f"  kept         {retention(topic)}")
     if troubled:
         say(f"  TROUBLE      partition {', '.join(troubled)}")
@@ -69,7 +69,7 @@ def _show_partitions(topic: Topic, offsets: Mapping[TopicPartition, int] | None)
 def complete(topic: Topic, offsets: Mapping[TopicPartition, int] | None = None) -> dict[str, Any]:
     partitions = []
     for p in topic.partitions:
-        entry = {**asdict(p), "records": p.records, "trouble": p.trouble}
+        entry = {**asdict(p), "offsets": p.offsets, "trouble": p.trouble}
         if offsets is not None:
             entry["offset"] = offset = offsets.get(TopicPartition(topic.name, p.number))
             entry["lag"] = _lag(topic, p, offsets)
@@ -81,7 +81,7 @@ def complete(topic: Topic, offsets: Mapping[TopicPartition, int] | None = None) 
         "id": topic.id,
         "internal": topic.internal,
         "replication": topic.replication,
-        "records": topic.records,
+        "offsets": topic.offsets,
         "settings": settings,
         "partitions": partitions,
     }

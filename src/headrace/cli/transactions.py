@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.offsets_arguments import Execute, Json  # noqa: TC001 - typer looks at them
-from headrace.cli.pairs import Option, OptionsFile, kafka_options
+from headrace.cli.pairs import Option, OptionsFile, addresses, kafka_options
 from headrace.cli.progress import progress
 from headrace.cli.terminal import print_json, say, table
 from headrace.errors import ConfigError
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 OURS = "headrace"
-Bootstrap = Annotated[str, typer.Option("--bootstrap", help="The cluster, HOST:PORT.", envvar="KAFKA_BOOTSTRAP")]
+Bootstrap = Annotated[
+    str,
+    typer.Option("--bootstrap", help="The cluster, HOST:PORT.", envvar="KAFKA_BOOTSTRAP", callback=addresses),
+]
 Prefix = Annotated[str, typer.Option(help="Only transactional ids that begin so; '' for everybody's.")]
 
 

@@ -77,8 +77,21 @@ class Avro(Format):
         if self.registry is None:
             assert given is not None
             return PlainAvro(spark, given)
-        subjects = [f"{topic}-{part}" for topic in topics] if self.subject is None else [self.subject]
-        return RegistryAvro(spark, self.registry, part, subjects, given)
+        return RegistryAvro(spark, self.registry, part, self._subjects(part, topics), given)
+
+    def check(self, part: Part, topics: Sequence[str]) -> None:
+        if self.registry is None:
+            return
+        from headrace.formats import registry
+        from headrace.formats.avro_reading import nothing_to_read_by
+
+        subjects = self._subjects(part, topics)
+        there = [subject for subject in subjects if registry.versions(self.registry, subject)]
+        if not there and self.schema is None:
+            raise nothing_to_read_by(self.registry, subjects)
+
+    def _subjects(self, part: Part, topics: Sequence[str]) -> list[str]:
+        return [f"{topic}-{part}" for topic in topics] if self.subject is None else [self.subject]
 
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
         if self.registry is None:
@@ -90,6 +103,13 @@ class Avro(Format):
         if (subject, text) not in self._ids:
             self._ids[subject, text] = registry.register(self.registry, subject, text)
         return f"concat(X'00{self._ids[subject, text]:08X}', {self.body(columns, topic)})"
+
+    def tried(self, columns: Mapping[str, Any], topic: str | None) -> str:
+        if self.registry is not None:
+            from headrace.formats import registry
+
+            registry.refuse_incompatible(self.registry, self._subject(topic), self._writer(columns, topic))
+        return self.body(columns, topic)
 
     def body(self, columns: Mapping[str, Any], topic: str | None) -> str:
         """SQL: the same without the five bytes before, for which no registry is asked."""

@@ -47,6 +47,14 @@ class _Writer:
     misfit: str | None = None
 
 
+def nothing_to_read_by(url: str, subjects: Iterable[str]) -> ConfigError:
+    asked = ", ".join(subjects) or "no subject: the topics are not known yet"
+    return ConfigError(
+        f"the schema registry at {masked(url)} has no schema to read by; asked for: {asked}",
+        hint="name it: hr.Avro(registry=…, subject=…), or give it: hr.Avro(schema, registry=…)",
+    )
+
+
 class RegistryAvro(PlainAvro, Learning):
     """Records that name their schema by its id in a registry.
 
@@ -232,11 +240,7 @@ class RegistryAvro(PlainAvro, Learning):
 
         newest = {subject: list(texts.values())[-1] for subject, texts in found.items() if texts}
         if not newest:
-            asked = ", ".join(found) or "no subject: the topics are not known yet"
-            raise ConfigError(
-                f"the schema registry at {masked(self._url)} has no schema to read by; asked for: {asked}",
-                hint="name it: hr.Avro(registry=…, subject=…), or give it: hr.Avro(schema, registry=…)",
-            )
+            raise nothing_to_read_by(self._url, found)
         (first, schema), *others = newest.items()
         for subject, other in others:
             if avro.columns(self._spark, other) != avro.columns(self._spark, schema):

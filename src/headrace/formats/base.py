@@ -120,6 +120,10 @@ class Format(ABC):
         """ConfigError if it can only write."""
         return
 
+    def check(self, part: Part, topics: Sequence[str]) -> None:
+        """ConfigError for what can be found without Spark, RetriableError if a registry does not answer."""
+        return
+
     def ddl(self) -> str | None:
         """The decoded columns as a Spark DDL string, where they are given so."""
         return None
@@ -134,6 +138,10 @@ class Format(ABC):
 
         `columns` gives each one's type as Spark's JSON of a schema has it; `topic` is where the records go, if to one.
         """
+
+    def tried(self, columns: Mapping[str, Any], topic: str | None) -> str:
+        """The same for those who only look: no schema is registered."""
+        return self.encoded(columns, topic)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +174,7 @@ class Columned(Described):
 
     def struct(self, more: str) -> str:
         """SQL: a literal of the columns and `more` as one type."""
-        return literal(f"STRUCT<{(self.columns or '').strip().rstrip(',')}{more}>")
+        return literal(f"STRUCT<{self.columns or ''}\n{more}>")  # the columns may end with a comment
 
     @property
     def _name(self) -> str:

@@ -26,9 +26,17 @@ _OTHERS = {
     "BOOL": "BOOLEAN",
 }
 """What other systems call a type."""
-_PART = re.compile(r"\s+|`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s`'\"<>(),:]+|.", re.DOTALL)
+_PART = re.compile(
+    r"""\s+|--[^\n]*|/\*.*?\*/|`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s`'"<>(),:]+|.""", re.DOTALL
+)
+_WORD = re.compile(r"\w+|`.*`", re.DOTALL)
 _CLOSES = {")": "(", ">": "<"}
 _OPENS = frozenset(_CLOSES.values())
+_ENDS = frozenset({"", *_CLOSES})
+_OF = {"ARRAY": "ARRAY<STRING>", "MAP": "MAP<STRING, INT>", "STRUCT": "STRUCT<user: STRING>"}
+_DECIMALS, _DIGITS = frozenset({"DECIMAL", "DEC", "NUMERIC"}), 38
+_AFTER = re.compile("NOT|NULL|COMMENT|COLLATE|DEFAULT|GENERATED|WITH|WITHOUT|PRECISION|VARYING", re.IGNORECASE)
+"""What may stand behind the type of a column; a column of such a name is left to Spark."""
 _EXAMPLE = '"user STRING, amount DECIMAL(10,2), at TIMESTAMP"'
 HINT = f"expected a Spark DDL string: {_EXAMPLE}"
 
@@ -41,9 +49,9 @@ def to_ddl(columns: Any, what: str) -> Any:
     if isinstance(columns, str):
         _check(columns, what)
         return columns
-    if not hasattr(columns, "jsonValue"):
+    described = columns.jsonValue() if hasattr(columns, "jsonValue") and not isinstance(columns, type) else None
+    if not isinstance(described, Mapping) or described["type"] != "struct":
         return columns
-    described = columns.jsonValue()
     return ", ".join(f"{quoted(field['name'])} {_ddl_type(field['type'])}" for field in described["fields"])
 
 
@@ -63,24 +71,16 @@ def _ddl_type(kind: Any) -> str:
 
 
 def _check(ddl: str, what: str) -> None:
-    """ConfigError for brackets that do not match, a column without a type, or a type that is a misspelt one."""
-    parts = [part for part in _PART.findall(ddl) if not part.isspace()]
-    _check_brackets(parts, ddl, what)
-    if not parts:
-        return  # the format says so in its own words
-    for column in _columns(parts):
-        if not column:
-            raise _refused(what, ddl, "expected a column between two commas")
-        name, *rest = column
-        if rest[:1] == [":"]:
-            rest = rest[1:]
-        if not rest and name.upper() not in _TYPES:
-            raise _refused(what, ddl, f"the column {name} has no type")
-    for word in _type_words(parts):
-        if word.upper() not in _TYPES and (near := _meant(word)):
-            raise ConfigError(
-                f"{what}: the schema does not parse: {ddl!r}: {word} is not a type", hint=f"{near} {HINT}"
-            )
+    """ConfigError for what Spark takes in no case: see `_Parts`."""
+    found = [part for part in _PART.findall(ddl) if not part.isspace() and not part.startswith(("--", "/*"))]
+    _check_brackets(found, ddl, what)
+    parts = _Parts(found, ddl, what)
+    if found and found[0].upper() in _TYPES and found[1:2] in ([], ["<"], ["("]):
+        parts.type()  # alone: Spark takes a STRUCT for its columns, and says of others that they are none
+        return
+    names = [name.strip("`").lower() for name in parts.columns()]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise _refused(what, ddl, f"the column {twice} is there twice")
 
 
 def _meant(word: str) -> str | None:
@@ -101,49 +101,84 @@ def _check_brackets(parts: list[str], ddl: str, what: str) -> None:
         raise _refused(what, ddl, f"{opened[-1]} is not closed")
 
 
-def _columns(parts: list[str]) -> list[list[str]]:
-    """The parts of each top-level column."""
-    columns: list[list[str]] = [[]]
-    depth = 0
-    for part in parts:
-        depth += (part in _OPENS) - (part in _CLOSES)
-        if part == "," and not depth:
-            columns.append([])
-        else:
-            columns[-1].append(part)
-    if len(columns) > 1 and not columns[-1]:
-        columns.pop()  # a comma at the end has always been taken
-    return columns
+class _Parts:
+    """The parts of a DDL string, whose brackets match, read as far as its grammar is certain; Spark reads the rest."""
+
+    def __init__(self, parts: list[str], ddl: str, what: str) -> None:
+        self._left = [*reversed(parts)]
+        self._ddl = ddl
+        self._what = what
+
+    def columns(self) -> list[str]:
+        """Their names, up to a bracket that closes, or to the end."""
+        names = []
+        while self._next not in _ENDS:
+            name = self._left.pop()
+            if name == ",":
+                raise self._refused("expected a column between two commas")
+            if self._next == ":":
+                self._left.pop()
+            if self._next in (",", *_ENDS):
+                raise self._refused(f"the column {name} has no type")
+            self.type()
+            names.append(name)
+            if _WORD.fullmatch(self._next) and not _AFTER.fullmatch(self._next):
+                raise self._refused(f"expected a comma before {self._next}")
+            self._skip()
+            if self._next == "," and self._left.pop() and self._next in _ENDS:
+                raise self._refused("expected a column behind the last comma")
+        return names
+
+    def type(self) -> None:
+        word = self._left.pop()
+        kind = word.upper()
+        if kind not in _TYPES:
+            if word.isidentifier() and (near := _meant(word)):
+                raise self._refused(f"{word} is not a type", f"{near} {HINT}")
+            self._skip()
+        elif kind in _OF:
+            self._parameters(kind)
+        elif self._next == "(":
+            given = [self._left.pop() for _ in range(self._left[::-1].index(")") + 1)][1:-1:2]
+            if kind in _DECIMALS and all(number.isdecimal() for number in given):
+                precision, scale = (*map(int, given), 0)[:2] if given else (10, 0)
+                if precision > _DIGITS or scale > precision:
+                    most = f"{_DIGITS} digits at most, behind the point not more"
+                    raise self._refused(f"{word}({', '.join(given)}): {most}")
+        elif kind == "INTERVAL":
+            self._skip()
+
+    def _parameters(self, kind: str) -> None:
+        """Of a type of types."""
+        if self._next != "<":
+            raise self._refused(f"{kind} of what? expected {_OF[kind]}")
+        self._left.pop()
+        if kind == "STRUCT":
+            self.columns()
+        for end in {"ARRAY": ">", "MAP": ",>"}.get(kind, ""):
+            if there := self._next not in (",", *_ENDS):
+                self.type()
+                self._skip()
+            if not there or self._next != end:
+                raise self._refused(f"{kind} of what? expected {_OF[kind]}")
+            if end == ",":
+                self._left.pop()
+        self._left.pop()
+
+    @property
+    def _next(self) -> str:
+        return self._left[-1] if self._left else ""
+
+    def _skip(self) -> None:
+        """To the next comma or end on this level."""
+        depth = 0
+        while depth or self._next not in (",", *_ENDS):
+            part = self._left.pop()
+            depth += (part in _OPENS) - (part in _CLOSES)
+
+    def _refused(self, reason: str, hint: str = HINT) -> ConfigError:
+        return _refused(self._what, self._ddl, reason, hint)
 
 
-def _type_words(parts: list[str]) -> list[str]:
-    """The words that stand where a type does: behind a column's name, and as an element of an array or a map."""
-    found: list[str] = []
-    opened: list[str] = []
-    expect_name = True
-    for place, part in enumerate(parts):
-        if part in _OPENS:
-            opened.append(parts[place - 1].upper() if place else "")
-            expect_name = opened[-1] == "STRUCT"
-            found += _element(opened, parts[place + 1 :])
-        elif part in _CLOSES:
-            opened.pop()
-            expect_name = False
-        elif part == ",":
-            expect_name = not opened or opened[-1] == "STRUCT"
-            found += _element(opened, parts[place + 1 :])
-        elif expect_name:
-            expect_name = False
-            after = parts[place + 1] if place + 1 < len(parts) else ""
-            kind = parts[place + 2] if after == ":" and place + 2 < len(parts) else after
-            if kind.isidentifier():
-                found.append(kind)
-    return found
-
-
-def _element(opened: list[str], rest: list[str]) -> list[str]:
-    return rest[:1] if opened and opened[-1] in ("ARRAY", "MAP") and rest and rest[0].isidentifier() else []
-
-
-def _refused(what: str, ddl: str, reason: str) -> ConfigError:
-    return ConfigError(f"{what}: the schema does not parse: {ddl!r}: {reason}", hint=HINT)
+def _refused(what: str, ddl: str, reason: str, hint: str = HINT) -> ConfigError:
+    return ConfigError(f"{what}: the schema does not parse: {ddl!r}: {reason}", hint=hint)

@@ -12,6 +12,7 @@ from headrace.formats.base import CORRUPT, WRITTEN_TIMES, Columned
 from headrace.formats.doubts import DECIMALS, TIMES, Doubt
 from headrace.formats.fields import fields, misfit
 from headrace.spark.quoting import literal, quoted
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,9 +78,10 @@ class Csv(Columned):
             if number is not None:  # then nothing was decoded
                 wrong = f"if({number}, {doubtful if doubt is DECIMALS else 'false'}, {wrong})"
             whens.append(f"WHEN {doubtful} OR {wrong} THEN {misfit(field, got)}")
+        wanted = counted(len(found), "field")
         return (
             f"CASE WHEN {error} NOT IN ({_UNFIT}, {_UNDATED}) THEN NULL"
-            f" WHEN {read}.{CORRUPT} IS NOT NULL THEN 'expected {len(found)} fields' {' '.join(whens)} END"
+            f" WHEN {read}.{CORRUPT} IS NOT NULL THEN 'expected {wanted}' {' '.join(whens)} END"
         )
 
     def _wrong(self, source: str, doubt: Doubt) -> str | None:

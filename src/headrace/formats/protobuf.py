@@ -58,6 +58,11 @@ class Protobuf(Format):
         where = f", registry={masked(self.registry)!r}" if self.registry else ""
         return f"Protobuf({self.message!r}{where})"
 
+    def check(self, part: Part, topics: Sequence[str]) -> None:
+        from headrace.spark.protobuf_types import Messages
+
+        Messages(self.message, self._described).row()
+
     def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
         from headrace.spark import custom, protobuf
         from headrace.spark.protobuf_types import Messages

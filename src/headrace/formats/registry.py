@@ -85,6 +85,21 @@ def register(url: str, subject: str, schema: str) -> int:
     return number
 
 
+def refuse_incompatible(url: str, subject: str, schema: str) -> None:
+    """ConfigError if `register` would refuse an Avro schema; it is not registered."""
+    name, what, body = quote(subject, safe=""), f"the schema for {subject}", {"schema": schema}
+    if _ask(url, f"/subjects/{name}", what, body, absent=None) is not None:
+        return  # it is one of its versions already
+    try:
+        path = f"/compatibility/subjects/{name}/versions/latest?verbose=true"
+        answer = _ask(url, path, what, body, absent={})
+    except _NotFound:  # not every registry can tell
+        return
+    if isinstance(answer, dict) and answer.get("is_compatible") is False:
+        said = "; ".join(str(one) for one in answer.get("messages") or ["it does not say why"])
+        raise _refused(409, said[:_MOST], url, what)
+
+
 def versions(url: str, subject: str) -> list[int]:
     """The versions of a subject, oldest first; none if there is no such subject."""
     answer = _ask(url, f"/subjects/{quote(subject, safe='')}/versions", subject, absent=[])

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # As Kafka's own clients take them: a security protocol may come first, IPv6 stands in brackets.
-_ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._%-]+)(?::(?P<port>[0-9]+))?")
+_ADDRESS = re.compile(
+    r"(?:(?i:(?:SASL_)?(?:PLAINTEXT|SSL))://)?(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._%-]+)(?::(?P<port>[0-9]+))?"
+)
 _EXAMPLE = "localhost:9092"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
 from headrace.kafka import known
+from headrace.kafka.options import FromFile
 from headrace.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -100,8 +101,11 @@ def check(options: Mapping[str, str]) -> None:
 def refuse_unknown(names: Collection[str]) -> None:
     """ConfigError for a name that no client of Kafka has. librdkafka has many of its own and knows them best.
 
-    Classes that are plugged into Java's clients get all options, and have names of their own.
+    Classes that are plugged into Java's clients get all options, and have names of their own; so have others who read
+    the same file.
     """
+    if isinstance(names, FromFile):
+        return
     others = [name for name in names if name not in known.EVERY | known.JAVA_PRODUCER]
     for name in others:
         check_name(name)
@@ -190,8 +194,9 @@ def check_name(name: str) -> None:
             "config.providers is for Java alone, and half of the clients are not",
             hint="${NAME} in a file of options stands for an environment variable",
         )
-    near = f"did you mean {_WRONG[name]}?" if name in _WRONG else did_you_mean(name, known.EVERY, 0.85)
-    if near:
+    every = known.EVERY | known.JAVA_PRODUCER
+    near = f"did you mean {_WRONG[name]}?" if name in _WRONG else did_you_mean(name, every, 0.85)
+    if near and name not in every:
         raise ConfigError(f"Kafka's clients have no option {name}", hint=near)
 
 

@@ -13,7 +13,7 @@ from headrace.errors import ConfigError
 from headrace.formats.base import Format
 from headrace.formats.plain import Bytes
 from headrace.kafka import addresses, security, settings
-from headrace.kafka.options import FromFile, given
+from headrace.kafka.options import given
 from headrace.kafka.subscription import Partitions, Pattern, Subscription, Topics
 from headrace.masking import masked
 from headrace.types import TopicPartition
@@ -104,8 +104,7 @@ class Kafka:
             if name in OWNED_OPTIONS:
                 raise ConfigError(f"the option {name} is set by Headrace: use {OWNED_OPTIONS[name]}")
         settings.check(self.options)
-        if not isinstance(self.options, FromFile):
-            settings.refuse_unknown(self.options)
+        settings.refuse_unknown(self.options)
         for spoken in (security.java, security.librdkafka):
             spoken(self.options)  # raises for what one of the two kinds of clients cannot do
 

@@ -11,6 +11,7 @@ from headrace.errors import ConfigError
 from headrace.kafka.client import TIMEOUT, Client
 from headrace.kafka.cluster import topic_id
 from headrace.suggest import did_you_mean
+from headrace.text import counted
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Partition:
     next: int | None
 
     @property
-    def records(self) -> int | None:
+    def offsets(self) -> int | None:
         return None if self.first is None or self.next is None else self.next - self.first
 
     @property
@@ -72,10 +73,10 @@ class Topic:
     settings: Mapping[str, Setting] | None
 
     @property
-    def records(self) -> int | None:
-        """How many there are at the most: compaction and transactions leave offsets without a record. None while a
+    def offsets(self) -> int | None:
+        """As many records there are at the most: compaction and transactions leave offsets without one. None while a
         partition does not say."""
-        known = [partition.records for partition in self.partitions if partition.records is not None]
+        known = [partition.offsets for partition in self.partitions if partition.offsets is not None]
         return sum(known) if len(known) == len(self.partitions) else None
 
     @property
@@ -154,7 +155,7 @@ class Topics:
 
         wanted = NewPartitions(name, partitions)
         future = self._admin.create_partitions([wanted], request_timeout=self._timeout)[name]
-        self._client.ask(future.result, f"{name} cannot have {partitions} partitions")
+        self._client.ask(future.result, f"{name} cannot have {counted(partitions, 'partition')}")
 
     def configure(
         self, name: str, changes: Mapping[str, str], unset: Iterable[str] = (), *, only_asked: bool = False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.durable import sync
 from headrace.errors import HeadraceError
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,7 +83,7 @@ def merge(sources: Sequence[Path], target: Path, tell: Callable[[int], None]) ->
         held.flush()
     written = pq.read_metadata(target).num_rows
     if written != expected:
-        raise HeadraceError(f"{target} holds {written:,} rows instead of {expected:,}; nothing was published")
+        raise HeadraceError(f"{target} holds {counted(written, 'row')} instead of {expected:,}; nothing was published")
     sync(target)
     return written
 

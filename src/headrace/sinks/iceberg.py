@@ -6,6 +6,7 @@ import json
 import re
 import uuid
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlparse
 
@@ -32,6 +33,7 @@ _TYPES = frozenset(
 )
 _IDENTIFIER = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 _TRIES = 20
+_SQLITE, _TABLES = "sqlite:///", "iceberg_tables"
 
 
 class Iceberg(IdempotentSink):
@@ -82,14 +84,14 @@ class Iceberg(IdempotentSink):
 
     def check_reachable(self) -> None:
         with self._translated():
-            if self._load() is None:
+            if self._looked_up() is None:
                 self._check_new()
 
     def check_target(self, schema: StructType) -> None:
         rows = stored_schema(schema)
         with self._translated():
             refuse_types(rows, _TYPES, "Iceberg")
-            table = self._load()
+            table = self._looked_up()
             if table is None:
                 self._check_new()
             else:
@@ -133,17 +135,29 @@ class Iceberg(IdempotentSink):
                     left.remove(name)
         reach("iceberg: cleared")
 
-    def _opened(self) -> Any:
-        """The catalog."""
-        catalog = require("pyiceberg.catalog", extra="iceberg").load_catalog(self._catalog, **self._properties)
+    def _opened_catalog(self, **more: str) -> Any:
+        catalogs = require("pyiceberg.catalog", extra="iceberg")
+        catalog = catalogs.load_catalog(self._catalog, **{**self._properties, **more})
         if urlparse(str(catalog.properties.get("warehouse", "s3:"))).scheme in ("", "file"):
             # A catalog that names metadata which a power cut took would take every batch before along.
             catalog.properties.setdefault("py-io-impl", "headrace.sinks.iceberg_files.SyncedFileIO")
         return catalog
 
-    def _load(self) -> Any:
+    def _looked_up(self) -> Any:
+        """As `_load`, of a catalog that is left as it is: of itself pyiceberg makes its tables in a database."""
+        uri = str(self._properties.get("uri", ""))
+        if uri.startswith(_SQLITE) and not Path(uri.removeprefix(_SQLITE)).exists():
+            return None
+        catalog = self._opened_catalog(init_catalog_tables="false")
+        engine = getattr(catalog, "engine", None)
+        if engine is not None and not require("sqlalchemy", extra="iceberg").inspect(engine).has_table(_TABLES):
+            return None
+        return self._load(catalog)
+
+    def _load(self, catalog: Any = None) -> Any:
+        catalog = catalog or self._opened_catalog()
         try:
-            table = self._opened().load_table(self._table)
+            table = catalog.load_table(self._table)
         except require("pyiceberg.exceptions", extra="iceberg").NoSuchTableError:
             return None
         # In this handle alone, and never stored. Left to itself, pyiceberg answers a conflict by adding the same files
@@ -182,7 +196,7 @@ class Iceberg(IdempotentSink):
 
     def _created(self, rows: StructType) -> Any:
         self._check_new()
-        catalog = self._opened()
+        catalog = self._opened_catalog()
         catalog.create_namespace_if_not_exists(self._table.rpartition(".")[0])
         catalog.create_table_if_not_exists(self._table, _arrow_schema(plain(rows)))
         reach("iceberg: created")

@@ -17,6 +17,7 @@ from headrace.sinks.jdbc_java import Database, session
 from headrace.sinks.numbered import Newest
 from headrace.sinks.table_columns import misfit, refuse_types
 from headrace.sinks.tables import column_of
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,7 +113,7 @@ class Jdbc(IdempotentSink):
     def check_target(self, schema: StructType) -> None:
         with self._database.connected() as connection:
             rows = stored_schema(schema)
-            refuse_types(rows, frozenset(_GROUP), "a table behind JDBC", nested=False)
+            self._check_rows(rows)
             there = connection.can_read(self._beside(connection, self._table.rpartition(".")[2]))
             if there or not self._create:  # else it would be made
                 self._fitting(connection, rows)
@@ -156,7 +157,7 @@ class Jdbc(IdempotentSink):
 
     def _fitting(self, connection: Connection, rows: StructType) -> _Target:
         """The target, made if it is not there and may be. ConfigError, showing both, when the rows do not fit."""
-        refuse_types(rows, frozenset(_GROUP), "a table behind JDBC", nested=False)
+        self._check_rows(rows)
         name = self._beside(connection, self._table.rpartition(".")[2])
         options = self._database.options(name)
         if not connection.can_read(name):
@@ -170,10 +171,15 @@ class Jdbc(IdempotentSink):
         unfit = [field.name for field in rows.fields if groups.get(field.name.lower()) != _GROUP[_kind(field)]]
         if lacking or unfit:
             raise misfit(rows, there, self, f"see {', '.join(lacking or unfit)}")
-        if absent := [column for column in self._key if column not in rows.names]:
-            raise misfit(rows, there, self, f"the rows lack the key {', '.join(absent)}")
         columns = {field.name.lower(): connection.quoted(field.name) for field in there.fields}
         return _Target(name, connection.quoted(self._table.rpartition(".")[2]), columns)
+
+    def _check_rows(self, rows: StructType) -> None:
+        """ConfigError for what no table could take."""
+        refuse_types(rows, frozenset(_GROUP), "a table behind JDBC", nested=False)
+        if absent := [column for column in self._key if column not in rows.names]:
+            said = f"{self!r}: the rows lack the key {', '.join(absent)}"
+            raise ConfigError(said, hint=f"rows: {rows.simpleString()}")
 
     def _newest(self, connection: Connection) -> Newest:
         """The newest batch in the ledger, which is made when it is not there."""
@@ -250,7 +256,7 @@ class Jdbc(IdempotentSink):
             if inserted != staged:
                 # A task can commit its rows and still be reported as failed; its repeat commits them again.
                 raise RetriableError(
-                    f"{self!r}: {inserted} rows were staged and {staged} computed; the batch is repeated",
+                    f"{self!r}: {counted(inserted, 'row')} staged and {staged:,} computed; the batch is repeated",
                     hint="--spark spark.speculation=false",
                 )
             reach("jdbc: rows inserted")

@@ -188,7 +188,7 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         from pyspark.sql import SparkSession
 
         if (active := SparkSession.getActiveSession()) is not None:
-            self._layout.check(active.createDataFrame([], schema))
+            self._layout.check(active.createDataFrame([], schema), dry=True)
         self.check_reachable()
 
     def _absent(self, topic: str, near: str | None = None) -> ConfigError:

@@ -15,6 +15,7 @@ from headrace.sinks import tasks
 from headrace.sinks.kafka_rows import HEADERS, PARTITION, TIMESTAMP, TOPIC, messages, place_of
 from headrace.sinks.kafka_topics import Topics
 from headrace.sinks.refusals import Refusals
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,7 +55,7 @@ class Target:
     def flush(self, producer: Any) -> None:
         if left := producer.flush(self.seconds):
             raise RetriableError(
-                f"Kafka at {self.bootstrap} has not taken {left:,} records within {self.seconds:g} s",
+                f"Kafka at {self.bootstrap} has not taken {counted(left, 'record')} within {self.seconds:g} s",
                 hint='options={"transaction.timeout.ms": "…"} gives a transaction more time',
             )
 

@@ -43,11 +43,12 @@ class Layout:
     timestamp: str | None = None
     exclude: tuple[str, ...] = ()
 
-    def frame(self, rows: DataFrame, place: Sequence[str] = PLACE) -> DataFrame:
+    def frame(self, rows: DataFrame, place: Sequence[str] = PLACE, *, dry: bool = False) -> DataFrame:
         """The parts that are asked for, and of PLACE what is named. A record without a value stays one."""
         from pyspark.sql import functions as sql
 
-        value = sql.expr(self.format.encoded(self._columns(rows), self.topic))
+        encoded = self.format.tried if dry else self.format.encoded
+        value = sql.expr(encoded(self._columns(rows), self.topic))
         if METADATA in rows.columns and "tombstone" in rows.schema[METADATA].dataType.fieldNames():  # type: ignore[attr-defined]
             value = sql.when(sql.coalesce(sql.col(f"{METADATA}.tombstone"), sql.lit(False)), None).otherwise(value)
         parts: dict[str, Column] = {}
@@ -67,11 +68,11 @@ class Layout:
             made = rows.select(*[column.alias(name) for name, column in parts.items()], *traces(rows))
         return made.select(*parts, *place)
 
-    def check(self, rows: DataFrame) -> None:
-        """ConfigError if rows of these columns cannot become records."""
+    def check(self, rows: DataFrame, *, dry: bool = False) -> None:
+        """ConfigError if rows of these columns cannot become records. `dry`: no schema is registered."""
         if isinstance(self.format, Avro):  # before its schema is registered
             avro_rows.check(rows, self.format.body(self._columns(rows), self.topic))
-        self.frame(rows)
+        self.frame(rows, dry=dry)
 
     def _columns(self, rows: DataFrame) -> dict[str, Any]:
         """Those of the value, with their types."""

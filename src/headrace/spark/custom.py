@@ -13,6 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, StringType, StructField, Stru
 
 from headrace.errors import ConfigError
 from headrace.formats.base import HIDDEN, Decoding
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +75,7 @@ def by_batch(decode: Callable[[Any], Any], row: StructType, zone: str) -> Batch:
         arrays = [_zoned(found[name], kind, zone).cast(kind) for name, kind in zip(names, kinds, strict=True)]
         for array in arrays:
             if len(array) != len(values):
-                raise TypeError(f"the function gave {len(array)} rows for {len(values)} records")
+                raise TypeError(f"the function gave {counted(len(array), 'row')} for {counted(len(values), 'record')}")
         rows = pa.StructArray.from_arrays(arrays, names=names, mask=values.is_null())
         if errors is None:
             return rows, pa.nulls(len(values), pa.string())

@@ -9,6 +9,7 @@ from pyspark.sql import functions as sql
 
 from headrace.errors import BatchRefused, ConfigError
 from headrace.sinks.base import without_metadata
+from headrace.text import counted
 from headrace.tracebacks import short
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def check(batch: Batch, rows: DataFrame, conditions: Mapping[str, float]) -> Non
             samples = without_metadata(rows.where(f"NOT coalesce({condition}\n, false)")).limit(_SAMPLES).toArrow()
             shown = "; ".join(str(row) for row in samples.to_pylist())
             missed.append(
-                f"{condition}: {count / total:.2%} of {total:,} rows, at least {share:.2%} expected, not so: {shown}"
+                f"{condition}: {count / total:.2%} of {counted(total, 'row')}, at least {share:.2%} expected,"
+                f" not so: {shown}"
             )
     if missed:
         raise BatchRefused(

@@ -12,6 +12,7 @@ from xml.sax.saxutils import quoteattr
 
 from headrace.errors import ConfigError, RetriableError
 from headrace.spark import installation, java
+from headrace.text import counted
 from headrace.waiting import readable
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def retrieve(
             progress(f"fetching {label} … {found} found")
         elif "[SUCCESSFUL ]" in line:
             loaded += 1
-            progress(f"fetching {label} … {loaded} of {found} jars")
+            progress(f"fetching {label} … {loaded} of {counted(found, 'jar')}")
 
     return missing(said) if run(command, read) != 0 else []
 

@@ -19,6 +19,7 @@ from headrace.spark.observing import observed
 from headrace.spark.originals import MOMENT, as_bytes, fitting, letter
 from headrace.spark.quoting import quoted, verbatim
 from headrace.spark.sides import RAW_SCHEMA, Side, opened
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -278,7 +279,7 @@ def _always(good: str) -> str:
 
 
 def _blame(topic: str, partition: int, offset: int, error: str, value: bytes) -> BadRecord:
-    shown = repr(value[:200]) + (f" and {len(value) - 200} bytes more" if len(value) > 200 else "")
+    shown = repr(value[:200]) + (f" and {counted(len(value) - 200, 'byte')} more" if len(value) > 200 else "")
     return BadRecord(
         f"{topic}[{partition}] offset {offset}: {error}: {shown}",
         hint='dead_letters= puts such records aside; on_error="drop" leaves them out, on_error="keep" passes them on',

@@ -11,11 +11,13 @@ from headrace.errors import ConfigError, DataLoss
 from headrace.kafka.addresses import brokers
 from headrace.kafka.options import given
 from headrace.kafka.security import librdkafka
+from headrace.kafka.settings import refuse_unknown
 from headrace.stores import shares
 from headrace.stores.base import OffsetStore
 from headrace.stores.group import Group
 from headrace.stores.remembered import Remembered
 from headrace.stores.state import Change
+from headrace.text import counted
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -72,7 +74,9 @@ class Kafka(OffsetStore):
     ) -> None:
         self._bootstrap = brokers(bootstrap)
         self._name = group
-        self._options = librdkafka(given(options))
+        named = given(options)
+        refuse_unknown(named)
+        self._options = librdkafka(named)
         self.mirror = False  # it is the group
         self._lock = threading.RLock()
         self._group: Group | None = None
@@ -244,8 +248,9 @@ class Kafka(OffsetStore):
     def _forgotten(self, partitions: Sequence[TopicPartition]) -> DataLoss:
         named = ", ".join(str(at) for at in partitions[:5]) + (" …" if len(partitions) > 5 else "")
         return DataLoss(
-            f"the group {self._opened.name} had offsets of {len(partitions)} partitions that Kafka at {self._bootstrap}"
-            f" no longer has ({named}): it forgets a group after offsets.retention.minutes, or somebody deleted them",
+            f"the group {self._opened.name} had offsets of {counted(len(partitions), 'partition')} that Kafka at"
+            f" {self._bootstrap} no longer has ({named}): it forgets a group after offsets.retention.minutes, or"
+            " somebody deleted them",
             hint=f"rm '{self._remembered.marker}' forgets them here too; then the pipeline starts over, or first put"
             " it where it was: headrace offsets reset, headrace offsets import",
         )
