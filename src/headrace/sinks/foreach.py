@@ -88,9 +88,10 @@ class Foreach(WrittenByTasks):
         self._marks: Marks | None = None
         self._forgot = 0.0
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         name = getattr(self._fn, "__qualname__", type(self._fn).__name__)
-        once = f", once={self._once!r}, mark={self._mark!r}" if self._once is not None else ""
+        once = f", once={self._once.identity}, mark={self._mark!r}" if self._once is not None else ""
         return f"sinks.Foreach({getattr(self._fn, '__module__', '?')}.{name}{once})"
 
     @property

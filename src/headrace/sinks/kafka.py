@@ -130,7 +130,8 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         self._home: set[str] = set()
         """Topics of this cluster: one that is made anew has another id, and is of this cluster still."""
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         where = (
             f"topic_column={self._layout.topic_column!r}" if self._layout.topic is None else repr(self._layout.topic)
         )
@@ -294,7 +295,7 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         for row, why in wrong:
             refusals.add(place_of(some, row), why)
         if quarantine is not None:
-            quarantine.refuse([Refusal(origin, why, repr(self)) for origin, why in refusals.found])
+            quarantine.refuse([Refusal(origin, why, self.identity) for origin, why in refusals.found])
         return [row for row, _ in wrong]
 
     def _current(self) -> tuple[State, dict[TopicPartition, Entry]]:

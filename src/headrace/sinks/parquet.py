@@ -58,7 +58,8 @@ class Parquet(IdempotentSink):
         self._layout: Directories | Manifests | None = None
         self._checked = False
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         given = [repr(str(self._place))]
         if self._partition_by:
             given.append(f"partition_by={list(self._partition_by)!r}")

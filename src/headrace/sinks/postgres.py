@@ -92,7 +92,8 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
         self._claim = ""
         self._claims = False
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return f"sinks.Postgres({masked(self._dsn)!r}, {self._shape.table!r})"
 
     @property

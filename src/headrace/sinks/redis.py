@@ -90,7 +90,8 @@ class Redis(KeyedSink):
         self._maxlen, self._origin, self._member = maxlen, origin, member
         self._pipeline = ""
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return self._place.sink
 
     def open(self, pipeline: str) -> Self:
