@@ -114,8 +114,12 @@ class Fanout(Sink):
         for sink in self._sinks.values():
             sink.check_target(schema)
 
-    def how(self, rows: DataFrame, *, held: bool) -> str | None:
-        ways = [f"{type(sink).__name__}: {way}" for sink in self._sinks.values() if (way := sink.how(rows, held=True))]
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
+        ways = [
+            f"{type(sink).__name__}: {way}"
+            for sink in self._sinks.values()
+            if (way := sink.describe_write(rows, cached=True))
+        ]
         return "; ".join(ways) or None
 
     def write(self, batch: Batch, rows: DataFrame) -> None:

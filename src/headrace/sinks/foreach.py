@@ -121,7 +121,7 @@ class Foreach(WrittenByTasks):
         self._check_that_it_travels()
         self.prepare(schema)
 
-    def how(self, rows: DataFrame, *, held: bool) -> str | None:
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
         if self._once is None:
             return "a batch that is repeated has all its effects again"
         told = ", ".join(self._key) or "record"

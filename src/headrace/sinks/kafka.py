@@ -196,10 +196,10 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         create = 'create=True makes it, or create={"partitions": 6}'
         return ConfigError(unknown(topic, self._bootstrap), hint=f"{near} Else {create}" if near else create)
 
-    def how(self, rows: DataFrame, *, held: bool) -> str:
-        if not held and narrow.keeps_partitions(rows):
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str:
+        if not cached and narrow.keeps_partitions(rows):
             return "each task produces its partition's rows and moves its offset in one transaction"
-        reason = "the batch is held" if held else "the plan moves rows between tasks"
+        reason = "the batch is cached" if cached else "the plan moves rows between tasks"
         return f"the driver produces the batch and moves the offsets in one transaction ({reason})"
 
     def sign(self, run: Run | None, allow: Callable[[Run | None], None] = lambda found: None) -> None:

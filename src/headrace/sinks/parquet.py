@@ -100,7 +100,7 @@ class Parquet(IdempotentSink):
         columns.check(stored_schema(schema), self._partition_by, str(self._place))
         self.check_reachable()
 
-    def how(self, rows: DataFrame, *, held: bool) -> str:
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str:
         return f"each batch is published by one {'manifest' if self._by_manifest else 'rename'}"
 
     def close(self) -> None:

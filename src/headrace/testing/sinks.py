@@ -103,6 +103,11 @@ class SinkContract(ABC):
         assert one.identity.strip()
         assert not [secret for secret in one.secrets() if secret in one.identity]
 
+    @pytest.mark.parametrize("cached", [False, True])
+    def test_it_describes_a_write_of_such_rows_without_being_opened(self, spark: SparkSession, cached: bool) -> None:
+        described = self.new_sink().describe_write(frame(spark, []), cached=cached)
+        assert described is None or (described.isprintable() and described.strip())
+
     def test_every_row_of_every_batch_is_stored(self, sink: Any, spark: SparkSession) -> None:
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
         sink.write(batch(2, 3, 5), frame(spark, numbered(3, 5)))
