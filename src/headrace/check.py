@@ -282,8 +282,8 @@ def _add_raised(error: Exception, found: Findings) -> None:
 def _reason(pipeline: Pipeline, rows: DataFrame | None) -> str:
     way = None
     if rows is not None:
-        held = pipeline.quarantine is not None or isinstance(pipeline.transform, Gate)
-        way = pipeline.sink.how(rows, held=held)
+        cached = pipeline.quarantine is not None or isinstance(pipeline.transform, Gate)
+        way = pipeline.sink.describe_write(rows, cached=cached)
     return _why(pipeline) + (f": {way}" if way else "")
 
 

@@ -69,7 +69,10 @@ _TOKEN = re.compile(r"[^\s\"'<>,;()]++")
 
 
 def masked(text: str) -> str:
-    """A URL, a connection string, settings or a text with some of them, with `***` where their secrets are."""
+    """A URL, a connection string, settings or a text with some of them, with `***` where their secrets are.
+
+    The identities of sinks are made of its results: an address that is masked now is masked so in every version.
+    """
     text = _PEM.sub("***", text) if "-----BEGIN" in text else text
     text = _oracle(_url(text)) if "@" in text else text
     if "<" in text:

@@ -22,6 +22,18 @@ class Resource:
     """The module that it needs, and the extra of Headrace that brings it."""
 
     @property
+    def identity(self) -> str:
+        """What it is, in one line without secrets: the system, the address, the table or path. Empty: not said.
+
+        State is stored under it (see `sinks.Fanout`), so the text of the same settings is the same in every version.
+        It is also how the resource is shown, unless `__repr__` shows it otherwise.
+        """
+        return ""
+
+    def __repr__(self) -> str:
+        return self.identity or super().__repr__()
+
+    @property
     def local_path(self) -> Path | None:
         """The file or folder of this machine that it is kept in, if it is one."""
         return None

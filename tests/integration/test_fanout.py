@@ -16,6 +16,8 @@ from headrace.testing.sinks import AT, batch, frame, numbered
 class Failing(sinks.IdempotentSink):
     """Fails as often as told, then takes everything."""
 
+    identity = "failing"
+
     def __init__(self, times):
         self.left = times
         self.batches = []

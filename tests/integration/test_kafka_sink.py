@@ -83,7 +83,7 @@ def test_the_plan_decides_which_way_and_check_says_it(filled, topic, spark, tran
     source, target = filled(), topic(partitions=3)
     sink = sinks.Kafka(source.bootstrap, target.name)
     made = pipeline(source, sink, transform=transform)
-    assert sink.how(preview(Inputs.of(spark, made), transform), held=False).startswith(way)
+    assert sink.describe_write(preview(Inputs.of(spark, made), transform), cached=False).startswith(way)
 
     caught_up(made, spark)
     source.produce([{"id": n, "name": "later"} for n in range(200, 300)])

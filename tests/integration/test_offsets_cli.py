@@ -276,8 +276,28 @@ def test_the_offsets_of_a_kafka_group_are_taken_over(service):
     consumer.close()
     service.say("import", "--kafka-group", f"g-{service.events.name}", "--execute")
     assert service.offsets() == [11, 22]
-    with pytest.raises(ConfigError, match="no offsets"):
+    with pytest.raises(ConfigError, match="there is no group nobody"):
         service.say("import", "--kafka-group", "nobody")
+
+
+def test_offsets_of_a_group_are_not_imported_while_a_transaction_is_open_over_them(service):
+    from confluent_kafka import Consumer, Producer
+    from confluent_kafka import TopicPartition as Position
+
+    group = f"g-{service.events.name}"
+    servers = {"bootstrap.servers": service.events.bootstrap}
+    consumer = Consumer({**servers, "group.id": group})
+    consumer.commit(offsets=[Position(service.events.name, 0, 11)], asynchronous=False)
+    producer = Producer({**servers, "transactional.id": group})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([Position(service.events.name, 1, 22)], consumer.consumer_group_metadata(), 30)
+    consumer.close()
+    with pytest.raises(ConfigError, match="a transaction is open"):
+        service.say("import", "--kafka-group", group)
+    producer.commit_transaction(30)
+    service.say("import", "--kafka-group", group, "--execute")
+    assert service.offsets() == [11, 22]
 
 
 def test_the_checkpoint_of_a_real_streaming_query_is_taken_over(service, spark, tmp_path):

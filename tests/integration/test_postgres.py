@@ -87,7 +87,7 @@ def test_the_way_is_read_off_the_plan_and_every_row_arrives(
     from headrace.launch import check_transform
     from headrace.spark.inputs import Inputs
 
-    assert way in made.sink.how(check_transform(made, Inputs.of(spark, made)), held=False)
+    assert way in made.sink.describe_write(check_transform(made, Inputs.of(spark, made)), cached=False)
     made.run(until="caught-up", session=spark, fail_fast=True)
     assert set(ways) == {way}
     expected = transform(spark.createDataFrame([(n, f"u{n % 7}") for n in range(400)], "id BIGINT, user STRING"))
@@ -409,7 +409,7 @@ def test_the_last_value_of_every_key_is_there_and_what_was_deleted_is_not(topic,
     from headrace.launch import check_transform
     from headrace.spark.inputs import Inputs
 
-    assert BY_PARTITION in made.sink.how(check_transform(made, Inputs.of(spark, made)), held=False)
+    assert BY_PARTITION in made.sink.describe_write(check_transform(made, Inputs.of(spark, made)), cached=False)
     made.run(until="caught-up", session=spark, fail_fast=True)
     expected = {(f"u{number}", 9) for number in range(30) if number % 5}
     assert set(ask(f'SELECT "user", id FROM {table}')) == expected

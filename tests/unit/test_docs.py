@@ -1,5 +1,6 @@
 """The pages hold together: links, names, snippets, and the commands that they show."""
 
+import inspect
 import os
 import re
 import shlex
@@ -12,6 +13,8 @@ import typer
 import headrace
 from headrace import dev, events, sinks, stores
 from headrace.cli.main import app
+from headrace.kafka.subscription import Subscription
+from headrace.runner import Engine
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -49,6 +52,45 @@ def unknown(words):
         command, words = command.commands[words[0]], words[1:]
     known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     return [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
+
+
+def parameters(function):
+    return [name for name in inspect.signature(function).parameters if name != "self"]
+
+
+def as_written(arguments):
+    """The names in `rows, *, cached=…`."""
+    names = (argument.partition("=")[0].strip() for argument in arguments.split(","))
+    return [name for name in names if name not in ("", "*", "self")]
+
+
+def test_methods_of_the_contracts_are_documented_with_the_parameters_that_they_have():
+    (block,) = [block for block in blocks(ROOT / "docs/architecture.md", "text") if "class OffsetStore(" in block]
+    written = []
+    for found in re.split(r"^class ", block, flags=re.MULTILINE)[1:]:
+        name = re.match(r"\w+", found)[0]
+        kind = {**vars(sinks), **vars(stores), "Engine": Engine, "Subscription": Subscription}[name]
+        for method, arguments in re.findall(r"(\w+)\((self[^)]*)\)", found):
+            written.append((f"{name}.{method}", as_written(arguments)))
+            assert written[-1] == (f"{name}.{method}", parameters(getattr(kind, method)))
+    assert len(written) > 10
+
+
+def test_methods_of_a_sink_are_documented_with_the_parameters_that_they_have():
+    page = (ROOT / "docs/write-a-sink.md").read_text()
+    written = re.findall(r"^- `(\w+)\(([^)]*)\)`", page, flags=re.MULTILINE)
+    assert len(written) > 4
+    for method, arguments in written:
+        kind = sinks.Sink if hasattr(sinks.Sink, method) else sinks.IdempotentSink
+        assert (method, as_written(arguments)) == (method, parameters(getattr(kind, method)))
+
+
+@pytest.mark.parametrize("name", sorted(name for name in sinks.__all__ if issubclass(getattr(sinks, name), sinks.Sink)))
+def test_every_sink_describes_a_write_with_the_parameters_of_the_contract(name):
+    signature = inspect.signature(getattr(sinks, name).describe_write)
+    assert signature.replace(return_annotation=None) == inspect.signature(sinks.Sink.describe_write).replace(
+        return_annotation=None
+    )
 
 
 @pytest.fixture(params=PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -3,6 +3,7 @@
 import json
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,14 @@ NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 LOGS = {"t": Log("id", {A: 100, B: 0}, {A: 200, B: 50})}
 PROGRESS = Progress({A: 150, B: 50})
+
+
+def test_no_admin_client_is_asked_for_the_offsets_of_a_group():
+    """It takes the process down when the coordinator moves while it asks (librdkafka #5040, #5397)."""
+    sources = sorted(Path(imports.__file__).parents[1].rglob("*.py"))
+    assert [
+        str(source) for source in sources if "list_consumer_group_offsets" in source.read_text(encoding="utf-8")
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ class Plain(sinks.Sink):
 
 
 class Idempotent(sinks.IdempotentSink):
-    def __repr__(self):
-        return "Idempotent()"
+    identity = "Idempotent()"
 
     def write(self, batch, rows):
         pass

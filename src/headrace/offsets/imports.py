@@ -6,6 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
+from headrace.kafka.client import Client
+from headrace.kafka.groups import Groups
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -92,23 +94,9 @@ def from_spark_checkpoint(directory: Path) -> tuple[Offsets, str]:
 
 
 def from_kafka_group(bootstrap: str, options: Mapping[str, str], group: str) -> Offsets:
-    """The committed offsets of a consumer group."""
-    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-    from confluent_kafka.admin import AdminClient
-
-    from headrace.kafka.cluster import TIMEOUT
-    from headrace.stores.hearing import Ear
-    from headrace.stores.librdkafka import librdkafka_options, quiet_logger
-
-    ear = Ear(bootstrap, options)
-    settings: dict[str, Any] = {**librdkafka_options(bootstrap, options), "logger": quiet_logger(), "error_cb": ear}
-    admin = AdminClient(settings)
-    try:
-        futures = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=TIMEOUT)
-        positions = ear.answer(admin, futures[group]).topic_partitions
-    except KafkaException as error:
-        raise ear.unreachable(error) from error
-    offsets = {TopicPartition(p.topic, p.partition): p.offset for p in positions if p.offset >= 0}
+    """The committed offsets of a consumer group; ConfigError while a transaction is open over some of them."""
+    committed = Groups(Client(bootstrap, options)).offsets(group)
+    offsets = {at: entry.offset for at, entry in committed.items()}
     if not offsets:
         raise ConfigError(f"the group {group} has no offsets on {bootstrap}", hint="look at the group's name")
     return offsets

@@ -90,10 +90,13 @@ class Sink(Resource, ABC):
         pipeline would tell need not be asked again.
         """
 
-    def how(self, rows: DataFrame, *, held: bool) -> str | None:
-        """In a few words, how `rows` would be written, where there is more than one way. Changes nothing.
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
+        """In a few words, how `rows` would be written, where there is more than one way; else None.
 
-        `held`: the batch is looked at before it is written, so Spark holds it and it can only be written whole.
+        For `headrace check`, with the transform's result on no rows. Needs no `open`, reads only the plan and the
+        columns of `rows`, and changes nothing. `cached`: Spark caches the batch before `write`, because it is read more
+        than once (for dead letters, for expectations, or once per sink of a fan-out); then no task has the rows of one
+        partition.
         """
         return None
 

@@ -26,5 +26,6 @@ class WrittenByTasks(QuarantiningSink):
 
     def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
         reports = self._written(batch, rows, most=quarantine.most)
-        quarantine.refuse([Refusal(origin, why, repr(self)) for r in reports for origin, why in r.refused])
+        place = self.identity or type(self).__name__
+        quarantine.refuse([Refusal(origin, why, place) for r in reports for origin, why in r.refused])
         quarantine.settled()

@@ -91,7 +91,8 @@ class Cassandra(KeyedSink):
         self._prepared: tuple[StructType, Table, dict[str, Kind]] | None = None
         self._register: tuple[Any, Any] | None = None
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         hosts = ",".join(f"{host}:{port}" for host, port in self._place.hosts)
         return f"sinks.Cassandra({hosts!r}, {'.'.join(cql.plain(part) for part in self._parts)!r})"
 

@@ -26,7 +26,8 @@ class Console(Sink):
             raise ConfigError(f"Console(limit={limit!r}): at least one row", hint="sinks.Console(limit=20)")
         self._limit = limit
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return f"sinks.Console(limit={self._limit})"
 
     def write(self, batch: Batch, rows: DataFrame) -> None:

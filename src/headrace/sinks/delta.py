@@ -86,7 +86,8 @@ class Delta(IdempotentSink):
         self._synced: set[str] = set()
         """Files of the log that are known to be on disk: an entry or a checkpoint is never written again."""
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return f"sinks.Delta({self._place.uri!r})"
 
     def secrets(self) -> frozenset[str]:

@@ -49,7 +49,8 @@ class DuckDB(stores.DuckDB, EmbeddedTable):
         stores.DuckDB.__init__(self, path, mirror=mirror)
         EmbeddedTable.__init__(self, Shape.of(table, key, mode, deleted), create=create, evolve=evolve)
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return f"sinks.DuckDB({self._given!r}, table={self._shape.table!r})"
 
     def _types(self, schema: StructType) -> dict[str, str]:

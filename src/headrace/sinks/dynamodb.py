@@ -101,7 +101,8 @@ class DynamoDB(KeyedSink):
         self._indexed: frozenset[str] = frozenset()
         self._tasks = 1
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         where = (self._endpoint and f", endpoint={self._endpoint!r}") or (self._region and f", region={self._region!r}")
         return f"sinks.DynamoDB({self._table!r}{where or ''})"
 

@@ -44,6 +44,12 @@ class Fanout(Sink):
             )
         if any(isinstance(sink, Fanout) for sink in sinks):
             raise ConfigError("a Fanout inside a Fanout is one level too many", hint="one list of all sinks")
+        if unnamed := [sink for sink in sinks if not sink.identity]:
+            kind = type(unnamed[0]).__name__
+            raise ConfigError(
+                f"Fanout: expected sinks with an identity, got {kind} without one: its state would have no name",
+                hint=f'in {kind}: identity = "files /data"; the text that its repr had goes on from what is stored',
+            )
         self.takes_parts = all(sink.takes_parts for sink in sinks)
         self.spark_options = {name: value for sink in sinks for name, value in sink.spark_options.items()}
         self.reads_all_rows = all(sink.reads_all_rows for sink in sinks)
@@ -52,8 +58,9 @@ class Fanout(Sink):
         if len(self._sinks) < len(sinks):
             raise ConfigError("Fanout: two of the sinks are the same", hint="leave one of them out")
 
-    def __repr__(self) -> str:
-        return f"sinks.Fanout([{', '.join(repr(sink) for sink in self._sinks.values())}])"
+    @property
+    def identity(self) -> str:
+        return f"sinks.Fanout([{', '.join(sink.identity for sink in self._sinks.values())}])"
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
@@ -107,8 +114,12 @@ class Fanout(Sink):
         for sink in self._sinks.values():
             sink.check_target(schema)
 
-    def how(self, rows: DataFrame, *, held: bool) -> str | None:
-        ways = [f"{type(sink).__name__}: {way}" for sink in self._sinks.values() if (way := sink.how(rows, held=True))]
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
+        ways = [
+            f"{type(sink).__name__}: {way}"
+            for sink in self._sinks.values()
+            if (way := sink.describe_write(rows, cached=True))
+        ]
         return "; ".join(ways) or None
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
@@ -151,4 +162,5 @@ def _has(sink: TransactionalSink, batch: Batch) -> bool:
 
 
 def _mark(sink: Sink) -> str:
-    return hashlib.sha256(repr(sink).encode()).hexdigest()[:8]
+    """Under which the state of `sink` is stored: never to be changed."""
+    return hashlib.sha256(sink.identity.encode()).hexdigest()[:8]

@@ -88,9 +88,10 @@ class Foreach(WrittenByTasks):
         self._marks: Marks | None = None
         self._forgot = 0.0
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         name = getattr(self._fn, "__qualname__", type(self._fn).__name__)
-        once = f", once={self._once!r}, mark={self._mark!r}" if self._once is not None else ""
+        once = f", once={self._once.identity}, mark={self._mark!r}" if self._once is not None else ""
         return f"sinks.Foreach({getattr(self._fn, '__module__', '?')}.{name}{once})"
 
     @property
@@ -120,7 +121,7 @@ class Foreach(WrittenByTasks):
         self._check_that_it_travels()
         self.prepare(schema)
 
-    def how(self, rows: DataFrame, *, held: bool) -> str | None:
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
         if self._once is None:
             return "a batch that is repeated has all its effects again"
         told = ", ".join(self._key) or "record"

@@ -67,7 +67,8 @@ class HBase(KeyedSink):
         self._prepared: tuple[StructType, dict[str, DataType]] | None = None
         self._lifetime = _FOREVER
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return f"sinks.HBase('{self._gateway}', {self._table!r})"
 
     def open(self, pipeline: str) -> Self:

@@ -67,7 +67,8 @@ class Hive(IdempotentSink):
         self._pipeline = ""
         self._place = ""
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         more = f", partition_by={list(self._partition_by)!r}" if self._partition_by else ""
         return f"sinks.Hive({self._table!r}{more})"
 

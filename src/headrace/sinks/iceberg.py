@@ -66,7 +66,8 @@ class Iceberg(IdempotentSink):
         self._evolve = evolve
         self._pipeline = ""
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         place = masked(self._properties.get("uri", self._catalog))
         return f"sinks.Iceberg({self._table!r}, catalog at {place})"
 

@@ -91,7 +91,8 @@ class Jdbc(IdempotentSink):
         self._pipeline = ""
         self._cleared = False
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return f"sinks.Jdbc({str(self._database)!r}, table={self._table!r})"
 
     def secrets(self) -> frozenset[str]:

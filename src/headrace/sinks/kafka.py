@@ -130,7 +130,8 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         self._home: set[str] = set()
         """Topics of this cluster: one that is made anew has another id, and is of this cluster still."""
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         where = (
             f"topic_column={self._layout.topic_column!r}" if self._layout.topic is None else repr(self._layout.topic)
         )
@@ -195,10 +196,10 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         create = 'create=True makes it, or create={"partitions": 6}'
         return ConfigError(unknown(topic, self._bootstrap), hint=f"{near} Else {create}" if near else create)
 
-    def how(self, rows: DataFrame, *, held: bool) -> str:
-        if not held and narrow.keeps_partitions(rows):
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str:
+        if not cached and narrow.keeps_partitions(rows):
             return "each task produces its partition's rows and moves its offset in one transaction"
-        reason = "the batch is held" if held else "the plan moves rows between tasks"
+        reason = "the batch is cached" if cached else "the plan moves rows between tasks"
         return f"the driver produces the batch and moves the offsets in one transaction ({reason})"
 
     def sign(self, run: Run | None, allow: Callable[[Run | None], None] = lambda found: None) -> None:
@@ -294,7 +295,7 @@ class Kafka(stores.Kafka, QuarantiningSink, TransactionalSink):
         for row, why in wrong:
             refusals.add(place_of(some, row), why)
         if quarantine is not None:
-            quarantine.refuse([Refusal(origin, why, repr(self)) for origin, why in refusals.found])
+            quarantine.refuse([Refusal(origin, why, self.identity) for origin, why in refusals.found])
         return [row for row, _ in wrong]
 
     def _current(self) -> tuple[State, dict[TopicPartition, Entry]]:

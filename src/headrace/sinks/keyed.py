@@ -153,7 +153,7 @@ class Identity:
     def _shape(self) -> Shape:
         return Shape("rows", "upsert" if self.deleted is None else "delete-aware", self.key, self.deleted or "deleted")
 
-    def how(self, names: Sequence[str]) -> str:
+    def describe_key(self, names: Sequence[str]) -> str:
         """In words, for rows with the columns `names`."""
         key = ", ".join(self.key)
         if self.by_origin(names):
@@ -190,8 +190,8 @@ class KeyedSink(WrittenByTasks, IdempotentSink):
     def _writer(self, batch: Batch, schema: StructType) -> Writer:
         """For the rows of `batch`, which have this schema; METADATA may be in it."""
 
-    def how(self, rows: DataFrame, *, held: bool) -> str | None:
-        return self._identity.how(rows.columns)
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
+        return self._identity.describe_key(rows.columns)
 
     def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
         frame = self._identity.frame(batch, rows)

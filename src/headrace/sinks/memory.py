@@ -21,7 +21,8 @@ class Memory(Sink):
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return "sinks.Memory()"
 
     def write(self, batch: Batch, rows: DataFrame) -> None:

@@ -105,7 +105,8 @@ class Mongo(KeyedSink):
         self._client: Any = None
         self._ready: StructType | None = None
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         target = self._target
         return f"sinks.Mongo({masked(target.url)!r}, {f'{target.database}.{target.collection}'!r})"
 

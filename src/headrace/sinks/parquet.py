@@ -58,7 +58,8 @@ class Parquet(IdempotentSink):
         self._layout: Directories | Manifests | None = None
         self._checked = False
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         given = [repr(str(self._place))]
         if self._partition_by:
             given.append(f"partition_by={list(self._partition_by)!r}")
@@ -99,7 +100,7 @@ class Parquet(IdempotentSink):
         columns.check(stored_schema(schema), self._partition_by, str(self._place))
         self.check_reachable()
 
-    def how(self, rows: DataFrame, *, held: bool) -> str:
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str:
         return f"each batch is published by one {'manifest' if self._by_manifest else 'rename'}"
 
     def close(self) -> None:

@@ -92,7 +92,8 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
         self._claim = ""
         self._claims = False
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return f"sinks.Postgres({masked(self._dsn)!r}, {self._shape.table!r})"
 
     @property
@@ -146,11 +147,11 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
             if self._shape.keyed and there:
                 wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
 
-    def how(self, rows: DataFrame, *, held: bool) -> str:
-        if self._visible == "partition" and not held and narrow.keeps_partitions(rows):
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str:
+        if self._visible == "partition" and not cached and narrow.keeps_partitions(rows):
             return "each task copies its partition's rows and moves its offset in one transaction"
         asked = 'visible="batch"' if self._visible == "batch" else None
-        reason = asked or ("the batch is held" if held else "the plan moves rows between tasks")
+        reason = asked or ("the batch is cached" if cached else "the plan moves rows between tasks")
         return f"tasks copy into a staging table, one transaction publishes the batch ({reason})"
 
     def write(self, batch: Batch, rows: DataFrame) -> None:

@@ -90,7 +90,8 @@ class Redis(KeyedSink):
         self._maxlen, self._origin, self._member = maxlen, origin, member
         self._pipeline = ""
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return self._place.sink
 
     def open(self, pipeline: str) -> Self:
@@ -139,12 +140,12 @@ class Redis(KeyedSink):
         with self.open(self._pipeline):  # which only asks the server what it is
             self.prepare(schema)
 
-    def how(self, rows: DataFrame, *, held: bool) -> str | None:
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
         if self._structure == "set":
             return "rows are added to a set: twice is once"
         if self._structure in ("stream", "list"):
             return f"rows are appended to a {self._structure} by offset, with a guard per partition"
-        return super().how(rows, held=held)
+        return super().describe_write(rows, cached=cached)
 
     def _writer(self, batch: Batch, schema: StructType) -> Writer:
         return Put(

@@ -95,7 +95,8 @@ class Cassandra(OffsetStore):
         )
         return store
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         hosts = ",".join(f"{host}:{port}" for host, port in self._hosts)
         return f"stores.Cassandra({hosts!r}, keyspace={cql.plain(self._keyspace)!r})"
 

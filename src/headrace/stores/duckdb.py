@@ -33,7 +33,8 @@ class DuckDB(OffsetStore):
         self._connection: Any = None
         self.mirror = mirror
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return f"stores.DuckDB({self._given!r})"
 
     @property

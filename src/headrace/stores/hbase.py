@@ -37,7 +37,8 @@ class HBase(DocumentStore):
         self._opened = False
         self._link = Link(self._gateway)
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return f"stores.HBase('{self._gateway}', table={self._table!r})"
 
     def open(self, pipeline: str) -> Self:

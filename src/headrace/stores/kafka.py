@@ -87,7 +87,8 @@ class Kafka(OffsetStore):
         self._opened_at = 0
         """Seconds: the epoch of a group in which every offset was set by another tool."""
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return f"stores.Kafka({self._bootstrap!r}" + (f", group={self._name!r})" if self._name else ")")
 
     def open(self, pipeline: str) -> Self:

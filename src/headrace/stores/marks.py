@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from headrace.resource import Resource
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
@@ -44,7 +46,7 @@ class Marks(Protocol):
     def connect(self) -> Marker: ...
 
 
-class MarkKeeper(ABC):
+class MarkKeeper(Resource, ABC):
     """A store that can keep marks as well, beside the offsets or without them."""
 
     @abstractmethod

@@ -21,7 +21,8 @@ class Memory(OffsetStore):
         self._pipeline = ""
         self.mirror = mirror
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return "stores.Memory()"
 
     def open(self, pipeline: str) -> Self:

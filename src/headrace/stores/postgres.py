@@ -88,7 +88,8 @@ class Postgres(OffsetStore, MarkKeeper):
         self._connection: Any = None
         self._unsure = False
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return f"stores.Postgres({masked(self._dsn)!r})"
 
     def open(self, pipeline: str) -> Self:

@@ -54,7 +54,8 @@ class Redis(OffsetStore, MarkKeeper):
         self._keys = ("", "")
         self._client: Any = None
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return f"stores.Redis({masked(self._url)!r})"
 
     def open(self, pipeline: str) -> Self:

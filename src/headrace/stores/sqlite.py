@@ -34,7 +34,8 @@ class SQLite(OffsetStore, MarkKeeper):
         self._pipeline = ""
         self._connection: sqlite3.Connection | None = None
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return f"stores.SQLite({self._given!r})"
 
     @property

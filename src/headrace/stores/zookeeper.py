@@ -66,7 +66,8 @@ class ZooKeeper(OffsetStore):
         self._seen: View | None = None
         self.mirror = mirror
 
-    def __repr__(self) -> str:
+    @property
+    def identity(self) -> str:
         return f"stores.ZooKeeper({self._hosts!r}" + (f", group={self._group!r})" if self._group else ")")
 
     def open(self, pipeline: str) -> Self:

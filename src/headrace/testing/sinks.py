@@ -94,6 +94,20 @@ class SinkContract(ABC):
     def test_the_sink_is_of_the_type_whose_contract_it_is_held_to(self) -> None:
         assert isinstance(self.new_sink(), self.kind)
 
+    def test_its_identity_is_one_line_that_every_handle_and_no_repr_decides(self) -> None:
+        one, other = self.new_sink(), self.new_sink()
+        shown = type("Shown", (type(other),), {"__repr__": lambda self: "otherwise"})
+        other.__class__ = shown
+        assert one.identity == other.identity
+        assert one.identity.isprintable()
+        assert one.identity.strip()
+        assert not [secret for secret in one.secrets() if secret in one.identity]
+
+    @pytest.mark.parametrize("cached", [False, True])
+    def test_it_describes_a_write_of_such_rows_without_being_opened(self, spark: SparkSession, cached: bool) -> None:
+        described = self.new_sink().describe_write(frame(spark, []), cached=cached)
+        assert described is None or (described.isprintable() and described.strip())
+
     def test_every_row_of_every_batch_is_stored(self, sink: Any, spark: SparkSession) -> None:
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
         sink.write(batch(2, 3, 5), frame(spark, numbered(3, 5)))
