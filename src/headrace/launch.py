@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from headrace import replays
 from headrace.delivery import Guarantee
 from headrace.errors import ConfigError, HeadraceError
-from headrace.expectations import Gate
 from headrace.heartbeat import refuse_second
 from headrace.kafka.source import owner
 from headrace.pace import patiently
@@ -139,8 +138,7 @@ def analyse_transform(pipeline: Pipeline, inputs: Inputs) -> DataFrame:
     from headrace.spark.plan import preview
 
     result = preview(inputs, pipeline.transform)
-    if isinstance(pipeline.transform, Gate):
-        gate.analyse(result, pipeline.transform.conditions)
+    gate.analyse(result, pipeline.expect or {})
     replays.refuse_volatile_keys(pipeline, trace(result))
     return result
 

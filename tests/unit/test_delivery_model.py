@@ -106,25 +106,25 @@ class KeyedByNumber(IdempotentSink):
     """Remembers its newest batch, as Delta, Iceberg and Jdbc do."""
 
     rows: tuple = ()
-    members = ("only",)
+    places = ("only",)
 
     def newest(self, member):
         marks = [row for row in self.rows if row[0] == "published" and row[1] == member]
         return Newest(*marks[-1][2:]) if marks else Newest()
 
     def write(self, batch, rows):
-        self.write_member(batch, rows, self.members[0])
+        self.write_member(batch, rows, self.places[0])
 
     def write_member(self, batch, rows, member):
         if not self.newest(member).holds(batch, member):
-            stored = (row if member == self.members[0] else (member, *row) for row in rows)
+            stored = (row if member == self.places[0] else (member, *row) for row in rows)
             self.rows += (("published", member, batch.id, batch.fingerprint), *stored)
 
 
 class FannedOutByNumber(KeyedByNumber):
     """Two of them, written one after the other."""
 
-    members = ("first", "second")
+    places = ("first", "second")
 
 
 @dataclass
@@ -152,7 +152,7 @@ def parts(sink, batch):
     """The atomic effects that a write consists of."""
     rows = rows_of(batch)
     if isinstance(sink, KeyedByNumber):
-        return [lambda member=member: sink.write_member(batch, rows, member) for member in sink.members]
+        return [lambda member=member: sink.write_member(batch, rows, member) for member in sink.places]
     if isinstance(sink, KeyedByBatch | Transactional):
         return [lambda: sink.write(batch, rows)]
     return [lambda row=row: sink.write(batch, [row]) for row in rows]
@@ -255,8 +255,8 @@ class Model:
 
     @property
     def start(self) -> Run:
-        members = getattr(self.sink, "members", ("sink",))
-        return Run(tuple(asked for one in self.questions for asked in (members if one == "newest" else (one,))))
+        places = getattr(self.sink, "places", ("sink",))
+        return Run(tuple(asked for one in self.questions for asked in (places if one == "newest" else (one,))))
 
     def explore(self) -> tuple[int, Counter]:
         """Visit every state; count them, and what was wrong in those where all runs have ended."""
