@@ -113,6 +113,7 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
         "transform",
         "tables",
         "expect",
+        "mirror_group",
         "sink",
         "sinks",
         "offsets",
@@ -151,7 +152,7 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
         arguments["limits"] = _call("limits", Limits, [], raw["limits"])
     if "retry" in raw:
         arguments["retry"] = _call("retry", Retry, [], raw["retry"])
-    arguments |= {name: raw[name] for name in ("expect", "timeout") if name in raw}
+    arguments |= {name: raw[name] for name in ("expect", "mirror_group", "timeout") if name in raw}
     spark = {str(name): _spark_text(value) for name, value in _flattened(raw.get("spark", {}))}
     return Loaded(Pipeline(**arguments), spark)
 

@@ -147,11 +147,9 @@ def _mirrored(pipeline: Pipeline, observer: events.Observer, ending: ExitStack) 
     """Also commits to the group that mirrors the offsets, if there is one, until `ending` ends."""
     from headrace.kafka.mirror import Mirror
 
-    name = pipeline.store.mirror
-    if not name:
+    group, sources = pipeline.mirror_group, pipeline.sources
+    if group is None:
         return observer
-    group = pipeline.name if name is True else str(name)
-    sources = pipeline.sources
 
     def mirror(own: str) -> Mirror:
         return Mirror(sources[own], group, observer, reads=lambda topic: owner(sources, topic) == own)

@@ -51,7 +51,8 @@ class Pipeline:
     name, or `hr.DeadLetters(…)`; without it such a record stops the pipeline. `retry` is how failures are repeated.
     A batch that takes longer than `timeout` ("10m", or seconds) is cancelled and repeated as `retry` says.
     `expect` are conditions in SQL over the transform's result, each with the least share of rows that meet it,
-    `{"user IS NOT NULL": 0.99}`: a batch whose rows do not is not published.
+    `{"user IS NOT NULL": 0.99}`: a batch whose rows do not is not published. `mirror_group` names a consumer group that
+    follows the offsets, for tools that show lag.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Pipeline:
     limits: Limits = field(default_factory=Limits)
     dead_letters: DeadLetters | str | None = None
     expect: Mapping[str, float] | None = None
+    mirror_group: str | None = None
     retry: Retry = field(default_factory=Retry)
     timeout: str | float | timedelta | None = None
     engine: Literal["direct"] = "direct"
@@ -109,6 +111,7 @@ class Pipeline:
                 " a second store could only disagree with it",
                 hint="leave offsets= out",
             )
+        self._check_mirror_group()
         delivery.protocol(self.guaranteed, self.sink)
         self.sink.accept(self.topics)
         for source in self.sources.values():
@@ -191,6 +194,21 @@ class Pipeline:
             fail_fast=fail_fast,
             rival=rival_policy(take_over=take_over, standby=standby),
         )
+
+    def _check_mirror_group(self) -> None:
+        if self.mirror_group is None:
+            return
+        hint = f'mirror_group="{self.name}-lag"'
+        if not isinstance(self.mirror_group, str) or not self.mirror_group:
+            raise ConfigError(
+                f"{self.name}: mirror_group={self.mirror_group!r}: expected the name of a consumer group", hint=hint
+            )
+        if self.mirror_group == self.store.consumer_group(self.name):
+            raise ConfigError(
+                f"{self.name}: the offsets themselves are kept in the group {self.mirror_group}; a mirror would commit"
+                " over them",
+                hint=f"{hint}; or leave it out: tools show the lag of {self.mirror_group} as it is",
+            )
 
     def _check_dead_letters(self) -> None:
         if self.dead_letters is None:

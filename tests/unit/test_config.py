@@ -78,6 +78,7 @@ def test_every_part_of_a_pipeline_can_be_said(toml):
         name = "clicks"
         guarantee = "at-least-once"
         engine = "direct"
+        mirror_group = "shown"
         timeout = "10m"
         [source]
         kafka = "localhost:9092"
@@ -104,7 +105,7 @@ def test_every_part_of_a_pipeline_can_be_said(toml):
     assert repr(pipeline.sink) == "sinks.Parquet('/tmp/out')"
     assert repr(pipeline.store) == "stores.SQLite('offsets.db')"
     assert pipeline.limits == hr.Limits(1000, 10)
-    assert pipeline.timeout == 600
+    assert (pipeline.mirror_group, pipeline.timeout) == ("shown", 600)
     assert pipeline.expect == {"user IS NOT NULL": 0.99}
 
 
