@@ -27,7 +27,8 @@ warehouse = hr.Pipeline(
         topics=["clicks"],
         format=hr.Json("user STRING, page STRING, at TIMESTAMP"),
     ),
-    transform=hr.expect({"user IS NOT NULL": 0.99, "day IS NOT NULL": 1}, enriched),
+    transform=enriched,
+    expect={"user IS NOT NULL": 0.99, "day IS NOT NULL": 1},
     sink=sinks.Parquet("clicks", partition_by="day"),
     guarantee="exactly-once",
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.delivery import Guarantee
-from headrace.expectations import expect
 from headrace.formats.avro import Avro
 from headrace.formats.csv import Csv
 from headrace.formats.custom import Custom
@@ -43,7 +42,6 @@ __all__ = [
     "Text",
     "__version__",
     "configure",
-    "expect",
     "preview",
     "session",
     "stream",

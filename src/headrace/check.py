@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from headrace import locations, replays
 from headrace.delivery import Guarantee
 from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError
-from headrace.expectations import Gate
 from headrace.extras import require
 from headrace.kafka import settings
 from headrace.kafka.cluster import Cluster
@@ -21,7 +20,6 @@ from headrace.kafka.source import ROWS
 from headrace.launch import analyse_transform, refuse_loops, session_for
 from headrace.paths import obstacle
 from headrace.sinks.base import IdempotentSink, TransactionalSink
-from headrace.sinks.fanout import Fanout
 from headrace.tracebacks import short, user_line
 from headrace.transforms import cannot_run
 
@@ -146,7 +144,7 @@ def _resources(pipeline: Pipeline) -> Iterator[Resource]:
     store: Resource = pipeline.store
     if store is not pipeline.sink:
         yield store
-    yield from pipeline.sink.sinks if isinstance(pipeline.sink, Fanout) else [pipeline.sink]
+    yield from pipeline.sink.members
 
 
 def _check_topics(source: Kafka, found: Findings) -> None:
@@ -282,7 +280,7 @@ def _add_raised(error: Exception, found: Findings) -> None:
 def _reason(pipeline: Pipeline, rows: DataFrame | None) -> str:
     way = None
     if rows is not None:
-        cached = pipeline.quarantine is not None or isinstance(pipeline.transform, Gate)
+        cached = pipeline.quarantine is not None or pipeline.caches_rows
         way = pipeline.sink.describe_write(rows, cached=cached)
     return _why(pipeline) + (f": {way}" if way else "")
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.adapters import sink_kinds, store_kinds
 from headrace.errors import ConfigError, HeadraceError
-from headrace.expectations import expect
 from headrace.file_hints import import_hint
 from headrace.folders import export, paths_below
 from headrace.formats.avro import Avro
@@ -115,6 +114,7 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
         "transform",
         "tables",
         "expect",
+        "mirror_group",
         "sink",
         "sinks",
         "offsets",
@@ -146,8 +146,6 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
         arguments["transform"] = _transform(raw["transform"], tables)
     elif tables:
         raise ConfigError("[tables] are for a transform in SQL", hint='[transform]\nsql = "SELECT * FROM rows JOIN …"')
-    if "expect" in raw:
-        arguments["transform"] = expect(raw["expect"], arguments.get("transform"))
     if "dead_letters" in raw:
         arguments["dead_letters"] = _dead_letters(raw["dead_letters"])
     if "offsets" in raw:
@@ -156,8 +154,7 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
         arguments["limits"] = _call("limits", Limits, [], raw["limits"])
     if "retry" in raw:
         arguments["retry"] = _call("retry", Retry, [], raw["retry"])
-    if "timeout" in raw:
-        arguments["timeout"] = raw["timeout"]
+    arguments |= {name: raw[name] for name in ("expect", "mirror_group", "timeout") if name in raw}
     spark = {str(name): _spark_text(value) for name, value in _flattened(raw.get("spark", {}))}
     return Loaded(Pipeline(**arguments), spark)
 

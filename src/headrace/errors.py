@@ -86,4 +86,4 @@ class TransformFailed(HeadraceError):
 
 
 class BatchRefused(HeadraceError):
-    """Raised when the rows of a batch do not meet what `hr.expect` asks of them; nothing of it is published."""
+    """Raised when the rows of a batch do not meet what the pipeline expects of them; nothing of it is published."""

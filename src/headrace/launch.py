@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from headrace import replays
 from headrace.delivery import Guarantee
 from headrace.errors import ConfigError, HeadraceError
-from headrace.expectations import Gate
 from headrace.heartbeat import refuse_second
 from headrace.kafka.source import owner
 from headrace.pace import patiently
@@ -140,8 +139,7 @@ def analyse_transform(pipeline: Pipeline, inputs: Inputs) -> DataFrame:
     from headrace.spark.plan import preview
 
     result = preview(inputs, pipeline.transform)
-    if isinstance(pipeline.transform, Gate):
-        gate.analyse(result, pipeline.transform.conditions)
+    gate.analyse(result, pipeline.expect or {})
     replays.refuse_volatile_keys(pipeline, trace(result))
     return result
 
@@ -150,11 +148,9 @@ def _mirrored(pipeline: Pipeline, observer: events.Observer, ending: ExitStack) 
     """Also commits to the group that mirrors the offsets, if there is one, until `ending` ends."""
     from headrace.kafka.mirror import Mirror
 
-    name = pipeline.store.mirror
-    if not name:
+    group, sources = pipeline.mirror_group, pipeline.sources
+    if group is None:
         return observer
-    group = pipeline.name if name is True else str(name)
-    sources = pipeline.sources
 
     def mirror(own: str) -> Mirror:
         return Mirror(sources[own], group, observer, reads=lambda topic: owner(sources, topic) == own)

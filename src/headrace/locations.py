@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from headrace.folders import below_here
 from headrace.paths import private_directory, state_directory, write_private
-from headrace.sinks.fanout import Fanout
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,8 +50,7 @@ def remember(pipeline: Pipeline) -> None:
 
 
 def _paths(pipeline: Pipeline) -> dict[str, Path]:
-    sinks = pipeline.sink.sinks if isinstance(pipeline.sink, Fanout) else (pipeline.sink,)
-    named = {f"sink {number}": sink.local_path for number, sink in enumerate(sinks, start=1)}
+    named = {f"sink {number}": sink.local_path for number, sink in enumerate(pipeline.sink.members, start=1)}
     # Offsets that are kept in the state directory are where they were, or the record of them has gone, too.
     named["offsets"] = pipeline.offsets.local_path if pipeline.offsets is not None else None
     return {what: path for what, path in named.items() if path is not None}

@@ -11,6 +11,7 @@ from headrace import delivery
 from headrace.delivery import Guarantee
 from headrace.durations import seconds
 from headrace.errors import ConfigError
+from headrace.expectations import refuse_wrong_conditions
 from headrace.kafka.source import ROWS, Kafka, known_topics, refuse_skipping, sources_by_name
 from headrace.letters import DeadLetters
 from headrace.masking import masked
@@ -50,6 +51,9 @@ class Pipeline:
     file in the state directory. `dead_letters` is where records go that cannot be stored: a table of the sink by its
     name, or `hr.DeadLetters(…)`; without it such a record stops the pipeline. `retry` is how failures are repeated.
     A batch that takes longer than `timeout` ("10m", or seconds) is cancelled and repeated as `retry` says.
+    `expect` are conditions in SQL over the transform's result, each with the least share of rows that meet it,
+    `{"user IS NOT NULL": 0.99}`: a batch whose rows do not is not published. `mirror_group` names a consumer group that
+    follows the offsets, for tools that show lag.
     """
 
     name: str
@@ -60,6 +64,8 @@ class Pipeline:
     offsets: OffsetStore | None = None
     limits: Limits = field(default_factory=Limits)
     dead_letters: DeadLetters | str | None = None
+    expect: Mapping[str, float] | None = None
+    mirror_group: str | None = None
     retry: Retry = field(default_factory=Retry)
     timeout: str | float | timedelta | None = None
     engine: Literal["direct"] = "direct"
@@ -90,6 +96,8 @@ class Pipeline:
         if not callable(self.transform):
             raise ConfigError(f"{self.name}: transform is not a function", hint="lambda rows: rows.where(…)")
         refuse_wrong_arguments(self.transform)
+        if self.expect is not None:
+            refuse_wrong_conditions(self.expect)
         if self.engine != "direct":
             raise ConfigError(f"{self.name}: engine={self.engine!r} is unknown", hint='engine="direct"')
         if self.guarantee not in list(Guarantee):
@@ -104,6 +112,7 @@ class Pipeline:
                 " a second store could only disagree with it",
                 hint="leave offsets= out",
             )
+        self._check_mirror_group()
         delivery.protocol(self.guaranteed, self.sink)
         self.sink.accept(self.topics)
         self._check_dead_letters()
@@ -143,6 +152,11 @@ class Pipeline:
     def quarantine(self) -> DeadLetters | None:
         """Where records go that cannot be stored."""
         return DeadLetters(table=self.dead_letters) if isinstance(self.dead_letters, str) else self.dead_letters
+
+    @property
+    def caches_rows(self) -> bool:
+        """Whether Spark caches the transformed rows of a batch, because they are read more than once."""
+        return self.expect is not None or not self.sink.reads_rows_once
 
     @property
     def guaranteed(self) -> Guarantee:
@@ -193,6 +207,21 @@ class Pipeline:
             fail_fast=fail_fast,
             rival=rival_policy(take_over=take_over, standby=standby),
         )
+
+    def _check_mirror_group(self) -> None:
+        if self.mirror_group is None:
+            return
+        hint = f'mirror_group="{self.name}-lag"'
+        if not isinstance(self.mirror_group, str) or not self.mirror_group:
+            raise ConfigError(
+                f"{self.name}: mirror_group={self.mirror_group!r}: expected the name of a consumer group", hint=hint
+            )
+        if self.mirror_group == self.store.consumer_group(self.name):
+            raise ConfigError(
+                f"{self.name}: the offsets themselves are kept in the group {self.mirror_group}; a mirror would commit"
+                " over them",
+                hint=f"{hint}; or leave it out: tools show the lag of {self.mirror_group} as it is",
+            )
 
     def _check_dead_letters(self) -> None:
         if self.dead_letters is None:

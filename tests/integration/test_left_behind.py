@@ -42,7 +42,7 @@ def runs(topic, spark, tmp_path, monkeypatch, postgres):
 
     made = {
         "mirrored": lambda: pipeline(
-            sink=sinks.Parquet(tmp_path / "rows"), offsets=stores.SQLite(tmp_path / "o.db", mirror=True)
+            sink=sinks.Parquet(tmp_path / "rows"), offsets=stores.SQLite(tmp_path / "o.db"), mirror_group=name
         ),
         "dead letters": lambda: pipeline(dead_letters=hr.DeadLetters(topic=dead.name)),
         "to Kafka": lambda: pipeline(sink=sinks.Kafka(out.bootstrap, out.name, format=hr.Json())),

@@ -329,7 +329,7 @@ def test_the_checkpoint_of_a_real_streaming_query_is_taken_over(service, spark, 
     assert (difference.missing, difference.duplicate) == (0, 0)
 
 
-def carry(service, sink, spark, store=None):
+def carry(service, sink, spark, store=None, **more):
     return hr.Pipeline(
         name="svc",
         source=hr.Kafka(service.events.bootstrap, topics=[service.events.name], format=hr.Json("id BIGINT")),
@@ -337,6 +337,7 @@ def carry(service, sink, spark, store=None):
         guarantee="at-least-once",
         offsets=store or service.store,
         limits=hr.Limits(max_records=30),
+        **more,
     ).run(until="caught-up", session=spark)
 
 
@@ -359,8 +360,7 @@ def test_with_the_mirror_on_kafka_tools_see_the_same_lag(service, spark, tmp_pat
     from confluent_kafka import ConsumerGroupTopicPartitions
     from confluent_kafka.admin import AdminClient
 
-    mirrored = stores.SQLite(tmp_path / "offsets.db", mirror=f"m-{service.events.name}")
-    carry(service, sinks.Memory(), spark, store=mirrored)
+    carry(service, sinks.Memory(), spark, mirror_group=f"m-{service.events.name}")
     service.events.produce([{"id": number} for number in range(100, 130)])
 
     admin = AdminClient({"bootstrap.servers": service.events.bootstrap})
@@ -382,7 +382,7 @@ def test_a_mirror_that_fails_never_stops_the_pipeline(service, spark, tmp_path, 
 
     monkeypatch.setattr(Mirror, "_commit", staticmethod(refuse))
     rows = sinks.Memory()
-    carry(service, rows, spark, store=stores.SQLite(tmp_path / "offsets.db", mirror=True))
+    carry(service, rows, spark, mirror_group="svc")
     assert len(rows.rows) == 100
 
 

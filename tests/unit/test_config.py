@@ -78,6 +78,8 @@ def test_every_part_of_a_pipeline_can_be_said(toml):
         name = "clicks"
         guarantee = "at-least-once"
         engine = "direct"
+        mirror_group = "shown"
+        timeout = "10m"
         [source]
         kafka = "localhost:9092"
         topics = ["clicks", "taps"]
@@ -93,6 +95,8 @@ def test_every_part_of_a_pipeline_can_be_said(toml):
         [limits]
         max_records = 1000
         per_partition = 10
+        [expect]
+        "user IS NOT NULL" = 0.99
     """).pipeline
     assert pipeline.source.topics == ("clicks", "taps")
     assert pipeline.source.start == "latest"
@@ -101,6 +105,8 @@ def test_every_part_of_a_pipeline_can_be_said(toml):
     assert repr(pipeline.sink) == "sinks.Parquet('/tmp/out')"
     assert repr(pipeline.store) == "stores.SQLite('offsets.db')"
     assert pipeline.limits == hr.Limits(1000, 10)
+    assert (pipeline.mirror_group, pipeline.timeout) == ("shown", 600)
+    assert pipeline.expect == {"user IS NOT NULL": 0.99}
 
 
 @pytest.mark.parametrize(

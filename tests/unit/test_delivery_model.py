@@ -107,31 +107,31 @@ class KeyedByNumber(IdempotentSink):
     """Remembers its newest batch, as Delta, Iceberg and Jdbc do."""
 
     rows: tuple = ()
-    members = ("only",)
+    places = ("only",)
 
     def newest(self, member):
         marks = [row for row in self.rows if row[0] == "published" and row[1] == member]
         return Newest(*marks[-1][2:]) if marks else Newest()
 
     def write(self, batch, rows):
-        self.write_member(batch, rows, self.members[0])
+        self.write_member(batch, rows, self.places[0])
 
     def write_member(self, batch, rows, member):
         if not self.newest(member).holds(batch, member):
-            stored = (row if member == self.members[0] else (member, *row) for row in rows)
+            stored = (row if member == self.places[0] else (member, *row) for row in rows)
             self.rows += (("published", member, batch.id, batch.fingerprint), *stored)
 
 
 class FannedOutByNumber(KeyedByNumber):
     """Two of them, written one after the other."""
 
-    members = ("first", "second")
+    places = ("first", "second")
 
 
 class FannedOutWithOffsets(KeyedByNumber):
     """One of them, and one that keeps offsets of its own: `sinks.Fanout` asks it what it has, and then it writes."""
 
-    members = ("number", "offsets")
+    places = ("number", "offsets")
 
     def newest(self, member):
         return super().newest(member) if member == "number" else Newest(self.kept().load().last_batch)
@@ -183,14 +183,14 @@ def parts(sink, batch):
     """The atomic effects that a write consists of. One that answers True was the last."""
     rows = rows_of(batch)
     if isinstance(sink, FannedOutWithOffsets):
-        first = sink.members[0]
+        first = sink.places[0]
         return [
             lambda: sink.write_member(batch, rows, first),
             lambda: sink.ask_kept(batch),
             lambda: sink.write_kept(batch, rows),
         ]
     if isinstance(sink, KeyedByNumber):
-        return [lambda member=member: sink.write_member(batch, rows, member) for member in sink.members]
+        return [lambda member=member: sink.write_member(batch, rows, member) for member in sink.places]
     if isinstance(sink, KeyedByBatch | Transactional):
         return [lambda: sink.write(batch, rows)]
     return [lambda row=row: sink.write(batch, [row]) for row in rows]
@@ -302,12 +302,12 @@ class Model:
         return batch and replace(run, steps=protocol(self.guarantee, sink), batch=batch)
 
     @property
-    def members(self) -> tuple[str, ...]:
-        return getattr(self.sink, "members", ("sink",))
+    def places(self) -> tuple[str, ...]:
+        return getattr(self.sink, "places", ("sink",))
 
     @property
     def start(self) -> Run:
-        return Run(tuple(asked for one in self.questions for asked in (self.members if one == "newest" else (one,))))
+        return Run(tuple(asked for one in self.questions for asked in (self.places if one == "newest" else (one,))))
 
     def explore(self) -> tuple[int, Counter]:
         """Visit every state; count them, and what was wrong in those where all runs have ended."""
@@ -358,7 +358,7 @@ class Model:
         else:
             return {"stuck"}
         stored = Counter(stored_rows(world.rows[world.reset or 0 :]))
-        wanted = WANTED + [(member, *row) for member in self.members[1:] for row in WANTED]
+        wanted = WANTED + [(member, *row) for member in self.places[1:] for row in WANTED]
         if any(stored[row] == 0 for row in wanted):
             found.add("missing")
         if any(count > 1 for count in stored.values()):

@@ -215,7 +215,7 @@ def starting(monkeypatch):
         for name, (where, attribute, works) in STEPS.items():
             monkeypatch.setattr(where, attribute, fail if name == step else works)
         sources = {name: hr.Kafka("localhost:1", topics=[name]) for name in ("clicks", "views")}
-        pipeline = a_pipeline(source=sources, offsets=stores.Memory(mirror=True), transform=lambda rows: rows["clicks"])
+        pipeline = a_pipeline(source=sources, mirror_group="shown", transform=lambda rows: rows["clicks"])
         return pipeline.run(**more)
 
     return start

@@ -289,3 +289,26 @@ def test_what_is_held_back_longer_than_it_may_lag_is_refused():
                 offsets=stores.Memory(),
                 limits=limits,
             )
+
+
+# the group that mirrors the offsets
+
+
+@pytest.mark.parametrize("group", ["", True, 7])
+def test_what_is_not_the_name_of_a_group_is_refused_as_a_mirror(group):
+    error = refused(mirror_group=group)
+    assert error.message == f"clicks: mirror_group={group!r}: expected the name of a consumer group"
+    assert error.hint == 'mirror_group="clicks-lag"'
+
+
+@pytest.mark.parametrize(
+    ("changes", "group"),
+    [
+        ({"offsets": stores.Kafka("localhost:9092")}, "clicks"),
+        ({"offsets": stores.Kafka("localhost:9092", group="kept")}, "kept"),
+        ({"sink": sinks.Kafka("localhost:9092", "clean")}, "clicks"),
+    ],
+)
+def test_a_mirror_into_the_group_that_keeps_the_offsets_is_refused(changes, group):
+    assert "would commit over them" in refused(**changes, mirror_group=group).message
+    assert pipeline(**changes, mirror_group="shown").mirror_group == "shown"

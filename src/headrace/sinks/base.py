@@ -36,10 +36,17 @@ class Sink(Resource, ABC):
     """Whether a task that has all rows of a partition, in the order of the log, is of use to it."""
     reads_all_rows = True
     """Whether `write` reads every row: what was read and written is counted on the way."""
+    reads_rows_once = True
+    """Whether `write` reads the rows once. If not, Spark caches them."""
     cannot_be_exact = "a repeated batch would be stored twice"
     """Why a plain sink cannot give exactly-once, for whoever asks for it."""
     takes_parts = True
     """Whether a batch may be repeated without those of its records that Kafka has deleted since: rows stand alone."""
+
+    @property
+    def members(self) -> tuple[Sink, ...]:
+        """The sinks that rows go to, each of its own: itself, if it is not made of others."""
+        return (self,)
 
     @property
     def identity_columns(self) -> Sequence[str] | None:

@@ -44,9 +44,8 @@ class DuckDB(stores.DuckDB, EmbeddedTable):
         deleted: str = "deleted",
         create: bool = True,
         evolve: bool = False,
-        mirror: bool | str = False,
     ) -> None:
-        stores.DuckDB.__init__(self, path, mirror=mirror)
+        stores.DuckDB.__init__(self, path)
         EmbeddedTable.__init__(self, Shape.of(table, key, mode, deleted), create=create, evolve=evolve)
 
     @property

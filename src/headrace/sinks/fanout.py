@@ -29,7 +29,8 @@ class Fanout(Sink):
     it, a transactional one has its own offsets to tell. With only such sinks a fan-out is idempotent itself.
     """
 
-    whole_ranges = False  # a batch that is written several times is held, and held rows are in no task
+    whole_ranges = False  # a batch that is written several times is cached, and cached rows are in no task
+    reads_rows_once = False
 
     def __new__(cls, sinks: Sequence[Sink]) -> Self:
         given = sinks if isinstance(sinks, list | tuple) else ()
@@ -63,7 +64,7 @@ class Fanout(Sink):
         return f"sinks.Fanout([{', '.join(sink.identity for sink in self._sinks.values())}])"
 
     @property
-    def sinks(self) -> tuple[Sink, ...]:
+    def members(self) -> tuple[Sink, ...]:
         return tuple(self._sinks.values())
 
     def accept(self, topics: Sequence[str] | None) -> None:

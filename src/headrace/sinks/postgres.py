@@ -78,9 +78,8 @@ class Postgres(stores.Postgres, LetterTables, TransactionalSink):
         create: bool = False,
         evolve: bool = False,
         visible: Visible = "partition",
-        mirror: bool | str = False,
     ) -> None:
-        super().__init__(dsn, mirror=mirror)
+        super().__init__(dsn)
         self._shape = Shape.of(table, key, mode, deleted)
         if visible not in get_args(Visible):
             raise ConfigError(f"visible={visible!r} is unknown", hint='visible="partition", or visible="batch"')

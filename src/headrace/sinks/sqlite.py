@@ -53,9 +53,8 @@ class SQLite(stores.SQLite, EmbeddedTable):
         deleted: str = "deleted",
         create: bool = True,
         evolve: bool = False,
-        mirror: bool | str = False,
     ) -> None:
-        stores.SQLite.__init__(self, path, mirror=mirror)
+        stores.SQLite.__init__(self, path)
         EmbeddedTable.__init__(self, Shape.of(table, key, mode, deleted), create=create, evolve=evolve)
 
     @property

@@ -15,13 +15,11 @@ from headrace import replays, topic_check
 from headrace.delivery import Guarantee, Written
 from headrace.durations import seconds
 from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.expectations import Gate
 from headrace.kafka.letters import LetterTopic
 from headrace.letters import Quarantine, Refusal
 from headrace.masking import redact, secrets_of
 from headrace.sinks import tasks
 from headrace.sinks.base import QuarantiningSink, TransactionalSink
-from headrace.sinks.fanout import Fanout
 from headrace.spark import gate, plan, session
 from headrace.spark.inputs import Inputs, Raw
 from headrace.spark.lineage import trace
@@ -69,7 +67,9 @@ class DirectEngine:
         self._schema = schema
         self._inputs = inputs or Inputs.of(spark, pipeline)
         self._timeout = seconds(pipeline.timeout)
-        self._poison = Poison(self._inputs, self._transform, self._dead_letters, self._limited, patient=patient)
+        self._poison = Poison(
+            self._inputs, self._transform, self._dead_letters, self._limited, pipeline.expect or {}, patient=patient
+        )
         self._repeats = pipeline.guaranteed is not Guarantee.AT_MOST_ONCE
         self._weigh = pipeline.limits.max_bytes is not None
         source = next(iter(pipeline.sources.values()))
@@ -195,10 +195,10 @@ class DirectEngine:
             if self._schema is None:
                 replays.refuse_volatile_keys(self._pipeline, trace(rows))
             self._seen = True
-        if isinstance(self._transform, Gate) or isinstance(self._sink, Fanout):
+        if self._pipeline.caches_rows:
             holding.enter_context(_held(rows))
-        if isinstance(self._transform, Gate):
-            gate.check(batch, rows, self._transform.conditions)
+        if self._pipeline.expect is not None:
+            gate.check(batch, rows, self._pipeline.expect)
         scale = Observation()
         return _Counted(rows.observe(scale, sql.expr("count(1) AS rows")), known, scale)
 

@@ -1,4 +1,4 @@
-"""What `hr.expect` asks of the rows of a batch, asked of Spark."""
+"""What `expect=` asks of the rows of a batch, asked of Spark."""
 
 from __future__ import annotations
 

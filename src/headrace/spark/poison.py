@@ -9,7 +9,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
 from headrace.errors import BadRecord, BatchChanged, HeadraceError, RetriableError, TransformFailed
-from headrace.expectations import Gate
 from headrace.letters import Origin
 from headrace.spark import plan
 from headrace.spark.divisible import indivisible
@@ -21,7 +20,7 @@ from headrace.tracebacks import in_user_code, raised_on_worker, short, user_line
 from headrace.types import Batch, Range, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame
@@ -52,6 +51,7 @@ class Poison:
     """What is known in one run of records that the transform cannot take.
 
     `limited` is the time limit of a batch: each part of one that is looked at has as much time as the whole.
+    `conditions` are those that the rows are expected to meet: one may fail on a row, as the transform may.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class Poison:
         transform: Callable[..., DataFrame],
         letters: DeadLetters | None,
         limited: Callable[[Batch], AbstractContextManager[None]],
+        conditions: Iterable[str] = (),
         *,
         patient: bool,
     ) -> None:
@@ -67,6 +68,7 @@ class Poison:
         self._transform = transform
         self._letters = letters
         self._limited = limited
+        self._conditions = conditions
         self._tries = _TRIES if patient else 1
         self._batch: Batch | None = None
         self._failures: dict[str, int] = {}
@@ -164,10 +166,8 @@ class Poison:
             left = without(raw[name], self._diverted)
             frames[name] = one.decoder.decode(left).rows if self._letters is None else one.decoder.judged(left).good
         rows = plan.apply(self._transform, self._inputs.given(frames))
-        if isinstance(self._transform, Gate):
-            asked = [sql.expr(condition).alias(f"_{n}") for n, condition in enumerate(self._transform.conditions)]
-            rows = rows.select("*", *asked)
-        return list(raw.values()), rows
+        asked = [sql.expr(condition).alias(f"_{n}") for n, condition in enumerate(self._conditions)]
+        return list(raw.values()), rows.select("*", *asked) if asked else rows
 
 
 _CORRECT = "correct the transform"

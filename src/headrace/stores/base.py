@@ -43,10 +43,6 @@ class OffsetStore(Resource, ABC):
     `headrace.testing` ships the suite that holds an adapter to this contract.
     """
 
-    mirror: bool | str = False
-    """Also commit to a Kafka group after each success, so that lag tools see it: its name, or True for the
-    pipeline's own."""
-
     _signer: Run | None = None
     """The run that signed through this handle: once another one has signed, this handle changes nothing more."""
 
@@ -73,6 +69,10 @@ class OffsetStore(Resource, ABC):
         needs none of its own.
         """
         self.open(pipeline)
+        return None
+
+    def consumer_group(self, pipeline: str) -> str | None:
+        """The Kafka consumer group that keeps the offsets, if one does: nothing else may commit to it."""
         return None
 
     def advice(self, pipeline: str) -> list[str]:

@@ -53,7 +53,6 @@ class Cassandra(OffsetStore):
         username: str | None = None,
         password: str | None = None,
         options: Mapping[str, Any] | None = None,
-        mirror: bool | str = False,
     ) -> None:
         self._hosts = cql.endpoints(hosts)
         self._keyspace = cql.name(keyspace)
@@ -62,7 +61,6 @@ class Cassandra(OffsetStore):
         self._username = username
         self._password = password
         self._options = dict(options or {})
-        self.mirror = mirror
         self._rows: cql.Rows | None = None
         self._pipeline = ""
         self._cluster: Any = None

@@ -27,11 +27,10 @@ class DuckDB(OffsetStore):
 
     driver = ("duckdb", "duckdb")
 
-    def __init__(self, path: str | Path, *, mirror: bool | str = False) -> None:
+    def __init__(self, path: str | Path) -> None:
         self._given, self._path = str(path), located(path)
         self._pipeline = ""
         self._connection: Any = None
-        self.mirror = mirror
 
     @property
     def identity(self) -> str:

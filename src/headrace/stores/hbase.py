@@ -29,10 +29,9 @@ class HBase(DocumentStore):
 
     driver = ("happybase", "hbase")
 
-    def __init__(self, thrift: str, *, table: str = "headrace", mirror: bool | str = False) -> None:
+    def __init__(self, thrift: str, *, table: str = "headrace") -> None:
         self._gateway = Gateway.of(thrift)
         self._table = table
-        self.mirror = mirror
         self._pipeline = ""
         self._opened = False
         self._link = Link(self._gateway)

@@ -70,14 +70,12 @@ class Kafka(OffsetStore):
         *,
         group: str | None = None,
         options: Mapping[str, Any] | str | PathLike[str] | None = None,
-        mirror: bool | str = False,
     ) -> None:
         self._bootstrap = brokers(bootstrap)
         self._name = group
         named = given(options)
         refuse_unknown(named)
         self._options = librdkafka(named)
-        self.mirror = False  # it is the group
         self._lock = threading.RLock()
         self._group: Group | None = None
         self._files: Remembered | None = None
@@ -90,6 +88,9 @@ class Kafka(OffsetStore):
     @property
     def identity(self) -> str:
         return f"stores.Kafka({self._bootstrap!r}" + (f", group={self._name!r})" if self._name else ")")
+
+    def consumer_group(self, pipeline: str) -> str | None:
+        return self._name or pipeline
 
     def open(self, pipeline: str) -> Self:
         self._group = self._made_group(self._name or pipeline)

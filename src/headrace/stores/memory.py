@@ -14,12 +14,9 @@ if TYPE_CHECKING:
 class Memory(OffsetStore):
     """Keeps nothing beyond the process. Stores made with the same `shared` dictionary see the same offsets."""
 
-    def __init__(
-        self, shared: MutableMapping[str, tuple[State, tuple[Change, ...]]] | None = None, *, mirror: bool | str = False
-    ) -> None:
+    def __init__(self, shared: MutableMapping[str, tuple[State, tuple[Change, ...]]] | None = None) -> None:
         self._all = {} if shared is None else shared
         self._pipeline = ""
-        self.mirror = mirror
 
     @property
     def identity(self) -> str:

@@ -79,11 +79,10 @@ class Postgres(OffsetStore, MarkKeeper):
 
     driver = ("psycopg", "postgres")
 
-    def __init__(self, dsn: str, *, mirror: bool | str = False) -> None:
+    def __init__(self, dsn: str) -> None:
         if not isinstance(dsn, str) or not dsn.strip():
             raise ConfigError("a DSN is missing", hint='stores.Postgres("postgresql://user@localhost/app")')
         self._dsn = dsn
-        self.mirror = mirror
         self._pipeline = ""
         self._connection: Any = None
         self._unsure = False

@@ -48,9 +48,8 @@ class Redis(OffsetStore, MarkKeeper):
 
     driver = ("redis", "redis")
 
-    def __init__(self, url: str, *, mirror: bool | str = False) -> None:
+    def __init__(self, url: str) -> None:
         self._url = checked(url, 'stores.Redis("redis://localhost:6379/0")')
-        self.mirror = mirror
         self._keys = ("", "")
         self._client: Any = None
 

@@ -28,9 +28,8 @@ _LOCK_SECONDS = 10.0
 class SQLite(OffsetStore, MarkKeeper):
     """One file for any number of pipelines, on a local disk. Every change is on disk when a call returns."""
 
-    def __init__(self, path: str | Path, *, mirror: bool | str = False) -> None:
+    def __init__(self, path: str | Path) -> None:
         self._given, self._path = str(path), located(path)
-        self.mirror = mirror
         self._pipeline = ""
         self._connection: sqlite3.Connection | None = None
 

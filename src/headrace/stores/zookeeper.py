@@ -55,7 +55,6 @@ class ZooKeeper(OffsetStore):
         root: str = "/consumers",
         group: str | None = None,
         auth: tuple[str, str] | None = None,
-        mirror: bool | str = False,
     ) -> None:
         self._hosts = hosts
         self._root = "/" + root.strip("/")
@@ -64,7 +63,6 @@ class ZooKeeper(OffsetStore):
         self._base = ""
         self._client: Any = None
         self._seen: View | None = None
-        self.mirror = mirror
 
     @property
     def identity(self) -> str:
