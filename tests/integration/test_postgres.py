@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import psycopg
 import pytest
+from pyspark.sql.types import LongType, StringType, StructType
 
 import headrace as hr
 from headrace import events, sinks
@@ -218,7 +219,7 @@ def _claimed(postgres, table, ask, by):
     ask(f'CREATE TABLE {table} (id bigint, "user" text)')
     name = f"p-{table}"
     with sinks.Postgres(postgres.address, table).open(name) as sink:
-        sink.prepare(_schema("id BIGINT, user STRING"))
+        sink.prepare(StructType().add("id", LongType()).add("user", StringType()))  # which asks no session
     ask("INSERT INTO headrace_claims VALUES (%s, %s)", name, by)
     return name
 
@@ -388,8 +389,6 @@ def _batch(number, start, until, topic="t"):
 
 
 def _schema(text):
-    from pyspark.sql.types import StructType
-
     return StructType.fromDDL(text)
 
 
