@@ -79,7 +79,9 @@ def test_the_location_of_a_hive_table_belongs_to_the_folder(folder, location, pa
     with folders.paths_below(folder):
         sink = sinks.Hive("clicks", location=location)
     statements = []
-    spark = SimpleNamespace(sql=statements.append, conf=SimpleNamespace(get=lambda *_: "false", set=lambda *_: None))
+    conf = SimpleNamespace(get=lambda *_: "false", set=lambda *_: None)
+    java = SimpleNamespace(sessionUUID=lambda: "a session")
+    spark = SimpleNamespace(sql=statements.append, conf=conf, _jsparkSession=java)
     sink._make(spark, StructType().add("id", LongType()))
     (created,) = [text for text in statements if text.startswith("CREATE TABLE")]
     assert created.endswith(f" LOCATION '{(path or location).format(folder=folder)}'")
