@@ -134,7 +134,7 @@ class Stream:
         self._stop.set()
 
     def __iter__(self) -> Iterator[InHand]:
-        with heard(self.stop), self._store.open(self._name) as store:
+        with heard(lambda _: self.stop()), self._store.open(self._name) as store:
             try:
                 if self._reading.open(store):
                     yield from self._batches(store)
