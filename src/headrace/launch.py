@@ -6,7 +6,7 @@ import os
 import queue
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -61,14 +61,14 @@ def launch(
         raise ConfigError(f"until={until!r} is unknown", hint='until="caught-up"')
     if rival == "stop" and session is None:
         refuse_second(pipeline.name, pipeline.store)  # before Spark starts, which takes long
-    with _Signals(drain) as signals:
+    with _Signals(drain) as signals, ExitStack() as ending:
         try:
             with signals.leaving_at_once():
                 spark = session_for(pipeline, session, options, progress)
         except _StoppedEarly:
             return Summary(0, 0)
         signals.listen()  # again: Spark's own handler would cancel the running jobs on the first Ctrl-C
-        watching = _locating(pipeline, _observers(pipeline, observer or log))
+        watching = _locating(pipeline, _mirrored(pipeline, observer or log, ending))
         # Schema registries are asked.
         make = partial(Inputs.of, spark, pipeline)
         again = partial(patiently, retry=pipeline.retry, until=until)
@@ -145,7 +145,8 @@ def analyse_transform(pipeline: Pipeline, inputs: Inputs) -> DataFrame:
     return result
 
 
-def _observers(pipeline: Pipeline, observer: events.Observer) -> events.Observer:
+def _mirrored(pipeline: Pipeline, observer: events.Observer, ending: ExitStack) -> events.Observer:
+    """Also commits to the group that mirrors the offsets, if there is one, until `ending` ends."""
     from headrace.kafka.mirror import Mirror
 
     name = pipeline.store.mirror
@@ -157,7 +158,7 @@ def _observers(pipeline: Pipeline, observer: events.Observer) -> events.Observer
     def mirror(own: str) -> Mirror:
         return Mirror(sources[own], group, observer, reads=lambda topic: owner(sources, topic) == own)
 
-    mirrors = [mirror(own) for own in sources]
+    mirrors = [ending.enter_context(mirror(own)) for own in sources]
 
     def all_of_them(event: events.Event) -> None:
         observer(event)

@@ -1,5 +1,6 @@
 """A run as a process: how signals become a gentle stop, and what the deadline does."""
 
+import gc
 import os
 import queue
 import signal
@@ -7,15 +8,20 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import headrace as hr
-from headrace import launch, sinks, stores
-from headrace.errors import ConfigError, HeadraceError, OffsetConflict
+from headrace import events, launch, locations, sinks, stores
+from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError
 from headrace.heartbeat import this_run
-from headrace.spark import session
+from headrace.spark import engine, session
+from headrace.spark.inputs import Inputs
 
 SOON = 10.0
 
@@ -154,3 +160,100 @@ def test_a_standby_is_not_refused_before_spark_starts(running):
     _, store = running
     with pytest.raises(AssertionError, match="Spark was started"):
         a_pipeline(offsets=store()).run(standby=True)
+
+
+class Stopped:
+    """A run that ends before it has read where it stands."""
+
+    def __init__(self, *_, observer, **__):
+        self._observer = observer
+
+    def stop(self, reason):
+        raise AssertionError(reason)
+
+    def run(self, until):
+        self._observer(events.RunStopped(0, 0, None))
+        return launch.Summary(0, 0)
+
+
+def left_of_runs():
+    """The threads of Python, and those of librdkafka: a client that is not closed has some."""
+    gc.collect()
+    clients = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):
+            clients.append((task / "comm").read_text().strip())
+    return Counter(thread.name for thread in threading.enumerate()) + Counter(
+        name for name in clients if name.startswith("rdk:")
+    )
+
+
+STEPS = {
+    "the files of the last run": (locations, "moved", lambda pipeline: []),
+    "the sources": (Inputs, "of", lambda spark, pipeline: object()),
+    "a loop": (launch, "refuse_loops", lambda pipeline: True),
+    "the transform": (launch, "check_transform", lambda pipeline, inputs: None),
+    "the clusters": (launch, "connected", launch.connected),
+    "the engine": (engine, "DirectEngine", lambda *_, **__: object()),
+    "the run": (Stopped, "run", Stopped.run),
+}
+"""What a start does once its observers are there, step by step."""
+
+
+@pytest.fixture
+def starting(monkeypatch):
+    """A start without Spark. `starting(step, error)` makes that step fail, `starting()` none."""
+    monkeypatch.setattr(
+        launch, "session_for", lambda *_: SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=None))
+    )
+    monkeypatch.setattr(launch, "Runner", Stopped)
+
+    def start(step=None, error=None, **more):
+        def fail(*_, **__):
+            raise error
+
+        for name, (where, attribute, works) in STEPS.items():
+            monkeypatch.setattr(where, attribute, fail if name == step else works)
+        sources = {name: hr.Kafka("localhost:1", topics=[name]) for name in ("clicks", "views")}
+        pipeline = a_pipeline(source=sources, offsets=stores.Memory(mirror=True), transform=lambda rows: rows["clicks"])
+        return pipeline.run(**more)
+
+    return start
+
+
+def settled(before):
+    """What is left more than `before`, once what was let go of has ended."""
+    deadline = time.monotonic() + SOON
+    while (more := left_of_runs() - before) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return more
+
+
+@pytest.mark.parametrize(
+    "error", [ConfigError("no"), ValueError("no"), KeyboardInterrupt()], ids=lambda e: type(e).__name__
+)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_start_that_fails_leaves_no_thread_and_no_client(starting, step, error):
+    before = left_of_runs()
+    with pytest.raises(type(error)):
+        starting(step, error)
+    error.__traceback__ = None  # which holds what the failed start had
+    assert settled(before) == {}
+
+
+@pytest.mark.parametrize("step", ["the sources", "a loop"])
+def test_a_start_that_is_stopped_while_nobody_answers_leaves_no_thread_and_no_client(starting, step):
+    before = left_of_runs()
+
+    def stop(event):
+        assert isinstance(event, events.Retrying)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    assert starting(step, RetriableError("nobody answers"), observer=stop) == launch.Summary(0, 0)
+    assert settled(before) == {}
+
+
+def test_a_run_that_ends_leaves_no_thread_and_no_client(starting):
+    before = left_of_runs()
+    assert starting() == launch.Summary(0, 0)
+    assert settled(before) == {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace import events
 from headrace.stores.librdkafka import librdkafka_options
@@ -20,6 +20,9 @@ _TIMEOUT = 10.0
 
 class Mirror:
     """An observer that commits to `group` what the store has committed, in a thread of its own.
+
+    The thread lives within the context, however that ends; the end waits until the newest offsets are committed. The
+    consumer is made for the first commit and closed with the thread: a run that does not start leaves no client.
 
     Only the newest offsets matter, so a slow broker makes the group older, not the pipeline slower. What cannot be
     committed is told to `tell` and tried again with the next batch. `reads` says which topics, as they are known, are
@@ -40,8 +43,18 @@ class Mirror:
         self._changed = threading.Condition()
         self._news = False
         self._ended = False
+        self._consumer: Any = None
         self._thread = threading.Thread(target=self._follow, name="headrace-mirror", daemon=True)
+
+    def __enter__(self) -> Self:
         self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        self._thread.join(_TIMEOUT)
 
     def __call__(self, event: Event) -> None:
         with self._changed:
@@ -52,42 +65,41 @@ class Mirror:
                     self._offsets.update({r.at: r.until for r in batch.ranges})
                 case events.GapFound(lost=lost, resumed_at=offset):
                     self._offsets[lost.at] = offset
-                case events.RunStopped():
-                    self._ended = True
                 case _:
                     return
             self._news = True
             self._changed.notify()
-        if self._ended:
-            self._thread.join(_TIMEOUT)
 
     def _follow(self) -> None:
-        from confluent_kafka import Consumer, KafkaException
+        from confluent_kafka import KafkaException
 
         shown: dict[TopicPartition, int] = {}
-        consumer = Consumer(self._config)
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._news)
-                wanted, ended, self._news = dict(self._offsets), self._ended, False
-            try:
-                self._commit(consumer, {at: offset for at, offset in wanted.items() if shown.get(at) != offset})
-                shown = wanted
-            except KafkaException as error:
-                self._tell(events.MirrorFailed(error))
-            if ended:
-                consumer.close()
-                return
+        ended = False
+        try:
+            while not ended:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._news or self._ended)
+                    wanted, ended, self._news = dict(self._offsets), self._ended, False
+                try:
+                    self._commit({at: offset for at, offset in wanted.items() if shown.get(at) != offset})
+                    shown = wanted
+                except KafkaException as error:
+                    self._tell(events.MirrorFailed(error))
+        finally:
+            if self._consumer is not None:
+                self._consumer.close()
 
-    def _commit(self, consumer: Any, offsets: Mapping[TopicPartition, int]) -> None:
-        from confluent_kafka import KafkaException
+    def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        from confluent_kafka import Consumer, KafkaException
         from confluent_kafka import TopicPartition as Position
 
         source = self._source
         own = {at: offset for at, offset in offsets.items() if self._reads(at.topic)}
         if not own:
             return
+        if self._consumer is None:
+            self._consumer = Consumer(self._config)
         asked = [Position(source.real_name(at.topic), at.partition, offset) for at, offset in own.items()]
-        for answer in consumer.commit(offsets=asked, asynchronous=False):
+        for answer in self._consumer.commit(offsets=asked, asynchronous=False):
             if answer.error:
                 raise KafkaException(answer.error)
