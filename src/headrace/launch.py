@@ -144,6 +144,7 @@ def carry_out(
         inputs = ask(partial(Inputs.of, spark, pipeline))  # asks schema registries
         if inputs is None or ask(partial(refuse_loops, pipeline)) is None:
             return Summary(0, 0)
+        ending.callback(inputs.close)
         result = check_transform(pipeline, inputs)
         feeds = connected(pipeline.sources, f"headrace-{pipeline.name}")
         for feed in feeds:

@@ -12,6 +12,7 @@ from collections import Counter
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -305,7 +306,7 @@ def left_of_runs():
 
 STEPS = {
     "the files of the last run": (locations, "moved", lambda pipeline: []),
-    "the sources": (Inputs, "of", lambda spark, pipeline: object()),
+    "the sources": (Inputs, "of", lambda spark, pipeline: SimpleNamespace(close=lambda: None)),
     "a loop": (launch, "refuse_loops", lambda pipeline: True),
     "the transform": (launch, "check_transform", lambda pipeline, inputs: None),
     "the clusters": (launch, "connected", launch.connected),
