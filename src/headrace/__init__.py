@@ -22,6 +22,7 @@ from headrace.version import __version__
 
 if TYPE_CHECKING:
     from headrace.preview_rows import preview
+    from headrace.run_handle import Run, RunStatus
     from headrace.spark.notebook import session
     from headrace.spark.session import configure
 
@@ -38,6 +39,8 @@ __all__ = [
     "Pipeline",
     "Protobuf",
     "Retry",
+    "Run",
+    "RunStatus",
     "Subscription",
     "Text",
     "__version__",
@@ -61,4 +64,8 @@ def __getattr__(name: str) -> Any:
         from headrace.preview_rows import preview
 
         return preview
+    if name in ("Run", "RunStatus"):
+        from headrace import run_handle
+
+        return getattr(run_handle, name)
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")

@@ -1,28 +1,29 @@
-"""A run as a process: Spark and Kafka put together, signals heard, a deadline for the batch in hand."""
+"""A run put together: Spark and Kafka, the observers, and what signals do where it owns the main thread."""
 
 from __future__ import annotations
 
 import os
 import queue
-import signal
-import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from headrace import replays
 from headrace.delivery import Guarantee
 from headrace.errors import ConfigError, HeadraceError
 from headrace.heartbeat import refuse_second
+from headrace.in_use import reserve
 from headrace.kafka.source import owner
 from headrace.pace import patiently
 from headrace.reading import Feed
-from headrace.runner import Runner, Summary
+from headrace.run_handle import DRAIN_SECONDS, GRACE_SECONDS, Run, not_drained
+from headrace.runner import Runner, Stop, Summary
 from headrace.sentences import log
+from headrace.signals import ctrl_c_kept, heard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from types import FrameType
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -30,17 +31,16 @@ if TYPE_CHECKING:
     from headrace.heartbeat import Rival
     from headrace.kafka.source import Kafka
     from headrace.pipeline import Pipeline
+    from headrace.resource import Resource
     from headrace.spark.inputs import Inputs
 
-DRAIN_SECONDS = 60.0
-GRACE_SECONDS = 5.0
-"""What a batch gets after its Spark jobs were cancelled at the deadline."""
-MORE_TIME = "--drain SECONDS gives it more time"
+_Answer = TypeVar("_Answer")
+
 FORCED = 130
 """Exit code after a second Ctrl-C, as shells expect it."""
 
 
-def launch(
+def start(
     pipeline: Pipeline,
     *,
     until: Literal["caught-up"] | None = None,
@@ -48,49 +48,116 @@ def launch(
     options: Mapping[str, str],
     observer: events.Observer | None = None,
     fail_fast: bool = False,
-    drain: float = DRAIN_SECONDS,
     progress: Callable[[str], None] = lambda line: None,
     rival: Rival = "stop",
-) -> Summary:
-    """Run `pipeline` in this process until it is stopped or done."""
-    from headrace.spark.engine import DirectEngine
-    from headrace.spark.inputs import Inputs
+    while_spark_starts: AbstractContextManager[object] | None = None,
+    ended: Callable[[], None] = lambda: None,
+) -> Run:
+    """A run of `pipeline`, begun.
+
+    What is wrong before its thread begins is raised here: arguments, another run on this machine, an object that
+    another run has open, Spark that does not start. The rest, which may be tried again, comes out of `Run.wait`.
+    """
+    from headrace.spark.own_jobs import OwnJobs
 
     if until not in (None, "caught-up"):
         raise ConfigError(f"until={until!r} is unknown", hint='until="caught-up"')
-    if rival == "stop" and session is None:
-        refuse_second(pipeline.name, pipeline.store)  # before Spark starts, which takes long
-    with _Signals(drain) as signals, ExitStack() as ending:
+    with ExitStack() as reserved:
+        reserved.enter_context(reserve(pipeline.name, _resources(pipeline)))
+        if rival == "stop":
+            refuse_second(pipeline.name, pipeline.store)  # before Spark starts, which takes long
+        with while_spark_starts or nullcontext(), ctrl_c_kept():
+            spark = session_for(pipeline, session, options, progress)
+        jobs = OwnJobs(spark)
+        until_the_end = reserved.pop_all()
+
+    def work(stop: Stop, observe: events.Observer) -> Summary:
+        with until_the_end:
+            jobs.adopt_thread()
+            return carry_out(pipeline, spark, stop, observe, until=until, fail_fast=fail_fast, rival=rival)
+
+    return Run(pipeline.name, work, cancel=jobs.cancel, observer=observer or log, ended=ended)
+
+
+def launch(pipeline: Pipeline, *, drain: float = DRAIN_SECONDS, **how: Any) -> Summary:
+    """Run `pipeline` until it is done, or a signal stops it where this is the main thread. `how` is that of `start`.
+
+    First SIGTERM or Ctrl-C: finish the batch in flight, within `drain` seconds. Second: leave at once. While Spark
+    starts, the first leaves at once, for nothing is lost by that.
+    """
+    told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    at_once = False
+
+    def hear(name: str) -> None:
+        if at_once:
+            raise KeyboardInterrupt if name == "SIGINT" else _StoppedEarly
+        told.put(name)
+
+    @contextmanager
+    def leaving_at_once() -> Iterator[None]:
+        nonlocal at_once
+        at_once = True
         try:
-            with signals.leaving_at_once():
-                spark = session_for(pipeline, session, options, progress)
+            yield
+        finally:
+            at_once = False
+
+    with heard(hear, then=lambda *_: os._exit(FORCED)):
+        try:
+            run = start(pipeline, **how, while_spark_starts=leaving_at_once(), ended=partial(told.put, None))
         except _StoppedEarly:
             return Summary(0, 0)
-        signals.listen()  # again: Spark's own handler would cancel the running jobs on the first Ctrl-C
-        watching = _locating(pipeline, _mirrored(pipeline, observer or log, ending))
-        # Schema registries are asked.
-        make = partial(Inputs.of, spark, pipeline)
-        again = partial(patiently, retry=pipeline.retry, until=until)
-        inputs = make() if fail_fast else again(make, signals.heard, watching)
-        if inputs is None:
+        if (name := told.get()) is not None:  # None: the run has ended by itself
+            run.stop(drain=drain, reason=name)
+            if run.wait(drain + GRACE_SECONDS) is None:
+                # Not in Spark, so nothing can be cancelled; what is half done is repeated at the next start.
+                error = not_drained(drain)
+                os.write(2, f"error: {error.message}\nhint: {error.hint}\n".encode())
+                os._exit(HeadraceError.exit_code)
+        return run.wait()
+
+
+def carry_out(
+    pipeline: Pipeline,
+    spark: SparkSession,
+    stop: Stop,
+    observe: events.Observer,
+    *,
+    until: Literal["caught-up"] | None,
+    fail_fast: bool,
+    rival: Rival,
+) -> Summary:
+    """A run from its first look at schemas and topics to its end; nothing is left of it then."""
+    from headrace.spark.engine import DirectEngine
+    from headrace.spark.inputs import Inputs
+
+    def ask(question: Callable[[], _Answer]) -> _Answer | None:
+        """Servers that do not answer are asked again; None once a stop is asked for."""
+        if fail_fast:
+            return question()
+        return patiently(question, stop.asked.wait, watching, retry=pipeline.retry, until=until)
+
+    with ExitStack() as ending:
+        watching = _locating(pipeline, _mirrored(pipeline, observe, ending))
+        inputs = ask(partial(Inputs.of, spark, pipeline))  # asks schema registries
+        if inputs is None or ask(partial(refuse_loops, pipeline)) is None:
             return Summary(0, 0)
-        look = partial(refuse_loops, pipeline)
-        if (look() if fail_fast else again(look, signals.heard, watching)) is None:
-            return Summary(0, 0)
+        ending.callback(inputs.close)
         result = check_transform(pipeline, inputs)
+        feeds = connected(pipeline.sources, f"headrace-{pipeline.name}")
+        for feed in feeds:
+            ending.callback(feed.topics.close)
+        schema = result.schema if result is not None else None
         runner = Runner(
             pipeline,
-            connected(pipeline.sources, f"headrace-{pipeline.name}"),
-            DirectEngine(spark, pipeline, inputs, result.schema if result is not None else None, patient=not fail_fast),
+            feeds,
+            DirectEngine(spark, pipeline, inputs, schema, patient=not fail_fast),
             observer=watching,
             fail_fast=fail_fast,
             rival=rival,
+            stop=stop,
         )
-        signals.direct_to(runner.stop, spark.sparkContext.cancelAllJobs)
-        summary = runner.run(until)
-    if signals.overdue:
-        raise HeadraceError(_overdue(drain), hint=MORE_TIME)
-    return summary
+        return runner.run(until)
 
 
 def refuse_loops(pipeline: Pipeline) -> bool:
@@ -142,6 +209,10 @@ def analyse_transform(pipeline: Pipeline, inputs: Inputs) -> DataFrame:
     gate.analyse(result, pipeline.expect or {})
     replays.refuse_volatile_keys(pipeline, trace(result))
     return result
+
+
+def _resources(pipeline: Pipeline) -> list[Resource]:
+    return [pipeline.store, pipeline.sink, *pipeline.sink.members]
 
 
 def _mirrored(pipeline: Pipeline, observer: events.Observer, ending: ExitStack) -> events.Observer:
@@ -199,81 +270,5 @@ def session_for(
     return spark
 
 
-def _overdue(drain: float) -> str:
-    return f"the batch in hand was not finished {drain:.0f} s after the stop; it is repeated at the next start"
-
-
 class _StoppedEarly(BaseException):
     """SIGTERM while Spark was starting: no batch is running."""
-
-
-class _Signals:
-    """First SIGTERM or Ctrl-C: finish the batch in hand, within the deadline. Second: leave at once."""
-
-    def __init__(self, drain: float) -> None:
-        self._drain = drain
-        self._heard: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._again = False
-        self._at_once = False
-        self._told = threading.Event()
-        self._finished = threading.Event()
-        self._before: dict[int, Any] = {}
-        self.overdue = False
-
-    def __enter__(self) -> Self:
-        self.listen()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._finished.set()
-        self._heard.put(None)  # whoever waits for a signal goes, and lets go of the run
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def listen(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return  # only the main thread hears signals; the host process stops us its own way
-        for number in (signal.SIGTERM, signal.SIGINT):
-            replaced = signal.signal(number, self._hear)
-            self._before.setdefault(number, replaced)
-
-    @contextmanager
-    def leaving_at_once(self) -> Iterator[None]:
-        """Within, the first signal interrupts whatever is being done, for nothing is lost by that."""
-        self._at_once = True
-        try:
-            yield
-        finally:
-            self._at_once = False
-
-    def heard(self, seconds: float) -> bool:
-        """Whether a signal has come, or comes within so long."""
-        return self._told.wait(seconds)
-
-    def direct_to(self, stop: Callable[[str], None], cut_off: Callable[[], None]) -> None:
-        """From now on, also for a signal heard before, stop gently and cut off at the deadline."""
-
-        def wind_down() -> None:
-            name = self._heard.get()
-            if name is None:
-                return
-            stop(name)
-            if not self._finished.wait(self._drain):
-                self.overdue = True
-                cut_off()
-                if not self._finished.wait(GRACE_SECONDS):
-                    # Not in Spark, so nothing can be cancelled; what is half done is repeated at the next start.
-                    os.write(2, f"error: {_overdue(self._drain)}\nhint: {MORE_TIME}\n".encode())
-                    os._exit(HeadraceError.exit_code)
-
-        # In a thread of its own: the handler runs inside whatever lock the main thread holds at that moment.
-        threading.Thread(target=wind_down, name="headrace-stop", daemon=True).start()
-
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self._again:
-            os._exit(FORCED)
-        self._again = True
-        if self._at_once:
-            raise KeyboardInterrupt if number == signal.SIGINT else _StoppedEarly
-        self._heard.put(signal.Signals(number).name)
-        self._told.set()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from headrace.delivery import Step
     from headrace.events import Observer
+    from headrace.run_handle import Run
     from headrace.runner import Summary
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -222,6 +223,40 @@ class Pipeline:
                 " over them",
                 hint=f"{hint}; or leave it out: tools show the lag of {self.mirror_group} as it is",
             )
+
+    def start(
+        self,
+        *,
+        until: Literal["caught-up"] | None = None,
+        session: SparkSession | None = None,
+        spark: Mapping[str, str] | None = None,
+        observer: Observer | None = None,
+        fail_fast: bool = False,
+        take_over: bool = False,
+        standby: bool = False,
+    ) -> Run:
+        """Start a run in a thread of its own, with the arguments of `run()`, and return its handle.
+
+            with clicks.start() as run:
+                ...
+
+        Raises what is wrong before that thread begins: arguments, another run of this pipeline on this machine, a store
+        or sink that another run of this process has open, Spark that does not start. Everything else, such as a store
+        that does not answer, is repeated as `retry` says, shown by `run.status` and raised by `run.wait()`. No signal
+        is handled.
+        """
+        from headrace.heartbeat import rival_policy
+        from headrace.launch import start
+
+        return start(
+            self,
+            until=until,
+            session=session,
+            options=spark or {},
+            observer=observer,
+            fail_fast=fail_fast,
+            rival=rival_policy(take_over=take_over, standby=standby),
+        )
 
     def _check_dead_letters(self) -> None:
         if self.dead_letters is None:

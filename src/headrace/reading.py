@@ -62,6 +62,8 @@ class Topics(Protocol):
 
     def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]: ...
 
+    def close(self) -> None: ...
+
 
 @dataclass(slots=True)
 class Feed:

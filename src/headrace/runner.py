@@ -51,6 +51,24 @@ class Summary:
     rows: int | None = None
 
 
+class Stop:
+    """A stop that any thread may ask for: after the batch in flight, or without it, once that is cut off."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.asked = threading.Event()
+        self.cut_off = threading.Event()
+        self.abandoned = False
+        """Whether a batch failed after it was cut off: it is left as a crash would leave it."""
+
+    def ask(self, reason: str, observe: events.Observer) -> None:
+        with self._lock:
+            first = not self.asked.is_set()
+            self.asked.set()
+        if first:
+            observe(events.Stopping(reason))
+
+
 class Runner:
     """One run of one pipeline."""
 
@@ -65,15 +83,16 @@ class Runner:
         idle: float = IDLE,
         clock: Callable[[], float] = time.monotonic,
         rival: Rival = "stop",
+        stop: Stop | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._engine = engine
-        self._observe = _one_at_a_time(observer)
+        self._observe = observer
         self._fail_fast = fail_fast
         self._idle = idle
         self._clock = clock
-        self._stop = threading.Event()
-        self._presence = Presence(pipeline.name, self._observe, rival, self._stop.wait)
+        self._stop = stop or Stop()
+        self._presence = Presence(pipeline.name, self._observe, rival, self._stop.asked.wait)
         self._reading = Reading(pipeline.name, feeds, pipeline.limits, self._observe, clock, self._presence)
         self._targets: Mapping[TopicPartition, int] | None = None
         self._announced = False
@@ -87,9 +106,7 @@ class Runner:
 
     def stop(self, reason: str) -> None:
         """Ask for a stop from any thread; said at once, while the batch in hand is still being finished."""
-        if not self._stop.is_set():
-            self._stop.set()
-            self._observe(events.Stopping(reason))
+        self._stop.ask(reason, self._observe)
 
     def run(self, until: Literal["caught-up"] | None = None) -> Summary:
         """Run until stopped, caught up (if asked), or met by an error that repeating cannot cure."""
@@ -107,7 +124,7 @@ class Runner:
 
     def _run(self, until: Literal["caught-up"] | None) -> None:
         attempt = 0
-        while not self._stop.is_set():
+        while not self._stop.asked.is_set():
             done_before = self._batches
             try:
                 with _Opened(self._pipeline) as store:
@@ -115,17 +132,20 @@ class Runner:
                     self._reading.leave(store)
                 return
             except Exception as raw:
+                if self._stop.cut_off.is_set():
+                    self._stop.abandoned = True
+                    return
                 error = self._engine.translated(raw)
                 attempt = self._failed(attempt, done_before)
                 if not self._again(error, attempt, until):
                     raise error from (error.__cause__ if error is raw else raw)
-                if self._stop.is_set():
+                if self._stop.asked.is_set():
                     return
                 if isinstance(error, TopicRecreated):
                     self._recreated_after = self._batches
                 delay = 0.0 if isinstance(error, BatchChanged) else self._pipeline.retry.delay(attempt)
                 self._observe(events.Retrying(error, attempt, delay))
-                self._stop.wait(delay)
+                self._stop.asked.wait(delay)
 
     def _sign_off(self) -> None:
         """Take back the sign of a run that ended with an error, or between two attempts: its store is closed."""
@@ -171,7 +191,7 @@ class Runner:
             self._started = True
             self._targets = reading.ends if until == "caught-up" else None
         told = False
-        while not self._stop.is_set():
+        while not self._stop.asked.is_set():
             if self._targets is not None and caught_up(reading.progress, reachable(self._targets, reading.ends)):
                 self._observe(events.CaughtUp(reading.progress.last_batch))
                 return
@@ -183,7 +203,7 @@ class Runner:
                 if not told and not reading.lag:
                     told = True
                     self._observe(events.CaughtUp(reading.progress.last_batch))
-                self._stop.wait(self._idle)
+                self._stop.asked.wait(self._idle)
             reading.refresh()
 
     def _settle(self, store: OffsetStore) -> None:
@@ -266,17 +286,6 @@ class _Opened:
         with ExitStack() as closing:
             for resource in self._resources.values():
                 closing.callback(resource.close)
-
-
-def _one_at_a_time(observer: events.Observer) -> events.Observer:
-    """A stop is told from another thread; an observer may itself ask for one."""
-    lock = threading.RLock()
-
-    def observe(event: events.Event) -> None:
-        with lock:
-            observer(event)
-
-    return observe
 
 
 def _repeatable(error: Exception) -> bool:

@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
-_hearing: list[Callable[[], None]] = []
+_hearing: list[Callable[[str], object]] = []
 """Of loops within loops, the outermost first: a signal is for all of them."""
 
 
 @contextmanager
-def heard(hear: Callable[[], None], then: signal.Handlers | None = None) -> Iterator[None]:
-    """Call `hear` at the first of them; the next ones meet `then`, or whatever they met before.
+def heard(
+    hear: Callable[[str], object], then: Callable[[int, FrameType | None], object] | signal.Handlers | None = None
+) -> Iterator[None]:
+    """Call `hear` with the name of the first of them; the next ones meet `then`, or whatever they met before.
 
     Does nothing outside the main thread, which alone hears signals: the host process stops us its own way.
     """
@@ -28,10 +30,10 @@ def heard(hear: Callable[[], None], then: signal.Handlers | None = None) -> Iter
     before: dict[int, Any] = {}
 
     def first(number: int, frame: FrameType | None) -> None:
-        for each in _hearing:
-            each()
         for again, handler in before.items():
             signal.signal(again, handler if then is None else then)
+        for each in _hearing:
+            each(signal.Signals(number).name)
 
     if not _hearing:
         before = {number: signal.signal(number, first) for number in _STOPPING}
@@ -42,3 +44,17 @@ def heard(hear: Callable[[], None], then: signal.Handlers | None = None) -> Iter
         _hearing.remove(hear)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def ctrl_c_kept() -> Iterator[None]:
+    """Within, a session of Spark may be made: its own handler, which cancels all jobs at Ctrl-C, does not stay."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None:  # which Python could not put back
+            signal.signal(signal.SIGINT, before)

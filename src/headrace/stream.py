@@ -11,6 +11,7 @@ from headrace import events
 from headrace.crashpoints import reach
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.heartbeat import Presence, refuse_second
+from headrace.in_use import reserve
 from headrace.kafka.source import known_topics, refuse_skipping, sources_by_name
 from headrace.pace import IDLE, patiently
 from headrace.planner import Limits, caught_up, reachable
@@ -134,7 +135,7 @@ class Stream:
         self._stop.set()
 
     def __iter__(self) -> Iterator[InHand]:
-        with heard(self.stop), self._store.open(self._name) as store:
+        with heard(lambda _: self.stop()), reserve(self._name, [self._store]), self._store.open(self._name) as store:
             try:
                 if self._reading.open(store):
                     yield from self._batches(store)
@@ -284,7 +285,8 @@ def stream(
     named = name or _name(sources)
     rival: Rival = "take-over" if take_over else "stop"
     if rival == "stop" and session is None:
-        refuse_second(named, offsets)  # before Spark starts, which takes long
+        with reserve(named, [offsets]):
+            refuse_second(named, offsets)  # before Spark starts, which takes long
     made = session or sessions.create(spark or {})
     inputs = Inputs(made, source, f"headrace-{named}", whole=False)
     return Stream(

@@ -304,7 +304,7 @@ def test_the_columns_of_a_schema_are_asked_for_with_nothing_substituted() -> Non
             seen.append(dict(settings))
             return SimpleNamespace(schema={"row": SimpleNamespace(dataType=SimpleNamespace(jsonValue=dict))})
 
-    conf = SimpleNamespace(get=settings.__getitem__, set=settings.__setitem__)
+    conf = SimpleNamespace(get=settings.get, set=settings.__setitem__)
     java = SimpleNamespace(sessionUUID=lambda: "a session")
     spark: Any = SimpleNamespace(conf=conf, createDataFrame=lambda rows, schema: Frame(), _jsparkSession=java)
     columns(spark, "{}")

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,8 @@ import headrace as hr
 from headrace import events, launch, locations, sinks, stores
 from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError
 from headrace.heartbeat import this_run
-from headrace.spark import engine, session
+from headrace.runner import Summary
+from headrace.spark import engine, own_jobs, session
 from headrace.spark.inputs import Inputs
 
 SOON = 10.0
@@ -29,62 +30,6 @@ SOON = 10.0
 @pytest.fixture
 def heard():
     return queue.SimpleQueue()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_asks_for_a_stop_and_says_which_it_was(number, heard):
-    with launch._Signals(drain=SOON) as signals:
-        signals.direct_to(heard.put, lambda: heard.put("cut off"))
-        os.kill(os.getpid(), number)
-        assert heard.get(timeout=SOON) == number.name
-    assert heard.empty()
-    assert not signals.overdue
-
-
-def test_a_signal_heard_while_spark_was_starting_is_not_lost(heard):
-    with launch._Signals(drain=SOON) as signals:
-        os.kill(os.getpid(), signal.SIGTERM)
-        signals.direct_to(heard.put, lambda: None)
-        assert heard.get(timeout=SOON) == "SIGTERM"
-
-
-@pytest.mark.parametrize(("number", "raised"), [("SIGINT", KeyboardInterrupt), ("SIGTERM", launch._StoppedEarly)])
-def test_a_signal_interrupts_the_start_of_spark_at_once(number, raised):
-    with launch._Signals(drain=SOON) as signals:
-        with pytest.raises(raised), signals.leaving_at_once():
-            os.kill(os.getpid(), signal.Signals[number])
-            threading.Event().wait(SOON)
-        assert not signals.heard(0)
-
-
-def test_at_the_deadline_the_batch_in_hand_is_cut_off(heard):
-    with launch._Signals(drain=0.01) as signals:
-        signals.direct_to(heard.put, lambda: heard.put("cut off"))
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert [heard.get(timeout=SOON), heard.get(timeout=SOON)] == ["SIGTERM", "cut off"]
-        assert signals.overdue
-
-
-def test_the_handlers_before_are_back_afterwards():
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    with launch._Signals(drain=SOON) as signals:
-        assert signal.getsignal(signal.SIGTERM) == signals._hear
-        signals.listen()
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
-
-
-def test_outside_the_main_thread_the_signals_of_the_host_stay_its_own():
-    before = signal.getsignal(signal.SIGTERM)
-    during = []
-
-    def elsewhere():
-        with launch._Signals(drain=SOON):
-            during.append(signal.getsignal(signal.SIGTERM))
-
-    thread = threading.Thread(target=elsewhere)
-    thread.start()
-    thread.join(SOON)
-    assert during == [before]
 
 
 def a_pipeline(**changes):
@@ -99,9 +44,177 @@ def a_pipeline(**changes):
     return hr.Pipeline(**arguments)
 
 
-def test_an_unknown_end_is_refused_before_anything_starts():
+@pytest.fixture
+def spark_jobs(monkeypatch, heard):
+    """Stands for the jobs of a run; what is cancelled is in `heard`."""
+
+    class Jobs:
+        def __init__(self, spark):
+            self.when_made()
+
+        def when_made(self):
+            """Spark is up, and the run has not begun."""
+
+        def adopt_thread(self):
+            """There is no Spark."""
+
+        def cancel(self, over):
+            heard.put("cut off")
+            assert over.wait(SOON)
+
+    monkeypatch.setattr(own_jobs, "OwnJobs", Jobs)
+    return Jobs
+
+
+@pytest.fixture
+def launched(monkeypatch, heard, spark_jobs):
+    """Launch a run that is `work(stop)`. Spark is up at once; what is cancelled or observed is in `heard`."""
+
+    def run(work, *, drain=SOON, session_for=lambda *_: None):
+        monkeypatch.setattr(launch, "session_for", session_for)
+        monkeypatch.setattr(launch, "carry_out", lambda pipeline, spark, stop, observe, **_: work(stop))
+        return launch.launch(a_pipeline(), options={}, drain=drain, observer=heard.put)
+
+    return run
+
+
+def handlers():
+    return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_asks_for_a_stop_and_says_which_it_was(number, heard, launched):
+    def work(stop):
+        os.kill(os.getpid(), number)
+        assert stop.asked.wait(SOON)
+        return Summary(1, 5)
+
+    assert launched(work) == Summary(1, 5)
+    assert heard.get(timeout=SOON) == events.Stopping(number.name)
+    assert heard.empty()
+
+
+def test_a_signal_heard_when_spark_is_up_and_the_run_has_not_begun_is_not_lost(heard, launched, spark_jobs):
+    spark_jobs.when_made = lambda _: os.kill(os.getpid(), signal.SIGTERM)
+
+    def work(stop):
+        assert stop.asked.wait(SOON)
+        return Summary(0, 0)
+
+    launched(work)
+    assert heard.get(timeout=SOON) == events.Stopping("SIGTERM")
+
+
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
+def test_a_signal_interrupts_the_start_of_spark_at_once(number, raised, launched):
+    def starting(*_):
+        os.kill(os.getpid(), number)
+        threading.Event().wait(SOON)
+
+    def work(stop):
+        raise AssertionError("the run began")
+
+    with pytest.raises(KeyboardInterrupt) if raised else nullcontext():
+        assert launched(work, session_for=starting) == Summary(0, 0)
+
+
+def test_at_the_deadline_the_batch_in_flight_is_cut_off(heard, launched):
+    def work(stop):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.cut_off.wait(SOON)
+        stop.abandoned = True
+        return Summary(0, 0)
+
+    with pytest.raises(HeadraceError, match="the batch in flight was not finished 0 s after the stop") as late:
+        launched(work, drain=0.01)
+    assert late.value.exit_code == 1
+    assert [heard.get(timeout=SOON), heard.get(timeout=SOON)] == [events.Stopping("SIGTERM"), "cut off"]
+
+
+def test_the_handlers_before_are_back_afterwards_also_those_that_spark_replaces(launched):
+    before, during = handlers(), []
+
+    def spark_with_a_handler_of_its_own(*_):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def work(stop):
+        during.extend(handlers())
+        return Summary(0, 0)
+
+    launched(work, session_for=spark_with_a_handler_of_its_own)
+    assert handlers() == before
+    assert during[0] == during[1] != before[0]
+    assert during[1] != signal.SIG_IGN
+
+
+def test_a_start_leaves_the_signals_of_the_host_alone(launched):
+    before, during = handlers(), []
+
+    def work(stop):
+        during.extend(handlers())
+        return Summary(0, 0)
+
+    launched(work)
+    during.clear()
+    launch.start(a_pipeline(), options={}).wait(SOON)
+    assert during == before == handlers()
+
+
+def test_outside_the_main_thread_the_signals_of_the_host_stay_its_own(launched):
+    before, during = handlers(), []
+
+    def work(stop):
+        during.extend(handlers())
+        return Summary(0, 0)
+
+    thread = threading.Thread(target=launched, args=[work])
+    thread.start()
+    thread.join(SOON)
+    assert during == before
+
+
+def test_a_store_or_sink_that_a_run_has_open_is_refused_until_that_run_has_ended(launched):
+    kept, go = stores.Memory(), threading.Event()
+
+    def work(stop):
+        assert go.wait(SOON)
+        return Summary(0, 0)
+
+    go.set()
+    launched(work)  # which has put everything in place
+    go.clear()
+    with launch.start(a_pipeline(offsets=kept), options={}) as run:
+        with pytest.raises(OffsetConflict, match="clicks is running already in this process"):
+            a_pipeline(offsets=kept).start()
+        with pytest.raises(ConfigError, match=r"orders: .* is the same object that the run of clicks has open"):
+            a_pipeline(name="orders", offsets=kept).start()
+        inner = sinks.Memory()
+        with a_pipeline(name="other", sink=sinks.Fanout([inner, sinks.Console()])).start() as other:
+            with pytest.raises(ConfigError, match="the run of other has open"):
+                a_pipeline(name="orders", sink=inner).start()
+            go.set()
+            other.wait(SOON)
+        run.wait(SOON)
+        a_pipeline(offsets=kept).start().wait(SOON)
+
+
+def test_a_start_that_fails_lets_go_of_its_store(launched):
+    kept = stores.Memory()
+
+    def no_spark(*_):
+        raise ConfigError("Spark did not start")
+
+    with pytest.raises(ConfigError, match="Spark did not start"):
+        launched(lambda stop: Summary(0, 0), session_for=no_spark)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="Spark did not start"):
+            a_pipeline(offsets=kept).start()
+
+
+@pytest.mark.parametrize("begin", [hr.Pipeline.run, hr.Pipeline.start])
+def test_an_unknown_end_is_refused_before_anything_starts(begin):
     with pytest.raises(ConfigError, match="until='done' is unknown") as refused:
-        a_pipeline().run(until="done")
+        begin(a_pipeline(), until="done")
     assert refused.value.hint == 'until="caught-up"'
 
 
@@ -140,13 +253,16 @@ def starts():
     def run(store, **more):
         return a_pipeline(offsets=store).run(**more)
 
+    def begin(store, **more):
+        return a_pipeline(offsets=store).start(**more)
+
     def loop(store, **more):
         return hr.stream(hr.Kafka("localhost:1", topics=["clicks"]), offsets=store, **more)
 
-    return [run, loop]
+    return [run, begin, loop]
 
 
-@pytest.mark.parametrize("start", starts(), ids=["run", "stream"])
+@pytest.mark.parametrize("start", starts(), ids=["run", "start", "stream"])
 def test_a_second_start_is_refused_before_spark_starts_and_take_over_is_not(running, start):
     pid, store = running
     with pytest.raises(OffsetConflict, match=f"clicks is running already: pid {pid} on") as refused:
@@ -190,7 +306,7 @@ def left_of_runs():
 
 STEPS = {
     "the files of the last run": (locations, "moved", lambda pipeline: []),
-    "the sources": (Inputs, "of", lambda spark, pipeline: object()),
+    "the sources": (Inputs, "of", lambda spark, pipeline: SimpleNamespace(close=lambda: None)),
     "a loop": (launch, "refuse_loops", lambda pipeline: True),
     "the transform": (launch, "check_transform", lambda pipeline, inputs: None),
     "the clusters": (launch, "connected", launch.connected),
@@ -201,11 +317,9 @@ STEPS = {
 
 
 @pytest.fixture
-def starting(monkeypatch):
+def starting(monkeypatch, spark_jobs):
     """A start without Spark. `starting(step, error)` makes that step fail, `starting()` none."""
-    monkeypatch.setattr(
-        launch, "session_for", lambda *_: SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=None))
-    )
+    monkeypatch.setattr(launch, "session_for", lambda *_: None)
     monkeypatch.setattr(launch, "Runner", Stopped)
 
     def start(step=None, error=None, **more):
@@ -245,11 +359,15 @@ def test_a_start_that_fails_leaves_no_thread_and_no_client(starting, step, error
 def test_a_start_that_is_stopped_while_nobody_answers_leaves_no_thread_and_no_client(starting, step):
     before = left_of_runs()
 
+    seen = []
+
     def stop(event):
-        assert isinstance(event, events.Retrying)
-        os.kill(os.getpid(), signal.SIGTERM)
+        if not seen:  # a second signal would end this process
+            os.kill(os.getpid(), signal.SIGTERM)
+        seen.append(type(event))
 
     assert starting(step, RetriableError("nobody answers"), observer=stop) == launch.Summary(0, 0)
+    assert (seen[0], seen[-1]) == (events.Retrying, events.Stopping)
     assert settled(before) == {}
 
 

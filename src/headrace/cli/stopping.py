@@ -22,5 +22,5 @@ class Until(StrEnum):
 def stoppable() -> Iterator[Callable[[], bool]]:
     """A function that says whether to stop. The first signal asks for that; a second one leaves at once."""
     asked = threading.Event()
-    with heard(asked.set, then=signal.SIG_DFL):
+    with heard(lambda _: asked.set(), then=signal.SIG_DFL):
         yield asked.is_set

@@ -66,6 +66,10 @@ class Cluster:
     def of(cls, source: Kafka, client: str = "headrace") -> Self:
         return cls(source.bootstrap, source.options, source.prefix, client)
 
+    def close(self) -> None:
+        """Let go of the client and its threads, also where the traceback of an error still has this object."""
+        del self._admin
+
     def id(self) -> str:
         """The same at whichever of its addresses it is asked."""
         try:

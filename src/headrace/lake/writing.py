@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace import topic_check
+from headrace.spark.shared_settings import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 # How a reader that is not Spark expects Parquet: the calendar that everybody else uses, and no INT96, which has no
 # statistics and is taken for a time without a zone.
@@ -42,16 +42,3 @@ def write_files(rows: DataFrame, place: str, partition_by: Sequence[str] = ()) -
         writer.parquet(place)
     topic_check.verify()
     return int(counted.get.get("rows", 0))
-
-
-@contextmanager
-def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Options of the session, for a moment."""
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    try:
-        for name, value in wanted.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            spark.conf.unset(name) if old is None else spark.conf.set(name, old)

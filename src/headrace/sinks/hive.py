@@ -15,9 +15,10 @@ from headrace.lake import columns
 from headrace.lake.columns import BATCH
 from headrace.lake.hive import fits, partition_sql, partitions, quoted
 from headrace.lake.objects import at
-from headrace.lake.writing import settings, write_files
+from headrace.lake.writing import write_files
 from headrace.sinks.base import IdempotentSink, stored_schema, without_metadata
 from headrace.spark.quoting import literal, verbatim
+from headrace.spark.shared_settings import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -50,6 +50,10 @@ class Input:
     def cluster(self) -> Cluster:
         return Cluster.of(self.source)
 
+    def close(self) -> None:
+        if "cluster" in vars(self):
+            self.cluster.close()
+
     def raw(self, ranges: Sequence[Range], ids: Mapping[str, str]) -> DataFrame:
         """The records of `ranges` as Kafka has them; `ids` are those of their topics."""
         return self._reader.rows(ranges, ids) if self._whole else self._reader.dealt(ranges, ids)
@@ -67,6 +71,11 @@ class Inputs:
     @classmethod
     def of(cls, spark: SparkSession, pipeline: Pipeline) -> Self:
         return cls(spark, pipeline.source, f"headrace-{pipeline.name}", whole=pipeline.sink.whole_ranges)
+
+    def close(self) -> None:
+        """Let go of the connections to the clusters."""
+        for one in self.each.values():
+            one.close()
 
     def renew(self) -> None:
         """A new batch begins."""

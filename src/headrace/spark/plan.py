@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from headrace.spark.inputs import Inputs
 
+_WATCHING = threading.Lock()
 _STATEFUL = {
     "EventTimeWatermark": "withWatermark",
     "Deduplicate": "dropDuplicates",
@@ -53,17 +55,23 @@ def _needs_memory(operation: str) -> ConfigError:
 
 @contextmanager
 def _watermarks_refused(frames: type[DataFrame]) -> Iterator[None]:
-    """Spark drops a watermark on a batch frame without a trace in the plan, so the call itself is watched."""
-    original = frames.withWatermark
+    """Spark drops a watermark on a batch frame without a trace in the plan, so the call itself is watched.
 
-    def refuse(*_: Any) -> DataFrame:
+    In this thread: another one may have a stream of its own in the same session.
+    """
+    original, here = frames.withWatermark, threading.get_ident()
+
+    def refuse(*given: Any) -> DataFrame:
+        if threading.get_ident() != here:
+            return original(*given)
         raise _needs_memory("withWatermark")
 
-    setattr(frames, original.__name__, refuse)
-    try:
-        yield
-    finally:
-        setattr(frames, original.__name__, original)
+    with _WATCHING:
+        setattr(frames, original.__name__, refuse)
+        try:
+            yield
+        finally:
+            setattr(frames, original.__name__, original)
 
 
 def apply(transform: Callable[[Any], DataFrame], rows: DataFrame | dict[str, DataFrame]) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+_STARTING = threading.Lock()
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 # Records fetched for a range that is then read again (a repeated batch) stay in Spark's pool until they are evicted,
@@ -69,13 +71,16 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 
 def create(options: Mapping[str, str], progress: Callable[[str], None] = lambda line: None) -> SparkSession:
     """A session with `options` over our defaults, or the one that this process has already."""
+    with _STARTING:  # runs may be started from several threads
+        return active() or _create(options, progress)
+
+
+def _create(options: Mapping[str, str], progress: Callable[[str], None]) -> SparkSession:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
-    if (found := active()) is not None:
-        return found
     jars.connector(progress)  # before Spark starts, so that a download is seen and not a silent wait
     builder = SparkSession.builder
     builder._options = {}  # the class keeps options of earlier sessions in this process

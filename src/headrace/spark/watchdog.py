@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import uuid
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import BatchTimeout, HeadraceError, RetriableError
+from headrace.spark.own_jobs import cancel_until
 from headrace.text import counted
 
 if TYPE_CHECKING:
@@ -16,9 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.types import Batch
-
-_AGAIN = 0.5
-"""Seconds between two cancellations: a batch that was between two jobs starts the next one."""
 
 
 @contextmanager
@@ -34,11 +33,9 @@ def deadline(spark: SparkSession, batch: Batch, seconds: float | None) -> Iterat
     over, late = threading.Event(), threading.Event()
 
     def watch() -> None:
-        pause = seconds
-        while not over.wait(pause):
+        if not over.wait(seconds):
             late.set()
-            context.cancelJobsWithTag(tag)
-            pause = _AGAIN
+            cancel_until(over, partial(context.cancelJobsWithTag, tag))
 
     context.addJobTag(tag)
     watcher = threading.Thread(target=watch, name="headrace-timeout", daemon=True)
