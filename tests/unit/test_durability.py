@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 from headrace import crashpoints, sinks
-from headrace.lake import directories, manifests
+from headrace.lake import directories
 from headrace.sinks import delta
 from headrace.types import Batch, Range, TopicPartition
 from unit.power_loss import recorded
@@ -37,7 +37,7 @@ def write_files(rows, place, partition_by=()):
 
 @pytest.fixture(autouse=True)
 def _executors(monkeypatch):
-    for module in (directories, manifests, delta):
+    for module in (directories, delta):
         monkeypatch.setattr(module, "write_files", write_files)
     monkeypatch.setattr("headrace.lake.columns.check", lambda *_: None)
 
@@ -59,26 +59,12 @@ def parquet_batches(tree, root):
     return found
 
 
-def manifest_batches(tree, root):
-    found = {}
-    for path, data in tree.items():
-        if path.startswith(f"{root}/_headrace/manifests/") and path.endswith(".json"):
-            assert data, f"{path} lost its bytes"
-            files = [file["path"] for file in json.loads(data)["files"]]
-            assert all(tree.get(f"{root}/{file}") for file in files), f"{path} names files that are lost"
-            found[path] = {file.rpartition("/")[2] for file in files}
-    return found
-
-
 @pytest.mark.parametrize("partition_by", [None, "kind"])
-@pytest.mark.parametrize(("visible", "batches"), [("rename", parquet_batches), ("manifest", manifest_batches)])
-def test_a_power_cut_leaves_whole_batches_of_parquet_and_all_that_returned(tmp_path, visible, batches, partition_by):
+def test_a_power_cut_leaves_whole_batches_of_parquet_and_all_that_returned(tmp_path, partition_by):
     files = {"kind=a/part-0.parquet", "kind=b/part-0.parquet"} if partition_by else {"part-0.parquet"}
-    if visible == "manifest":
-        files = {"part-0.parquet"}
     with recorded(tmp_path) as recorder:
         for number in (1, 2):
-            sink = sinks.Parquet(tmp_path / "new" / "lake", visible=visible, partition_by=partition_by)
+            sink = sinks.Parquet(tmp_path / "new" / "lake", partition_by=partition_by)
             with sink.open("clicks") as opened:
                 opened.write(batch(number), Rows())
                 recorder.note(f"returned {number}")
@@ -86,13 +72,12 @@ def test_a_power_cut_leaves_whole_batches_of_parquet_and_all_that_returned(tmp_p
     for point in recorder.points:
         returned = int(point.label.split()[1]) if point.label.startswith("returned") else returned
         for tree in point.disks():
-            found = batches(tree, "new/lake")
+            found = parquet_batches(tree, "new/lake")
             assert all(there == files for there in found.values()), (point.label, found)
             assert len(found) >= returned, point.label
 
 
-@pytest.mark.parametrize(("visible", "batches"), [("rename", parquet_batches), ("manifest", manifest_batches)])
-def test_a_batch_that_a_dead_run_published_unsynced_is_on_disk_when_its_repeat_returns(tmp_path, visible, batches):
+def test_a_batch_that_a_dead_run_published_unsynced_is_on_disk_when_its_repeat_returns(tmp_path):
     class Died(Exception):
         pass
 
@@ -103,13 +88,13 @@ def test_a_batch_that_a_dead_run_published_unsynced_is_on_disk_when_its_repeat_r
         def die(label):
             """Dies with the step that publishes; after that it does nothing more."""
             note(label)
-            if dead or label in ("parquet: renamed", "after link"):
+            if dead or label == "parquet: renamed":
                 dead.append(label)
                 raise Died
 
         recorder.note = die
         crashpoints.install(die)
-        sink = sinks.Parquet(tmp_path / "lake", visible=visible)
+        sink = sinks.Parquet(tmp_path / "lake")
         opened = sink.open("clicks")
         with pytest.raises(Died):
             opened.write(batch(1), Rows())
@@ -118,7 +103,7 @@ def test_a_batch_that_a_dead_run_published_unsynced_is_on_disk_when_its_repeat_r
         with sink.open("clicks") as opened:
             opened.write(batch(1), Rows())
         note("returned")
-    assert all(len(batches(tree, "lake")) == 1 for tree in recorder.points[-1].disks())
+    assert all(len(parquet_batches(tree, "lake")) == 1 for tree in recorder.points[-1].disks())
 
 
 def delta_versions(tree, root):
