@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
-import re
 import sys
 import threading
 import tomllib
@@ -24,6 +23,7 @@ from headrace.formats.csv import Csv
 from headrace.formats.json import Json
 from headrace.formats.plain import Bytes, Text
 from headrace.formats.protobuf import Protobuf
+from headrace.kafka import options
 from headrace.kafka.source import ROWS, Kafka
 from headrace.letters import DeadLetters
 from headrace.masking import masked
@@ -54,7 +54,6 @@ FORMATS: dict[str, type[Format]] = {
 }
 _READ = {"topics", "pattern", "partitions"}
 _NAMING = threading.Lock()
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +154,7 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
     if "retry" in raw:
         arguments["retry"] = _call("retry", Retry, [], raw["retry"])
     arguments |= {name: raw[name] for name in ("expect", "mirror_group", "timeout") if name in raw}
-    spark = {str(name): _spark_text(value) for name, value in _flattened(raw.get("spark", {}))}
-    return Loaded(Pipeline(**arguments), spark)
+    return Loaded(Pipeline(**arguments), dict(options.flat(raw.get("spark", {}))))
 
 
 def _sources(raw: Mapping[str, Any]) -> Kafka | dict[str, Kafka]:
@@ -311,29 +309,7 @@ def _with_environment(value: Any) -> Any:
         return {key: _with_environment(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_with_environment(item) for item in value]
-    if not isinstance(value, str):
-        return value
-
-    def replaced(match: re.Match[str]) -> str:
-        name = match.group(1)
-        if name not in os.environ:
-            raise ConfigError(f"the environment variable {name} is not set", hint=f"export {name}=…")
-        return os.environ[name]
-
-    return _VARIABLE.sub(replaced, value)
-
-
-def _flattened(raw: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """TOML reads `spark.driver.memory = "4g"` as nested tables; Spark wants the dotted name back."""
-    flat: list[tuple[str, Any]] = []
-    for key, value in raw.items():
-        name = f"{prefix}{key}"
-        flat += _flattened(value, f"{name}.") if isinstance(value, dict) else [(name, value)]
-    return flat
-
-
-def _spark_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return options.with_environment(value) if isinstance(value, str) else value
 
 
 def _from_python(path: Path, name: str) -> Pipeline:

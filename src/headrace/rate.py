@@ -1,4 +1,4 @@
-"""How many records the next batch should have: a PID controller over the time that batches take. Pure."""
+"""How many records the next batch should have: a PI controller over the time that batches take. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
 PROPORTIONAL = 1.0
 INTEGRAL = 0.2
-DERIVATIVE = 0.0
 LEAST = 1.0
 """Records per second that the rate does not fall below: a sink that stalls must be able to show that it recovered."""
 APART = 0.2
@@ -26,7 +25,6 @@ class Rate:
     """
 
     per_second: float
-    error: float = 0.0
     records: int = 0
     seconds: float = 0.0
     overhead: float = 0.0
@@ -47,12 +45,11 @@ class Rate:
             # No number of records brings such a batch into the interval, and fewer would only be slower: as many as
             # take as long again as the batch itself.
             wanted = records * overhead / max(seconds - overhead, overhead / 2) / interval
-            return Rate(max(wanted, LEAST), 0.0, records, seconds, overhead)
+            return Rate(max(wanted, LEAST), records, seconds, overhead)
         error = self.per_second - measured
         late = max(0.0, seconds - interval) * measured / interval
-        trend = (error - self.error) / seconds
-        wanted = self.per_second - PROPORTIONAL * error - INTEGRAL * late - DERIVATIVE * trend
-        return Rate(max(wanted, LEAST), error, records, seconds, overhead)
+        wanted = self.per_second - PROPORTIONAL * error - INTEGRAL * late
+        return Rate(max(wanted, LEAST), records, seconds, overhead)
 
     def _overhead(self, records: int, seconds: float) -> float:
         if not self.records or abs(records - self.records) < APART * max(records, self.records):

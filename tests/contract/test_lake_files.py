@@ -1,4 +1,4 @@
-"""Parquet in its layouts and Hive tables, held to the contract of its type."""
+"""Parquet, on local disks and on HDFS, and Hive tables, held to the contract of their type."""
 
 import uuid
 from typing import ClassVar
@@ -9,6 +9,7 @@ import pytest
 from headrace import sinks
 from headrace.sinks.hive import Hive
 from headrace.testing.sinks import IdempotentSinkContract
+from servers.hdfs import rows_at
 
 
 class ParquetContract(IdempotentSinkContract):
@@ -43,29 +44,17 @@ class TestPartitioned(ParquetContract):
         monkeypatch.setattr(sinks.Parquet, "write", wider)
 
 
-class TestByManifest(ParquetContract):
-    options: ClassVar = {"visible": "manifest"}
-
-
-class TestPartitionedByManifest(TestPartitioned):
-    options: ClassVar = {"partition_by": ["kind"], "visible": "manifest"}
-
-
-class TestOnAnotherFileSystem(ParquetContract):
-    """Through Hadoop's own interface, as in an object store: viewfs is one that comes with Spark."""
-
+class TestOnHdfs(ParquetContract):
     @pytest.fixture(autouse=True)
-    def mounted(self, spark, path, tmp_path):
-        self._spark, name = spark, f"lake{uuid.uuid4().hex[:8]}"
-        conf = spark.sparkContext._jsc.hadoopConfiguration()
-        conf.set(f"fs.viewfs.mounttable.{name}.link./lake", tmp_path.as_uri())
-        self._here, self._path = tmp_path, f"viewfs://{name}/lake/rows"
+    def on_hdfs(self, spark, path, hdfs):
+        self._path = f"{hdfs.address}/{uuid.uuid4().hex}"
 
     def stored(self):
-        files = self.new_sink().files()
-        assert all(file.startswith("viewfs://") for file in files)
-        rows = self._spark.read.parquet(*files).collect() if files else []
-        return [(row["id"], row["text"]) for row in rows]
+        return rows_at(self._path, "id", "text")
+
+
+class TestPartitionedOnHdfs(TestPartitioned, TestOnHdfs):
+    pass
 
 
 class TestHive(IdempotentSinkContract):
@@ -84,6 +73,14 @@ class TestHive(IdempotentSinkContract):
         if not self._spark.catalog.tableExists(self._table):
             return []
         return [tuple(row) for row in self._spark.sql(f"SELECT id, text FROM {self._table}").collect()]
+
+
+class TestHiveOnHdfs(TestHive):
+    """Through Hadoop's own interface, as in an object store."""
+
+    @pytest.fixture(autouse=True)
+    def on_hdfs(self, place, hdfs):
+        self._location = f"{hdfs.address}/{self._table}"
 
 
 class TestHivePartitioned(TestHive):

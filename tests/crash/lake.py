@@ -1,17 +1,14 @@
 """Files and Hive tables as the crash suites kill them: how a sink is made, and how every row in it is read."""
 
 import hashlib
+import os
 
 import duckdb
 
 from headrace import sinks
 from headrace.lake.compaction import compact
-from headrace.lake.place import Place
 from headrace.sinks.hive import Hive
-
-
-def _by_manifest(directory):
-    return sinks.Parquet(directory / "rows", visible="manifest")
+from servers.hdfs import rows_at
 
 
 def _partitioned(directory):
@@ -19,25 +16,16 @@ def _partitioned(directory):
 
 
 class Compacting(sinks.Parquet):
-    """Compacts at every start, without grace: a batch that is repeated was merged a moment before."""
-
-    def __init__(self, path, **options):
-        super().__init__(path, **options)
-        self._where = path
+    """Compacts at every start: a batch that is repeated was merged a moment before."""
 
     def open(self, pipeline):
-        place = Place(self._where)
-        if place.layout() is not None:
-            compact(place, target=1_000_000, older_than=-60, execute=True)
+        if any(self.local_path.glob("headrace_batch=*")):
+            compact(self.local_path, target=1_000_000, execute=True)
         return super().open(pipeline)
 
 
 def _compacted(directory):
     return Compacting(directory / "rows")
-
-
-def _compacted_by_manifest(directory):
-    return Compacting(directory / "rows", visible="manifest")
 
 
 class Partitioned(sinks.Parquet):
@@ -78,11 +66,21 @@ def _hive_rows(directory):
     return [tuple(row) for row in spark.sql(f"SELECT id, value FROM {_table(directory)}").collect()]
 
 
+def _url(directory):
+    return f"{os.environ['HDFS_URL']}/{_table(directory)}"
+
+
+def on_hdfs(directory):
+    return sinks.Parquet(_url(directory))
+
+
+def rows_on_hdfs(directory):
+    return rows_at(_url(directory), "id", "value")
+
+
 KINDS = {
-    "parquet by manifest": (_by_manifest, _listed_rows(_by_manifest)),
     "parquet partitioned": (_partitioned, _listed_rows(_partitioned)),
     "parquet, compacted at every start": (_compacted, _listed_rows(_compacted)),
-    "parquet by manifest, compacted at every start": (_compacted_by_manifest, _listed_rows(_compacted_by_manifest)),
     "hive": (_hive, _hive_rows),
 }
 """(sink of a directory, rows in it), by name. Offsets go to a store beside."""

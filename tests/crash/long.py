@@ -31,6 +31,7 @@ from headrace.spark import session, task_retries
 from headrace.testing import Difference
 from headrace.testing.crash import require_success, run
 from headrace.testing.fixtures import Topic, metastore
+from servers.hdfs import Hdfs
 
 EVERY = CASES + STORE_CASES
 WHOLE = 2
@@ -111,7 +112,16 @@ def suite(directory, cases, kills, seed):
         os.environ["HEADRACE_STATE"] = str(directory / "state")
         os.environ["KAFKA_BOOTSTRAP"] = kafka.bootstrap
         needed = {server for kind, _ in cases for server in ALL[kind].servers}
-        for kind in (dev.Cassandra, dev.DynamoDB, dev.HBase, dev.Mongo, dev.Postgres, dev.Redis, dev.ZooKeeper):
+        for kind in (
+            dev.Cassandra,
+            dev.DynamoDB,
+            dev.HBase,
+            Hdfs,
+            dev.Mongo,
+            dev.Postgres,
+            dev.Redis,
+            dev.ZooKeeper,
+        ):
             if kind.name not in needed:
                 continue
             say(f"starting {kind.name}")

@@ -29,6 +29,7 @@ SERVERS = {
     "cassandra": "CASSANDRA_HOSTS",
     "dynamodb": "DYNAMODB_ENDPOINT",
     "hbase": "HBASE_THRIFT",
+    "hdfs": "HDFS_URL",
     "kafka": "KAFKA_BOOTSTRAP",
     "mongo": "MONGO_URL",
     "postgres": "POSTGRES_DSN",
@@ -308,6 +309,9 @@ BROKEN = {
 KINDS |= {
     name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=0) for name, (sink, rows) in lake.KINDS.items()
 }
+KINDS["parquet on hdfs"] = Kind(
+    sink=lake.on_hdfs, offsets=_sqlite, rows=lake.rows_on_hdfs, random_kills=1, servers=("hdfs",)
+)
 KINDS |= {
     name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=1) for name, (sink, rows) in tables.TABLES.items()
 }

@@ -2,7 +2,9 @@
 
 from contextlib import suppress
 
+from headrace import sinks
 from headrace.errors import HeadraceError
+from headrace.sinks import delta_compaction
 from headrace.sinks.delta import Delta
 from headrace.sinks.iceberg import Iceberg
 from headrace.sinks.jdbc import Jdbc
@@ -11,6 +13,19 @@ from headrace.sinks.jdbc_java import Database
 
 def delta(directory):
     return Delta(directory / "delta")
+
+
+class CompactedDelta(sinks.Delta):
+    """Compacts at every start: a batch that is repeated was merged a moment before."""
+
+    def open(self, pipeline):
+        if (self.local_path / "_delta_log").is_dir():
+            delta_compaction.compact(str(self.local_path), target=1_000_000, execute=True)
+        return super().open(pipeline)
+
+
+def compacted_delta(directory):
+    return CompactedDelta(directory / "delta")
 
 
 def delta_rows(directory):
@@ -69,7 +84,11 @@ def jdbc_rows(directory):
 
 
 # name: (sink, rows). The offsets of each are in a store beside it.
-TABLES = {"delta": (delta, delta_rows), "iceberg": (iceberg, iceberg_rows)}
+TABLES = {
+    "delta": (delta, delta_rows),
+    "delta, compacted at every start": (compacted_delta, delta_rows),
+    "iceberg": (iceberg, iceberg_rows),
+}
 
 # The same, for suites that give every run a JVM of its own. In a shared one the transaction of a killed run would stay
 # open, with its locks: its connection lives in the JVM, and only that would end it.

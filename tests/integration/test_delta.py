@@ -1,6 +1,7 @@
 """What the Delta sink does beyond its contract: one winner among two runs, statistics that hide no row, refusals."""
 
 import json
+import threading
 from collections import Counter
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -14,9 +15,10 @@ from pyspark.sql.types import StructType
 
 import headrace as hr
 from headrace import stores
-from headrace.errors import ConfigError, OffsetConflict
+from headrace.errors import ConfigError, HeadraceError, OffsetConflict
 from headrace.launch import connected
 from headrace.runner import Runner
+from headrace.sinks import delta_compaction
 from headrace.sinks.delta import Delta
 from headrace.sinks.fanout import Fanout
 from headrace.spark.engine import DirectEngine
@@ -208,6 +210,43 @@ def test_what_dead_runs_left_goes_with_the_next_commit_and_nothing_else_does(spa
         assert len(folders(path, "other")) == 2
         sink.write(batch(3, 4, 5), frame(spark, numbered(4, 5)))
     assert rows_of(path) == Counter(numbered(0, 5))
+
+
+def test_compactions_beside_a_running_pipeline_double_and_lose_nothing(spark, path):
+    done, merged, failed = threading.Event(), [], []
+
+    def compacting():
+        while not done.is_set():
+            try:
+                merged.append(delta_compaction.compact(str(path), target=1_000_000, execute=True).files)
+            except HeadraceError as error:
+                failed.append(error)
+
+    with Delta(path, partition_by="kind").open("clicks") as sink:
+
+        def write(number):
+            rows = frame(spark, numbered(number - 1, number)).selectExpr("id", "text", "id % 2 AS kind")
+            sink.write(batch(number, number - 1, number), rows)
+
+        write(1)
+        compactor = threading.Thread(target=compacting)
+        compactor.start()
+        try:
+            for number in range(2, 20):
+                write(number)
+                if number % 3 == 0:
+                    write(number)  # a repeat, of a batch that may be merged by now
+        finally:
+            done.set()
+            compactor.join(60)
+    assert not failed
+    assert sum(merged) > 0
+    assert rows_of(path) == Counter(numbered(0, 19))
+    delta_compaction.compact(str(path), target=1_000_000, execute=True)
+    assert len(DeltaTable(path).file_uris()) == 2
+    with Delta(path).open("clicks") as sink:
+        write(19)
+    assert rows_of(path) == Counter(numbered(0, 19))
 
 
 def test_vacuum_removes_what_is_left_and_keeps_the_rows(spark, path):

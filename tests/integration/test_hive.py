@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from headrace.errors import ConfigError
+from headrace.lake.objects import at
 from headrace.sinks.hive import Hive
 from headrace.testing.sinks import batch, frame, numbered
 from integration.interleaving import meanwhile
@@ -186,6 +187,12 @@ def test_a_session_without_hive_is_refused_with_the_option_to_give():
 def test_a_table_without_a_name_is_refused(name):
     with pytest.raises(ConfigError, match="not a table's name"):
         Hive(name)
+
+
+def test_a_location_that_spark_has_no_file_system_for_is_a_mistake_with_a_hint(spark):
+    with pytest.raises(ConfigError, match="no file system") as refused:
+        at(spark, "unheard://bucket/rows")
+    assert "spark.jars.packages" in refused.value.hint
 
 
 def test_used_before_open_says_so(spark):

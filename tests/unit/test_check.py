@@ -314,10 +314,9 @@ def rows():
 
 
 @pytest.mark.parametrize("place", ["file", "file/deeper/out"])
-@pytest.mark.parametrize("visible", ["rename", "manifest"])
-def test_parquet_at_or_below_a_plain_file_is_an_error_of_check_and_start(checked, tmp_path, rows, place, visible):
+def test_parquet_at_or_below_a_plain_file_is_an_error_of_check_and_start(checked, tmp_path, rows, place):
     (tmp_path / "file").touch()
-    sink = sinks.Parquet(tmp_path / place, visible=visible)
+    sink = sinks.Parquet(tmp_path / place)
     (error,) = checked(sink=sink, offsets=stores.Memory()).errors
     assert f"{tmp_path}/file is " in error.message
     for ask in (lambda: sink.check_target(rows), lambda: sink.open("clicks")):

@@ -4,7 +4,6 @@ import json
 import sqlite3
 from contextlib import closing
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,10 +13,7 @@ from pyiceberg.table import StaticTable
 from pyspark.sql.types import LongType, StructType
 
 from headrace import crashpoints, sinks
-from headrace.lake import directories, manifests
-from headrace.lake.compaction import compact
-from headrace.lake.objects import Found
-from headrace.lake.place import Place
+from headrace.lake import directories
 from headrace.paths import private_directory
 from headrace.sinks import delta, iceberg
 from headrace.sinks.table_files import sync_with_parents
@@ -47,7 +43,7 @@ def write_files(rows, place, partition_by=()):
 
 @pytest.fixture(autouse=True)
 def _executors(monkeypatch):
-    for module in (directories, manifests, delta):
+    for module in (directories, delta):
         monkeypatch.setattr(module, "write_files", write_files)
     monkeypatch.setattr("headrace.lake.columns.check", lambda *_: None)
 
@@ -69,26 +65,12 @@ def parquet_batches(tree, root):
     return found
 
 
-def manifest_batches(tree, root):
-    found = {}
-    for path, data in tree.items():
-        if path.startswith(f"{root}/_headrace/manifests/") and path.endswith(".json"):
-            assert data, f"{path} lost its bytes"
-            files = [file["path"] for file in json.loads(data)["files"]]
-            assert all(tree.get(f"{root}/{file}") for file in files), f"{path} names files that are lost"
-            found[path] = {file.rpartition("/")[2] for file in files}
-    return found
-
-
 @pytest.mark.parametrize("partition_by", [None, "kind"])
-@pytest.mark.parametrize(("visible", "batches"), [("rename", parquet_batches), ("manifest", manifest_batches)])
-def test_a_power_cut_leaves_whole_batches_of_parquet_and_all_that_returned(tmp_path, visible, batches, partition_by):
+def test_a_power_cut_leaves_whole_batches_of_parquet_and_all_that_returned(tmp_path, partition_by):
     files = {"kind=a/part-0.parquet", "kind=b/part-0.parquet"} if partition_by else {"part-0.parquet"}
-    if visible == "manifest":
-        files = {"part-0.parquet"}
     with recorded(tmp_path) as recorder:
         for number in (1, 2):
-            sink = sinks.Parquet(tmp_path / "new" / "lake", visible=visible, partition_by=partition_by)
+            sink = sinks.Parquet(tmp_path / "new" / "lake", partition_by=partition_by)
             with sink.open("clicks") as opened:
                 opened.write(batch(number), Rows())
                 recorder.note(f"returned {number}")
@@ -96,13 +78,12 @@ def test_a_power_cut_leaves_whole_batches_of_parquet_and_all_that_returned(tmp_p
     for point in recorder.points:
         returned = int(point.label.split()[1]) if point.label.startswith("returned") else returned
         for tree in point.disks():
-            found = batches(tree, "new/lake")
+            found = parquet_batches(tree, "new/lake")
             assert all(there == files for there in found.values()), (point.label, found)
             assert len(found) >= returned, point.label
 
 
-@pytest.mark.parametrize(("visible", "batches"), [("rename", parquet_batches), ("manifest", manifest_batches)])
-def test_a_batch_that_a_dead_run_published_unsynced_is_on_disk_when_its_repeat_returns(tmp_path, visible, batches):
+def test_a_batch_that_a_dead_run_published_unsynced_is_on_disk_when_its_repeat_returns(tmp_path):
     class Died(Exception):
         pass
 
@@ -113,13 +94,13 @@ def test_a_batch_that_a_dead_run_published_unsynced_is_on_disk_when_its_repeat_r
         def die(label):
             """Dies with the step that publishes; after that it does nothing more."""
             note(label)
-            if dead or label in ("parquet: renamed", "after link"):
+            if dead or label == "parquet: renamed":
                 dead.append(label)
                 raise Died
 
         recorder.note = die
         crashpoints.install(die)
-        sink = sinks.Parquet(tmp_path / "lake", visible=visible)
+        sink = sinks.Parquet(tmp_path / "lake")
         opened = sink.open("clicks")
         with pytest.raises(Died):
             opened.write(batch(1), Rows())
@@ -128,41 +109,7 @@ def test_a_batch_that_a_dead_run_published_unsynced_is_on_disk_when_its_repeat_r
         with sink.open("clicks") as opened:
             opened.write(batch(1), Rows())
         note("returned")
-    assert all(len(batches(tree, "lake")) == 1 for tree in recorder.points[-1].disks())
-
-
-class Disk:
-    """The files of a dataset, as its readers ask for them."""
-
-    def __init__(self, tree, root):
-        self.files = {path.removeprefix(f"{root}/"): data for path, data in tree.items() if path.startswith(f"{root}/")}
-
-    def below(self, under):
-        return [Found(name, 0, 0.0) for name in self.files if name.startswith(f"{under}/") and name[-1] != "/"]
-
-    def read(self, names):
-        return [self.files[name] for name in names]
-
-    def rows(self, visible):
-        if visible == "manifest":
-            files = [file.path for manifest in manifests.load(self).visible for file in manifest.files]
-        else:
-            files = [name for name in self.files if name.startswith("headrace_batch=") and name.endswith(".parquet")]
-        return sum(pq.read_metadata(BytesIO(self.files[file])).num_rows for file in files)
-
-
-@pytest.mark.parametrize("visible", ["rename", "manifest"])
-def test_a_power_cut_during_a_compaction_leaves_every_row(tmp_path, visible):
-    with sinks.Parquet(tmp_path / "lake", visible=visible).open("clicks") as sink:
-        for number in (1, 2, 3):
-            sink.write(batch(number), Rows())
-    with recorded(tmp_path) as recorder:
-        plan = compact(Place(tmp_path / "lake"), target=1_000_000, older_than=-60, execute=True)
-        recorder.note("returned")
-    assert plan.files == 3
-    for point in recorder.points:
-        for tree in point.disks():
-            assert Disk(tree, "lake").rows(visible) == 9, point.label
+    assert all(len(parquet_batches(tree, "lake")) == 1 for tree in recorder.points[-1].disks())
 
 
 def delta_versions(tree, root):

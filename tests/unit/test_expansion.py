@@ -34,7 +34,6 @@ def test_a_spark_option_takes_its_secret_from_the_environment(monkeypatch):
         ["produce", "clicks", "--file", "x", "--avro", "x", "--registry", "http://user:${NOT_SET}@localhost:1"],
         ["run", "clicks.toml", "--spark", "spark.hadoop.x=${NOT_SET}"],
         ["check", "clicks.toml", "--spark", "spark.hadoop.x=${NOT_SET}"],
-        ["files", "hdfs://localhost:1/x", "--spark", "spark.hadoop.x=${NOT_SET}"],
     ],
     ids=lambda words: f"{words[0]} {next(word for word in reversed(words) if word.startswith('--'))}",
 )

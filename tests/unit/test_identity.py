@@ -91,11 +91,11 @@ IDENTITIES = [
         "sinks.Mongo('mongodb://u:***@h:27017/?authSource=admin', 'shop.orders')",
         "c591a3b9",
     ),
-    (lambda: sinks.Parquet("s3a://lake/clicks"), "sinks.Parquet('s3a://lake/clicks')", "f6206cd6"),
+    (lambda: sinks.Parquet("hdfs://name:8020/clicks"), "sinks.Parquet('hdfs://name:8020/clicks')", "78a1dbfd"),
     (
-        lambda: sinks.Parquet("/lake/clicks", partition_by="day", visible="manifest"),
-        "sinks.Parquet('/lake/clicks', partition_by=['day'], visible='manifest')",
-        "d982ae8c",
+        lambda: sinks.Parquet("/lake/clicks", partition_by="day"),
+        "sinks.Parquet('/lake/clicks', partition_by=['day'])",
+        "db0166d1",
     ),
     (
         lambda: sinks.Postgres("postgresql://u:hidden@h:5432/db?sslmode=require", "app.clicks"),

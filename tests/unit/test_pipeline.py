@@ -266,9 +266,19 @@ def test_a_table_without_a_name_is_refused(table):
         sinks.DuckDB("x.duckdb", table=table)
 
 
-def test_parquet_published_by_rename_in_an_object_store_is_refused_since_it_has_no_atomic_one():
-    with pytest.raises(ConfigError, match="atomic rename"):
-        sinks.Parquet("s3://bucket/clicks", visible="rename")
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasbs", "oss", "unheard"])
+def test_parquet_in_an_object_store_is_refused_with_the_sinks_that_can_write_there(scheme):
+    with pytest.raises(
+        ConfigError, match=f"expected a local path or hdfs://, got {scheme}://.*atomic rename"
+    ) as refused:
+        sinks.Parquet(f"{scheme}://bucket/clicks")
+    assert "sinks.Delta or sinks.Iceberg" in refused.value.hint
+
+
+def test_parquet_on_hdfs_is_taken_with_its_scheme():
+    assert repr(sinks.Parquet("hdfs://nn:8020/clicks/", partition_by="day")) == (
+        "sinks.Parquet('hdfs://nn:8020/clicks', partition_by=['day'])"
+    )
 
 
 @pytest.mark.parametrize("limit", [0, -1, "20"])

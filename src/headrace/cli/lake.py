@@ -1,41 +1,36 @@
-"""`headrace files` and `headrace compact`: what a Parquet dataset holds, and fewer files for it."""
+"""`headrace files` and `headrace compact`: what a Parquet dataset holds, and fewer files for it or a Delta table."""
 
 from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace.cli.offsets_arguments import Execute, Json  # noqa: TC001 - typer looks at them
-from headrace.cli.pairs import spark_options
-from headrace.cli.terminal import print_json, say, say_progress, table
+from headrace.cli.terminal import print_json, say, table
 from headrace.errors import ConfigError
 from headrace.text import counted, printable
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable
 
-    from headrace.lake.compaction import Plan
-    from headrace.lake.place import Place
-
-Path = Annotated[str, typer.Argument(metavar="PATH", help="The path of sinks.Parquet: out/clicks, s3a://…")]
-Spark = Annotated[
-    list[str] | None,
-    typer.Option("--spark", metavar="KEY=VALUE", help="A Spark option, for a path that is not local; may be repeated."),
-]
+    from headrace.lake.plan import Plan
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?)B?|B)?", re.IGNORECASE)
 _SHOWN = 20
 
 
-def files(path: Path, as_json: Json = False, spark: Spark = None) -> None:
-    """Print the files that count, one per line: whole batches, none twice, none that was replaced."""
-    from headrace.lake.place import Place
+def files(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The path of sinks.Parquet, on this machine.")],
+    as_json: Json = False,
+) -> None:
+    """Print the files of the published batches, one per line. Example: headrace files out/clicks | xargs du -ch"""
     from headrace.sinks.parquet import Parquet
 
-    found = Parquet(path).files(_session(Place(path), spark))
+    found = Parquet(path).files()
     if as_json:
         print_json(found)
     else:
@@ -45,34 +40,38 @@ def files(path: Path, as_json: Json = False, spark: Spark = None) -> None:
 
 
 def compact(
-    path: Path,
-    target_size: Annotated[str, typer.Option("--target-size", metavar="SIZE", help="What files grow to.")] = "128MB",
-    older_than: Annotated[
+    path: Annotated[
         str,
-        typer.Option("--older-than", metavar="DURATION", help="How long files that no longer count are kept: 1d, 2h."),
-    ] = "1d",
+        typer.Argument(metavar="PATH", help="The path of sinks.Parquet, on this machine, or of a Delta table."),
+    ],
+    target_size: Annotated[str, typer.Option("--target-size", metavar="SIZE", help="What files grow to.")] = "128MB",
     execute: Execute = False,
     as_json: Json = False,
-    spark: Spark = None,
 ) -> None:
-    """Merge small files of a Parquet dataset into large ones, beside running pipelines and readers."""
-    from headrace.cli.progress import progress
-    from headrace.durations import duration
-    from headrace.lake.compaction import compact as compacted
-    from headrace.lake.place import Place
+    """Merge small files into large ones, while pipelines write and readers read.
 
-    kept = duration(older_than)
-    if kept is None:
-        raise ConfigError(f"--older-than {older_than} is not a duration", hint="--older-than 1d")
-    place, target = Place(path), size(target_size)
-    session = _session(place, spark)
+    Shows what it would do; add --execute to do it. Example: headrace compact out/clicks --execute
+    """
+    from headrace.cli.progress import progress
+
+    target = size(target_size)
     with progress() as show:
-        plan = compacted(
-            place, target=target, older_than=kept.total_seconds(), execute=execute, spark=session, tell=show
-        )
+        plan = _compacted(path, target, execute=execute, tell=show)
     _print(plan, as_json=as_json, executed=execute)
-    if not execute and (plan.merges or plan.stale):
+    if not execute and plan.merges:
         say("nothing was changed; add --execute to do it", err=True)
+
+
+def _compacted(path: str, target: int, *, execute: bool, tell: Callable[[str], None]) -> Plan:
+    text = path.removeprefix("file://")
+    if "://" in text or (Path(text) / "_delta_log").is_dir():
+        from headrace.sinks import delta_compaction
+
+        uri = text if "://" in text else str(Path(text).absolute())
+        return delta_compaction.compact(uri, target=target, execute=execute, tell=tell)
+    from headrace.lake import compaction
+
+    return compaction.compact(Path(text).absolute(), target=target, execute=execute, tell=tell)
 
 
 def size(text: str) -> int:
@@ -88,32 +87,23 @@ def _bytes(number: str, unit: str | None, binary: str | None) -> int:
     return int(float(number) * (1024 if binary else 1000) ** power)
 
 
-def _session(place: Place, options: list[str] | None) -> SparkSession | None:
-    """A session for a path that only Spark can reach; None for a local one."""
-    if place.local is not None:
-        return None
-    from headrace.spark import session
-
-    return session.create(spark_options(options), say_progress)
-
-
 def _print(plan: Plan, *, as_json: bool, executed: bool) -> None:
     if as_json:
         merges = [{"partition": m.partition, "files": [f.path for f in m.files], "size": m.size} for m in plan.merges]
-        print_json({"layout": plan.layout, "executed": executed, "merges": merges, "removed": list(plan.stale)})
+        numbers = {"files": plan.files, "into": plan.into}
+        print_json({"layout": plan.layout, "executed": executed, **numbers, "merges": merges})
+        return
+    if not plan.merges:
+        say("nothing to merge")
         return
     rows = [[merge.partition or "-", len(merge.files), _shown(merge.size)] for merge in plan.merges[:_SHOWN]]
     if len(plan.merges) > _SHOWN:
         rest = plan.merges[_SHOWN:]
         rows.append([f"and {len(rest)} more", sum(len(m.files) for m in rest), _shown(sum(m.size for m in rest))])
-    verb = ("merged", "removed") if executed else ("to merge", "to remove")
-    if plan.merges:
-        table(["partition", "files into one", "size"], rows)
-        say(f"{counted(plan.files, 'file')} {verb[0]}, into {len(plan.merges):,}")
-    elif not plan.stale:
-        say("nothing to merge, nothing to remove")
-    if plan.stale:
-        say(f"{counted(len(plan.stale), 'file')} ({_shown(plan.stale_bytes)}) that no longer count {verb[1]}")
+    table(["partition", "small files", "size"], rows)
+    say(f"{counted(plan.files, 'file')} {'merged' if executed else 'to merge'}, into {plan.into:,}")
+    if executed and plan.layout == "delta":
+        say("older versions of the table still need the files that were replaced; a vacuum removes them")
 
 
 def _shown(size: int) -> str:

@@ -22,7 +22,7 @@ HBASE = jars.Bundle.of(
     jars.Artifact("org.apache.hbase", "hbase-thrift", "2.6.1"),
 )
 # The doors that HBase's own start script opens in Java 17.
-_OPENS = (
+OPENS = (
     "java.base/java.io",
     "java.base/java.lang",
     "java.base/java.lang.reflect",
@@ -69,7 +69,7 @@ class Part(Node):
         write_private(self.directory / "log4j.properties", jvm.properties(_LOGGING))
 
     def command(self) -> list[str]:
-        flags = ["-Djava.net.preferIPv4Stack=true", *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENS)]
+        flags = ["-Djava.net.preferIPv4Stack=true", *(f"--add-opens={name}=ALL-UNNAMED" for name in OPENS)]
         classpath = [self.directory, *self._server.jars]
         return jvm.command(self.main, *self.arguments(), jars=classpath, heap=self.heap, flags=flags)
 

@@ -39,7 +39,7 @@ def given(options: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[st
             "options=… is neither a table of names and values nor a file",
             hint='options={"security.protocol": "SSL"}, or options="client.properties"',
         )
-    return {name: _with_path(name, value) for name, value in _flat(options)}
+    return {name: _with_path(name, value) for name, value in flat(options)}
 
 
 def _with_path(name: str, value: str) -> str:
@@ -96,14 +96,14 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPES.get(m[2], m[2]), text)
 
 
-def _flat(options: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """TOML reads `security.protocol = "SSL"` as a table within a table."""
-    flat: list[tuple[str, str]] = []
+def flat(options: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Names with dots, and texts: TOML reads `security.protocol = "SSL"` as a table within a table."""
+    pairs: list[tuple[str, str]] = []
     for name, value in options.items():
         if isinstance(value, Mapping):
-            flat += _flat(value, f"{prefix}{name}.")
+            pairs += flat(value, f"{prefix}{name}.")
         elif value is None:
             raise ConfigError(f"the option {prefix}{name} is None", hint="is an environment variable missing?")
         else:
-            flat.append((f"{prefix}{name}", str(value).lower() if isinstance(value, bool) else str(value)))
-    return flat
+            pairs.append((f"{prefix}{name}", str(value).lower() if isinstance(value, bool) else str(value)))
+    return pairs

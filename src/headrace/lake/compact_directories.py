@@ -14,12 +14,11 @@ from headrace.durable import sync, sync_tree
 from headrace.errors import ConfigError, HeadraceError
 from headrace.lake import names
 from headrace.lake.columns import BATCH
-from headrace.lake.compaction import Plan, progress
 from headrace.lake.directories import MERGED, files
 from headrace.lake.exchange import exchange, require_exchange
 from headrace.lake.locks import ASIDE, COMPACTING, SWAPPING, compacting, swapping
 from headrace.lake.merging import merge, schema_of, together
-from headrace.lake.plan import Small, merges
+from headrace.lake.plan import Plan, Small, merges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
 def compact(root: Path, *, target: int, execute: bool, tell: Callable[[str], None]) -> Plan:
     """1. merge aside; with the writers waiting 2. build the new root of links, 3. exchange; 4. remove the old one."""
     if not execute:
-        return Plan("rename", _planned(root, target))
+        return _plan(root, target)
     require_exchange(root.parent)
     with compacting(root):
         beside = root.with_name(f".{root.name}.headrace")
         shutil.rmtree(beside, ignore_errors=True)  # of a compaction that died
-        plan = Plan("rename", _planned(root, target))
+        plan = _plan(root, target)
         if plan.merges:
             beside.mkdir()
             _refuse_another_file_system(root, beside)
@@ -53,23 +52,24 @@ def compact(root: Path, *, target: int, execute: bool, tell: Callable[[str], Non
         return plan
 
 
-def _planned(root: Path, target: int) -> tuple[Merge, ...]:
+def _plan(root: Path, target: int) -> Plan:
     found = []
     for file in files(root):
         owner, *partition = file.relative_to(root).parts[:-1]
         found.append(Small(str(file.relative_to(root)), file.stat().st_size, owner, "/".join(partition)))
-    return tuple(merges(found, target, lambda small: schema_of(root / small.path), together))
+    planned = tuple(merges(found, target, lambda small: schema_of(root / small.path), together))
+    return Plan("parquet", planned, sum(len(merge.files) for merge in planned), len(planned))
 
 
 def _merge(root: Path, planned: Sequence[Merge], place: Path, tell: Callable[[str], None]) -> None:
     batch = place / f"{BATCH}=merged-{uuid.uuid4().hex[:12]}"
     for number, group in enumerate(planned, 1):
-        show = partial(_show, tell, number, len(planned))
+        show = partial(_show, tell, f"merging {number} of {len(planned)}")
         merge([root / small.path for small in group.files], batch / group.partition / f"part-{number:05}.parquet", show)
 
 
-def _show(tell: Callable[[str], None], number: int, merges: int, rows: int) -> None:
-    tell(progress(number, merges, rows))
+def _show(tell: Callable[[str], None], what: str, rows: int) -> None:
+    tell(f"{what} … {rows:,} rows")
 
 
 def _build(root: Path, new: Path, merged: Path, planned: Sequence[Merge]) -> None:

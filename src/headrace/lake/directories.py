@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from headrace.crashpoints import reach
 from headrace.durable import sync, sync_tree
+from headrace.errors import ConfigError
 from headrace.lake import names
 from headrace.lake.columns import BATCH
 from headrace.lake.locks import ASIDE, SWAPPING, Desk, unswapped
 from headrace.lake.writing import write_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -26,7 +27,7 @@ MERGED = "~merged"
 
 
 class Directories:
-    """The default layout: whoever reads the folder sees whole batches, without asking us."""
+    """Whoever reads the folder sees whole batches, without asking us."""
 
     def __init__(self, root: Path, pipeline: str, partition_by: Sequence[str]) -> None:
         self._root = root
@@ -66,8 +67,23 @@ class Directories:
         return self._root / ASIDE / self._pipeline
 
 
+def refuse_manifests(root: str | Path, found: Iterable[str | Path]) -> None:
+    """ConfigError if anything was `found` of the former layout, whose manifests said which files count."""
+    if list(found):
+        raise ConfigError(
+            f"{root} holds a dataset with manifests, a layout that is no longer read or written",
+            hint="choose another path; _headrace/manifests/*.json name the files that hold the rows of this one",
+        )
+
+
+def manifests(root: Path) -> list[Path]:
+    """What the former layout has left in a directory of this machine: manifests, and files that none names yet."""
+    return [*root.glob(f"{ASIDE}/manifests/*.json"), *root.glob(f"data/{BATCH}=*")]
+
+
 def files(root: Path) -> list[Path]:
     """Every file that counts, as of one moment between two compactions."""
+    refuse_manifests(root, manifests(root))
     # Made by whoever writes or compacts: a reader may not be allowed to, and need not.
     with unswapped(root) if (root / ASIDE / SWAPPING).exists() else nullcontext():
         return sorted(visible(root))

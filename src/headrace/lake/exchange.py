@@ -37,5 +37,5 @@ def require_exchange(directory: Path) -> None:
                 raise
             raise ConfigError(
                 f"the file system of {directory} cannot exchange two directories in one step: {error.strerror}",
-                hint='sinks.Parquet(…, visible="manifest") needs no such step; ext4, xfs, btrfs and tmpfs have it',
+                hint="ext4, xfs, btrfs and tmpfs can; a Delta table is compacted on any file system",
             ) from error

@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import os
 import uuid
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.durable import make_directory, sync
 from headrace.errors import ConfigError, RetriableError
-from headrace.lake.locks import swapping, unswapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
 # Where closing a new file makes it visible at once and whole, and where a rename is a copy.
 _PUT_IS_ATOMIC = frozenset({"s3", "s3a", "s3n", "gs", "oss", "obs", "cosn"})
-_AT_ONCE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One file: its name below the root, its bytes, and when it was last written (seconds)."""
-
-    name: str
-    size: int
-    modified: float
 
 
 class Objects(Protocol):
@@ -40,13 +26,11 @@ class Objects(Protocol):
     def uri(self, name: str = "") -> str:
         """What Spark and other readers call it."""
 
-    def below(self, under: str) -> list[Found]:
+    def below(self, under: str) -> list[str]:
         """Every file below, at any depth; none if there is nothing."""
 
-    def exists(self, name: str) -> bool: ...
-
-    def read(self, names: Sequence[str]) -> list[bytes | None]:
-        """What is in each; None for one that is not there."""
+    def read(self, name: str) -> bytes | None:
+        """What is in it; None if it is not there."""
 
     def put(self, name: str, data: bytes) -> bool:
         """Make a file appear, whole and durable; False, and nothing changes, if there is one of that name."""
@@ -55,12 +39,6 @@ class Objects(Protocol):
 
     def settle(self, names: Iterable[str]) -> None:
         """Return when files that Spark wrote would outlive a power cut."""
-
-    def publishing(self) -> AbstractContextManager[None]:
-        """While this holds, no file is swept. Many may hold it at once; elsewhere than on this machine nobody can."""
-
-    def sweeping(self) -> AbstractContextManager[None]:
-        """While this holds, nothing is published."""
 
 
 class Local:
@@ -72,29 +50,15 @@ class Local:
     def uri(self, name: str = "") -> str:
         return str(self.root / name)
 
-    def below(self, under: str) -> list[Found]:
-        found = []
-        for directory, _, files in os.walk(self.root / under):
-            for file in files:
-                path = Path(directory, file)
-                try:
-                    stat = path.stat()
-                except FileNotFoundError:
-                    continue  # removed a moment ago
-                found.append(Found(path.relative_to(self.root).as_posix(), stat.st_size, stat.st_mtime))
-        return found
+    def below(self, under: str) -> list[str]:
+        found = os.walk(self.root / under)
+        return [str(Path(place, name).relative_to(self.root)) for place, _, names in found for name in names]
 
-    def exists(self, name: str) -> bool:
-        return (self.root / name).exists()
-
-    def read(self, names: Sequence[str]) -> list[bytes | None]:
-        def one(name: str) -> bytes | None:
-            try:
-                return (self.root / name).read_bytes()
-            except FileNotFoundError:
-                return None
-
-        return [one(name) for name in names]
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.root / name).read_bytes()
+        except FileNotFoundError:
+            return None
 
     def put(self, name: str, data: bytes) -> bool:
         target = self.root / name
@@ -129,12 +93,6 @@ class Local:
         for directory in {parent for file in files for parent in file.parents if parent.is_relative_to(self.root)}:
             sync(directory)
 
-    def publishing(self) -> AbstractContextManager[None]:
-        return unswapped(self.root)
-
-    def sweeping(self) -> AbstractContextManager[None]:
-        return swapping(self.root)
-
 
 class Hadoop:
     """Any file system that Spark can write to, through Spark: with its credentials and its settings."""
@@ -146,33 +104,27 @@ class Hadoop:
         self._path = jvm.org.apache.hadoop.fs.Path
         self._io = jvm.org.apache.commons.io.IOUtils
         self._atomic_put = self._root.partition(":")[0].lower() in _PUT_IS_ATOMIC
-        with _translated(root):
+        with translated(root):
             self._system = self._path(self._root).getFileSystem(java_context.hadoopConfiguration())
             self._prefix = str(self._system.makeQualified(self._path(self._root)).toString()) + "/"
 
     def uri(self, name: str = "") -> str:
         return f"{self._root}/{name}" if name else self._root
 
-    def below(self, under: str) -> list[Found]:
+    def below(self, under: str) -> list[str]:
         found = []
-        with suppress(FileNotFoundError), _translated(self.uri(under)):
+        with suppress(FileNotFoundError), translated(self.uri(under)):
             entries = self._system.listFiles(self._path(self.uri(under)), True)
             while entries.hasNext():
-                entry = entries.next()
-                name = str(entry.getPath().toString()).removeprefix(self._prefix)
-                found.append(Found(name, int(entry.getLen()), entry.getModificationTime() / 1000))
+                found.append(str(entries.next().getPath().toString()).removeprefix(self._prefix))
         return found
 
     def exists(self, name: str) -> bool:
-        with _translated(self.uri(name)):
+        with translated(self.uri(name)):
             return bool(self._system.exists(self._path(self.uri(name))))
 
-    def read(self, names: Sequence[str]) -> list[bytes | None]:
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(self._read, names))
-
-    def _read(self, name: str) -> bytes | None:
-        with suppress(FileNotFoundError), _translated(self.uri(name)):
+    def read(self, name: str) -> bytes | None:
+        with suppress(FileNotFoundError), translated(self.uri(name)):
             stream = self._system.open(self._path(self.uri(name)))
             try:
                 return bytes(self._io.toByteArray(stream))
@@ -182,7 +134,7 @@ class Hadoop:
 
     def put(self, name: str, data: bytes) -> bool:
         target = self._path(self.uri(name))
-        with suppress(FileExistsError), _translated(self.uri(name)):
+        with suppress(FileExistsError), translated(self.uri(name)):
             if self._system.exists(target):
                 return False
             if self._atomic_put:
@@ -208,7 +160,7 @@ class Hadoop:
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
             path = self._path(self.uri(name))
-            with _translated(self.uri(name)):
+            with translated(self.uri(name)):
                 self._system.delete(path, False)
             if not self._atomic_put:  # an object store has no directories
                 with suppress(Exception):  # not empty
@@ -217,15 +169,9 @@ class Hadoop:
     def settle(self, names: Iterable[str]) -> None:
         """Such a file system answers for what it has taken."""
 
-    def publishing(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def sweeping(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
 
 @contextmanager
-def _translated(place: str) -> Iterator[None]:
+def translated(place: str) -> Iterator[None]:
     """Java's exceptions in our terms; FileNotFoundError and FileExistsError as Python has them."""
     try:
         yield

@@ -16,7 +16,7 @@ _LARGE_ENOUGH = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A file that counts. `owner` is its batch or manifest, `partition` its directories (`day=…/kind=…`)."""
+    """A file that counts. `owner` is its batch, `partition` its directories (`day=…/kind=…`)."""
 
     path: str
     size: int
@@ -34,6 +34,16 @@ class Merge:
     @property
     def size(self) -> int:
         return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a compaction would do, or did: so many files became so many."""
+
+    layout: str
+    merges: tuple[Merge, ...]
+    files: int
+    into: int
 
 
 def merges(

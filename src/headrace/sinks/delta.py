@@ -21,7 +21,7 @@ from headrace.lake.writing import write_files
 from headrace.masking import secrets_of
 from headrace.sinks.base import IdempotentSink, stored_schema, without_metadata
 from headrace.sinks.delta_files import described, folded
-from headrace.sinks.delta_table import Place, partition_columns, spark_schema
+from headrace.sinks.delta_table import LOG, Place, partition_columns, spark_schema
 from headrace.sinks.numbered import Newest, overtaken
 from headrace.sinks.table_columns import misfit
 from headrace.sinks.table_files import sync_with_parents
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from headrace.types import Batch
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_LOG = "_delta_log"
 _POINTER = "_last_checkpoint"
 # Of a folder that cannot be used the driver has no code, only the name that Rust has for it.
 _REFUSALS = ("NotADirectory", "PermissionDenied", "ReadOnlyFilesystem")
@@ -243,7 +242,7 @@ class Delta(IdempotentSink):
         """Every entry and checkpoint, whoever wrote it: a table is readable only if all before the newest are there."""
         if self._place.local is None:
             return
-        log = self._place.local / _LOG
+        log = self._place.local / LOG
         there = {entry.name for entry in os.scandir(log) if entry.is_file()}
         for name in sorted(there - self._synced):
             with suppress(FileNotFoundError):  # cleaned up a moment ago

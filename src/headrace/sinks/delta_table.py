@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+LOG = "_delta_log"
 _TYPES = PARTITION_TYPES | {"float", "double", "decimal", "binary", "timestamp", "timestamp_ntz"}
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
 # What a table may ask of its writers and one that hands over finished files does not do.

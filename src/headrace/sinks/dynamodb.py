@@ -199,14 +199,6 @@ class DynamoDB(KeyedSink):
             self._keep_seconds,
         )
 
-    def _stored(self, schema: StructType) -> StructType:
-        """The columns of the rows; not those that a key by origin adds, which are in PK."""
-        from pyspark.sql.types import StructType
-
-        self._identity.columns(schema.names)  # or ConfigError
-        ours = {METADATA, self._identity.deleted}
-        return StructType([field for field in schema.fields if field.name not in ours])
-
     def _attribute(self, schema: StructType, name: str) -> dict[str, str]:
         if name == PK and PK not in schema.names:
             return {"AttributeName": PK, "AttributeType": "S"}

@@ -110,12 +110,11 @@ class Hive(IdempotentSink):
             attempt = f"{attempts}/{uuid.uuid4().hex}"
             write_files(without_metadata(rows), f"{self._place}/{attempt}", self._partition_by)
             reach("hive: written aside")
-            objects.settle(file.name for file in objects.below(attempt))
+            objects.settle(objects.below(attempt))
             found = self._found(objects, attempt)
             claim = f"{attempts}/{_CLAIM}"
             if not objects.put(claim, json.dumps([attempt, found]).encode()):
-                (claimed,) = objects.read([claim])
-                attempt, found = json.loads(claimed or "[]")
+                attempt, found = json.loads(objects.read(claim) or "[]")
                 if self._found(objects, attempt) != found:
                     raise RetriableError(
                         f"{self!r}: files in {objects.uri(attempt)}, which batch {batch.id} was claimed for, are gone",
@@ -126,12 +125,12 @@ class Hive(IdempotentSink):
                 return
             reach("hive: partitions added")
             # Whatever others wrote for this batch can no longer become visible. The claim stays: one may be late.
-            others = (file.name for file in objects.below(attempts) if not file.name.startswith(f"{attempt}/"))
+            others = (file for file in objects.below(attempts) if not file.startswith(f"{attempt}/"))
             objects.remove(other for other in others if other != claim)
 
     def _found(self, objects: Objects, attempt: str) -> list[str]:
         """The partitions that an attempt has files for."""
-        files = [file.name.removeprefix(f"{attempt}/") for file in objects.below(attempt)]
+        files = [file.removeprefix(f"{attempt}/") for file in objects.below(attempt)]
         return partitions(files, len(self._partition_by))
 
     def _added(self, spark: SparkSession, name: str, found: Sequence[str], attempt: str) -> bool:

@@ -9,7 +9,6 @@ from headrace.errors import ConfigError
 from headrace.extras import require
 from headrace.masking import masked
 from headrace.sinks import mongo_client, mongo_shards, mongo_types
-from headrace.sinks.base import METADATA
 from headrace.sinks.documents import checked_nulls
 from headrace.sinks.keyed import Identity, KeyedSink
 from headrace.sinks.mongo_put import guard_of
@@ -161,14 +160,6 @@ class Mongo(KeyedSink):
         stored = self._stored(schema)
         guard = guard_of(self._pipeline) if self._by_field else None
         return Documents(self._target, repr(self), stored, self._key, by_origin, self._is_capped, self._nulls, guard)
-
-    def _stored(self, schema: StructType) -> StructType:
-        """The columns of the rows; not those that a key by origin adds, which are in `_id`."""
-        from pyspark.sql.types import StructType
-
-        self._identity.columns(schema.names)  # or ConfigError
-        ours = {METADATA, self._identity.deleted}
-        return StructType([field for field in schema.fields if field.name not in ours])
 
     def _check_children(self, schema: StructType) -> None:
         from pyspark.sql.types import ArrayType, StructType

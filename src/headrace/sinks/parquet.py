@@ -1,4 +1,4 @@
-"""Parquet files, on a local disk or in an object store."""
+"""Parquet files, on a local disk or on HDFS."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import errno
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
-from headrace.durable import make_directory
 from headrace.errors import ConfigError, RetriableError
-from headrace.lake import columns, directories, manifests
+from headrace.folders import located
+from headrace.lake import columns, directories
 from headrace.lake.directories import Directories
-from headrace.lake.manifests import Manifests
-from headrace.lake.place import Place
+from headrace.lake.hdfs import HdfsDirectories
 from headrace.paths import obstacle
 from headrace.sinks.base import IdempotentSink, stored_schema, without_metadata
 
@@ -19,53 +18,44 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from headrace.types import Batch
 
 
 class Parquet(IdempotentSink):
-    """Each batch is a set of files that appear together.
+    """Each batch is a directory `headrace_batch=<ranges>`, published by one rename.
 
-    On a local path a batch is a directory `headrace_batch=<ranges>`, published by one rename: whoever reads the folder
-    (Spark, DuckDB, Arrow) sees it whole or not at all. Elsewhere, and with `visible="manifest"`, a batch counts once
-    its manifest is written, and `files()` lists what counts. Either name is derived from the ranges, so a repeated
-    batch meets what it published before and leaves it.
+    Whoever reads the folder (Spark, DuckDB, Arrow) sees a batch whole or not at all. The name is derived from the
+    ranges, so a repeated batch meets what it published before and leaves it. `path` is local or on HDFS: object stores
+    have no atomic rename.
     """
 
     whole_ranges = False
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        partition_by: str | Sequence[str] | None = None,
-        visible: str | None = None,
-    ) -> None:
-        self._place = Place(path)
-        self._partition_by = columns.listed(partition_by)
-        if visible not in (None, "rename", "manifest"):
-            raise ConfigError(f"visible={visible!r} is unknown", hint='visible="rename" or visible="manifest"')
-        if visible == "rename" and self._place.local is None:
+    def __init__(self, path: str | Path, *, partition_by: str | Sequence[str] | None = None) -> None:
+        text = str(path).removeprefix("file://")
+        if not text:
+            raise ConfigError("expected a path, got an empty one", hint='sinks.Parquet("out/clicks")')
+        scheme = text.partition("://")[0] if "://" in text else None
+        if scheme not in (None, "hdfs"):
             raise ConfigError(
-                f"Parquet({self._place}): an atomic rename is meant, and only a local path is known to have one",
-                hint='visible="manifest"',
+                f"Parquet({text!r}): expected a local path or hdfs://, got {scheme}://: a batch is published by an"
+                " atomic rename, which object stores do not have",
+                hint="sinks.Delta or sinks.Iceberg publish whole batches in an object store",
             )
-        self._by_manifest = visible == "manifest" or self._place.local is None
-        self._asked = visible is not None
+        self._local = None if scheme else located(text).absolute()
+        self._path = text.rstrip("/") if scheme else str(self._local)
+        self._partition_by = columns.listed(partition_by)
         self._pipeline = ""
-        self._layout: Directories | Manifests | None = None
+        self._layout: Directories | HdfsDirectories | None = None
         self._checked = False
 
     @property
     def identity(self) -> str:
-        given = [repr(str(self._place))]
-        if self._partition_by:
-            given.append(f"partition_by={list(self._partition_by)!r}")
-        if self._asked:
-            given.append(f"visible={'manifest' if self._by_manifest else 'rename'!r}")
-        return f"sinks.Parquet({', '.join(given)})"
+        by = f", partition_by={list(self._partition_by)!r}" if self._partition_by else ""
+        return f"sinks.Parquet({self._path!r}{by})"
 
     @property
     def identity_columns(self) -> Sequence[str] | None:
@@ -73,35 +63,29 @@ class Parquet(IdempotentSink):
 
     @property
     def local_path(self) -> Path | None:
-        return self._place.local
+        return self._local
 
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
         self._checked = False
-        if self._place.local is not None:
+        if self._local is not None:
+            self.check_reachable()
             with self._translated():
-                self._refuse_place(self._place.local)
-                if not self._by_manifest:
-                    self._layout = Directories(self._place.local, pipeline, self._partition_by)
-                else:
-                    make_directory(self._place.local / manifests.PLACE)
+                self._layout = Directories(self._local, pipeline, self._partition_by)
         return self
 
     def prepare(self, schema: StructType) -> None:
-        columns.check(stored_schema(schema), self._partition_by, str(self._place))
+        columns.check(stored_schema(schema), self._partition_by, self._path)
         self._checked = True
 
     def check_reachable(self) -> None:
-        if self._place.local is not None:
+        if self._local is not None:
             with self._translated():
-                self._refuse_place(self._place.local)
+                self._refuse_place(self._local)
 
     def check_target(self, schema: StructType) -> None:
-        columns.check(stored_schema(schema), self._partition_by, str(self._place))
+        columns.check(stored_schema(schema), self._partition_by, self._path)
         self.check_reachable()
-
-    def describe_write(self, rows: DataFrame, *, cached: bool) -> str:
-        return f"each batch is published by one {'manifest' if self._by_manifest else 'rename'}"
 
     def close(self) -> None:
         if self._layout is not None:
@@ -117,46 +101,39 @@ class Parquet(IdempotentSink):
         with self._translated():
             if self._layout is None:
                 # Not in open(): it takes the session's own credentials, and the rows bring the session.
-                objects = self._place.objects(rows.sparkSession)
-                self._layout = Manifests(objects, self._pipeline, self._partition_by)
+                self._layout = HdfsDirectories(rows.sparkSession, self._path, self._pipeline, self._partition_by)
             self._layout.write(batch, without_metadata(rows))
 
-    def files(self, spark: SparkSession | None = None) -> list[str]:
-        """Every file that counts, for `spark.read.parquet(*files)` or DuckDB's `read_parquet(files)`.
+    def files(self) -> list[str]:
+        """Every file of the batches, for `spark.read.parquet(*files)` or DuckDB's `read_parquet(files)`.
 
-        A path that is not local is asked through `spark`, by default the active session.
+        Of one moment, also while `headrace compact` runs. On HDFS, where it does not, read the folder.
         """
+        if self._local is None:
+            raise ConfigError(f"{self!r}: files() is for local paths", hint=f"spark.read.parquet({self._path!r})")
         with self._translated():
-            if self._place.layout(spark) == "manifest":
-                return manifests.files(self._place.objects(spark))
-            return [str(file) for file in directories.files(self._place.here)]
+            return [str(file) for file in directories.files(self._local)]
 
     def _refuse_place(self, root: Path) -> None:
-        """ConfigError if no batches can be put there: by this user, or beside those of the other layout."""
+        """ConfigError if no batches can be put there: by this user, or beside those of the former layout."""
         wrong = f"{root} is a file" if root.is_file() else obstacle(root)
         if wrong is not None:
             raise ConfigError(
                 f"{self!r}: expected a directory that this user can write or create, got {wrong}",
                 hint="choose another path",
             )
-        there = self._place.layout() if root.is_dir() else None
-        wanted = "manifest" if self._by_manifest else "rename"
-        if there not in (None, wanted):
-            raise ConfigError(
-                f'{root} holds batches made visible by {there}, and visible="{wanted}" is meant',
-                hint=f'visible="{there}", or another path',
-            )
+        directories.refuse_manifests(root, directories.manifests(root))
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            message = f"{self._place}: {error.strerror or error}"
+            message = f"{self._path}: {error.strerror or error}"
             if isinstance(error, FileExistsError | NotADirectoryError):
                 raise ConfigError(f"{message}: a directory is meant", hint="choose another path") from error
             if isinstance(error, PermissionError) or error.errno == errno.EROFS:
                 raise ConfigError(
-                    f"{self._place} cannot be written: {error.strerror}", hint="choose another path"
+                    f"{self._path} cannot be written: {error.strerror}", hint="choose another path"
                 ) from error
-            raise RetriableError(message, hint=f"df -h {self._place}") from error
+            raise RetriableError(message, hint=f"df -h {self._path}") from error
