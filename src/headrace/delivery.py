@@ -49,6 +49,11 @@ class Written:
     records: int | None = None
     rows: int | None = None
 
+    @property
+    def bytes(self) -> int | None:
+        """The size of all records, where they were counted and measured."""
+        return None if self.records is None or self.bytes_each is None else round(self.records * self.bytes_each)
+
 
 def protocol(guarantee: Guarantee, sink: Sink) -> tuple[Step, ...]:
     """The steps that give `guarantee` with `sink`, or UnsupportedGuarantee."""

@@ -49,15 +49,38 @@ class BatchStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Phases:
+    """Where the time of a batch went, in seconds.
+
+    `metadata`: asking the cluster for end offsets and topic ids, and now and then for new partitions; `plan`: choosing
+    the ranges; `write`: reading, transforming and writing the rows; `commit`: the offset store, before the write (the
+    journal) and after it. A transactional sink commits offsets in its write.
+    """
+
+    metadata: float = 0.0
+    plan: float = 0.0
+    write: float = 0.0
+    commit: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class BatchDone:
-    """`records` were read and `rows` written; None where they were not counted. A range of offsets may hold fewer
-    records: transactions and compaction leave offsets without one."""
+    """A batch was stored and its offsets were committed. What was not measured is None.
+
+    `seconds` is the time from its first step to its last: the phases `write` and `commit`. `records` were read and
+    `rows` written. A range of offsets may hold fewer records: transactions and compaction leave offsets without one.
+    `bytes` are those of keys and values. `scheduling_delay` is for how many seconds this run knew of records of the
+    batch before its first step: they waited for the batch before it, or for `min_records`.
+    """
 
     batch: Batch
     seconds: float
     lag: int
     records: int | None = None
     rows: int | None = None
+    phases: Phases | None = None
+    bytes: int | None = None
+    scheduling_delay: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,13 @@ class Reading:
         self._topic_ids: dict[str, str] = {}
         self._looked = 0.0
         self._waiting_since: float | None = None
+        self._known_since: float | None = None
+        """Since when this run knows of records that are not stored."""
+        self._planned_at = 0.0
+        self.metadata_seconds = self.plan_seconds = 0.0
+        """How long the cluster and the planner took for the batch that was planned last."""
+        self.scheduling_delay = 0.0
+        """For how many seconds its records had been known of."""
         self._undelivered: Batch | None = None
         """The batch that was planned last and is not known to be committed."""
         self.progress = Progress()
@@ -176,6 +183,7 @@ class Reading:
 
     def look(self) -> None:
         """Ask for topics and partitions, meet gaps, fix the position of partitions not seen before."""
+        began = self.clock()
         found = [(feed, feed.topics.logs(feed.source.subscription)) for feed in self._feeds]
         _refuse_shared(found)
         for feed, logs in found:
@@ -193,6 +201,7 @@ class Reading:
             feed.ends = {at: end for log in logs.values() for at, end in log.ends.items()}
             feed.looked = True
         self._looked = self.clock()
+        self.metadata_seconds = self._looked - began
 
     def refresh(self) -> None:
         """Ask how far the logs go now, and now and then for everything else."""
@@ -200,25 +209,35 @@ class Reading:
         if self.clock() - self._looked >= min(feed.source.refresh for feed in self._feeds):
             self.look()
             return
+        began = self.clock()
         for feed in self._feeds:
             feed.ends = feed.topics.ends(feed.ends)
+        self.metadata_seconds = self.clock() - began
 
     def next(self, *, wait: bool = True) -> Batch | None:
         """The batch that is to be read next. None if there is nothing to read, or, with `wait`, not enough yet."""
         waiting = self.lag
         if not waiting:
-            self._waiting_since = None
+            self._waiting_since = self._known_since = None
             return None
+        began = self.clock()
         if self._waiting_since is None:
-            self._waiting_since = self.clock()
-        if wait and not self.flow.limits.due(waiting, self.clock() - self._waiting_since):
+            self._waiting_since = began
+        if self._known_since is None:
+            self._known_since = began
+        if wait and not self.flow.limits.due(waiting, began - self._waiting_since):
             return None  # nor is anything skipped of what is held back
         self._waiting_since = None
         batch = self._planned()
+        planned = self.clock()
+        asked = self.metadata_seconds
         if batch is not None and self.recreated(batch):
             self.look()
             batch = self._planned()
         self._undelivered = batch
+        self._planned_at = self.clock()
+        self.plan_seconds, self.metadata_seconds = planned - began, asked + self._planned_at - planned
+        self.scheduling_delay = self._planned_at - self._known_since
         return batch
 
     def _planned(self) -> Batch | None:
@@ -242,6 +261,8 @@ class Reading:
         """`batch` was committed; it took so long, and a record of it so many bytes, where that is known."""
         self.progress = self.progress.advanced(batch)
         self._undelivered = None
+        # What a batch left behind has waited since that batch was planned.
+        self._known_since = self._planned_at if self.lag else None
         if seconds is not None:
             self.flow = self.flow.after(len(batch), seconds, bytes_each)
 

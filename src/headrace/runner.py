@@ -233,9 +233,17 @@ class Runner:
         began = self._clock()
         taken: list[Step] = []
         written: list[Written] = []
+        writing = 0.0
+
+        def write() -> None:
+            nonlocal writing
+            start = self._clock()
+            written.append(self._engine.write(readable or batch))
+            writing = self._clock() - start
+
         again = "replay: " if replay else ""
         try:
-            for step in deliver(steps, batch, lambda: written.append(self._engine.write(readable or batch)), store):
+            for step in deliver(steps, batch, write, store):
                 taken.append(step)
                 reach(f"{again}before {step}")
             reach(f"{again}delivered")
@@ -252,17 +260,30 @@ class Runner:
             self._reading.done(batch)
             self._observe(events.BatchSkipped(batch))
             return
-        self._reading.done(batch, seconds, next((outcome.bytes_each for outcome in written), None))
+        (outcome,) = written
+        self._reading.done(batch, seconds, outcome.bytes_each)
         self._batches += 1
-        records, rows = written[0].records, written[0].rows
+        records, rows = outcome.records, outcome.rows
         self._records += len(batch) if records is None else records
         self._rows = None if rows is None or self._rows is None else self._rows + rows
-        for outcome in written:
-            if outcome.dropped:
-                self._observe(events.BadRecordsDropped(batch, outcome.dropped))
-            if outcome.quarantined:
-                self._observe(events.RecordsQuarantined(batch, outcome.quarantined, outcome.left_out))
-        self._observe(events.BatchDone(batch, seconds, self._reading.lag, records, rows))
+        if outcome.dropped:
+            self._observe(events.BadRecordsDropped(batch, outcome.dropped))
+        if outcome.quarantined:
+            self._observe(events.RecordsQuarantined(batch, outcome.quarantined, outcome.left_out))
+        # A batch that was found pending was planned by an earlier attempt.
+        metadata, plan = (0.0, 0.0) if replay else (self._reading.metadata_seconds, self._reading.plan_seconds)
+        self._observe(
+            events.BatchDone(
+                batch,
+                seconds,
+                self._reading.lag,
+                records,
+                rows,
+                events.Phases(metadata, plan, writing, seconds - writing),
+                outcome.bytes,
+                None if replay else self._reading.scheduling_delay,
+            )
+        )
 
 
 class _Opened:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from headrace import events
@@ -49,10 +50,8 @@ def _sentence(event: Event) -> str | None:
             return (
                 f"batch {batch.id}: found unfinished, repeating its {counted(len(batch), 'offset')}" if replay else None
             )
-        case events.BatchDone(batch, seconds, lag, records, rows):
-            read = counted(len(batch), "offset") if records is None else counted(records, "record")
-            rate = (len(batch) if records is None else records) / seconds if seconds else 0.0
-            return f"batch {batch.id}: {read}{_written(rows)} in {seconds:.2f} s ({rate:,.0f}/s), lag {lag:,}"
+        case events.BatchDone():
+            return _done(event)
         case events.BadRecordsDropped(batch, count):
             return f"batch {batch.id}: {counted(count, 'bad record')} dropped"
         case events.RecordsQuarantined(batch, count, left_out):
@@ -78,6 +77,19 @@ def _sentence(event: Event) -> str | None:
             # Not why: whoever started the run is told by the error itself.
             done = f"{counted(batches, 'batch')}, {counted(records, 'record')}{_written(rows)}"
             return f"{'failed' if error else 'stopped'} after {done}"
+
+
+def _done(event: events.BatchDone) -> str:
+    batch, records, seconds = event.batch, event.records, event.seconds
+    read = counted(len(batch), "offset") if records is None else counted(records, "record")
+    rate = (len(batch) if records is None else records) / seconds if seconds else 0.0
+    parts = [
+        f"batch {batch.id}: {read}{_written(event.rows)} in {seconds:.2f} s ({rate:,.0f}/s), lag {event.lag:,}",
+        *(f"{phase} {took:.2f} s" for phase, took in (asdict(event.phases).items() if event.phases else ())),
+    ]
+    if event.scheduling_delay is not None:
+        parts.append(f"scheduling delay {event.scheduling_delay:.2f} s")
+    return ", ".join(parts)
 
 
 def _written(rows: int | None) -> str:

@@ -29,6 +29,11 @@ SAID = [
         events.BatchDone(BATCH, 0.5, 12345, 1000, 1),
         "batch 7: 1,000 records, 1 row written in 0.50 s (2,000/s), lag 12,345",
     ),
+    (
+        events.BatchDone(BATCH, 0.5, 0, 1000, 1, events.Phases(0.02, 0.001, 0.4, 0.1), 4096, 1.25),
+        "batch 7: 1,000 records, 1 row written in 0.50 s (2,000/s), lag 0, metadata 0.02 s, plan 0.00 s, "
+        "write 0.40 s, commit 0.10 s, scheduling delay 1.25 s",
+    ),
     (events.BadRecordsDropped(BATCH, 3), "batch 7: 3 bad records dropped"),
     (events.RecordsQuarantined(BATCH, 1200), "batch 7: 1,200 records to the dead letters"),
     (
@@ -83,6 +88,13 @@ def test_a_batch_in_json_has_its_exact_ranges_and_the_count():
         "topic_ids": {"clicks": "id"},
         "offsets": 1501,
     }
+
+
+def test_a_batch_in_json_has_its_phases_and_all_that_was_measured():
+    done = events.BatchDone(BATCH, 0.5, 3, 1000, 990, events.Phases(0.02, 0.001, 0.4, 0.1), 4096, 1.25)
+    back = json.loads(json.dumps(render.record("clicks", done)))
+    assert back["phases"] == {"metadata": 0.02, "plan": 0.001, "write": 0.4, "commit": 0.1}
+    assert (back["records"], back["rows"], back["bytes"], back["scheduling_delay"]) == (1000, 990, 4096, 1.25)
 
 
 def test_an_error_in_json_has_its_type_message_and_hint():
@@ -212,6 +224,14 @@ def test_a_narrow_terminal_shows_every_number_of_the_live_line_in_full():
     assert max(map(len, text.splitlines())) <= 80
     for part in ("48,173 records/s", "1,204,332 records", "1,203,990 rows", "lag 12,345", "batch 7 for 3 s"):
         assert part in text
+
+
+def test_the_live_line_shows_where_the_time_goes():
+    line = live._Line("clicks", Clock())
+    line.take(events.RunStarted("exactly-once", ("write",), {}))
+    line.take(events.BatchDone(BATCH, 3.0, 0, 100, 100, events.Phases(0.2, 0.001, 2.4, 0.4)))
+    line.take(events.BatchDone(BATCH, 3.0, 0, 100, 100, events.Phases(0.2, 0.001, 2.4, 0.4)))
+    assert " lag 0 write 80%, commit 13%, metadata 7% last commit " in shown(line)
 
 
 def test_the_live_line_shows_the_batch_in_flight_and_its_age():

@@ -47,7 +47,7 @@ class _Line:
         self._clock = clock
         self._state = "starting"
         self._since = clock()
-        self._done: list[tuple[float, int, float]] = []
+        self._done: list[tuple[float, events.BatchDone]] = []
         self._records = 0
         self._rows: int | None = 0
         self._batch: tuple[int, float] | None = None
@@ -62,10 +62,9 @@ class _Line:
             case events.BatchStarted(batch):
                 self._enter("running")
                 self._batch = (batch.id, now)
-            case events.BatchDone(batch, seconds, lag, records, rows):
-                read = len(batch) if records is None else records
-                self._done.append((now, read, seconds))
-                self._records += read
+            case events.BatchDone(lag=lag, rows=rows):
+                self._done.append((now, event))
+                self._records += _read(event)
                 self._rows = None if rows is None or self._rows is None else self._rows + rows
                 self._batch, self._lag, self._committed = None, lag, f"{datetime.now():%H:%M:%S}"
             case events.CaughtUp():
@@ -99,8 +98,9 @@ class _Line:
         now = self._clock()
         recent = [done for done in self._done if now - done[0] <= _WINDOW]
         self._done = recent or (self._done[-1:] if self._batch else [])
-        seconds = sum(done[2] for done in self._done)
-        rate = sum(done[1] for done in self._done) / seconds if seconds else 0.0
+        done = [event for _, event in self._done]
+        seconds = sum(event.seconds for event in done)
+        rate = sum(map(_read, done)) / seconds if seconds else 0.0
         waiting = self._state in {"starting", "retrying", "stopping"}
         state = f"{self._state} {now - self._since:.0f} s" if waiting else self._state
         cells = [
@@ -111,6 +111,21 @@ class _Line:
             cells += [Text(f"{rate:,.0f} records/s"), Text(counted(self._records, "record"))]
             cells += [] if self._rows in (None, self._records) else [Text(counted(self._rows or 0, "row"))]
             cells += [Text(f"lag {'?' if self._lag is None else f'{self._lag:,}'}")]
+            cells += [Text(shares)] if (shares := _shares([event.phases for event in done if event.phases])) else []
             cells += [Text(f"batch {self._batch[0]} for {now - self._batch[1]:.0f} s")] if self._batch else []
             cells += [Text(f"last commit {self._committed}")]
         return cells
+
+
+def _read(event: events.BatchDone) -> int:
+    return len(event.batch) if event.records is None else event.records
+
+
+def _shares(phases: list[events.Phases]) -> str:
+    """Which part of the time each phase took, the largest first; those below a percent are left out."""
+    took = {name: sum(getattr(one, name) for one in phases) for name in ("metadata", "plan", "write", "commit")}
+    total = sum(took.values())
+    parts = sorted(
+        ((part / total, name) for name, part in took.items() if total and part / total >= 0.01), reverse=True
+    )
+    return ", ".join(f"{name} {part:.0%}" for part, name in parts)
