@@ -31,8 +31,10 @@ SAID = [
     ),
     (
         events.BatchDone(BATCH, 0.5, 0, 1000, 1, events.Phases(0.02, 0.001, 0.4, 0.1), 4096, 1.25),
-        "batch 7: 1,000 records, 1 row written in 0.50 s (2,000/s), lag 0, metadata 0.02 s, plan 0.00 s, "
-        "write 0.40 s, commit 0.10 s, scheduling delay 1.25 s",
+        (
+            "batch 7: 1,000 records, 1 row written in 0.50 s (2,000/s), lag 0, metadata 0.02 s, plan 0.00 s, "
+            "write 0.40 s, commit 0.10 s, scheduling delay 1.25 s"
+        ),
     ),
     (events.BadRecordsDropped(BATCH, 3), "batch 7: 3 bad records dropped"),
     (events.RecordsQuarantined(BATCH, 1200), "batch 7: 1,200 records to the dead letters"),
