@@ -25,7 +25,8 @@ from benchmarks.small_batches import SmallBatches
 from benchmarks.store_commits import StoreCommits
 from benchmarks.throughput import Throughput
 from headrace import dev
-from headrace.spark import jars, session
+from headrace.jars import cache
+from headrace.spark import session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -108,7 +109,7 @@ def _setting(records: int, quick: bool, say: Callable[[str], None]) -> Iterator[
             say(f"filling the topic with {records:,} records")
             topic.fill(kafka.bootstrap, TOPIC, records)
             say("starting Spark")
-            driver = jars.fetch(DRIVER, say)
+            driver = cache.fetch(DRIVER, say)
             spark = session.create({**SESSION, "spark.jars": ",".join(map(str, driver))}, say)
             try:
                 yield Setting(spark, kafka.bootstrap, TOPIC, records, directory, quick, servers)

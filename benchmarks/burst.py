@@ -21,10 +21,10 @@ from confluent_kafka import Producer
 import headrace as hr
 from benchmarks import topic
 from headrace import dev, events, sinks, stores
-from headrace.launch import connected
-from headrace.runner import Runner
+from headrace.engine.engine import DirectEngine
+from headrace.runtime.launch import connected
+from headrace.runtime.runner import Runner
 from headrace.spark import session
-from headrace.spark.engine import DirectEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

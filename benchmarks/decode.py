@@ -10,10 +10,10 @@ import headrace as hr
 from benchmarks import topic
 from benchmarks.frame import Benchmark, Bound, Contender, Schedule, Setting
 from headrace import dev
-from headrace.formats.base import literal
+from headrace.engine.decoder import Decoder
+from headrace.engine.range_reader import Reader
 from headrace.kafka.cluster import Cluster
-from headrace.spark.direct import Reader
-from headrace.spark.rows import Decoder
+from headrace.spark.sql import literal
 from headrace.types import Range
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import headrace as hr
 from benchmarks import structured, topic
 from benchmarks.frame import Benchmark, Bound, Contender, Schedule, Setting
 from headrace import sinks
-from headrace.testing.records import committed
+from headrace.testing.committed_records import committed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,14 +12,15 @@ import headrace as hr
 from benchmarks import structured, topic
 from benchmarks.frame import Benchmark, Bound, Contender, Schedule, Setting
 from headrace import dev, sinks
-from headrace.spark import jars
+from headrace.jars.bundles import Bundle
+from headrace.jars.ivy import Artifact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
-DRIVER = jars.Bundle.of("postgresql-jdbc", jars.Artifact("org.postgresql", "postgresql", "42.7.7"))
+DRIVER = Bundle.of("postgresql-jdbc", Artifact("org.postgresql", "postgresql", "42.7.7"))
 TOPIC = "clicks-into-sql"
 SCHEMA = "user STRING, page STRING, at TIMESTAMP, ms INT"
 TABLE = '("user" text, page text, at timestamptz, ms integer)'

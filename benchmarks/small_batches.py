@@ -13,10 +13,10 @@ import headrace as hr
 from benchmarks import structured
 from benchmarks.frame import Benchmark, Bound, Contender, Schedule, Setting
 from headrace import events, stores
-from headrace.launch import connected
-from headrace.runner import Runner
-from headrace.sinks.base import Sink
-from headrace.spark.engine import DirectEngine
+from headrace.core.sink import Sink
+from headrace.engine.engine import DirectEngine
+from headrace.runtime.launch import connected
+from headrace.runtime.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ import headrace as hr
 from benchmarks import structured
 from benchmarks.frame import Benchmark, Bound, Contender, Schedule
 from headrace import stores
-from headrace.sinks.base import Sink
+from headrace.core.sink import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

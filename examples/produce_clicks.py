@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from headrace import samples
+from headrace.tools import samples
 
 bootstrap = os.environ.get("KAFKA_BOOTSTRAP", "localhost:9092")
 admin = AdminClient({"bootstrap.servers": bootstrap})

@@ -1,6 +1,6 @@
 """The command `headrace`: Ctrl-C while it is being imported ends it like any other, without a traceback.
 
-Not in the package: to import anything of that is to import most of it, which takes half a second.
+Not in the package, so that Ctrl-C is met while that is being imported, too.
 """
 
 from __future__ import annotations

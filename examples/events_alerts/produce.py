@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from headrace import samples
+from headrace.tools import samples
 
 TOPIC = "exactlyonce.events"
 bootstrap = os.environ.get("KAFKA_BOOTSTRAP", "localhost:9092")

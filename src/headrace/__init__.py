@@ -1,30 +1,61 @@
-"""Kafka to Spark to stores, with a delivery guarantee that is named, checked and proven."""
+"""Kafka to Spark to stores, with a delivery guarantee that is named, checked and proven.
+
+Each name is imported when it is first used: `import headrace` loads neither connectors nor Spark.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headrace.delivery import Guarantee
-from headrace.formats.avro import Avro
-from headrace.formats.csv import Csv
-from headrace.formats.custom import Custom
-from headrace.formats.json import Json
-from headrace.formats.plain import Bytes, Text
-from headrace.formats.protobuf import Protobuf
-from headrace.kafka.source import Kafka
-from headrace.kafka.subscription import Subscription
-from headrace.letters import DeadLetters
-from headrace.pace import Retry
-from headrace.pipeline import Pipeline
-from headrace.planner import Limits
-from headrace.stream import stream
-from headrace.version import __version__
+from headrace._version import __version__
+from headrace.support.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from headrace.preview_rows import preview
-    from headrace.run_handle import Run, RunStatus
+    from headrace.core.dead_letters import DeadLetters
+    from headrace.core.delivery import Guarantee
+    from headrace.core.planner import Limits
+    from headrace.formats.avro import Avro
+    from headrace.formats.csv import Csv
+    from headrace.formats.custom import Custom
+    from headrace.formats.json import Json
+    from headrace.formats.protobuf import Protobuf
+    from headrace.formats.raw import Bytes, Text
+    from headrace.kafka.source import Kafka
+    from headrace.kafka.subscription import Subscription
+    from headrace.runtime.pipeline import Pipeline
+    from headrace.runtime.retry import Retry
+    from headrace.runtime.run_handle import Run, RunStatus
+    from headrace.runtime.stream import stream
     from headrace.spark.notebook import session
     from headrace.spark.session import configure
+    from headrace.tools.preview import preview
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "Avro": "headrace.formats.avro",
+            "Bytes": "headrace.formats.raw",
+            "Csv": "headrace.formats.csv",
+            "Custom": "headrace.formats.custom",
+            "DeadLetters": "headrace.core.dead_letters",
+            "Guarantee": "headrace.core.delivery",
+            "Json": "headrace.formats.json",
+            "Kafka": "headrace.kafka.source",
+            "Limits": "headrace.core.planner",
+            "Pipeline": "headrace.runtime.pipeline",
+            "Protobuf": "headrace.formats.protobuf",
+            "Retry": "headrace.runtime.retry",
+            "Run": "headrace.runtime.run_handle",
+            "RunStatus": "headrace.runtime.run_handle",
+            "Subscription": "headrace.kafka.subscription",
+            "Text": "headrace.formats.raw",
+            "configure": "headrace.spark.session",
+            "preview": "headrace.tools.preview",
+            "session": "headrace.spark.notebook",
+            "stream": "headrace.runtime.stream",
+        },
+        submodules=("errors", "events", "sinks", "stores", "types"),
+    )
 
 __all__ = [
     "Avro",
@@ -49,23 +80,3 @@ __all__ = [
     "session",
     "stream",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "configure":  # needs pyspark, which takes its time to import
-        from headrace.spark.session import configure
-
-        return configure
-    if name == "session":
-        from headrace.spark.notebook import session
-
-        return session
-    if name == "preview":
-        from headrace.preview_rows import preview
-
-        return preview
-    if name in ("Run", "RunStatus"):
-        from headrace import run_handle
-
-        return getattr(run_handle, name)
-    raise AttributeError(f"module 'headrace' has no attribute {name!r}")

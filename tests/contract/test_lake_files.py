@@ -7,7 +7,7 @@ import duckdb
 import pytest
 
 from headrace import sinks
-from headrace.sinks.hive import Hive
+from headrace.connectors.hive.sink import Hive
 from headrace.testing.sinks import IdempotentSinkContract
 from servers.hdfs import rows_at
 

@@ -4,10 +4,10 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from headrace.sinks.delta import Delta
-from headrace.sinks.iceberg import Iceberg
-from headrace.sinks.jdbc import Jdbc
-from headrace.sinks.jdbc_java import Database
+from headrace.connectors.delta.sink import Delta
+from headrace.connectors.iceberg.sink import Iceberg
+from headrace.connectors.jdbc.connection import Database
+from headrace.connectors.jdbc.sink import Jdbc
 from headrace.testing.sinks import IdempotentSinkContract
 
 

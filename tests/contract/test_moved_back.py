@@ -17,7 +17,15 @@ SUITES = {
     for name, suite in vars(importlib.import_module(f"contract.{module}")).items()
     if name.startswith("Test") and isinstance(suite, type)
 }
-ABSTRACT = {"IdempotentSink", "LetterKeeper", "QuarantiningSink", "Sink", "TransactionalSink"}
+ABSTRACT = {
+    "IdempotentSink",
+    "KeyedSink",
+    "LetterKeeper",
+    "QuarantiningSink",
+    "Sink",
+    "TransactionalSink",
+    "without_metadata",
+}
 OTHERWISE = {
     "Console": "are shown, or kept, again",
     "Memory": "are shown, or kept, again",

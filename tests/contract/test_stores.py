@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from headrace import stores
+from headrace.connectors.cassandra import client
 from headrace.errors import ConfigError, OffsetConflict
-from headrace.stores import cql
 from headrace.testing.stores import A, B, OffsetStoreContract, batch
 from headrace.types import Progress
 
@@ -105,7 +105,7 @@ class TestCassandraFromTable(OffsetStoreContract):
 
     @contextmanager
     def session(self):
-        cluster, session = cql.connect(cql.endpoints(self._hosts), None, None, {})
+        cluster, session = client.connect(client.endpoints(self._hosts), None, None, {})
         yield session
         cluster.shutdown()
 

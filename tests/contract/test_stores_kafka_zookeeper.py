@@ -8,7 +8,7 @@ import pytest
 from headrace import sinks, stores
 from headrace.errors import RetriableError
 from headrace.testing import stores as suite
-from headrace.testing.records import committed
+from headrace.testing.committed_records import committed
 from headrace.testing.sinks import TransactionalSinkContract
 from headrace.testing.stores import OffsetStoreContract
 from headrace.types import TopicPartition

@@ -3,8 +3,8 @@
 import hashlib
 import os
 
-from headrace.sinks.dynamodb import DynamoDB
-from headrace.sinks.mongo import Mongo
+from headrace.connectors.dynamodb.sink import DynamoDB
+from headrace.connectors.mongo.sink import Mongo
 
 
 def _name(directory):
@@ -27,7 +27,7 @@ def dynamodb(directory, **how):
 
 
 def dynamodb_rows(directory):
-    from headrace.sinks import dynamodb_client
+    from headrace.connectors.dynamodb import client as dynamodb_client
 
     client = dynamodb_client.connect(None, os.environ["DYNAMODB_ENDPOINT"])
     try:

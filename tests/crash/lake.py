@@ -6,8 +6,8 @@ import os
 import duckdb
 
 from headrace import sinks
-from headrace.lake.compaction import compact
-from headrace.sinks.hive import Hive
+from headrace.connectors.hive.sink import Hive
+from headrace.connectors.parquet.compaction import compact
 from servers.hdfs import rows_at
 
 

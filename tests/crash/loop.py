@@ -9,8 +9,9 @@ import sqlite3
 import sys
 
 import headrace as hr
-from headrace import crashpoints, stores
-from headrace.testing.gateway import attached_session
+from headrace import stores
+from headrace.support import crashpoints
+from headrace.testing.shared_jvm import attached_session
 
 
 def main(directory: str, bootstrap: str, topic: str, *spared: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import headrace as hr
 from headrace import sinks, stores
-from headrace.testing.records import committed
+from headrace.testing.committed_records import committed
 
 sys.path.append(str(Path(__file__).parents[1]))  # a run loads this file alone
 from crash import documents, effects, lake, tables, wide_columns

@@ -3,12 +3,12 @@
 from contextlib import suppress
 
 from headrace import sinks
+from headrace.connectors.delta import compaction
+from headrace.connectors.delta.sink import Delta
+from headrace.connectors.iceberg.sink import Iceberg
+from headrace.connectors.jdbc.connection import Database
+from headrace.connectors.jdbc.sink import Jdbc
 from headrace.errors import HeadraceError
-from headrace.sinks import delta_compaction
-from headrace.sinks.delta import Delta
-from headrace.sinks.iceberg import Iceberg
-from headrace.sinks.jdbc import Jdbc
-from headrace.sinks.jdbc_java import Database
 
 
 def delta(directory):
@@ -20,7 +20,7 @@ class CompactedDelta(sinks.Delta):
 
     def open(self, pipeline):
         if (self.local_path / "_delta_log").is_dir():
-            delta_compaction.compact(str(self.local_path), target=1_000_000, execute=True)
+            compaction.compact(str(self.local_path), target=1_000_000, execute=True)
         return super().open(pipeline)
 
 

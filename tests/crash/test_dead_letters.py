@@ -4,8 +4,8 @@ import pytest
 
 from crash.pipelines import POISON, TARGET, WITH_LETTERS
 from crash.runs import drained
-from headrace.letterbox import LetterBox
 from headrace.testing import kill_at_every_point
+from headrace.tools.dead_letters import LetterBox
 
 
 @pytest.mark.parametrize("kind", WITH_LETTERS)

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from crash.pipelines import _table
 from crash.runs import Run, drained, until
-from headrace.testing.records import undecided
+from headrace.testing.committed_records import undecided
 
 pytestmark = pytest.mark.timeout(600)
 

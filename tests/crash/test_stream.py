@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.testing.gateway import gateway_environment
+from headrace.testing.shared_jvm import gateway_environment
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from headrace.core.dead_letters import Letter, Quarantine
 from headrace.errors import RetriableError
-from headrace.letters import Letter, Quarantine
 from headrace.testing.sinks import batch, frame, numbered
 
 _ORIGIN = (

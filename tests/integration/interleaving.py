@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from headrace import crashpoints
+from headrace.support import crashpoints
 
 
 @contextmanager

@@ -3,9 +3,9 @@
 import threading
 import time
 
-from headrace.launch import connected
-from headrace.runner import Runner
-from headrace.spark.engine import DirectEngine
+from headrace.engine.engine import DirectEngine
+from headrace.runtime.launch import connected
+from headrace.runtime.runner import Runner
 
 SOON = 60
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import headrace as hr
-from headrace import events, samples, sinks, stores
+from headrace import events, sinks, stores
 from headrace.testing.fixtures import Topic
+from headrace.tools import samples
 from integration.live import Live
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "anomalies"

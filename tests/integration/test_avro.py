@@ -14,7 +14,7 @@ import pytest
 import headrace as hr
 from headrace import sinks
 from headrace.errors import BadRecord, ConfigError, RetriableError
-from headrace.testing.records import committed
+from headrace.testing.committed_records import committed
 
 COLUMNS = """
     id BIGINT, name STRING, small TINYINT, amount DECIMAL(10,2), ratio DOUBLE, part FLOAT, ok BOOLEAN, raw BINARY,

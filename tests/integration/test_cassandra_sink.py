@@ -11,8 +11,8 @@ import pytest
 import headrace as hr
 from headrace import sinks, stores
 from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableError
-from headrace.letterbox import LetterBox
 from headrace.testing.sinks import batch, frame, numbered, upserts
+from headrace.tools.dead_letters import LetterBox
 from headrace.types import Batch, Range, TopicPartition
 from integration.door import Door, Slamming
 

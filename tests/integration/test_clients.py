@@ -16,12 +16,12 @@ import headrace as hr
 from headrace import sinks, stores
 from headrace.dev import Kafka
 from headrace.errors import BadRecord
-from headrace.kafka import letters
+from headrace.kafka import dead_letter_topic
 from headrace.kafka.client import Client
-from headrace.kafka.producing import Producing, Sender
-from headrace.kafka.records import Record
+from headrace.testing.committed_records import committed
 from headrace.testing.fixtures import Topic
-from headrace.testing.records import committed
+from headrace.tools.records.producer import Producing, Sender
+from headrace.tools.records.record import Record
 from integration.command import SOON, Running, here  # noqa: F401 - a fixture
 
 
@@ -45,8 +45,8 @@ def clients(monkeypatch):
     for place, name in (
         (confluent_kafka, "Producer"),
         (confluent_kafka, "Consumer"),
-        (letters, "Producer"),
-        (letters, "Consumer"),
+        (dead_letter_topic, "Producer"),
+        (dead_letter_topic, "Consumer"),
     ):
         monkeypatch.setattr(place, name, recorded(getattr(place, name)))
     made = confluent_kafka.admin.AdminClient.__init__  # it finds itself by its name, so it cannot be another class

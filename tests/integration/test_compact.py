@@ -17,10 +17,10 @@ import typer
 from typer.testing import CliRunner
 
 from headrace import sinks
-from headrace.cli import lake as verbs
+from headrace.cli import parquet as verbs
+from headrace.connectors.parquet import atomic_exchange, compact_directories
+from headrace.connectors.parquet.compaction import compact
 from headrace.errors import ConfigError, RetriableError
-from headrace.lake import compact_directories, exchange
-from headrace.lake.compaction import compact
 from headrace.testing.sinks import batch, frame, numbered
 
 
@@ -239,9 +239,9 @@ def test_a_file_system_that_cannot_exchange_is_named(spark, tmp_path, monkeypatc
     path = filled(spark, tmp_path / "out")
 
     def refuse(*_):
-        raise OSError(exchange.errno.EINVAL, "Invalid argument")
+        raise OSError(atomic_exchange.errno.EINVAL, "Invalid argument")
 
-    monkeypatch.setattr(exchange, "exchange", refuse)
+    monkeypatch.setattr(atomic_exchange, "exchange", refuse)
     with pytest.raises(ConfigError, match="cannot exchange two directories") as refused:
         compacted(path)
     assert "Delta" in refused.value.hint
@@ -269,8 +269,8 @@ def test_a_batch_removed_by_hand_during_a_merge_does_not_come_back(spark, tmp_pa
 _DYING = """
 import os, signal, sys
 from pathlib import Path
-from headrace import crashpoints
-from headrace.lake.compaction import compact
+from headrace.support import crashpoints
+from headrace.connectors.parquet.compaction import compact
 
 def hook(point):
     if point == sys.argv[2]:

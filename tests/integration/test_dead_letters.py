@@ -13,14 +13,14 @@ from confluent_kafka.admin import AdminClient
 
 import headrace as hr
 from headrace import events, sinks, stores
+from headrace.core.dead_letters import Letter, Origin
 from headrace.dev import Kafka
 from headrace.errors import BadRecord, ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
-from headrace.kafka.letters import LetterTopic
-from headrace.letterbox import LetterBox
-from headrace.letters import Letter, Origin
+from headrace.kafka.dead_letter_topic import LetterTopic
+from headrace.testing.committed_records import committed
 from headrace.testing.fixtures import Topic
-from headrace.testing.records import committed
+from headrace.tools.dead_letters import LetterBox
 from headrace.types import TopicPartition
 from integration import raw_headers
 from integration.command import here  # noqa: F401 - a fixture
@@ -189,7 +189,7 @@ def test_a_record_cannot_pass_itself_off_as_the_mark_of_what_was_dealt_with(topi
 
 
 def test_a_broker_that_goes_away_while_letters_are_read_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr("headrace.kafka.letters._SECONDS", 3.0)
+    monkeypatch.setattr("headrace.kafka.dead_letter_topic._SECONDS", 3.0)
     with Kafka(tmp_path / "kafka", heap="256m") as server:
         dead = Topic(server.bootstrap, "dead", 1, {})
         box = LetterTopic(dead.bootstrap, {}, dead.name)
@@ -404,7 +404,7 @@ def filed(mixed, tmp_path, spark):
         file = tmp_path / "app.toml"
         place = {"bootstrap": mixed.bootstrap, "topic": mixed.name, "file": tmp_path / "rows.db"}
         file.write_text(TOML.format(name=f"p-{uuid.uuid4().hex[:8]}", dead=dead, **place))
-        from headrace.config import load
+        from headrace.runtime.config import load
 
         load(str(file)).pipeline.run(until="caught-up", session=spark, fail_fast=True)
         return str(file)
@@ -449,7 +449,7 @@ def test_replay_sends_the_record_back_as_it_was_and_drops_its_letter(filed, mixe
     assert end(mixed) == 15
     assert "3 dead letters" in here("dead-letters", "list", file).out
     # It is as bad as before, so the next run finds it again, as a record of its own.
-    from headrace.config import load
+    from headrace.runtime.config import load
 
     load(file).pipeline.run(until="caught-up", session=spark, fail_fast=True)
     assert f"{mixed.name}:0:14" in here("dead-letters", "list", file).out

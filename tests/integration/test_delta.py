@@ -15,13 +15,13 @@ from pyspark.sql.types import StructType
 
 import headrace as hr
 from headrace import stores
+from headrace.connectors.delta import compaction
+from headrace.connectors.delta.sink import Delta
+from headrace.connectors.fanout import Fanout
+from headrace.engine.engine import DirectEngine
 from headrace.errors import ConfigError, HeadraceError, OffsetConflict
-from headrace.launch import connected
-from headrace.runner import Runner
-from headrace.sinks import delta_compaction
-from headrace.sinks.delta import Delta
-from headrace.sinks.fanout import Fanout
-from headrace.spark.engine import DirectEngine
+from headrace.runtime.launch import connected
+from headrace.runtime.runner import Runner
 from headrace.testing.sinks import batch, frame, numbered
 from integration.interleaving import Died, die, meanwhile
 
@@ -218,7 +218,7 @@ def test_compactions_beside_a_running_pipeline_double_and_lose_nothing(spark, pa
     def compacting():
         while not done.is_set():
             try:
-                merged.append(delta_compaction.compact(str(path), target=1_000_000, execute=True).files)
+                merged.append(compaction.compact(str(path), target=1_000_000, execute=True).files)
             except HeadraceError as error:
                 failed.append(error)
 
@@ -242,7 +242,7 @@ def test_compactions_beside_a_running_pipeline_double_and_lose_nothing(spark, pa
     assert not failed
     assert sum(merged) > 0
     assert rows_of(path) == Counter(numbered(0, 19))
-    delta_compaction.compact(str(path), target=1_000_000, execute=True)
+    compaction.compact(str(path), target=1_000_000, execute=True)
     assert len(DeltaTable(path).file_uris()) == 2
     with Delta(path).open("clicks") as sink:
         write(19)

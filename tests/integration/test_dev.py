@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from headrace import dev
 from headrace.cli.dev import app
-from headrace.dev import ports, registry
+from headrace.dev import ports, running_servers
 from headrace.dev.process import Identity, Process
 from headrace.dev.server import silent
 from headrace.errors import ConfigError
@@ -164,8 +164,8 @@ def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path))
     yield tmp_path
-    for name in registry.SERVERS:
-        registry.down(name)
+    for name in running_servers.SERVERS:
+        running_servers.down(name)
 
 
 def test_up_status_env_and_down_tell_one_story(state: Path) -> None:
@@ -212,17 +212,17 @@ def test_a_server_has_the_same_port_after_down_and_up(state: Path, monkeypatch: 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        monkeypatch.setattr(registry.SERVERS["redis"], "usual_port", taken.getsockname()[1])
-        before, _ = registry.up("redis", port=None, nodes=None, progress=silent)
-        registry.down("redis")
-        after, already = registry.up("redis", port=None, nodes=None, progress=silent)
+        monkeypatch.setattr(running_servers.SERVERS["redis"], "usual_port", taken.getsockname()[1])
+        before, _ = running_servers.up("redis", port=None, nodes=None, progress=silent)
+        running_servers.down("redis")
+        after, already = running_servers.up("redis", port=None, nodes=None, progress=silent)
         assert (after.address, already) == (before.address, False)
-        registry.down("redis")
+        running_servers.down("redis")
         with socket.socket() as theirs:  # somebody else has it by now
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             theirs.bind(("127.0.0.1", before.nodes[0].ports[next(iter(before.nodes[0].ports))]))
             theirs.listen()
-            other, _ = registry.up("redis", port=None, nodes=None, progress=silent)
+            other, _ = running_servers.up("redis", port=None, nodes=None, progress=silent)
         assert other.address != before.address
 
 

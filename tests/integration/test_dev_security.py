@@ -21,13 +21,13 @@ from typer.testing import CliRunner
 
 from headrace import dev
 from headrace.cli.dev import app
-from headrace.dev import ports, postgres, registry
-from headrace.paths import private_directory
+from headrace.dev import ports, postgres, running_servers
+from headrace.support.paths import private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.dev.single import Single
+    from headrace.dev.single_port_server import Single
 
 OTHER_USER = 54_321
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can try what another user can do")
@@ -96,7 +96,7 @@ def test_another_user_can_neither_log_in_nor_read_a_file(shared: Path, monkeypat
     run = CliRunner()
     try:
         assert run.invoke(app, ["up", "postgres", "redis"]).exit_code == 0
-        urls = {entry.name: entry.address for entry in registry.entries()}
+        urls = {entry.name: entry.address for entry in running_servers.entries()}
         assert as_other_user(LOGIN, urls) == {"postgres": 1, "redis": "+PONG"}, "with the password everything works"
 
         refused = as_other_user(LOGIN, {name: without_password(url) for name, url in urls.items()})
@@ -178,8 +178,8 @@ def test_up_and_status_do_not_print_a_password_and_env_does(tmp_path: Path, monk
     try:
         up = run.invoke(app, ["up", "redis"])
         assert up.exit_code == 0, repr(up.exception)
-        (entry,) = registry.entries()
-        password = (registry.root() / "redis" / "password").read_text()
+        (entry,) = running_servers.entries()
+        password = (running_servers.root() / "redis" / "password").read_text()
         assert entry.address == f"redis://:{password}@{ports.HOST}:{entry.nodes[0].ports['client']}/0"
         shown = entry.address.replace(password, "***")
         assert up.stdout == f"redis {shown}\n"

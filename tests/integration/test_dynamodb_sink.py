@@ -10,12 +10,12 @@ from botocore.awsrequest import AWSResponse
 from pyspark.sql.types import LongType, StructType
 
 from headrace import dev, sinks
+from headrace.connectors.dynamodb import client as dynamodb_client
+from headrace.connectors.dynamodb.client import Pace
+from headrace.connectors.dynamodb.transactions import ByRecord, _Record
+from headrace.connectors.shared.keyed_sink import Row
+from headrace.core.dead_letters import Origin
 from headrace.errors import BadRecord, ConfigError, RetriableError
-from headrace.letters import Origin
-from headrace.sinks import dynamodb_client
-from headrace.sinks.dynamodb_client import Pace
-from headrace.sinks.dynamodb_transactions import ByRecord, _Record
-from headrace.sinks.keyed import Row
 from headrace.testing.sinks import batch, frame, numbered, upserts
 from integration.documents import refused, rows, write_around_a_death
 

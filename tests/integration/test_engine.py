@@ -9,17 +9,19 @@ from pyspark.sql.window import Window
 
 import headrace as hr
 from headrace import events, sinks, stores
+from headrace.engine import transform_check
+from headrace.engine.engine import DirectEngine
+from headrace.engine.source_readers import Inputs
 from headrace.errors import ConfigError, HeadraceError
-from headrace.spark import plan
-from headrace.spark.engine import DirectEngine
-from headrace.spark.inputs import Inputs
 from headrace.types import Batch, Range, TopicPartition
 
 FORMAT = hr.Json("user STRING, page STRING, at TIMESTAMP, window STRING")
 
 
 def look(spark, transform):
-    return plan.preview(Inputs(spark, hr.Kafka("nowhere:1", topics=["t"], format=FORMAT), "g", whole=True), transform)
+    return transform_check.preview(
+        Inputs(spark, hr.Kafka("nowhere:1", topics=["t"], format=FORMAT), "g", whole=True), transform
+    )
 
 
 STATEFUL = {

@@ -19,8 +19,8 @@ import pytest
 
 from headrace import events as events_of_runs
 from headrace import sinks
-from headrace.config import from_toml
-from headrace.testing.records import committed
+from headrace.runtime.config import from_toml
+from headrace.testing.committed_records import committed
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -175,7 +175,7 @@ def dynamodb_sink(name, server, directory):
     def rows():
         from boto3.dynamodb.types import TypeDeserializer
 
-        from headrace.sinks import dynamodb_client
+        from headrace.connectors.dynamodb import client as dynamodb_client
 
         client = dynamodb_client.connect(None, server)
         read = TypeDeserializer().deserialize

@@ -8,8 +8,8 @@ import pytest
 
 import headrace as hr
 from headrace import sinks, stores
+from headrace.core.state import Change
 from headrace.errors import ConfigError, OffsetConflict, RetriableError, UnsupportedGuarantee
-from headrace.stores.state import Change
 from headrace.testing.sinks import AT, batch, frame, numbered
 
 

@@ -16,8 +16,8 @@ import redis as driver
 
 import headrace as hr
 from headrace import sinks, stores
+from headrace.core.dead_letters import Letter, Quarantine
 from headrace.errors import BadRecord, ConfigError, RetriableError, UnsupportedGuarantee
-from headrace.letters import Letter, Quarantine
 from headrace.testing.sinks import SinkContract, batch, frame, numbered
 from integration.command import Running
 

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace import events, sinks, stores
+from headrace.core.dead_letters import Refusal
+from headrace.engine import transform_check
+from headrace.engine.dead_letter_records import originals
+from headrace.engine.decoder import Decoder, unnamed
+from headrace.engine.field_decoder import RAW_SCHEMA
 from headrace.errors import BadRecord, ConfigError
-from headrace.formats import avro_schema
-from headrace.letters import Refusal
-from headrace.sinks import narrow
-from headrace.spark import plan
-from headrace.spark.originals import originals
-from headrace.spark.rows import Decoder, unnamed
-from headrace.spark.sides import RAW_SCHEMA
+from headrace.formats.avro import schema
+from headrace.spark import task_alignment
 
 JSON = "user STRING, n INT, at TIMESTAMP, price DECIMAL(5,2), ok BOOLEAN, tags ARRAY<STRING>"
 
@@ -517,8 +517,8 @@ def test_a_function_of_a_batch_gets_its_values_as_arrow_and_the_plan_stays_narro
     found = decoded(spark, hr.Custom(lengths, "size BIGINT", on_error="drop"), [b"abc", b"", None, b"x"])
     assert [row["size"] for row in found.rows.collect()] == [3, None, 1]
     assert found.dropped() == 1
-    assert narrow.keeps_partitions(found.rows.where("size > 1"))
-    assert narrow.keeps_order(found.rows)
+    assert task_alignment.keeps_partitions(found.rows.where("size > 1"))
+    assert task_alignment.keeps_order(found.rows)
 
 
 def test_a_function_that_gives_something_else_fails_the_batch_and_says_so(spark):
@@ -591,7 +591,7 @@ def test_what_json_and_avro_write_they_read_back(spark, rows):
     kinds = "id INT, name STRING, ns ARRAY<INT>, at TIMESTAMP_NTZ"
     frame = spark.createDataFrame(rows, kinds)
     columns = {field["name"]: field["type"] for field in frame.schema.jsonValue()["fields"]}
-    avro = hr.Avro(json.dumps(avro_schema.record(columns, "r")))
+    avro = hr.Avro(json.dumps(schema.record(columns, "r")))
     for fmt, reader in ((hr.Json(), hr.Json(kinds)), (avro, avro)):
         written = [bytes(row["value"]) for row in frame.selectExpr(f"{fmt.encoded(columns, 't')} AS value").collect()]
         assert decoded(spark, reader, written).rows.drop("_kafka").collect() == frame.collect()
@@ -611,7 +611,7 @@ def test_a_schema_that_does_not_parse_is_shown_with_an_example(spark, ddl):
 @pytest.mark.parametrize("ddl", ["INT", "STRUCT<user: STRING>", "ARRAY<INT>"])
 def test_a_schema_that_is_a_type_is_decoded_or_refused_but_never_left_for_the_first_batch(spark, ddl):
     try:
-        frame = plan.preview(Decoder(spark, hr.Json(ddl)), lambda rows: rows)
+        frame = transform_check.preview(Decoder(spark, hr.Json(ddl)), lambda rows: rows)
     except ConfigError:
         return
     assert "user" in frame.columns

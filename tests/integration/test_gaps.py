@@ -6,9 +6,9 @@ import pytest
 
 import headrace as hr
 from headrace import dev, events, sinks, stores
+from headrace.engine.range_reader import Reader
 from headrace.errors import DataLoss
 from headrace.kafka.cluster import Cluster
-from headrace.spark.direct import Reader
 from headrace.testing.fixtures import Topic
 from headrace.types import Range, TopicPartition
 from integration.live import Live

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql.types import StructType
 
+from headrace.connectors.hive.sink import Hive
+from headrace.connectors.shared.file_store import at
 from headrace.errors import ConfigError
-from headrace.lake.objects import at
-from headrace.sinks.hive import Hive
 from headrace.testing.sinks import batch, frame, numbered
 from integration.interleaving import meanwhile
 
@@ -219,7 +219,7 @@ _ALONE = """
 import sys
 from pyspark.sql.types import StructType
 from headrace.errors import HeadraceError
-from headrace.sinks.hive import Hive
+from headrace.connectors.hive.sink import Hive
 from headrace.spark import session
 
 spark = session.create({

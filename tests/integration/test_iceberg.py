@@ -14,8 +14,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql.types import StructType
 
+from headrace.connectors.iceberg.sink import Iceberg
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
-from headrace.sinks.iceberg import Iceberg
 from headrace.testing.sinks import batch, frame, numbered
 from integration.interleaving import Died, die, meanwhile
 

@@ -11,10 +11,12 @@ import psycopg
 import pytest
 from pyspark.sql.types import StructType
 
+from headrace.connectors.jdbc.connection import Database
+from headrace.connectors.jdbc.sink import Jdbc
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
-from headrace.sinks.jdbc import Jdbc
-from headrace.sinks.jdbc_java import Database
-from headrace.spark.jars import Artifact, Bundle, fetch
+from headrace.jars.bundles import Bundle
+from headrace.jars.cache import fetch
+from headrace.jars.ivy import Artifact
 from headrace.testing.sinks import batch, frame, numbered
 from integration.interleaving import Died, die, meanwhile
 

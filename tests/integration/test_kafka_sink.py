@@ -16,17 +16,17 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace import dev, sinks
-from headrace.check import check
 from headrace.cli.main import app
+from headrace.connectors.kafka.task import ByPartition, Fenced, Part
+from headrace.core.state import Run
 from headrace.errors import BadRecord, ConfigError, HeadraceError, OffsetConflict, RetriableError
-from headrace.launch import refuse_loops
-from headrace.sinks import tasks
-from headrace.sinks.kafka_tasks import ByPartition, Fenced, Part
-from headrace.stores.shares import Entry
-from headrace.stores.state import Run
+from headrace.kafka.commit_metadata import Entry
+from headrace.runtime.launch import refuse_loops
+from headrace.spark import tasks
+from headrace.testing.committed_records import committed
 from headrace.testing.fixtures import Topic
-from headrace.testing.records import committed
 from headrace.testing.sinks import frame, numbered
+from headrace.tools.check import check
 from headrace.types import Batch, Range, TopicPartition
 
 
@@ -77,8 +77,8 @@ def ids(bootstrap, *topics, **how):
     [(lambda rows: rows, "each task produces"), (lambda rows: rows.repartition(3), "the driver produces")],
 )
 def test_the_plan_decides_which_way_and_check_says_it(filled, topic, spark, transform, way):
-    from headrace.spark.inputs import Inputs
-    from headrace.spark.plan import preview
+    from headrace.engine.source_readers import Inputs
+    from headrace.engine.transform_check import preview
 
     source, target = filled(), topic(partitions=3)
     sink = sinks.Kafka(source.bootstrap, target.name)
@@ -609,8 +609,8 @@ def test_groups_and_topics_with_dashes_and_dots_are_told_apart():
 
 
 def test_rows_that_a_transform_moved_by_itself_are_not_committed_by_their_task(filled, spark):
-    from headrace.sinks.narrow import one_task_per_range
-    from headrace.spark.direct import Reader
+    from headrace.engine.range_reader import Reader
+    from headrace.spark.task_alignment import one_task_per_range
 
     source = filled()
     ranges = tuple(Range(TopicPartition(source.name, number), 0, 100) for number in range(2))

@@ -14,13 +14,13 @@ from confluent_kafka.cimpl import NewTopic
 
 import headrace as hr
 from headrace import dev, sinks, stores
-from headrace.delivery import Written
+from headrace.core.delivery import Written
+from headrace.core.state import Change, Run
 from headrace.errors import ConfigError, DataLoss, OffsetConflict, RetriableError
-from headrace.launch import connected
-from headrace.runner import Runner
-from headrace.stores import group as group_module
-from headrace.stores import transactions
-from headrace.stores.state import Change, Run
+from headrace.kafka import offset_group as group_module
+from headrace.kafka import transactions
+from headrace.runtime.launch import connected
+from headrace.runtime.runner import Runner
 from headrace.types import Batch, Progress, Range, TopicPartition
 from integration.interleaving import Died, die, meanwhile
 

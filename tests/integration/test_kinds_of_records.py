@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 import headrace as hr
 from headrace import sinks, stores
 from headrace.kafka.cluster import Cluster
-from headrace.testing.records import committed
+from headrace.testing.committed_records import committed
 from headrace.types import TopicPartition
 
 SOON = 60.0

@@ -5,10 +5,10 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace import sinks, stores
+from headrace.engine.lineage import trace
+from headrace.engine.source_readers import Inputs
 from headrace.errors import ConfigError
-from headrace.launch import check_transform
-from headrace.spark.inputs import Inputs
-from headrace.spark.lineage import trace
+from headrace.runtime.launch import check_transform
 
 SOURCE = hr.Kafka("nowhere:1", topics=["clicks"], format=hr.Json("id BIGINT, user STRING, at TIMESTAMP"))
 OTHER = hr.Kafka("nowhere:1", topics=["users"], format=hr.Json("id BIGINT, name STRING"))

@@ -11,8 +11,8 @@ SESSION = """
 import json, sys, time
 import headrace as hr
 from headrace.spark import session
-from headrace.spark.inputs import Inputs
-from headrace.spark.location import Location
+from headrace.engine.source_readers import Inputs
+from headrace.engine.locality import Location
 from headrace.types import Range, TopicPartition
 
 options, bootstrap, topic, locations = json.loads(sys.argv[1])
@@ -82,7 +82,7 @@ def test_named_hosts_are_where_the_partitions_are_read(ran):
 
 
 def test_the_spread_does_not_change_with_the_order_of_anything():
-    from headrace.spark.location import consistent
+    from headrace.engine.locality import consistent
     from headrace.types import TopicPartition
 
     executors = ["executor_a_1", "executor_b_2", "executor_c_3"]

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from headrace import dev, stores
-from headrace.offsets.desk import Desk
-from headrace.stores import cql
-from headrace.stores.state import State
+from headrace.connectors.cassandra import client as cql
+from headrace.core.state import State
+from headrace.tools.offsets.editor import Desk
 from integration.command import here  # noqa: F401 - a fixture
 
 
@@ -107,7 +107,7 @@ def test_an_hbase_without_the_table(request):
 def test_a_redis_and_a_zookeeper_that_have_nothing_of_the_pipeline(redis, zookeeper):
     from kazoo.client import KazooClient
 
-    from headrace.stores.redis import connect
+    from headrace.connectors.redis.client import connect
 
     name = f"looking-{uuid.uuid4().hex[:12]}"
     for store in (stores.Redis(redis.url), stores.ZooKeeper(zookeeper.hosts)):

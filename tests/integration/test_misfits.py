@@ -5,8 +5,8 @@ import struct
 import pytest
 
 import headrace as hr
-from headrace.spark.rows import Decoder
-from headrace.spark.sides import RAW_SCHEMA
+from headrace.engine.decoder import Decoder
+from headrace.engine.field_decoder import RAW_SCHEMA
 from integration.avro_bytes import long
 from integration.command import here  # noqa: F401 - a fixture
 

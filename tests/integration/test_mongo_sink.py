@@ -13,10 +13,10 @@ from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError
 
 from headrace import dev, sinks
+from headrace.connectors.mongo import client as mongo_client
+from headrace.connectors.shared.keyed_sink import Row
+from headrace.core.dead_letters import Origin
 from headrace.errors import BadRecord, ConfigError, RetriableError
-from headrace.letters import Origin
-from headrace.sinks import mongo_client
-from headrace.sinks.keyed import Row
 from headrace.testing.sinks import batch, frame, numbered, upserts
 from integration.documents import refused, rows, write_around_a_death
 

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import sinks, stores
 from headrace.cli.main import app
+from headrace.core.state import Run
 from headrace.errors import ConfigError, OffsetConflict
-from headrace.heartbeat import this_run
 from headrace.kafka.cluster import Cluster
-from headrace.stores.state import Run
+from headrace.runtime.heartbeat import this_run
 from headrace.testing import compare
 from headrace.types import Batch, Range, TopicPartition
 
@@ -375,7 +375,7 @@ def test_with_the_mirror_on_kafka_tools_see_the_same_lag(service, spark, tmp_pat
 def test_a_mirror_that_fails_never_stops_the_pipeline(service, spark, tmp_path, monkeypatch):
     from confluent_kafka import KafkaError, KafkaException
 
-    from headrace.kafka.mirror import Mirror
+    from headrace.kafka.group_mirror import Mirror
 
     def refuse(*_):
         raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
@@ -411,7 +411,7 @@ parquet = "{tmp_path}/out"
 sqlite = "{tmp_path}/offsets.db"
 """
     )
-    from headrace.config import load
+    from headrace.runtime.config import load
 
     load(str(file)).pipeline.run(until="caught-up", session=spark)
     there.produce([{"n": 8}])

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 from headrace import sinks
-from headrace.config import load
+from headrace.connectors.shared.file_store import Hadoop
+from headrace.connectors.shared.partition_columns import listed
 from headrace.errors import ConfigError, RetriableError
-from headrace.lake.columns import listed
-from headrace.lake.objects import Hadoop
+from headrace.runtime.config import load
 from headrace.testing.sinks import batch, frame, numbered
 from integration.interleaving import Died, die, meanwhile
 from servers.hdfs import rows_at

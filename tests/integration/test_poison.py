@@ -13,12 +13,12 @@ from pyspark.sql.types import StringType
 
 import headrace as hr
 from headrace import events, sinks, stores
+from headrace.core.dead_letters import Origin
+from headrace.engine.failing_records import _of_rows
+from headrace.engine.row_independence import indivisible
 from headrace.errors import BadRecord, BatchChanged, BatchTimeout, TransformFailed
-from headrace.letterbox import LetterBox
-from headrace.letters import Origin
-from headrace.spark.divisible import indivisible
-from headrace.spark.poison import _of_rows
-from headrace.tracebacks import shown_path
+from headrace.support.tracebacks import shown_path
+from headrace.tools.dead_letters import LetterBox
 
 FORMAT = hr.Json("id BIGINT, text STRING")
 SOON = hr.Retry(first="10ms", longest="20ms", attempts=8)

@@ -10,13 +10,13 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 import headrace as hr
 from headrace import events, sinks
+from headrace.connectors.postgres import sink as sink_module
+from headrace.connectors.postgres.copy_task import ByPartition
+from headrace.core.state import Run
 from headrace.dev import Postgres
 from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableError
-from headrace.sinks import narrow
-from headrace.sinks import postgres as sink_module
-from headrace.sinks.postgres_tasks import ByPartition
-from headrace.sinks.tasks import Report
-from headrace.stores.state import Run
+from headrace.spark import task_alignment
+from headrace.spark.tasks import Report
 from headrace.types import Batch, Range, TopicPartition
 
 BY_PARTITION = "each task copies"
@@ -85,8 +85,8 @@ def test_the_way_is_read_off_the_plan_and_every_row_arrives(
         monkeypatch.setattr(sink_module.Postgres, name, spy)
     where = filled()
     made = pipeline(where, sinks.Postgres(postgres.address, table, create=True), transform=transform)
-    from headrace.launch import check_transform
-    from headrace.spark.inputs import Inputs
+    from headrace.engine.source_readers import Inputs
+    from headrace.runtime.launch import check_transform
 
     assert way in made.sink.describe_write(check_transform(made, Inputs.of(spark, made)), cached=False)
     made.run(until="caught-up", session=spark, fail_fast=True)
@@ -97,7 +97,7 @@ def test_the_way_is_read_off_the_plan_and_every_row_arrives(
 
 
 def test_an_operator_that_is_not_known_to_stay_in_its_task_makes_a_plan_wide(filled, spark):
-    assert not narrow.keeps_partitions(spark.range(10).toDF("id"))
+    assert not task_alignment.keeps_partitions(spark.range(10).toDF("id"))
 
 
 # Types
@@ -309,7 +309,7 @@ def test_rows_of_an_attempt_that_spark_does_not_count_are_not_published(
     filled, spark, postgres, table, ask, monkeypatch
 ):
     """An attempt can commit its rows to the staging table and still be reported failed."""
-    from headrace.sinks import tasks
+    from headrace.spark import tasks
 
     original = tasks.run
 
@@ -405,8 +405,8 @@ def test_the_last_value_of_every_key_is_there_and_what_was_deleted_is_not(topic,
             where.produce([value], key=f"u{number}".encode(), partition=number % 3)
     sink = sinks.Postgres(postgres.address, table, key="user", mode="upsert", create=True)
     made = pipeline(where, sink, limits=hr.Limits(max_records=70))
-    from headrace.launch import check_transform
-    from headrace.spark.inputs import Inputs
+    from headrace.engine.source_readers import Inputs
+    from headrace.runtime.launch import check_transform
 
     assert BY_PARTITION in made.sink.describe_write(check_transform(made, Inputs.of(spark, made)), cached=False)
     made.run(until="caught-up", session=spark, fail_fast=True)

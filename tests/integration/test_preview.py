@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace import sinks, testing
+from headrace.engine.decoder import Decoder
 from headrace.errors import BadRecord, ConfigError
-from headrace.spark.rows import Decoder
-from headrace.static_tables import StaticTable
+from headrace.runtime.static_tables import StaticTable
 from integration.command import here  # noqa: F401 - a fixture
 
 SCHEMA = {

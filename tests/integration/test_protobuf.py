@@ -10,11 +10,11 @@ from google.protobuf import descriptor_pb2
 
 import headrace as hr
 from headrace import sinks
+from headrace.engine.decoder import Decoder
+from headrace.engine.field_decoder import RAW_SCHEMA
 from headrace.errors import BadRecord, ConfigError
-from headrace.spark.protobuf_types import Messages
-from headrace.spark.rows import Decoder
-from headrace.spark.sides import RAW_SCHEMA
-from headrace.testing.records import committed
+from headrace.formats.protobuf.types import Messages
+from headrace.testing.committed_records import committed
 from integration.avro_bytes import registered
 
 FIELD = descriptor_pb2.FieldDescriptorProto

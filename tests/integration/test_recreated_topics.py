@@ -11,7 +11,7 @@ import redis as redis_driver
 import headrace as hr
 from headrace import events, sinks, stores
 from headrace.errors import DataLoss
-from headrace.testing.records import committed
+from headrace.testing.committed_records import committed
 from headrace.types import Range, TopicPartition
 from integration.interleaving import meanwhile
 

@@ -11,12 +11,12 @@ import redis as driver
 
 import headrace as hr
 from headrace import dev, sinks, stores
+from headrace.connectors.redis.writer import Append, Place, Put
+from headrace.connectors.shared.keyed_sink import Row
+from headrace.core.dead_letters import Letter, Origin, Quarantine
 from headrace.errors import BadRecord, ConfigError, RetriableError
-from headrace.letters import Letter, Origin, Quarantine
-from headrace.sinks.arrow import map_in_arrow
-from headrace.sinks.keyed import Row
-from headrace.sinks.redis_tasks import Append, Place, Put
-from headrace.sinks.tables import PLACE
+from headrace.spark.arrow import map_in_arrow
+from headrace.spark.origin_columns import PLACE
 from headrace.testing.sinks import batch, frame, numbered, upserts
 from headrace.types import Range, TopicPartition
 

@@ -9,12 +9,13 @@ import pytest
 
 import headrace as hr
 from headrace import events, sinks, stores
+from headrace.engine.decoder import Decoder
+from headrace.engine.field_decoder import RAW_SCHEMA
 from headrace.errors import ConfigError, RetriableError
-from headrace.formats import avro_reading, registry
-from headrace.formats.avro_reading import RegistryAvro
-from headrace.spark import avro
-from headrace.spark.rows import Decoder
-from headrace.spark.sides import RAW_SCHEMA
+from headrace.formats import schema_registry as registry
+from headrace.formats.avro import compatibility
+from headrace.formats.avro import decoding as avro_reading
+from headrace.formats.avro.decoding import RegistryAvro
 from integration.avro_bytes import encoded, framed, long, registered
 from integration.door import Door
 from integration.live import Live
@@ -202,8 +203,8 @@ def test_a_value_that_would_mean_something_else_to_the_reader_is_bad_with_the_re
         inner = {"type": "record", "name": "Inner", "fields": [{"name": "v", "type": kind}]}
         return json.dumps(customer(ID, {"name": "in", "type": ["null", inner], "default": None}))
 
-    reader, writer = (avro.parsed(spark, schema(kind)) for kind in (read, written))
-    found = avro.misfit(spark, reader, writer, any_name=True)
+    reader, writer = (compatibility.parsed(spark, schema(kind)) for kind in (read, written))
+    found = compatibility.misfit(spark, reader, writer, any_name=True)
     assert found is None if said is None else said in found
 
 

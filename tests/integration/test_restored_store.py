@@ -10,8 +10,8 @@ from pyiceberg.catalog import load_catalog
 
 import headrace as hr
 from headrace import sinks, stores
+from headrace.connectors.jdbc.connection import Database
 from headrace.errors import OffsetConflict
-from headrace.sinks.jdbc_java import Database
 
 DERBY = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
 

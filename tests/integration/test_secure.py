@@ -20,13 +20,14 @@ from confluent_kafka.admin import (
 )
 
 import headrace as hr
-from headrace import doctor, sinks
+from headrace import sinks
 from headrace.dev.certificates import Certificate
 from headrace.errors import ConfigError
-from headrace.letterbox import LetterBox
-from headrace.stores.hearing import greeted
+from headrace.kafka.connection_errors import greeted
+from headrace.testing.committed_records import committed
 from headrace.testing.fixtures import Topic
-from headrace.testing.records import committed
+from headrace.tools import doctor
+from headrace.tools.dead_letters import LetterBox
 from integration.command import here  # noqa: F401 - a fixture
 
 SOON = 9.0

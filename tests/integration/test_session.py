@@ -17,9 +17,9 @@ from pathlib import Path
 
 import psutil
 
-from headrace import config
+from headrace.runtime import config
 from headrace.errors import ConfigError, RetriableError
-from headrace.sinks import tasks
+from headrace.spark import tasks
 from headrace.spark import session, task_retries
 
 config.load("jobs/app3.py")

@@ -10,9 +10,9 @@ from confluent_kafka import Producer
 
 import headrace as hr
 from headrace import sinks
-from headrace.kafka import known, settings
+from headrace.kafka import config_checks, config_keys
 from headrace.kafka.cluster import Cluster
-from headrace.letterbox import LetterBox
+from headrace.tools.dead_letters import LetterBox
 
 LARGE = 5_000_000
 
@@ -54,7 +54,7 @@ def test_a_topic_that_takes_more_than_a_fetch_brings_is_noted(topic):
 
     def found(where, **options):
         source = hr.Kafka(where.bootstrap, topics=[where.name], options=options)
-        return settings.asked(Cluster(source.bootstrap, source.options), source)
+        return config_checks.asked(Cluster(source.bootstrap, source.options), source)
 
     assert found(usual) == []
     assert found(wide, **{"max.partition.fetch.bytes": "20000000"}) == []
@@ -68,5 +68,5 @@ def test_a_topic_that_takes_more_than_a_fetch_brings_is_noted(topic):
 def test_the_names_that_are_known_are_those_of_the_client_that_is_loaded(spark):
     config = spark.sparkContext._jvm.org.apache.kafka.clients.consumer.ConsumerConfig
     theirs = {name for name in config.configNames() if not name.startswith("internal.")}
-    assert theirs <= known.JAVA
-    assert known.JAVA - theirs <= {"metadata.recovery.rebootstrap.trigger.ms"}  # of later clients
+    assert theirs <= config_keys.JAVA
+    assert config_keys.JAVA - theirs <= {"metadata.recovery.rebootstrap.trigger.ms"}  # of later clients

@@ -13,10 +13,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 import headrace as hr
 from headrace import dev, events, sinks, stores
+from headrace.engine.range_splitting import LEAST
 from headrace.errors import ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
-from headrace.spark.pieces import LEAST
-from headrace.testing.records import committed
+from headrace.testing.committed_records import committed
 from headrace.types import TopicPartition
 from integration.live import Live
 
@@ -266,7 +266,7 @@ table = "joined"
 create = true
 """
     )
-    from headrace.config import load
+    from headrace.runtime.config import load
 
     load(str(file)).pipeline.run(until="caught-up", session=spark)
     import duckdb
@@ -494,7 +494,7 @@ def test_a_loop_heeds_bytes_and_tells_what_was_dropped(spark, topic):
 
 
 def test_dead_letters_of_several_sources_go_back_where_they_came_from(spark, topic, second_kafka, tmp_path):
-    from headrace.letterbox import LetterBox
+    from headrace.tools.dead_letters import LetterBox
 
     here, there = topic(partitions=1), topic(partitions=1, bootstrap=second_kafka.bootstrap)
     for where in (here, there):

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace import dev, sinks, stores
+from headrace.connectors.cassandra import client as cql
+from headrace.connectors.redis import client as redis_client
+from headrace.connectors.sql import offset_tables
+from headrace.core.state import Change
 from headrace.errors import ConfigError, RetriableError
-from headrace.stores import cql, sql
-from headrace.stores.state import Change
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 if TYPE_CHECKING:
@@ -190,7 +192,7 @@ def test_a_commit_in_flight_is_waited_for_before_the_offsets_are_read(own_postgr
             looking.start()
             looking.join(0.5)
             assert seen == []
-            sql.write(connection, pipeline, state, state.committed(known.pending))
+            offset_tables.write(connection, pipeline, state, state.committed(known.pending))
         looking.join(20)
         assert seen == [after]
 
@@ -324,8 +326,8 @@ def test_a_redis_that_may_forget_is_told_of_and_one_that_does_not_is_not(tmp_pat
         assert "allkeys-lru" in evicting
         with store.open("p"):
             assert len(store.advice("p")) == 2
-    assert "once a second" in stores.redis.losses({"appendonly": "yes", "appendfsync": "everysec"}, 0)[0]
-    assert "failover" in stores.redis.losses({"appendonly": "yes", "appendfsync": "always"}, 2)[0]
+    assert "once a second" in redis_client.losses({"appendonly": "yes", "appendfsync": "everysec"}, 0)[0]
+    assert "failover" in redis_client.losses({"appendonly": "yes", "appendfsync": "always"}, 2)[0]
 
 
 def test_a_cassandra_with_one_copy_is_told_of(own_cassandra: Place) -> None:

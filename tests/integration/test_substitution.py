@@ -5,12 +5,12 @@ import uuid
 import pytest
 
 import headrace as hr
-from headrace.sinks.delta_files import folded
-from headrace.sinks.hive import Hive
-from headrace.sinks.kafka_rows import Layout
-from headrace.spark.quoting import SUBSTITUTE, verbatim
-from headrace.spark.rows import Decoder
-from headrace.spark.sides import RAW_SCHEMA
+from headrace.connectors.delta.file_stats import folded
+from headrace.connectors.hive.sink import Hive
+from headrace.connectors.kafka.records import Layout
+from headrace.engine.decoder import Decoder
+from headrace.engine.field_decoder import RAW_SCHEMA
+from headrace.spark.sql import SUBSTITUTE, verbatim
 from headrace.testing.sinks import batch
 from integration.avro_bytes import framed, registered
 

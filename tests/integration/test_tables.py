@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from headrace import sinks
+from headrace.core.dead_letters import Letter, Origin, Quarantine
 from headrace.errors import BadRecord, ConfigError
-from headrace.letters import Letter, Origin, Quarantine
 from headrace.types import Batch, Range, TopicPartition
 
 AT = TopicPartition("users", 0)
@@ -399,6 +399,6 @@ def test_a_row_that_is_there_already_is_refused_with_the_mode_that_would_do(data
 
 
 def _change():
-    from headrace.stores.state import Change
+    from headrace.core.state import Change
 
     return Change(0.0, "a test", "reset")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headrace.kafka import known
+from headrace.kafka import config_keys
 from integration import command
 from integration.avro_bytes import framed, registered
 
@@ -68,8 +68,11 @@ def test_times_keep_their_microseconds(topic, here):
 def test_the_names_of_javas_producers_are_those_of_the_client_that_is_loaded(spark):
     config = spark.sparkContext._jvm.org.apache.kafka.clients.producer.ProducerConfig
     theirs = {name for name in config.configNames() if not name.startswith("internal.")}
-    assert theirs <= known.JAVA | known.JAVA_PRODUCER
-    assert known.JAVA_PRODUCER - theirs <= {"transaction.two.phase.commit.enable", "config.providers"}  # of later ones
+    assert theirs <= config_keys.JAVA | config_keys.JAVA_PRODUCER
+    assert config_keys.JAVA_PRODUCER - theirs <= {
+        "transaction.two.phase.commit.enable",
+        "config.providers",
+    }  # of later ones
 
 
 def test_csv_and_avro_are_shown_as_json(topic, here, tmp_path):

@@ -11,9 +11,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from headrace import samples, stores
+from headrace import stores
 from headrace.errors import BatchRefused
-from headrace.folders import paths_below
+from headrace.support.pipeline_folder import paths_below
+from headrace.tools import samples
 from integration.command import here  # noqa: F401 - a fixture
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "warehouse"

@@ -11,8 +11,8 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 from headrace import dev, stores
+from headrace.core.state import Change
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
-from headrace.stores.state import Change
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
@@ -218,7 +218,7 @@ def test_a_server_killed_under_a_run_of_commits_loses_none_that_returned(tmp_pat
 
 
 def test_the_audit_log_keeps_the_newest_changes(new, monkeypatch):
-    monkeypatch.setattr("headrace.stores.zookeeper._KEPT_CHANGES", 3)
+    monkeypatch.setattr("headrace.connectors.zookeeper.offset_store._KEPT_CHANGES", 3)
     store = new()
     for number in range(5):
         store.record(Change(float(number), "somebody", "note"))

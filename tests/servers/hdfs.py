@@ -9,7 +9,7 @@ from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.hbase import HBASE, OPENS
 from headrace.dev.node import Node
-from headrace.dev.single import Single
+from headrace.dev.single_port_server import Single
 
 _SOURCE = Path(__file__).with_name("Hdfs.java")
 _NOWHERE = f"{loopback.HOST}:0"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace import crashpoints
+from headrace.support import crashpoints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.formats import avro_schema, registry
-from headrace.spark.avro import columns
+from headrace.formats import schema_registry
+from headrace.formats.avro import schema as avro_schema
+from headrace.formats.avro.compatibility import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -268,30 +269,30 @@ def test_an_answer_means_fix_it_or_try_again(
 ) -> None:
     server.answer = answer
     with pytest.raises(kind, match=message) as caught:
-        registry.register(server.url, "t-value", "{}")
+        schema_registry.register(server.url, "t-value", "{}")
     assert "p%40ss" not in caught.value.message + str(caught.value.hint)
 
 
 def test_only_what_a_registry_itself_says_is_not_there_is_not_there(server: Any) -> None:
     for code in (40401, 40402, 40403):
         server.answer = (404, json.dumps({"error_code": code, "message": "not found"}).encode())
-        assert registry.by_id(server.url, 1) is None
-        assert registry.versions(server.url, "t") == []
+        assert schema_registry.by_id(server.url, 1) is None
+        assert schema_registry.versions(server.url, "t") == []
     server.answer = (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}')  # of a path that is wrong
     with pytest.raises(ConfigError, match="404"):
-        registry.by_id(server.url, 1)
+        schema_registry.by_id(server.url, 1)
 
 
 def test_a_registry_that_is_silent_or_gone_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_TIMEOUT", 0.2)
+    monkeypatch.setattr(schema_registry, "_TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         begun = time.monotonic()
         with pytest.raises(RetriableError, match="does not answer"):
-            registry.register(url, "t", "{}")
+            schema_registry.register(url, "t", "{}")
         assert time.monotonic() - begun < 5
     with pytest.raises(RetriableError, match="does not answer"):
-        registry.register(url, "t", "{}")
+        schema_registry.register(url, "t", "{}")
 
 
 def test_the_columns_of_a_schema_are_asked_for_with_nothing_substituted() -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from headrace.errors import ConfigError
-from headrace.formats.avro_json import encoder
+from headrace.formats.avro.json_encoding import encoder
 from integration.avro_bytes import encoded
 
 CLICK = {

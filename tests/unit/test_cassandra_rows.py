@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace.letters import Origin
-from headrace.sinks import cassandra_writer
-from headrace.sinks.cassandra_types import Kind, fits
-from headrace.sinks.cassandra_writer import CassandraWriter, Place
-from headrace.sinks.keyed import Row
+from headrace.connectors.cassandra import writer as cassandra_writer
+from headrace.connectors.cassandra.types import Kind, fits
+from headrace.connectors.cassandra.writer import CassandraWriter, Place
+from headrace.connectors.shared.keyed_sink import Row
+from headrace.core.dead_letters import Origin
 
 MOMENT = datetime(2024, 3, 31, 1, 30, 0, 123_000, UTC)
 

@@ -15,16 +15,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 import headrace as hr
-from headrace import check as checking
 from headrace import sinks, stores
+from headrace.connectors.jdbc.connection import Database
+from headrace.connectors.kafka import sink as kafka
+from headrace.connectors.kafka.records import Layout
+from headrace.connectors.zookeeper import offset_store
 from headrace.dev import ports
 from headrace.errors import ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
-from headrace.sinks import kafka
-from headrace.sinks.jdbc_java import Database
-from headrace.sinks.kafka_rows import Layout
 from headrace.spark import session, task_retries
-from headrace.stores import zookeeper
+from headrace.tools import check as checking
 
 
 class Brokers(Cluster):
@@ -128,7 +128,7 @@ def test_a_table_of_another_schema_takes_dead_letters():
 
 @pytest.mark.parametrize("kind", [stores.ZooKeeper, stores.HBase])
 def test_a_store_at_a_closed_port_is_an_error(checked, monkeypatch, kind):
-    monkeypatch.setattr(zookeeper, "_TIMEOUT", 0.3)
+    monkeypatch.setattr(offset_store, "_TIMEOUT", 0.3)
     (port,) = ports.free(1)
     (error,) = checked(offsets=kind(f"127.0.0.1:{port}")).errors
     assert f"127.0.0.1:{port}" in error.message

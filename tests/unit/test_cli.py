@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from headrace.cli import completion
 from headrace.cli.main import app
-from headrace.cli.pairs import kafka_options
+from headrace.cli.options import kafka_options
 from headrace.errors import ConfigError
 
 ROOT = typer.main.get_command(app)
@@ -197,7 +197,7 @@ def test_completion_says_nothing_about_a_cluster_that_does_not_answer(monkeypatc
 def test_produce_takes_the_password_of_a_registry_from_the_environment(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setenv("PASSWORD", "s3cret")
-    monkeypatch.setattr("headrace.formats.registry.register", lambda url, *_: asked.append(url) or 1)
+    monkeypatch.setattr("headrace.formats.schema_registry.register", lambda url, *_: asked.append(url) or 1)
     schema = tmp_path / "click.avsc"
     schema.write_text('{"type": "record", "name": "Click", "fields": [{"name": "id", "type": "int"}]}')
     registry = ["--avro", str(schema), "--registry", "http://me:${PASSWORD}@localhost:1"]

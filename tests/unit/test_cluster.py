@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import Uuid
 
 import headrace as hr
+from headrace.engine.range_reader import consumer_options
 from headrace.kafka.cluster import Cluster
-from headrace.launch import connected
-from headrace.spark.direct import consumer_options
+from headrace.runtime.launch import connected
 
 
 @pytest.mark.parametrize(("said", "known"), [(Uuid(0, 0), "clicks"), (Uuid(1, 2), str(Uuid(1, 2)))])

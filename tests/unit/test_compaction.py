@@ -10,12 +10,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace import sinks
-from headrace.cli import lake as verbs
+from headrace.cli import parquet as verbs
+from headrace.connectors.delta import compaction
+from headrace.connectors.parquet import merged_batches
+from headrace.connectors.parquet.compaction import compact
+from headrace.connectors.shared.compaction_plan import Small, merges
 from headrace.errors import ConfigError, RetriableError
-from headrace.lake import names
-from headrace.lake.compaction import compact
-from headrace.lake.plan import Small, merges
-from headrace.sinks import delta_compaction
 from unit.power_loss import recorded
 
 # the plan
@@ -57,10 +57,10 @@ def test_files_whose_columns_do_not_fit_are_merged_apart_and_unreadable_ones_lef
 
 def test_a_name_is_found_among_very_many_and_others_are_not(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
-    assert not names.contains(first, "clicks-0")
-    names.write(first, tmp_path / "none", [f"clicks-{number}" for number in range(0, 1000, 2)])
-    names.write(second, first, ["clicks-1", "clicks-3"])
-    assert [number for number in range(1000) if names.contains(second, f"clicks-{number}")] == sorted(
+    assert not merged_batches.contains(first, "clicks-0")
+    merged_batches.write(first, tmp_path / "none", [f"clicks-{number}" for number in range(0, 1000, 2)])
+    merged_batches.write(second, first, ["clicks-1", "clicks-3"])
+    assert [number for number in range(1000) if merged_batches.contains(second, f"clicks-{number}")] == sorted(
         {*range(0, 1000, 2), 1, 3}
     )
 
@@ -127,7 +127,7 @@ def test_parquet_on_hdfs_has_no_list_of_files():
 
 def test_a_uri_without_a_delta_table_is_refused_with_what_can_be_compacted():
     with pytest.raises(ConfigError, match="there is no Delta table at unheard://") as refused:
-        delta_compaction.compact("unheard://nowhere", target=1000, execute=True)
+        compaction.compact("unheard://nowhere", target=1000, execute=True)
     assert "local disks only" in refused.value.hint
 
 
@@ -166,28 +166,28 @@ def ids(path):
 
 def test_small_files_of_a_delta_table_are_merged_by_partition_and_its_rows_stay(tmp_path):
     delta(tmp_path, partition_by=["kind"])
-    shown = delta_compaction.compact(str(tmp_path), target=1_000_000, execute=False)
+    shown = compaction.compact(str(tmp_path), target=1_000_000, execute=False)
     assert [(merge.partition, len(merge.files)) for merge in shown.merges] == [("kind=a", 6), ("kind=b/ é", 6)]
     assert (shown.files, shown.into) == (12, 2)
     assert len(DeltaTable(tmp_path).file_uris()) == 12
-    done = delta_compaction.compact(str(tmp_path), target=1_000_000, execute=True)
+    done = compaction.compact(str(tmp_path), target=1_000_000, execute=True)
     assert (done.layout, done.files, done.into) == ("delta", 12, 2)
     assert len(DeltaTable(tmp_path).file_uris()) == 2
     assert ids(tmp_path) == list(range(12))
-    assert delta_compaction.compact(str(tmp_path), target=1_000_000, execute=True).merges == ()
+    assert compaction.compact(str(tmp_path), target=1_000_000, execute=True).merges == ()
 
 
 def test_files_of_a_delta_table_of_which_no_two_fit_into_one_are_left(tmp_path):
     table = delta(tmp_path, batches=3)
     size = min(table.get_add_actions(flatten=True).column("size_bytes").to_pylist())
-    assert delta_compaction.compact(str(tmp_path), target=size + 10, execute=True).merges == ()
+    assert compaction.compact(str(tmp_path), target=size + 10, execute=True).merges == ()
     assert len(DeltaTable(tmp_path).file_uris()) == 3
 
 
 def test_a_compaction_of_a_delta_table_that_returned_outlives_a_power_cut(tmp_path):
     delta(tmp_path / "rows", partition_by=["kind"])
     with recorded(tmp_path) as recorder:
-        delta_compaction.compact(str(tmp_path / "rows"), target=1_000_000, execute=True)
+        compaction.compact(str(tmp_path / "rows"), target=1_000_000, execute=True)
         recorder.note("returned")
     for number, tree in enumerate(recorder.points[-1].disks()):
         disk = tmp_path / f"disk {number}"
@@ -202,7 +202,7 @@ def test_a_compaction_of_a_delta_table_that_returned_outlives_a_power_cut(tmp_pa
 def test_rows_that_are_deleted_while_a_delta_table_is_compacted_do_not_come_back(tmp_path):
     delta(tmp_path)
     with pytest.raises(RetriableError) as failed:
-        delta_compaction.compact(
+        compaction.compact(
             str(tmp_path), target=1_000_000, execute=True, tell=lambda line: DeltaTable(tmp_path).delete("id = 3")
         )
     assert "run it again" in failed.value.hint
@@ -212,7 +212,7 @@ def test_rows_that_are_deleted_while_a_delta_table_is_compacted_do_not_come_back
 def test_rows_that_are_appended_while_a_delta_table_is_compacted_stay(tmp_path):
     delta(tmp_path)
     rows = pa.table({"id": [12], "kind": ["a"]})
-    compacted = delta_compaction.compact(
+    compacted = compaction.compact(
         str(tmp_path), target=1_000_000, execute=True, tell=lambda line: write_deltalake(tmp_path, rows, mode="append")
     )
     assert compacted.files == 6
@@ -221,14 +221,14 @@ def test_rows_that_are_appended_while_a_delta_table_is_compacted_stay(tmp_path):
 
 def test_files_that_another_compaction_replaced_before_ours_had_the_lock_are_not_merged_again(tmp_path, monkeypatch):
     delta(tmp_path)
-    lock = delta_compaction.locked
+    lock = compaction.locked
 
     def late(directory):
         DeltaTable(tmp_path).optimize.compact()
         return lock(directory)
 
-    monkeypatch.setattr(delta_compaction, "locked", late)
-    assert delta_compaction.compact(str(tmp_path), target=1_000_000, execute=True).merges == ()
+    monkeypatch.setattr(compaction, "locked", late)
+    assert compaction.compact(str(tmp_path), target=1_000_000, execute=True).merges == ()
     assert ids(tmp_path) == list(range(12))
 
 
@@ -238,9 +238,9 @@ def test_two_compactions_of_a_delta_table_do_not_run_at_once(tmp_path):
 
     def again(line):
         with pytest.raises(ConfigError, match="is being compacted already"):
-            delta_compaction.compact(str(tmp_path), target=1_000_000, execute=True)
+            compaction.compact(str(tmp_path), target=1_000_000, execute=True)
 
-    delta_compaction.compact(str(tmp_path), target=1_000_000, execute=True, tell=again)
+    compaction.compact(str(tmp_path), target=1_000_000, execute=True, tell=again)
     assert ids(tmp_path) == list(range(12))
 
 

@@ -8,8 +8,9 @@ import textwrap
 import pytest
 
 import headrace as hr
-from headrace import config, extras
 from headrace.errors import ConfigError, UnsupportedGuarantee
+from headrace.runtime import config
+from headrace.support import optional_imports
 
 GOOD = """
 name = "clicks"
@@ -402,7 +403,7 @@ def test_a_colon_in_a_path_that_exists_is_part_of_the_path(tmp_path):
 
 def test_a_missing_driver_names_the_extra_that_brings_it():
     with pytest.raises(ImportError, match=r"pip install 'headrace\[postgres\]'") as missing:
-        extras.require("no_such_driver.part", extra="postgres")
+        optional_imports.require("no_such_driver.part", extra="postgres")
     assert missing.value.name == "no_such_driver.part"
 
 
@@ -410,11 +411,11 @@ def test_a_driver_that_misses_something_of_its_own_is_not_blamed_on_the_extra(tm
     (tmp_path / "half_a_driver.py").write_text("import its_own_missing_part")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModuleNotFoundError, match="its_own_missing_part"):
-        extras.require("half_a_driver", extra="postgres")
+        optional_imports.require("half_a_driver", extra="postgres")
 
 
 def test_a_driver_that_is_there_is_returned():
-    assert extras.require("json", extra="none") is sys.modules["json"]
+    assert optional_imports.require("json", extra="none") is sys.modules["json"]
 
 
 def test_a_duckdb_sink_without_duckdb_names_the_extra(monkeypatch, tmp_path):
@@ -572,7 +573,7 @@ def refused_without_spark(tmp_path_factory):
         (folder / f"{name}.py").write_text(f"{imports}\n{line}\n")
     script = """
         import json, sys
-        from headrace import config
+        from headrace.runtime import config
         from headrace.errors import ConfigError
 
         refused = {}

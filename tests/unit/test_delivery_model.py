@@ -15,14 +15,14 @@ from types import MappingProxyType
 
 import pytest
 
-from headrace.delivery import Guarantee, Step, deliver, protocol, resume
+from headrace.connectors import fanout
+from headrace.connectors.memory.offset_store import Memory
+from headrace.connectors.shared.batch_ledger import Newest
+from headrace.core.delivery import Guarantee, Step, deliver, protocol, resume
+from headrace.core.planner import Limits, plan
+from headrace.core.sink import IdempotentSink, Sink, TransactionalSink
+from headrace.core.state import Change, State
 from headrace.errors import OffsetConflict
-from headrace.planner import Limits, plan
-from headrace.sinks import fanout
-from headrace.sinks.base import IdempotentSink, Sink, TransactionalSink
-from headrace.sinks.numbered import Newest
-from headrace.stores.memory import Memory
-from headrace.stores.state import Change, State
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1))

@@ -13,9 +13,9 @@ import duckdb
 import pytest
 
 from headrace.cli.main import demo as verb
-from headrace.demo import plan
-from headrace.demo.child import Child
+from headrace.demo.demo import plan
 from headrace.demo.producer import click, produce
+from headrace.demo.run_process import Child
 from headrace.demo.verify import verify
 from headrace.errors import HeadraceError
 

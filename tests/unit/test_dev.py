@@ -4,7 +4,7 @@ import pytest
 
 from headrace.dev.kafka import new_id
 from headrace.dev.ports import free
-from headrace.dev.registry import SERVERS
+from headrace.dev.running_servers import SERVERS
 
 
 def test_a_cluster_id_is_never_taken_for_an_option() -> None:

@@ -14,7 +14,7 @@ import headrace
 from headrace import dev, events, sinks, stores
 from headrace.cli.main import app
 from headrace.kafka.subscription import Subscription
-from headrace.runner import Engine
+from headrace.runtime.runner import Engine
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

@@ -11,11 +11,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from headrace import doctor
 from headrace.cli.doctor import doctor as command
-from headrace.doctor import Check
-from headrace.spark import classpath, installation, java
-from headrace.spark.classpath import Named
+from headrace.jars import classpath, java, pyspark_install
+from headrace.jars.classpath import Named
+from headrace.spark import jvm_errors
+from headrace.tools import doctor
+from headrace.tools.doctor import Check
 
 
 @pytest.mark.parametrize(("version", "major"), [("17.0.15", 17), ("1.8.0_422", 8), ("21", 21), ("unknown", 0)])
@@ -56,7 +57,7 @@ def test_an_old_python_fails() -> None:
 
 @pytest.mark.parametrize(("version", "state"), [("3.5.1", "fail"), ("4.0.0", "ok"), ("4.3.0", "ok"), ("4.4.0", "fail")])
 def test_pyspark_is_in_range_or_fails(monkeypatch: pytest.MonkeyPatch, version: str, state: str) -> None:
-    monkeypatch.setattr(installation, "version", lambda: version)
+    monkeypatch.setattr(pyspark_install, "version", lambda: version)
     assert doctor.check_pyspark()[0].state == state
 
 
@@ -99,7 +100,7 @@ def test_only_an_alternative_that_was_run_is_ok(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, alternative: str | None, state: str
 ) -> None:
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
-    monkeypatch.setattr(installation, "version", lambda: version)
+    monkeypatch.setattr(pyspark_install, "version", lambda: version)
     folder = tmp_path / "jars" / f"spark-kafka-{version}"
     folder.mkdir(parents=True)
     manifest = {"name": "spark-kafka", "version": version, "resolved": [], "fetched": "today", "sha256": {}}
@@ -189,12 +190,12 @@ def test_a_broker_that_is_not_there_fails_in_time() -> None:
     ],
 )
 def test_a_usual_failure_is_explained(error: str, words: str) -> None:
-    assert words in str(doctor.explain(error))
+    assert words in str(jvm_errors.explain(error))
 
 
 @pytest.mark.parametrize("error", ["", "ValueError: no", "Failed to find data source: delta", "kafka timed out"])
 def test_any_other_failure_is_left_alone(error: str) -> None:
-    assert doctor.explain(error) is None
+    assert jvm_errors.explain(error) is None
 
 
 def _run(monkeypatch: pytest.MonkeyPatch, checks: list[Check], *arguments: str) -> tuple[int, str]:

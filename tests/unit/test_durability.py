@@ -12,11 +12,13 @@ import pytest
 from pyiceberg.table import StaticTable
 from pyspark.sql.types import LongType, StructType
 
-from headrace import crashpoints, sinks
-from headrace.lake import directories
-from headrace.paths import private_directory
-from headrace.sinks import delta, iceberg
-from headrace.sinks.table_files import sync_with_parents
+from headrace import sinks
+from headrace.connectors.delta import sink as delta
+from headrace.connectors.iceberg import sink as iceberg
+from headrace.connectors.parquet import directory_layout
+from headrace.spark.hadoop_fs import sync_with_parents
+from headrace.support import crashpoints
+from headrace.support.paths import private_directory
 from headrace.types import Batch, Range, TopicPartition
 from unit.power_loss import recorded
 
@@ -43,9 +45,9 @@ def write_files(rows, place, partition_by=()):
 
 @pytest.fixture(autouse=True)
 def _executors(monkeypatch):
-    for module in (directories, delta):
+    for module in (directory_layout, delta):
         monkeypatch.setattr(module, "write_files", write_files)
-    monkeypatch.setattr("headrace.lake.columns.check", lambda *_: None)
+    monkeypatch.setattr("headrace.connectors.shared.partition_columns.check", lambda *_: None)
 
 
 def batch(number):

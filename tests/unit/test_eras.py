@@ -2,8 +2,8 @@
 
 import pytest
 
+from headrace.connectors.shared.topic_generations import OFFSETS, era_of, refuse_unversioned, timestamp
 from headrace.errors import ConfigError, OffsetConflict
-from headrace.sinks.eras import OFFSETS, era_of, refuse_unversioned, timestamp
 from headrace.types import Batch, Range, TopicPartition
 
 

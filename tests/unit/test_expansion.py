@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
-from headrace.cli.pairs import expanded, spark_options
+from headrace.cli.options import expanded, spark_options
 from headrace.errors import ConfigError
 
 PIPELINE = """

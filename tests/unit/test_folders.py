@@ -10,8 +10,10 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 import headrace as hr
-from headrace import config, folders, launch, locations, sinks, stores
-from headrace.kafka import options
+from headrace import sinks, stores
+from headrace.kafka import client_options
+from headrace.runtime import config, file_locations, launch
+from headrace.support import pipeline_folder
 
 SCHEMA = '{"type": "record", "name": "Click", "fields": [{"name": "id", "type": "int"}]}'
 TOML = """
@@ -76,7 +78,7 @@ def test_paths_of_a_toml_file_belong_to_its_folder(folder, target, sink, path):
     [("lake/clicks", "{folder}/lake/clicks"), ("/lake", "/lake"), ("s3a://lake/x", None), ("file:/lake", None)],
 )
 def test_the_location_of_a_hive_table_belongs_to_the_folder(folder, location, path):
-    with folders.paths_below(folder):
+    with pipeline_folder.paths_below(folder):
         sink = sinks.Hive("clicks", location=location)
     statements = []
     spark = SimpleNamespace(
@@ -102,12 +104,12 @@ def test_the_folder_of_a_file_is_the_same_from_wherever_it_is_named(folder, tmp_
 
 def test_a_keytab_belongs_to_the_folder_of_the_options_file(folder, monkeypatch):
     (folder / "kerberos.properties").write_text("sasl.kerberos.keytab=clicks.keytab\nssl.ca.location=probe\n")
-    with folders.paths_below(folder):
-        assert options.given("kerberos.properties") == {
+    with pipeline_folder.paths_below(folder):
+        assert client_options.given("kerberos.properties") == {
             "sasl.kerberos.keytab": f"{folder}/clicks.keytab",
             "ssl.ca.location": "probe",
         }
-        assert options.given({"sasl.kerberos.keytab": "x"}) == {"sasl.kerberos.keytab": f"{folder}/x"}
+        assert client_options.given({"sasl.kerberos.keytab": "x"}) == {"sasl.kerberos.keytab": f"{folder}/x"}
 
 
 def test_paths_of_a_python_file_belong_to_its_folder(folder, monkeypatch):
@@ -152,43 +154,43 @@ def pipeline(path, offsets=None):
 def test_a_run_that_starts_over_elsewhere_says_where_the_last_one_was(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
     first, second = tmp_path / "x" / "clicks", tmp_path / "y" / "clicks"
-    assert locations.moved(pipeline(first)) == []
+    assert file_locations.moved(pipeline(first)) == []
     assert not (tmp_path / "state").exists()
-    locations.remember(pipeline(first, stores.SQLite(tmp_path / "x" / "offsets.db")))
-    assert locations.moved(pipeline(first)) == []
-    assert locations.moved(pipeline(second, stores.SQLite(tmp_path / "y" / "offsets.db"))) == [
+    file_locations.remember(pipeline(first, stores.SQLite(tmp_path / "x" / "offsets.db")))
+    assert file_locations.moved(pipeline(first)) == []
+    assert file_locations.moved(pipeline(second, stores.SQLite(tmp_path / "y" / "offsets.db"))) == [
         f"last run used {first}; this one is {second}, which is not there yet",
         f"last run used {tmp_path}/x/offsets.db; this one is {tmp_path}/y/offsets.db, which is not there yet",
     ]
     second.mkdir(parents=True)
-    assert locations.moved(pipeline(second)) == []
+    assert file_locations.moved(pipeline(second)) == []
 
 
 def test_it_is_said_once_when_a_run_has_started(tmp_path, monkeypatch):
     from headrace import events
 
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
-    locations.remember(pipeline(tmp_path / "x"))
+    file_locations.remember(pipeline(tmp_path / "x"))
     seen = []
     observe = launch._locating(pipeline(tmp_path / "y"), seen.append)
     started = events.RunStarted(hr.Guarantee.EXACTLY_ONCE, (), {})
     observe(started)
     note = events.Noted(f"last run used {tmp_path}/x; this one is {tmp_path}/y, which is not there yet")
     assert seen == [started, note]
-    assert locations.moved(pipeline(tmp_path / "z"))[0].startswith(f"last run used {tmp_path}/y;")
+    assert file_locations.moved(pipeline(tmp_path / "z"))[0].startswith(f"last run used {tmp_path}/y;")
 
 
 def test_a_run_says_that_relative_paths_were_below_the_current_directory_before(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
     (folder / "clicks.toml").write_text(TOML % 'parquet = "out"')
     loaded = config.load("../jobs/clicks.toml").pipeline
-    assert locations.moved(loaded) == []
+    assert file_locations.moved(loaded) == []
     old = tmp_path / "elsewhere" / "out"
     old.mkdir()
-    (note,) = locations.moved(loaded)
+    (note,) = file_locations.moved(loaded)
     assert note.startswith(f"this run uses {loaded.sink.local_path}, which is not there yet; there is {old}: ")
-    locations.remember(loaded)
-    assert locations.moved(loaded) == []
+    file_locations.remember(loaded)
+    assert file_locations.moved(loaded) == []
 
 
 @pytest.mark.parametrize("path", ["out", "{folder}/out"])
@@ -198,4 +200,4 @@ def test_nothing_is_said_where_the_path_is_there_or_was_absolute(folder, tmp_pat
     if path == "out":
         (folder / "out").mkdir()
     (folder / "clicks.toml").write_text(TOML % f'parquet = "{path.format(folder=folder)}"')
-    assert locations.moved(config.load("../jobs/clicks.toml").pipeline) == []
+    assert file_locations.moved(config.load("../jobs/clicks.toml").pipeline) == []

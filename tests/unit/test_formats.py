@@ -4,7 +4,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import ConfigError
-from headrace.spark.quoting import literal
+from headrace.spark.sql import literal
 
 
 @pytest.mark.parametrize("make", [lambda **how: hr.Json("a INT", **how), hr.Text, hr.Bytes])

@@ -3,9 +3,9 @@
 import pytest
 from pyspark.errors import PySparkException
 
+from headrace.core.dead_letters import Origin
+from headrace.engine.failing_records import _of_rows, halved
 from headrace.errors import BadRecord, RetriableError
-from headrace.letters import Origin
-from headrace.spark.poison import _of_rows, halved
 from headrace.types import Range, TopicPartition
 
 A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)

@@ -4,9 +4,9 @@ import ast
 from pathlib import Path
 
 import headrace
+from headrace.kafka.dead_letter_topic import LetterTopic
 from headrace.kafka.headers import headers_of
-from headrace.kafka.letters import LetterTopic
-from headrace.kafka.producing import as_record
+from headrace.tools.records.producer import as_record
 
 
 class Odd:

@@ -13,10 +13,11 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
-from headrace import events, heartbeat, sinks, stores
+from headrace import events, sinks, stores
+from headrace.core.state import Change, Run, State
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
-from headrace.heartbeat import Presence, _Beating, rival_policy, seconds_to_wait, standing, this_run
-from headrace.stores.state import Change, Run, State
+from headrace.runtime import heartbeat
+from headrace.runtime.heartbeat import Presence, _Beating, rival_policy, seconds_to_wait, standing, this_run
 from headrace.types import Batch, Range
 from unit.test_runner import A, World, records
 

@@ -7,9 +7,9 @@ from unittest.mock import Mock
 import pytest
 
 from headrace import stores
-from headrace.stores import znodes
-from headrace.stores.group_heartbeat import GroupHeartbeat
-from headrace.stores.state import Run, State
+from headrace.connectors.zookeeper import znodes
+from headrace.core.state import Run, State
+from headrace.kafka.group_heartbeat import GroupHeartbeat
 from headrace.types import TopicPartition
 
 A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)

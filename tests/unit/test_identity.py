@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from headrace import sinks, stores
+from headrace.connectors.shared.task_sink import WrittenByTasks
+from headrace.core.dead_letters import Letter, Origin, Quarantine
 from headrace.errors import ConfigError
-from headrace.letters import Letter, Origin, Quarantine
-from headrace.sinks.by_tasks import WrittenByTasks
-from headrace.sinks.tasks import Report
+from headrace.spark.tasks import Report
 from headrace.types import Batch, Range, TopicPartition
 
 ABSTRACT = {"IdempotentSink", "LetterKeeper", "QuarantiningSink", "Sink", "TransactionalSink"}

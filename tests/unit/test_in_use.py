@@ -5,7 +5,7 @@ import pytest
 import headrace as hr
 from headrace import sinks, stores
 from headrace.errors import ConfigError, OffsetConflict
-from headrace.in_use import reserve
+from headrace.runtime.in_use import reserve
 
 
 def test_an_object_that_a_run_has_open_is_refused_to_another_one():

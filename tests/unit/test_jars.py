@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace import check, doctor
-from headrace.dev import registry
+from headrace.dev import running_servers
 from headrace.errors import ConfigError, RetriableError
-from headrace.spark import checksums, installation, ivy, jars, java
-from headrace.spark.jars import Artifact, Bundle, Route
+from headrace.jars import bundles, cache, checksums, ivy, java, pyspark_install
+from headrace.jars.bundles import PROVEN, Bundle, Route
+from headrace.jars.ivy import Artifact
+from headrace.tools import check, doctor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,12 +83,12 @@ BUNDLE = Bundle.of("thing", Artifact("org", "thing", "1.0"))
     ],
 )
 def test_a_jar_name_splits_into_name_and_version(jar: str, name: str, version: str) -> None:
-    assert installation.split_version(jar) == (name, version)
+    assert pyspark_install.split_version(jar) == (name, version)
 
 
 def test_pyspark_is_found_without_importing_it() -> None:
     code = (
-        "import sys; from headrace.spark import installation as i; i.folder(), i.version(), i.ivy();"
+        "import sys; from headrace.jars import pyspark_install as i; i.folder(), i.version(), i.ivy();"
         "assert 'scala-library' in i.shipped(); sys.exit('pyspark' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, env=os.environ | _path()).returncode == 0
@@ -101,30 +102,30 @@ def test_a_fetch_leaves_jars_and_a_manifest(fake: FakeIvy) -> None:
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
     lines: list[str] = []
 
-    found = jars.fetch(BUNDLE, lines.append)
+    found = cache.fetch(BUNDLE, lines.append)
 
     assert [jar.read_bytes() for jar in found] == [b"bytes"]
     progress = [line for line in lines if not line.startswith("warning: ")]
     assert progress == ["fetching thing 1.0 … 1 found", "fetching thing 1.0 … 1 of 1 jar"]
-    (manifest,) = jars.cached()
+    (manifest,) = cache.cached()
     assert manifest.resolved == ("org:thing:1.0",)
     assert manifest.alternative is None
-    assert jars.verify(manifest) == []
+    assert cache.verify(manifest) == []
 
 
 def test_native_libraries_come_along_where_asked_and_are_no_jars(fake: FakeIvy) -> None:
     found = {"thing-1.0.jar": b"bytes", "libthing-1.0.so": b"machine code"}
     fake.answers = [(0, DONE, found), (0, DONE, found)]
 
-    (jar,) = jars.fetch(Bundle.of("thing", Artifact("org", "thing", "1.0"), natives=True))
+    (jar,) = cache.fetch(Bundle.of("thing", Artifact("org", "thing", "1.0"), natives=True))
 
     assert (jar.name, jar.with_name("libthing-1.0.so").read_bytes()) == ("thing-1.0.jar", b"machine code")
     types = fake.commands[0].index("-types")
     assert list(fake.commands[0][types + 1 : types + 5]) == ["jar", "bundle", "so", "dylib"]
     jar.with_name("libthing-1.0.so").write_bytes(b"damaged")
-    (problem,) = jars.verify(jars.cached()[0])
+    (problem,) = cache.verify(cache.cached()[0])
     assert problem.startswith("libthing-1.0.so: sha256 is ")
-    jars.fetch(BUNDLE)
+    cache.fetch(BUNDLE)
     assert "so" not in fake.commands[1]
 
 
@@ -149,7 +150,7 @@ def test_an_archive_is_fetched_alone_and_unpacked(fake: FakeIvy) -> None:
     packed = archive({"run.jar": b"run", "lib/a-1.0.jar": b"a", "conf/x.txt": b"x"}, link="elsewhere")
     fake.answers = [(0, DONE, {"program-1.0-all.tar.gz": packed})] * 2
 
-    found = jars.fetch(PROGRAM)
+    found = cache.fetch(PROGRAM)
 
     folder = PROGRAM.directory
     assert found == [folder / "lib/a-1.0.jar", folder / "run.jar"]
@@ -160,11 +161,11 @@ def test_an_archive_is_fetched_alone_and_unpacked(fake: FakeIvy) -> None:
     command = fake.commands[0]
     assert "tar.gz" in command[command.index("-types") :]
     assert "-settings" in command, "a hole in the registry among the parents of its POM must not matter"
-    assert jars.cached()[0].resolved == ("org:program:1.0:all@tar.gz",)
+    assert cache.cached()[0].resolved == ("org:program:1.0:all@tar.gz",)
 
     (folder / "conf/x.txt").write_bytes(b"damaged")
-    assert jars.verify(jars.cached()[0])[0].startswith("conf/x.txt: sha256 is ")
-    jars.fetch(PROGRAM)
+    assert cache.verify(cache.cached()[0])[0].startswith("conf/x.txt: sha256 is ")
+    cache.fetch(PROGRAM)
     assert (folder / "conf/x.txt").read_bytes() == b"x"
 
 
@@ -176,26 +177,26 @@ def test_an_archive_is_fetched_alone_and_unpacked(fake: FakeIvy) -> None:
 def test_an_archive_that_cannot_be_unpacked_leaves_nothing(fake: FakeIvy, packed: bytes, tmp_path: Path) -> None:
     fake.answers = [(0, DONE, {"program-1.0-all.tar.gz": packed})]
     with pytest.raises(ConfigError, match=r"program-1\.0-all\.tar\.gz (cannot|would) be unpacked"):
-        jars.fetch(PROGRAM)
+        cache.fetch(PROGRAM)
     assert [path.name for path in (tmp_path / "jars").iterdir()] == [".program-1.0.lock"]
 
 
 def test_a_second_fetch_needs_neither_java_nor_network(fake: FakeIvy, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
-    first = jars.fetch(BUNDLE)
+    first = cache.fetch(BUNDLE)
     monkeypatch.setattr(java, "path", lambda: pytest.fail("looked for java"))
-    assert jars.fetch(BUNDLE) == first
+    assert cache.fetch(BUNDLE) == first
 
 
 def test_a_damaged_jar_is_reported_and_fetched_again(fake: FakeIvy) -> None:
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})] * 2
-    (jar,) = jars.fetch(BUNDLE)
+    (jar,) = cache.fetch(BUNDLE)
     jar.write_bytes(b"bites")
-    (problem,) = jars.verify(jars.cached()[0])
+    (problem,) = cache.verify(cache.cached()[0])
     assert problem.startswith("thing-1.0.jar: sha256 is ")
     lines: list[str] = []
 
-    assert jars.fetch(BUNDLE, lines.append) == [jar]
+    assert cache.fetch(BUNDLE, lines.append) == [jar]
 
     assert jar.read_bytes() == b"bytes"
     assert lines[0] == f"thing 1.0: {problem}; fetching again"
@@ -203,20 +204,20 @@ def test_a_damaged_jar_is_reported_and_fetched_again(fake: FakeIvy) -> None:
 
 def test_a_lost_jar_is_fetched_again(fake: FakeIvy) -> None:
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})] * 2
-    (jar,) = jars.fetch(BUNDLE)
+    (jar,) = cache.fetch(BUNDLE)
     jar.unlink()
-    assert jars.fetch(BUNDLE)[0].exists()
+    assert cache.fetch(BUNDLE)[0].exists()
 
 
 def test_the_alternative_is_taken_when_the_exact_version_is_missing_and_it_is_said(fake: FakeIvy) -> None:
     fake.answers = [(1, MISSING, {}), (0, DONE, {"spark-sql-kafka-0-10_2.13-4.2.0.jar": b"bytes"})]
     lines: list[str] = []
 
-    jars.fetch(jars.connector_bundle("4.2.0"), lines.append)
+    cache.fetch(bundles.connector_bundle("4.2.0"), lines.append)
 
     assert "<override" not in fake.asked[0]
     assert 'module="spark-token-provider-kafka-0-10_2.13" rev="4.0.0"' in fake.asked[1]
-    assert jars.cached()[0].alternative == "token provider 4.0.0 instead of 4.2.0"
+    assert cache.cached()[0].alternative == "token provider 4.0.0 instead of 4.2.0"
     assert lines[0] == (
         "spark-kafka 4.2.0: not in the registry: org.apache.spark#tokens;4.2.0; "
         "trying token provider 4.0.0 instead of 4.2.0"
@@ -225,13 +226,13 @@ def test_the_alternative_is_taken_when_the_exact_version_is_missing_and_it_is_sa
 
 def test_the_exact_version_is_taken_when_it_is_there(fake: FakeIvy) -> None:
     fake.answers = [(0, DONE, {"spark-sql-kafka-0-10_2.13-4.2.0.jar": b"bytes"})]
-    jars.fetch(jars.connector_bundle("4.2.0"))
-    assert jars.cached()[0].alternative is None
+    cache.fetch(bundles.connector_bundle("4.2.0"))
+    assert cache.cached()[0].alternative is None
 
 
 def test_a_newer_spark_may_use_the_pinned_connector_and_an_older_one_the_first_of_its_line() -> None:
     def versions(pyspark: str) -> list[str]:
-        return [route.artifacts[0].version for route in jars.connector_bundle(pyspark).routes]
+        return [route.artifacts[0].version for route in bundles.connector_bundle(pyspark).routes]
 
     assert versions("4.3.0") == ["4.3.0", "4.3.0", "4.2.0", "4.2.0"]
     assert versions("4.0.5") == ["4.0.5", "4.0.5", "4.0.0", "4.0.0"]
@@ -240,22 +241,22 @@ def test_a_newer_spark_may_use_the_pinned_connector_and_an_older_one_the_first_o
 
 def test_avro_has_the_version_of_spark_or_the_pinned_one(fake: FakeIvy) -> None:
     fake.answers = [(1, MISSING, {}), (0, DONE, {"spark-avro_2.13-4.1.1.jar": b"bytes"})]
-    (jar,) = jars.fetch(jars.avro_bundle("4.2.0"))
+    (jar,) = cache.fetch(bundles.avro_bundle("4.2.0"))
     assert 'name="spark-avro_2.13" rev="4.2.0"' in fake.asked[0]
     assert 'name="spark-avro_2.13" rev="4.1.1"' in fake.asked[1]
     assert jar.name == "spark-avro_2.13-4.1.1.jar"
-    assert jars.cached()[0].alternative == "Avro 4.1.1 instead of 4.2.0"
-    assert len(jars.avro_bundle("4.1.1").routes) == 1
+    assert cache.cached()[0].alternative == "Avro 4.1.1 instead of 4.2.0"
+    assert len(bundles.avro_bundle("4.1.1").routes) == 1
 
 
 def test_a_session_gets_the_jars_for_kafka_and_for_avro(fake: FakeIvy) -> None:
     fake.answers = [(0, DONE, {"spark-sql-kafka-0-10_2.13-4.2.0.jar": b"a"}), (0, DONE, {"spark-avro.jar": b"b"})]
-    assert [jar.read_bytes() for jar in jars.connector()] == [b"a", b"b"]
+    assert [jar.read_bytes() for jar in cache.connector()] == [b"a", b"b"]
 
 
 def test_what_pyspark_ships_is_neither_asked_for_nor_kept(fake: FakeIvy) -> None:
     fake.answers = [(0, DONE, {"kafka-clients-3.9.2.jar": b"a", "scala-library-2.13.1.jar": b"b"})]
-    found = jars.fetch(jars.connector_bundle("4.2.0"))
+    found = cache.fetch(bundles.connector_bundle("4.2.0"))
     assert [jar.name for jar in found] == ["kafka-clients-3.9.2.jar"]
     assert '<exclude module="hadoop-client-runtime"/>' in fake.asked[0]
     assert '<exclude module="kafka-clients"/>' not in fake.asked[0]
@@ -264,7 +265,7 @@ def test_what_pyspark_ships_is_neither_asked_for_nor_kept(fake: FakeIvy) -> None
 def test_a_network_failure_is_retriable_and_never_leads_to_the_alternative(fake: FakeIvy) -> None:
     fake.answers = [(1, NETWORK, {})]
     with pytest.raises(RetriableError, match=r"did not answer.*Connection refused") as caught:
-        jars.fetch(jars.connector_bundle("4.2.0"))
+        cache.fetch(bundles.connector_bundle("4.2.0"))
     assert "headrace jars fetch" in str(caught.value.hint)
     assert len(fake.commands) == 1
 
@@ -272,7 +273,7 @@ def test_a_network_failure_is_retriable_and_never_leads_to_the_alternative(fake:
 def test_what_no_route_finds_is_a_config_error_that_leaves_nothing(fake: FakeIvy, tmp_path: Path) -> None:
     fake.answers = [(1, MISSING, {"half-1.0.jar": b"half"})]
     with pytest.raises(ConfigError, match=r"not in the registry: org\.apache\.spark#tokens;4\.2\.0"):
-        jars.fetch(BUNDLE)
+        cache.fetch(BUNDLE)
     assert [path.name for path in (tmp_path / "jars").iterdir()] == [".thing-1.0.lock"]
 
 
@@ -281,14 +282,14 @@ def test_what_a_killed_fetch_left_is_swept_by_the_next(fake: FakeIvy, tmp_path: 
     left.mkdir(parents=True)
     (left / "half.jar").write_bytes(b"half")
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
-    jars.fetch(BUNDLE)
+    cache.fetch(BUNDLE)
     assert not left.exists()
 
 
 def test_fetches_at_the_same_time_download_once(fake: FakeIvy) -> None:
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
     found: list[list[Path]] = []
-    threads = [threading.Thread(target=lambda: found.append(jars.fetch(BUNDLE))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: found.append(cache.fetch(BUNDLE))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -302,7 +303,7 @@ def test_ones_own_mirror_is_passed_to_ivy(fake: FakeIvy, monkeypatch: pytest.Mon
     settings.write_text("<ivysettings/>")
     monkeypatch.setenv(ivy.SETTINGS, str(settings))
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
-    jars.fetch(BUNDLE)
+    cache.fetch(BUNDLE)
     command = fake.commands[0]
     assert command[command.index("-settings") + 1] == str(settings)
 
@@ -310,7 +311,7 @@ def test_ones_own_mirror_is_passed_to_ivy(fake: FakeIvy, monkeypatch: pytest.Mon
 def test_a_mirror_file_that_is_not_there_is_a_config_error(fake: FakeIvy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ivy.SETTINGS, "/nowhere/ivysettings.xml")
     with pytest.raises(ConfigError, match=r"/nowhere/ivysettings\.xml"):
-        jars.fetch(BUNDLE)
+        cache.fetch(BUNDLE)
 
 
 def test_a_machine_without_java_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -318,7 +319,7 @@ def test_a_machine_without_java_is_told_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(ConfigError, match=r"java was not found; looked in JAVA_HOME \(not set\) and PATH") as caught:
-        jars.fetch(BUNDLE)
+        cache.fetch(BUNDLE)
     assert "openjdk-17" in str(caught.value.hint)
 
 
@@ -328,15 +329,15 @@ def test_a_cache_that_cannot_be_written_is_a_config_error(
     (tmp_path / "file").touch()
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "file"))
     with pytest.raises(ConfigError, match="cannot keep jars") as caught:
-        jars.fetch(BUNDLE)
+        cache.fetch(BUNDLE)
     assert "HEADRACE_CACHE" in str(caught.value.hint)
 
 
 def test_a_manifest_that_does_not_parse_counts_as_none(fake: FakeIvy) -> None:
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
     BUNDLE.directory.mkdir(parents=True)
-    (BUNDLE.directory / jars.MANIFEST).write_text('{"name": ')
-    assert jars.fetch(BUNDLE)[0].exists()
+    (BUNDLE.directory / cache.MANIFEST).write_text('{"name": ')
+    assert cache.fetch(BUNDLE)[0].exists()
 
 
 def test_names_are_escaped_in_what_ivy_reads() -> None:
@@ -361,8 +362,8 @@ SOUND = hashlib.sha256(b"bytes").hexdigest()
 
 
 def test_every_bundle_that_headrace_fetches_has_pinned_checksums() -> None:
-    ours = {bundle for server in registry.SERVERS.values() for bundle in server.bundles}
-    of_spark = {make(version) for version in TESTED for make in (jars.connector_bundle, jars.avro_bundle)}
+    ours = {bundle for server in running_servers.SERVERS.values() for bundle in server.bundles}
+    of_spark = {make(version) for version in TESTED for make in (bundles.connector_bundle, bundles.avro_bundle)}
     for bundle in ours | of_spark:
         pins = checksums.pinned(bundle.directory.name)
         assert pins, f"{bundle}: add the lines of its files to {checksums.PINS.name}"
@@ -376,9 +377,9 @@ def test_what_a_registry_sends_instead_of_a_pinned_file_is_refused(
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"other bytes"}), (0, DONE, {"thing-1.0.jar": b"bytes"})]
 
     with pytest.raises(ConfigError, match=r"other files than the pinned ones: thing-1\.0\.jar: sha256 is"):
-        jars.fetch(BUNDLE)
-    assert jars.cached() == []
-    assert [jar.read_bytes() for jar in jars.fetch(BUNDLE)] == [b"bytes"]
+        cache.fetch(BUNDLE)
+    assert cache.cached() == []
+    assert [jar.read_bytes() for jar in cache.fetch(BUNDLE)] == [b"bytes"]
 
 
 def test_a_jar_that_a_registry_adds_is_not_taken_and_the_next_route_is_tried(
@@ -391,11 +392,11 @@ def test_a_jar_that_a_registry_adds_is_not_taken_and_the_next_route_is_tried(
     two = Bundle("thing", "1.0", (Route((artifact,)), Route((artifact,), (), "another way")))
     lines: list[str] = []
 
-    assert [jar.name for jar in jars.fetch(two, lines.append)] == ["thing-1.0.jar"]
+    assert [jar.name for jar in cache.fetch(two, lines.append)] == ["thing-1.0.jar"]
     assert "thing 1.0: no checksum is pinned for evil-1.0.jar; trying another way" in lines
-    (jars.root() / "thing-1.0" / "thing-1.0.jar").unlink()
+    (bundles.root() / "thing-1.0" / "thing-1.0.jar").unlink()
     with pytest.raises(ConfigError, match=r"no checksum is pinned for evil-1\.0\.jar"):
-        jars.fetch(BUNDLE)
+        cache.fetch(BUNDLE)
 
 
 def test_a_cache_whose_manifest_was_changed_with_its_jars_is_fetched_again(
@@ -403,38 +404,38 @@ def test_a_cache_whose_manifest_was_changed_with_its_jars_is_fetched_again(
 ) -> None:
     monkeypatch.setattr(checksums, "pinned", {"thing-1.0": {"thing-1.0.jar": SOUND}}.get)
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})] * 2
-    (jar,) = jars.fetch(BUNDLE)
-    manifest = jar.with_name(jars.MANIFEST)
+    (jar,) = cache.fetch(BUNDLE)
+    manifest = jar.with_name(cache.MANIFEST)
     jar.write_bytes(b"evil")
     manifest.write_text(manifest.read_text().replace(SOUND, hashlib.sha256(b"evil").hexdigest()))
 
-    assert [jar.read_bytes() for jar in jars.fetch(BUNDLE)] == [b"bytes"]
+    assert [jar.read_bytes() for jar in cache.fetch(BUNDLE)] == [b"bytes"]
 
 
 def test_jars_are_read_once_and_then_only_when_they_were_touched(
     fake: FakeIvy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})] * 2
-    (jar,) = jars.fetch(BUNDLE)
-    jars.fetch(BUNDLE)
+    (jar,) = cache.fetch(BUNDLE)
+    cache.fetch(BUNDLE)
     read: list[Path] = []
     monkeypatch.setattr(checksums, "sha256", lambda path: read.append(path) or SOUND)
-    jars.fetch(BUNDLE)
+    cache.fetch(BUNDLE)
     assert read == []
     before = jar.stat()
     jar.write_bytes(b"bytez")
     os.utime(jar, ns=(before.st_atime_ns, before.st_mtime_ns))  # a touch that hides: the size is the same, too
-    jars.fetch(BUNDLE)
+    cache.fetch(BUNDLE)
     assert read == [jar]
 
 
 @pytest.mark.parametrize("which", ["", "jars", "jars/thing-1.0"])
 def test_a_cache_that_others_can_write_is_refused(fake: FakeIvy, tmp_path: Path, which: str) -> None:
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
-    jars.fetch(BUNDLE)
+    cache.fetch(BUNDLE)
     (tmp_path / which).chmod(0o777)
     with pytest.raises(ConfigError, match="can be written by every user") as refused:
-        jars.fetch(BUNDLE)
+        cache.fetch(BUNDLE)
     assert refused.value.hint
     assert "chmod go-w" in refused.value.hint
 
@@ -453,45 +454,45 @@ def test_a_cache_that_its_group_can_write_is_refused_if_others_are_in_the_group(
     fake: FakeIvy, monkeypatch: pytest.MonkeyPatch, members: list[str], first: list[tuple[str, int]], refused: bool
 ) -> None:
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
-    jars.fetch(BUNDLE)
-    jars.root().chmod(0o775)
-    group = jars.root().stat().st_gid
+    cache.fetch(BUNDLE)
+    bundles.root().chmod(0o775)
+    group = bundles.root().stat().st_gid
     mine = pwd.struct_passwd(("me", "x", os.geteuid(), group, "", "", ""))
     users = [mine, *(pwd.struct_passwd((name, "x", uid, group, "", "", "")) for name, uid in first)]
     monkeypatch.setattr(pwd, "getpwall", lambda: users)
     monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group(("g", "x", gid, members)))
     if not refused:
-        assert jars.fetch(BUNDLE)
+        assert cache.fetch(BUNDLE)
         return
     with pytest.raises(ConfigError, match="can be written by its group, and so by ann"):
-        jars.fetch(BUNDLE)
+        cache.fetch(BUNDLE)
 
 
 def test_a_bundle_without_pinned_checksums_is_taken_with_a_warning_or_refused(
     fake: FakeIvy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})] * 2
-    monkeypatch.setenv(jars.UNPINNED, "refuse")
+    monkeypatch.setenv(cache.UNPINNED, "refuse")
     with pytest.raises(ConfigError, match=r"thing 1\.0: this release of Headrace has no checksums of it"):
-        jars.fetch(BUNDLE)
-    assert jars.cached() == []
-    monkeypatch.delenv(jars.UNPINNED)
+        cache.fetch(BUNDLE)
+    assert cache.cached() == []
+    monkeypatch.delenv(cache.UNPINNED)
     lines: list[str] = []
-    assert jars.fetch(BUNDLE, lines.append)
+    assert cache.fetch(BUNDLE, lines.append)
     assert any(line.startswith("warning: thing 1.0: this release of Headrace has no checksums") for line in lines)
     (told,) = doctor.check_jars()
     assert (told.state, "no checksums of it" in told.found) == ("warn", True)
 
     monkeypatch.setattr(checksums, "pinned", {"thing-1.0": {"thing-1.0.jar": SOUND}}.get)
-    assert jars.unpinned(BUNDLE) is None
+    assert cache.unpinned(BUNDLE) is None
     (told,) = doctor.check_jars()
     assert told.state == "ok"
 
 
 def test_a_pipeline_on_a_spark_without_pinned_checksums_is_told_so_by_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "version", lambda: "4.3.9")
+    monkeypatch.setattr(pyspark_install, "version", lambda: "4.3.9")
     assert [note.split(":")[0] for note in check._unpinned()] == ["spark-kafka 4.3.9", "spark-avro 4.3.9"]
-    monkeypatch.setattr(installation, "version", lambda: jars.PROVEN)
+    monkeypatch.setattr(pyspark_install, "version", lambda: PROVEN)
     assert check._unpinned() == []
 
 
@@ -499,11 +500,11 @@ def test_a_cache_of_another_user_is_refused_and_one_of_roots_is_not(
     fake: FakeIvy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})]
-    jars.fetch(BUNDLE)
-    there = jars.root().stat().st_uid
+    cache.fetch(BUNDLE)
+    there = bundles.root().stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: there + 1)
     if there == 0:
-        assert jars.fetch(BUNDLE)
-        os.chown(jars.root(), 12345, -1)
+        assert cache.fetch(BUNDLE)
+        os.chown(bundles.root(), 12345, -1)
     with pytest.raises(ConfigError, match="belongs to another user"):
-        jars.fetch(BUNDLE)
+        cache.fetch(BUNDLE)

@@ -7,11 +7,11 @@ import pytest
 
 import headrace as hr
 from headrace import sinks
+from headrace.connectors.kafka.produce import Target
+from headrace.connectors.kafka.target_topics import AllowedTopics, NewTopics
 from headrace.errors import ConfigError
 from headrace.kafka.subscription import Pattern
-from headrace.sinks import tasks
-from headrace.sinks.kafka_producing import Target
-from headrace.sinks.kafka_topics import AllowedTopics, NewTopics
+from headrace.spark import tasks
 
 LISTED = AllowedTopics.of("kind", ["orders", "refunds"], None, 100)
 MATCHED = AllowedTopics.of("kind", None, r"shop\..*|.*offsets|a b|\.+", 100)

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 
 from headrace import sinks
+from headrace.connectors.shared.keyed_sink import Identity, _Task
+from headrace.connectors.sql.upsert import OFFSET, ORIGIN
+from headrace.core.dead_letters import Origin
 from headrace.errors import ConfigError
-from headrace.letters import Origin
-from headrace.sinks.keyed import Identity, _Task
-from headrace.sinks.tables import OFFSET, ORIGIN, PLACE
+from headrace.spark.origin_columns import PLACE
 
 
 @dataclass

@@ -17,12 +17,14 @@ from types import SimpleNamespace
 import pytest
 
 import headrace as hr
-from headrace import events, launch, locations, sinks, stores
+from headrace import events, sinks, stores
+from headrace.engine import engine
+from headrace.engine.source_readers import Inputs
 from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError
-from headrace.heartbeat import this_run
-from headrace.runner import Summary
-from headrace.spark import engine, own_jobs, session
-from headrace.spark.inputs import Inputs
+from headrace.runtime import file_locations, launch
+from headrace.runtime.heartbeat import this_run
+from headrace.runtime.runner import Summary
+from headrace.spark import own_jobs, session
 
 SOON = 10.0
 
@@ -219,7 +221,7 @@ def test_an_unknown_end_is_refused_before_anything_starts(begin):
 
 
 def test_what_a_transform_raises_on_no_rows_waits_for_a_batch_and_our_own_errors_do_not(monkeypatch):
-    from headrace.spark import plan
+    from headrace.engine import transform_check
 
     def raising(error):
         def preview(*_):
@@ -227,9 +229,9 @@ def test_what_a_transform_raises_on_no_rows_waits_for_a_batch_and_our_own_errors
 
         return preview
 
-    monkeypatch.setattr(plan, "preview", raising(IndexError("no first row")))
+    monkeypatch.setattr(transform_check, "preview", raising(IndexError("no first row")))
     assert launch.check_transform(a_pipeline(), None) is None
-    monkeypatch.setattr(plan, "preview", raising(ConfigError("no such column")))
+    monkeypatch.setattr(transform_check, "preview", raising(ConfigError("no such column")))
     with pytest.raises(HeadraceError, match="no such column"):
         launch.check_transform(a_pipeline(), None)
 
@@ -305,7 +307,7 @@ def left_of_runs():
 
 
 STEPS = {
-    "the files of the last run": (locations, "moved", lambda pipeline: []),
+    "the files of the last run": (file_locations, "moved", lambda pipeline: []),
     "the sources": (Inputs, "of", lambda spark, pipeline: SimpleNamespace(close=lambda: None)),
     "a loop": (launch, "refuse_loops", lambda pipeline: True),
     "the transform": (launch, "check_transform", lambda pipeline, inputs: None),

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace import sinks
-from headrace.kafka.letters import LetterTopic
-from headrace.letterbox import LetterBox
-from headrace.letters import Letter, Origin, Quarantine, Refusal, bounded, shortened
-from headrace.sinks.refusals import Refusals
+from headrace.connectors.shared.rejected_rows import Refusals
+from headrace.core.dead_letters import Letter, Origin, Quarantine, Refusal, bounded, shortened
+from headrace.kafka.dead_letter_topic import LetterTopic
+from headrace.tools.dead_letters import LetterBox
 
 
 def letter(offset, size, error="bad"):

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from headrace import dev
 from headrace.cli.dev import app
-from headrace.spark import checksums
-from headrace.spark.jars import Bundle
+from headrace.jars import checksums
+from headrace.jars.bundles import Bundle
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "licences.md").read_text()
@@ -84,7 +84,7 @@ def table(heading: str) -> list[list[str]]:
 def bundles() -> list[Bundle]:
     for module in pkgutil.iter_modules(dev.__path__):
         importlib.import_module(f"headrace.dev.{module.name}")
-    from headrace.dev.registry import SERVERS
+    from headrace.dev.running_servers import SERVERS
 
     return [bundle for server in SERVERS.values() for bundle in server.bundles]
 
@@ -124,7 +124,7 @@ def test_servers_in_python_packages_are_listed(package: str) -> None:
 
 
 def test_dynamodb_says_its_licence_where_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace.dev import registry
+    from headrace.dev import running_servers
 
     assert "AWS's own licence" in dev.DynamoDB.licence
     assert [server.licence for server in (dev.Kafka, dev.Postgres)] == ["", ""]
@@ -138,7 +138,7 @@ def test_dynamodb_says_its_licence_where_it_starts(tmp_path: Path, monkeypatch: 
 
     for already in (False, True):
         found = SimpleNamespace(address="http://127.0.0.1:8000"), already
-        monkeypatch.setattr(registry, "up", lambda *_, found=found, **__: found)
+        monkeypatch.setattr(running_servers, "up", lambda *_, found=found, **__: found)
         done = CliRunner().invoke(app, ["up", "dynamodb"])
         assert dev.DynamoDB.licence in done.stderr.splitlines()
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace import sinks, stores
+from headrace.connectors.jdbc.connection import Database
+from headrace.connectors.redis.writer import Place
+from headrace.engine.engine import DirectEngine
 from headrace.errors import HeadraceError
-from headrace.formats import registry
-from headrace.masking import is_secret, masked, redact
-from headrace.sinks.jdbc_java import Database
-from headrace.sinks.redis_tasks import Place
-from headrace.spark.engine import DirectEngine
+from headrace.formats import schema_registry
+from headrace.support.redaction import is_secret, masked, redact
 
 ANYTHING_ELSE = st.text(min_size=1)
 
@@ -350,8 +350,8 @@ def test_no_store_sink_or_task_shows_its_secret(made):
 
 
 def ask_registry(url):
-    registry.checked(url)
-    registry.by_id(url, 1)
+    schema_registry.checked(url)
+    schema_registry.by_id(url, 1)
 
 
 CONNECTING = {

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 import headrace as hr
 from headrace import events
-from headrace.kafka.mirror import Mirror
+from headrace.kafka.group_mirror import Mirror
 from headrace.types import Batch, Range, TopicPartition
 
 A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)

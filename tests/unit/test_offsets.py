@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace import heartbeat, stores
+from headrace import stores
+from headrace.core.planner import Log
+from headrace.core.state import Run
 from headrace.errors import ConfigError, OffsetConflict
-from headrace.offsets import imports
-from headrace.offsets.desk import Desk
-from headrace.offsets.targets import Move, Target, duration, moves, parse, stale, to_offsets
-from headrace.planner import Log
-from headrace.stores.state import Run
+from headrace.runtime import heartbeat
+from headrace.tools.offsets import imports
+from headrace.tools.offsets.editor import Desk
+from headrace.tools.offsets.targets import Move, Target, duration, moves, parse, stale, to_offsets
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)

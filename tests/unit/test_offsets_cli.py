@@ -6,10 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace import stores
-from headrace.cli import offsets as verbs
+from headrace.cli import offsets_show as verbs
 from headrace.cli.main import app
 from headrace.errors import RetriableError
-from headrace.offsets.desk import Desk, Lag, change
+from headrace.tools.offsets.editor import Desk, Lag, change
 from headrace.types import Progress, TopicPartition
 
 CLICKS, VIEWS = TopicPartition("clicks", 0), TopicPartition("views", 0)

@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headrace import paths, stores
+from headrace import stores
+from headrace.connectors.kafka.local_state import Remembered
+from headrace.core.state import Change
 from headrace.errors import ConfigError
-from headrace.offsets.desk import Undo
 from headrace.spark import privacy
-from headrace.stores.remembered import Remembered
-from headrace.stores.state import Change
+from headrace.support import paths
+from headrace.tools.offsets.editor import Undo
 from headrace.types import Progress, TopicPartition
 
 

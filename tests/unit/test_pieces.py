@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as some
 
-from headrace.spark.pieces import LEAST, SMALL, split, tasks
+from headrace.engine.range_splitting import LEAST, SMALL, split, tasks
 from headrace.types import Range, TopicPartition
 
 

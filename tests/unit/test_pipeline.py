@@ -7,7 +7,7 @@ import pytest
 
 import headrace as hr
 from headrace import sinks, stores
-from headrace.delivery import Step
+from headrace.core.delivery import Step
 from headrace.errors import ConfigError, UnsupportedGuarantee
 
 

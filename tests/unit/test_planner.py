@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.core.planner import Limits, Log, beyond, caught_up, first_positions, gaps, lag, plan
 from headrace.errors import ConfigError
-from headrace.planner import Limits, Log, beyond, caught_up, first_positions, gaps, lag, plan
 from headrace.types import Progress, Range, TopicPartition
 
 A, B, C = (TopicPartition("clicks", number) for number in range(3))

@@ -7,11 +7,11 @@ import pytest
 
 import headrace as hr
 from headrace import events, sinks, stores
-from headrace.delivery import Written
+from headrace.core.dead_letters import DeadLetters, Origin
+from headrace.core.delivery import Written
+from headrace.engine import failing_records
+from headrace.engine.batch_timeout import deadline
 from headrace.errors import BatchChanged, BatchTimeout, TransformFailed
-from headrace.letters import DeadLetters, Origin
-from headrace.spark import poison
-from headrace.spark.watchdog import deadline
 from headrace.types import Batch, Range, TopicPartition
 from unit.test_halving import Reported
 from unit.test_runner import QUICK, A, World
@@ -33,7 +33,7 @@ class Transactional(stores.Memory, sinks.TransactionalSink):
         self.rows += rows
 
 
-class Poison(poison.Poison):
+class Poison(failing_records.Poison):
     """Fails on parts with one of `bad` that is not diverted, or on every part."""
 
     def __init__(self, bad, *, always=False, state=VALUE):
@@ -74,7 +74,7 @@ class Engine:
 
 @pytest.fixture(autouse=True)
 def divisible(monkeypatch):
-    monkeypatch.setattr(poison, "indivisible", lambda rows, frames: None)
+    monkeypatch.setattr(failing_records, "indivisible", lambda rows, frames: None)
 
 
 def world_of(found, *, ends=10, arriving=True):
@@ -229,7 +229,7 @@ class Endless:
         raise Reported(None)
 
 
-class EndlessRows(poison.Poison):
+class EndlessRows(failing_records.Poison):
     def __init__(self, spark, limited):
         super().__init__(None, None, None, limited, patient=True)
         self._spark = spark

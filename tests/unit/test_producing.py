@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.kafka.producing import Producing
+from headrace.tools.records.producer import Producing
 
 
 @pytest.mark.parametrize(

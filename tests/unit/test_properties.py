@@ -5,7 +5,7 @@ import stat
 import pytest
 
 from headrace.errors import ConfigError
-from headrace.kafka.options import parsed
+from headrace.kafka.client_options import parsed
 from headrace.spark import properties
 
 SETTINGS = {

@@ -1,5 +1,6 @@
 """The public names, and that looking at them stays light."""
 
+import ast
 import inspect
 import json
 import subprocess
@@ -120,3 +121,54 @@ except SystemExit as left:
     assert not left.code, left.code
 """
     assert loaded_by(code) == set()
+
+
+def test_importing_headrace_loads_no_module_that_is_not_needed():
+    code = "import headrace, sys; print(*sorted(name for name in sys.modules if name.startswith('headrace')))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["headrace", "headrace._version", "headrace.support", "headrace.support.lazy_names"]
+
+
+@pytest.mark.parametrize("module", [headrace, sinks, stores], ids=lambda module: module.__name__)
+def test_lazy_names_are_the_ones_that_type_checkers_see(module):
+    tree = ast.parse(Path(module.__file__).read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {alias.name: node.module for node in block.body for alias in node.names}
+    (homes,) = [ast.literal_eval(node) for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+    assert homes == seen
+    assert set(module.__all__) - {"__version__"} == set(seen)
+    assert set(module.__all__) <= set(dir(module))
+
+
+@pytest.mark.parametrize("name", ["errors", "events", "sinks", "stores", "types"])
+def test_modules_that_users_name_are_there_after_importing_headrace(name):
+    code = f"import headrace as hr; print(hr.{name}.__name__)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == f"headrace.{name}"
+
+
+def test_help_loads_no_connector_no_engine_and_no_server():
+    code = """
+import sys
+sys.argv = ["headrace", "--help"]
+from headrace.cli.main import main
+try:
+    main()
+finally:
+    print()
+    print(*{name.split(".")[1] for name in sys.modules if name.startswith("headrace.")})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.splitlines()[-1].split()) & {"connectors", "engine", "formats", "kafka", "spark"} == set()
+
+
+def test_a_sink_that_is_asked_for_loads_no_other_connector():
+    code = """
+import sys
+from headrace import sinks
+sinks.DuckDB
+found = {name.split(".")[2] for name in sys.modules if name.startswith("headrace.connectors.")}
+print(*sorted(found))
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert set(said.split()) <= {"duckdb", "shared", "sql"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.planner import Limits
-from headrace.rate import Flow
+from headrace.core.planner import Limits
+from headrace.core.rate_controller import Flow
 
 
 def batches(sink, count, **limits):

@@ -13,8 +13,10 @@ import pytest
 
 import headrace as hr
 from headrace.errors import ConfigError, RetriableError
-from headrace.formats import avro_reading, avro_schema, registry
-from headrace.formats.avro_reading import RegistryAvro
+from headrace.formats import schema_registry
+from headrace.formats.avro import decoding
+from headrace.formats.avro import schema as avro_schema
+from headrace.formats.avro.decoding import RegistryAvro
 
 SCHEMA = json.dumps({"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]})
 DEEP = 100_000
@@ -69,11 +71,11 @@ def url(server, user="user:secret@", scheme="http"):
 def test_a_password_does_not_follow_a_redirect_to_another_server(status):
     with serving(FOUND) as other, serving(sending(b"", status, Location=f"{url(other, '')}/x")) as first:
         with pytest.raises(ConfigError, match="the password is for the first address alone") as refused:
-            registry.by_id(url(first), 1)
+            schema_registry.by_id(url(first), 1)
         assert other.asked == []
         assert "secret" not in refused.value.message
         # Without a password there is nothing to give away.
-        assert registry.by_id(url(first, ""), 1).schema == SCHEMA
+        assert schema_registry.by_id(url(first, ""), 1).schema == SCHEMA
         assert other.asked == [("/x", None)]
 
 
@@ -84,7 +86,7 @@ def test_a_password_does_not_follow_the_second_redirect_either():
 
     with serving(FOUND) as other, serving(answer) as first:
         with pytest.raises(ConfigError, match="the password is for the first address alone"):
-            registry.by_id(url(first), 1)
+            schema_registry.by_id(url(first), 1)
         assert [path for path, _ in first.asked] == ["/schemas/ids/1", "/moved"]
         assert other.asked == []
 
@@ -105,14 +107,14 @@ def test_what_a_registry_sends_beside_a_redirect_is_not_read():
             """The client has gone."""
 
     with serving(answer) as server:
-        assert registry.by_id(url(server), 1).schema == SCHEMA
+        assert schema_registry.by_id(url(server), 1).schema == SCHEMA
     assert len(sent) < 1_000
 
 
 @pytest.mark.parametrize("to", ["http://h:99999/x", "http://h:x/", "http://[::1/x"])
 def test_a_redirect_to_what_is_no_address_is_a_config_error(to):
     with serving(sending(b"", 302, Location=to)) as server, pytest.raises(ConfigError, match="no schema registry"):
-        registry.by_id(url(server), 1)
+        schema_registry.by_id(url(server), 1)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_a_redirect_to_what_is_no_address_is_a_config_error(to):
 )
 def test_an_answer_that_only_looks_like_a_registrys_is_a_config_error(status, body):
     with serving(sending(body, status)) as server, pytest.raises(ConfigError):
-        registry.by_id(url(server), 1)
+        schema_registry.by_id(url(server), 1)
 
 
 def test_a_redirect_on_the_same_server_keeps_the_password():
@@ -134,28 +136,28 @@ def test_a_redirect_on_the_same_server_keeps_the_password():
         (FOUND if handler.path.startswith("/moved") else sending(b"", 302, Location="/moved"))(handler)
 
     with serving(answer) as server:
-        assert registry.by_id(url(server), 1).schema == SCHEMA
+        assert schema_registry.by_id(url(server), 1).schema == SCHEMA
         assert [path for path, _ in server.asked] == ["/schemas/ids/1", "/moved"]
         assert len({user for _, user in server.asked} - {None}) == 1
 
 
 @pytest.mark.parametrize("to", ["http://example.com/", "ftp://example.com/x"])
 def test_a_redirect_from_tls_to_plain_text_or_to_another_protocol_is_not_followed(to):
-    request = registry._request("https://registry.example.com", "/x", None)
+    request = schema_registry._request("https://registry.example.com", "/x", None)
     with pytest.raises(ConfigError, match="not encrypted"):
-        registry._SamePlace().redirect_request(request, io.BytesIO(), 302, "Found", {}, to)
+        schema_registry._SamePlace().redirect_request(request, io.BytesIO(), 302, "Found", {}, to)
 
 
 def test_little_is_shown_of_where_a_redirect_leads():
-    request = registry._request("https://registry.example.com", "/x", None)
+    request = schema_registry._request("https://registry.example.com", "/x", None)
     with pytest.raises(ConfigError) as refused:
-        registry._SamePlace().redirect_request(request, io.BytesIO(), 302, "Found", {}, "http://" + "a" * 60_000)
+        schema_registry._SamePlace().redirect_request(request, io.BytesIO(), 302, "Found", {}, "http://" + "a" * 60_000)
     assert len(refused.value.message) < 1_000
 
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_an_endless_answer_is_cut_off(status, monkeypatch):
-    monkeypatch.setattr(registry, "_MAX_BYTES", 100_000)
+    monkeypatch.setattr(schema_registry, "_MAX_BYTES", 100_000)
     sent = []
 
     def endless(handler):
@@ -169,7 +171,7 @@ def test_an_endless_answer_is_cut_off(status, monkeypatch):
             """The client has gone."""
 
     with serving(endless) as server, pytest.raises(ConfigError, match="more than 100,000 bytes"):
-        registry.by_id(url(server), 1)
+        schema_registry.by_id(url(server), 1)
     assert len(sent) < 100_000
 
 
@@ -190,7 +192,7 @@ def _is_socket(link):
 
 @pytest.mark.parametrize("part", ["body", "headers"])
 def test_an_answer_that_drips_has_a_deadline_as_a_whole(part, monkeypatch):
-    monkeypatch.setattr(registry, "_DEADLINE", 0.5)
+    monkeypatch.setattr(schema_registry, "_DEADLINE", 0.5)
     over, gone = threading.Event(), threading.Event()
 
     def dripping(handler):
@@ -209,7 +211,7 @@ def test_an_answer_that_drips_has_a_deadline_as_a_whole(part, monkeypatch):
         before = len(sockets()) if Path("/proc/self/fd").exists() else None
         try:
             with pytest.raises(RetriableError, match=r"no complete answer in 0\.5 s"):
-                registry.by_id(url(server), 1)
+                schema_registry.by_id(url(server), 1)
             assert gone.wait(20), "the connection is closed at the deadline"
             assert wait_until(lambda: not threads()), "and nobody is left behind who reads from it"
             assert before is None or wait_until(lambda: len(sockets()) <= before)
@@ -218,10 +220,10 @@ def test_an_answer_that_drips_has_a_deadline_as_a_whole(part, monkeypatch):
 
 
 def test_a_greeting_of_tls_that_drips_leaves_nobody_behind(monkeypatch):
-    monkeypatch.setattr(registry, "_DEADLINE", 0.3)
+    monkeypatch.setattr(schema_registry, "_DEADLINE", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(RetriableError, match="no complete answer"):
-            registry.by_id(f"https://127.0.0.1:{silent.getsockname()[1]}", 1)
+            schema_registry.by_id(f"https://127.0.0.1:{silent.getsockname()[1]}", 1)
         assert wait_until(lambda: not threads())
 
 
@@ -236,7 +238,7 @@ def wait_until(holds, seconds=20.0):
 @pytest.mark.parametrize("status", [200, 404, 500])
 def test_an_answer_that_is_nested_too_deeply_is_no_recursion_error(status):
     with serving(sending(b"[" * DEEP, status)) as server, pytest.raises((ConfigError, RetriableError)):
-        registry.by_id(url(server), 1)
+        schema_registry.by_id(url(server), 1)
 
 
 @pytest.mark.parametrize("text", ["[" * DEEP, '{"type": "array", "items": ' * DEEP, '{"type":[' * 150])
@@ -303,16 +305,16 @@ def reading(monkeypatch):
 
     def by_id(url, number):
         asked.append(number)
-        return registry.Registered(number, SCHEMA) if number < 10 else None
+        return schema_registry.Registered(number, SCHEMA) if number < 10 else None
 
-    monkeypatch.setattr(registry, "by_id", by_id)
-    monkeypatch.setattr(registry, "subjects_of", lambda url, number: [])
+    monkeypatch.setattr(schema_registry, "by_id", by_id)
+    monkeypatch.setattr(schema_registry, "subjects_of", lambda url, number: [])
     made = RegistryAvro.__new__(RegistryAvro)
     made._url, made._part, made._clock, made._subjects = "http://r", "value", lambda: 0.0, set()
     made._known, made._missing, made._too_many, made._reader = {}, {}, False, SCHEMA
     made.token, made._kind, made.single = "token", {"type": "struct", "fields": []}, False
     made._text = lambda found: found.schema
-    made._add = lambda number, schema, ours: made._known.__setitem__(number, avro_reading._Writer(schema))
+    made._add = lambda number, schema, ours: made._known.__setitem__(number, decoding._Writer(schema))
     return made, asked
 
 
@@ -347,7 +349,7 @@ def test_the_unknown_ids_of_many_batches_do_not_pile_up(reading):
 
 def test_schemas_that_cannot_be_read_do_not_pile_up_and_say_why_in_short(reading, monkeypatch):
     made, asked = reading
-    monkeypatch.setattr(registry, "by_id", lambda url, number: registry.Registered(number, SCHEMA))
+    monkeypatch.setattr(schema_registry, "by_id", lambda url, number: schema_registry.Registered(number, SCHEMA))
 
     def refuse(found):
         asked.append(found.id)
@@ -379,7 +381,7 @@ def test_a_schema_that_cannot_be_used_makes_bad_records_and_does_not_stop_a_run(
 @pytest.mark.parametrize("number", [2**31, 2**32 - 1])
 def test_an_id_that_no_registry_can_have_is_absent_without_a_question(number):
     with serving(sending(b'{"error_code": 404, "message": "HTTP 404 Not Found"}', 404)) as server:
-        assert registry.by_id(url(server), number) is None
+        assert schema_registry.by_id(url(server), number) is None
         assert server.asked == []
 
 
@@ -390,10 +392,10 @@ def test_a_404_for_an_id_says_that_it_is_absent_in_whatever_words_if_a_registry_
         sending(b'{"error_code": 40401, "message": "no such subject"}' if known else body, 404)(handler)
 
     with serving(answer) as server:
-        assert registry.by_id(url(server), 7) is None
-        assert registry.subjects_of(url(server), 7) == []
+        assert schema_registry.by_id(url(server), 7) is None
+        assert schema_registry.subjects_of(url(server), 7) == []
     with serving(sending(body, 404)) as proxy, pytest.raises(ConfigError, match="404"):
-        registry.by_id(url(proxy), 7)
+        schema_registry.by_id(url(proxy), 7)
 
 
 def test_an_answer_that_is_too_large_for_one_id_makes_bad_records_of_that_id_alone(reading, monkeypatch):
@@ -401,10 +403,10 @@ def test_an_answer_that_is_too_large_for_one_id_makes_bad_records_of_that_id_alo
 
     def by_id(url, number):
         if number == 6:
-            raise registry.TooLarge("the registry answers with more than 10,000,000 bytes about schema id 6")
-        return registry.Registered(number, SCHEMA)
+            raise schema_registry.TooLarge("the registry answers with more than 10,000,000 bytes about schema id 6")
+        return schema_registry.Registered(number, SCHEMA)
 
-    monkeypatch.setattr(registry, "by_id", by_id)
+    monkeypatch.setattr(schema_registry, "by_id", by_id)
     assert "cannot be read" in made.learn({6: ["t"], 5: ["t"]})
     assert made._known[5].misfit is None
     assert "schema id 6 cannot be read: the registry answers with more" in made.error("value", "decoded_value")
@@ -414,14 +416,18 @@ def test_an_answer_that_is_too_large_for_one_id_makes_bad_records_of_that_id_alo
 def test_schemas_that_refer_to_each_other_without_end_are_refused(reading, monkeypatch):
     made, _ = reading
     monkeypatch.setattr(
-        registry, "version", lambda url, subject, number: registry.Registered(1, "{}", "AVRO", ((subject, number + 1),))
+        schema_registry,
+        "version",
+        lambda url, subject, number: schema_registry.Registered(1, "{}", "AVRO", ((subject, number + 1),)),
     )
     with pytest.raises(ConfigError, match="refers to more than 200 others"):
-        made._named(registry.Registered(1, "{}", "AVRO", (("s", 1),)), {}, set())
+        made._named(schema_registry.Registered(1, "{}", "AVRO", (("s", 1),)), {}, set())
     monkeypatch.setattr(
-        registry, "version", lambda url, subject, number: registry.Registered(1, "{}", "AVRO", (("s", 1),))
+        schema_registry,
+        "version",
+        lambda url, subject, number: schema_registry.Registered(1, "{}", "AVRO", (("s", 1),)),
     )
-    assert list(made._named(registry.Registered(1, "{}", "AVRO", (("s", 1),)), {}, set())) == [("s", 1)]
+    assert list(made._named(schema_registry.Registered(1, "{}", "AVRO", (("s", 1),)), {}, set())) == [("s", 1)]
 
 
 # schemas that are tried

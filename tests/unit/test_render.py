@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from headrace import events
-from headrace.check import Report
-from headrace.cli import live, render
+from headrace.cli.output import live_line, run_log
 from headrace.errors import DataLoss, RetriableError
-from headrace.sentences import sentence
+from headrace.runtime.event_messages import sentence
+from headrace.tools.check import Report
 from headrace.types import Batch, Range, TopicPartition
 
 A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
@@ -76,14 +76,14 @@ def test_an_event_is_said_in_a_line(event, said):
 
 @pytest.mark.parametrize("event", [event for event, _ in SAID], ids=lambda event: type(event).__name__)
 def test_an_event_is_one_json_object_that_names_itself_and_its_pipeline(event):
-    back = json.loads(json.dumps(render.record("clicks", event)))
+    back = json.loads(json.dumps(run_log.record("clicks", event)))
     assert back["event"] == type(event).__name__
     assert back["pipeline"] == "clicks"
     assert back["time"].endswith("+00:00")
 
 
 def test_a_batch_in_json_has_its_exact_ranges_and_the_count():
-    batch = render.record("clicks", events.BatchDone(BATCH, 0.5, 0))["batch"]
+    batch = run_log.record("clicks", events.BatchDone(BATCH, 0.5, 0))["batch"]
     assert batch == {
         "id": 7,
         "ranges": [["clicks", 0, 0, 1500], ["clicks", 1, 3, 4]],
@@ -94,18 +94,18 @@ def test_a_batch_in_json_has_its_exact_ranges_and_the_count():
 
 def test_a_batch_in_json_has_its_phases_and_all_that_was_measured():
     done = events.BatchDone(BATCH, 0.5, 3, 1000, 990, events.Phases(0.02, 0.001, 0.4, 0.1), 4096, 1.25)
-    back = json.loads(json.dumps(render.record("clicks", done)))
+    back = json.loads(json.dumps(run_log.record("clicks", done)))
     assert back["phases"] == {"metadata": 0.02, "plan": 0.001, "write": 0.4, "commit": 0.1}
     assert (back["records"], back["rows"], back["bytes"], back["scheduling_delay"]) == (1000, 990, 4096, 1.25)
 
 
 def test_an_error_in_json_has_its_type_message_and_hint():
     failed = events.RunStopped(0, 0, DataLoss("gone", hint="look"))
-    assert render.record("p", failed)["error"] == {"type": "DataLoss", "message": "gone", "hint": "look"}
+    assert run_log.record("p", failed)["error"] == {"type": "DataLoss", "message": "gone", "hint": "look"}
 
 
 def test_positions_in_json_are_keyed_by_partition():
-    assert render.record("p", events.PartitionsFound({A: 4}))["positions"] == {"clicks[0]": 4}
+    assert run_log.record("p", events.PartitionsFound({A: 4}))["positions"] == {"clicks[0]": 4}
 
 
 def test_a_retry_shows_where_in_the_users_code_it_failed():
@@ -133,7 +133,7 @@ org.apache.spark.SparkException: Job aborted"""
 
 
 def test_log_lines_start_with_time_and_pipeline(capsys):
-    with render.observing("clicks", "plain") as observe:
+    with run_log.observing("clicks", "plain") as observe:
         observe(events.CaughtUp(3))
         observe(events.BatchStarted(BATCH, replay=False))
     (line,) = capsys.readouterr().out.splitlines()
@@ -141,13 +141,13 @@ def test_log_lines_start_with_time_and_pipeline(capsys):
 
 
 def test_without_a_terminal_auto_means_plain_lines(capsys):
-    with render.observing("clicks", "auto") as observe:
+    with run_log.observing("clicks", "auto") as observe:
         observe(events.CaughtUp(3))
     assert capsys.readouterr().out.endswith("clicks caught up after batch 3\n")
 
 
 def test_json_lines_are_one_object_each(capsys):
-    with render.observing("clicks", "json") as observe:
+    with run_log.observing("clicks", "json") as observe:
         for event, _ in SAID:
             observe(event)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -174,13 +174,13 @@ class Clock:
 
 def test_the_live_line_shows_how_long_the_start_takes():
     clock = Clock()
-    line = live._Line("clicks", clock)
+    line = live_line._Line("clicks", clock)
     clock.now += 12
     assert shown(line) == "clicks starting 12 s"
 
 
 def test_the_live_line_shows_rate_total_lag_and_last_commit():
-    line = live._Line("clicks", Clock())
+    line = live_line._Line("clicks", Clock())
     line.take(events.RunStarted("exactly-once", ("write",), {}))
     assert shown(line) == "clicks running 0 records/s 0 records lag ? last commit never"
     line.take(events.BatchDone(BATCH, 0.5, 12345, 1000, 990))
@@ -192,7 +192,7 @@ def test_the_live_line_shows_rate_total_lag_and_last_commit():
 
 def test_the_rate_is_that_of_the_batches_and_not_of_the_wait_between_them():
     clock = Clock()
-    line = live._Line("clicks", clock)
+    line = live_line._Line("clicks", clock)
     line.take(events.RunStarted("exactly-once", ("write",), {}))
     line.take(events.BatchDone(BATCH, 0.01, 0, 100, 100))
     clock.now += 5
@@ -203,7 +203,7 @@ def test_the_rate_is_that_of_the_batches_and_not_of_the_wait_between_them():
 
 def test_the_rate_of_the_last_batch_stays_while_a_long_one_is_in_flight():
     clock = Clock()
-    line = live._Line("clicks", clock)
+    line = live_line._Line("clicks", clock)
     line.take(events.RunStarted("exactly-once", ("write",), {}))
     line.take(events.BatchDone(BATCH, 10.0, 500, 100, 100))
     line.take(events.BatchDone(BATCH, 10.0, 400, 200, 200))
@@ -216,7 +216,7 @@ def test_the_rate_of_the_last_batch_stays_while_a_long_one_is_in_flight():
 
 def test_a_narrow_terminal_shows_every_number_of_the_live_line_in_full():
     clock = Clock()
-    line = live._Line("clicks", clock)
+    line = live_line._Line("clicks", clock)
     line.take(events.RunStarted("exactly-once", ("write",), {}))
     line.take(events.BatchDone(BATCH, 25.0, 12_345, 1_204_332, 1_203_990))
     line.take(events.BatchStarted(BATCH, replay=False))
@@ -229,7 +229,7 @@ def test_a_narrow_terminal_shows_every_number_of_the_live_line_in_full():
 
 
 def test_the_live_line_shows_where_the_time_goes():
-    line = live._Line("clicks", Clock())
+    line = live_line._Line("clicks", Clock())
     line.take(events.RunStarted("exactly-once", ("write",), {}))
     line.take(events.BatchDone(BATCH, 3.0, 0, 100, 100, events.Phases(0.2, 0.001, 2.4, 0.4)))
     line.take(events.BatchDone(BATCH, 3.0, 0, 100, 100, events.Phases(0.2, 0.001, 2.4, 0.4)))
@@ -238,7 +238,7 @@ def test_the_live_line_shows_where_the_time_goes():
 
 def test_the_live_line_shows_the_batch_in_flight_and_its_age():
     clock = Clock()
-    line = live._Line("clicks", clock)
+    line = live_line._Line("clicks", clock)
     line.take(events.RunStarted("exactly-once", ("write",), {}))
     line.take(events.BatchStarted(BATCH, replay=False))
     clock.now += 34
@@ -259,7 +259,7 @@ def test_the_live_line_shows_the_batch_in_flight_and_its_age():
     ids=lambda value: str(value).partition("(")[0],
 )
 def test_the_live_line_shows_the_state(event, state):
-    line = live._Line("clicks")
+    line = live_line._Line("clicks")
     line.take(event)
     assert f"clicks {state} " in shown(line)
 
@@ -268,7 +268,7 @@ REPORT = Report("clicks", "exactly-once", "because", ("begin", "write"), "from",
 
 
 def test_a_check_is_printed_for_people(capsys):
-    render.report(REPORT, as_json=False)
+    run_log.report(REPORT, as_json=False)
     out = capsys.readouterr().out
     assert out.startswith("clicks: exactly-once: because\n")
     assert "begin → write" in out
@@ -277,5 +277,5 @@ def test_a_check_is_printed_for_people(capsys):
 
 
 def test_a_check_is_printed_for_machines(capsys):
-    render.report(REPORT, as_json=True)
+    run_log.report(REPORT, as_json=True)
     assert json.loads(capsys.readouterr().out)["steps"] == ["begin", "write"]

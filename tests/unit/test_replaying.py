@@ -14,14 +14,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.cli import lines, printing, progress, sending
-from headrace.cli.pairs import pairs
+from headrace.cli.options import pairs
+from headrace.cli.output import progress, records
+from headrace.cli.output.send_report import Failures
+from headrace.core.planner import Log
 from headrace.errors import BadRecord, ConfigError
-from headrace.kafka.places import Start, Wanted, positions
-from headrace.kafka.records import ENCODERS, Record, compact, is_record, shown, to_json
-from headrace.kafka.replaying import Moment, in_order, recorded, shift, shifted, speed
-from headrace.kafka.topics import answered
-from headrace.planner import Log
+from headrace.tools.records import line_input as lines
+from headrace.tools.records import send
+from headrace.tools.records.record import ENCODERS, Record, compact, is_record, shown, to_json
+from headrace.tools.records.replay import Moment, in_order, recorded, shift, shifted, speed
+from headrace.tools.records.start_positions import Start, Wanted, positions
+from headrace.tools.topics import answered
 from headrace.types import TopicPartition
 
 HOUR = 3_600_000
@@ -194,15 +197,15 @@ def test_all_of_a_page_is_written_whatever_the_output_takes_at_once(monkeypatch,
     reader = threading.Thread(target=lambda: [read.write(some) for some in iter(lambda: os.read(pipe[0], 5000), b"")])
     reader.start()
     with os.fdopen(pipe[1], "wb", buffering=buffering) as out:
-        monkeypatch.setattr(printing, "sys", SimpleNamespace(stdout=SimpleNamespace(buffer=out)))
-        printing.write(data)
+        monkeypatch.setattr(records, "sys", SimpleNamespace(stdout=SimpleNamespace(buffer=out)))
+        records.write(data)
     reader.join(10)
     assert read.getvalue() == data
 
 
 def test_records_that_cannot_be_shown_are_counted_once_and_not_as_printed(capsys):
     wrong, right = (Record("t", 0, n, None, None, raw, raw) for n, raw in enumerate((b"{", b"1")))
-    printer = printing.Printer("json", "json", ("key",), "null", ":", as_json=False)
+    printer = records.Printer("json", "json", ("key",), "null", ":", as_json=False)
     assert printer.print([wrong, wrong, right, right, right], 2) == 4
     assert (printer.printed, printer.wrong, capsys.readouterr().out) == (2, 2, "1:1\n1:1\n")
 
@@ -244,7 +247,7 @@ def test_what_was_not_there_in_its_time_is_not_sent_in_a_burst(monkeypatch):
     now, sent = [0.0], []
     sender = SimpleNamespace(wait=lambda seconds: now.__setitem__(0, now[0] + seconds))
     sender.send = lambda record: sent.append(round(now[0], 1))
-    monkeypatch.setattr(sending, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(send, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def idle_for_four_seconds():
         yield "record"
@@ -253,14 +256,14 @@ def test_what_was_not_there_in_its_time_is_not_sent_in_a_burst(monkeypatch):
             yield None
         yield from ["record"] * 3
 
-    sending.send_all(sender, idle_for_four_seconds(), lambda: False, lambda number: number / 10)
+    send.send_all(sender, idle_for_four_seconds(), lambda: False, lambda number: number / 10)
     assert sent[0] == 0
     assert [round(later - earlier, 1) for earlier, later in pairwise(sent[1:])] == [0.1, 0.1]
 
 
 def test_a_file_for_failed_records_that_cannot_be_written_is_blamed_by_its_own_name_once():
     record = Record("t", 0, None, None, None, None, b"v")
-    with sending.Failures(Path("/dev/full")) as failures:
+    with Failures(Path("/dev/full")) as failures:
         with pytest.raises(ConfigError, match="/dev/full cannot be written: No space left"):
             failures(record, "too large")
         failures(record, "too large")
@@ -274,7 +277,7 @@ def test_a_closed_standard_error_is_no_terminal_and_nothing_goes_elsewhere(monke
 
 
 def test_a_directory_for_failed_records_is_refused_at_once(tmp_path):
-    with pytest.raises(ConfigError, match="is a directory"), sending.Failures(tmp_path):
+    with pytest.raises(ConfigError, match="is a directory"), Failures(tmp_path):
         pass
 
 

@@ -5,10 +5,11 @@ import functools
 import pytest
 
 import headrace as hr
-from headrace import sinks, stores, transforms
+from headrace import sinks, stores
+from headrace.core import transforms
+from headrace.engine.lineage import Lineage
+from headrace.engine.replay_check import notes, refuse_volatile_keys
 from headrace.errors import ConfigError
-from headrace.replays import notes, refuse_volatile_keys
-from headrace.spark.lineage import Lineage
 
 CLOCK = Lineage(columns={"k": "now()"}, rows=["rand()"], per_batch=["limit"])
 

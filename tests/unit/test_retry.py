@@ -6,9 +6,9 @@ import pytest
 
 import headrace as hr
 from headrace import events, sinks
-from headrace.config import from_toml
 from headrace.errors import BatchChanged, BatchTimeout, ConfigError, RetriableError
-from headrace.pace import CAUGHT_UP_ATTEMPTS, Retry, patiently
+from headrace.runtime.config import from_toml
+from headrace.runtime.retry import CAUGHT_UP_ATTEMPTS, Retry, patiently
 from unit.test_runner import A, Plain, World, failing, until_idle
 
 SOON = {"first": "1ms", "longest": "2ms"}

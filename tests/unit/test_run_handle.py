@@ -15,8 +15,8 @@ import pytest
 import headrace as hr
 from headrace import events
 from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.run_handle import Run, RunStatus
-from headrace.runner import Summary
+from headrace.runtime.run_handle import Run, RunStatus
+from headrace.runtime.runner import Summary
 from headrace.types import Batch, Range, TopicPartition
 from unit.test_runner import A, World, failing, records
 
@@ -351,8 +351,8 @@ def test_a_signal_handler_that_raises_in_wait_leaves_the_run_alone():
 def test_a_process_that_ends_lets_the_batch_in_flight_finish(tmp_path):
     script = """
         import threading
-        from headrace.run_handle import Run
-        from headrace.runner import Summary
+        from headrace.runtime.run_handle import Run
+        from headrace.runtime.runner import Summary
 
         began = threading.Event()
 

@@ -11,14 +11,14 @@ import pytest
 
 import headrace as hr
 from headrace import events, sinks, stores
-from headrace.delivery import Written
+from headrace.connectors.shared.batch_ledger import Newest
+from headrace.core.delivery import Written
+from headrace.core.planner import Log
+from headrace.core.state import Change
 from headrace.errors import BadRecord, ConfigError, DataLoss, OffsetConflict, RetriableError, TopicRecreated
 from headrace.kafka.subscription import Subscription, Topics
-from headrace.planner import Log
-from headrace.reading import Feed, Reading
-from headrace.runner import Runner
-from headrace.sinks.numbered import Newest
-from headrace.stores.state import Change
+from headrace.runtime.positions import Feed, Reading
+from headrace.runtime.runner import Runner
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 A, B, C = (TopicPartition("clicks", number) for number in range(3))
@@ -756,7 +756,7 @@ def test_batches_are_numbered_above_the_newest_that_the_sink_remembers_even_if_t
 
 def test_a_batch_that_was_begun_with_another_sink_is_written_to_a_transactional_one_and_nothing_is_committed_twice():
     """Offsets were copied, pending batch and all, from the store of an idempotent sink."""
-    from headrace.delivery import Guarantee, Step, resume
+    from headrace.core.delivery import Guarantee, Step, resume
 
     assert resume(Guarantee.EXACTLY_ONCE, sinks.DuckDB("x.duckdb", "t")) == (Step.WRITE,)
 

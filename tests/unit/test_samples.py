@@ -7,9 +7,9 @@ from itertools import islice
 
 import pytest
 
-from headrace import samples
 from headrace.cli.produce import SampleName
-from headrace.samples.trades import TICKERS
+from headrace.tools import samples
+from headrace.tools.samples.trades import TICKERS
 
 START = datetime(2026, 11, 15, 12, tzinfo=UTC)
 COMMON_LOG = re.compile(

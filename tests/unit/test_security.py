@@ -7,9 +7,9 @@ from confluent_kafka import Consumer
 
 import headrace as hr
 from headrace.errors import ConfigError
-from headrace.kafka import options as given_options
-from headrace.kafka.security import java, librdkafka, user
-from headrace.stores.librdkafka import librdkafka_options
+from headrace.kafka import client_options as given_options
+from headrace.kafka.client_security import java, librdkafka, user
+from headrace.kafka.librdkafka import librdkafka_options
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -8,7 +8,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.errors import ConfigError
-from headrace.spark import gateway, jars, session
+from headrace.jars import cache
+from headrace.spark import gateway, session
 
 JAVA = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
 : org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'
@@ -39,7 +40,7 @@ def test_a_spark_that_refuses_to_start_says_why_while_its_jvm_lives(monkeypatch,
 
     monkeypatch.setenv("PYSPARK_PYTHON", "python")
     monkeypatch.setattr(gateway, "jvm", jvm)
-    monkeypatch.setattr(jars, "connector", lambda progress=None: [])
+    monkeypatch.setattr(cache, "connector", lambda progress=None: [])
     monkeypatch.setattr(session, "active", lambda: None)  # another test may have started one in this process
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
     with pytest.raises(ConfigError) as refused:

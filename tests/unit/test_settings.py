@@ -9,7 +9,7 @@ import pytest
 import headrace as hr
 from headrace import sinks, stores
 from headrace.errors import ConfigError
-from headrace.kafka import known, settings
+from headrace.kafka import config_checks, config_keys
 
 
 def source(options=None, bootstrap="one:9092,two:9092"):
@@ -89,8 +89,8 @@ def test_a_source_without_brokers_is_refused(bootstrap):
 
 
 def test_a_right_name_is_never_taken_for_a_wrong_one():
-    for name in known.EVERY - {"interceptor.classes"}:
-        settings.check_name(name)
+    for name in config_keys.EVERY - {"interceptor.classes"}:
+        config_checks.check_name(name)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_right_name_is_never_taken_for_a_wrong_one():
     ],
 )
 def test_settings_that_do_nothing_or_not_what_they_say_are_noted(options, said):
-    assert any(said in note for note in settings.notes(source(options)))
+    assert any(said in note for note in config_checks.notes(source(options)))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_settings_that_do_nothing_or_not_what_they_say_are_noted(options, said):
     ],
 )
 def test_one_broker_alone_is_noted_unless_it_is_on_this_machine(bootstrap, noted):
-    found = settings.notes(source(bootstrap=bootstrap))
+    found = config_checks.notes(source(bootstrap=bootstrap))
     assert [note for note in found if "only broker" in note] == (found if noted else [])
     assert bool(found) is noted
 
@@ -138,7 +138,7 @@ def test_usual_settings_are_not_worth_a_note():
         "ssl.ca.location": "ca.pem",
         "receive.buffer.bytes": "-1",
     }
-    assert settings.notes(source(usual)) == []
+    assert config_checks.notes(source(usual)) == []
 
 
 def test_a_value_is_never_shown():
@@ -163,4 +163,4 @@ def test_such_a_name_in_a_file_that_others_share_is_left_alone_and_noted(tmp_pat
     file = tmp_path / "client.properties"
     file.write_text("basic.auth.credentials.source=USER_INFO\n")
     made = dataclasses.replace(source(file), refresh=7)
-    assert any("basic.auth.credentials.source is no setting" in note for note in settings.notes(made))
+    assert any("basic.auth.credentials.source is no setting" in note for note in config_checks.notes(made))

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from headrace.signals import heard
+from headrace.runtime.signals import heard
 
 
 def handlers():

@@ -10,7 +10,7 @@ import pytest
 import headrace as hr
 from headrace import sinks, stores
 from headrace.errors import ConfigError
-from headrace.kafka.source import sources_by_name
+from headrace.kafka.source_set import sources_by_name
 from headrace.kafka.subscription import Partitions, Pattern, Topics
 from headrace.types import TopicPartition
 
@@ -198,7 +198,7 @@ def test_settings_that_are_no_table_are_not_shown():
 
 
 def test_consumers_with_other_settings_have_a_group_of_their_own():
-    from headrace.spark.direct import _apart
+    from headrace.engine.range_reader import _apart
 
     application, first = "app-1", {"group.id": "headrace-clicks", "bootstrap.servers": "k:1"}
     other = {**first, "bootstrap.servers": "k:2"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace import config
 from headrace.errors import ConfigError
+from headrace.runtime import config
 
 GOOD = """
 name = "clicks"

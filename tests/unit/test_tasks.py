@@ -9,10 +9,10 @@ from pyspark import TaskContext
 
 import headrace as hr
 from headrace import sinks, stores
+from headrace.engine.engine import DirectEngine
 from headrace.errors import RetriableError
-from headrace.sinks import tasks
-from headrace.sinks.tasks import Report
-from headrace.spark.engine import DirectEngine
+from headrace.spark import tasks
+from headrace.spark.tasks import Report
 from headrace.types import Batch
 
 ROWS = [pa.RecordBatch.from_pydict({"id": [1, 2]}), pa.RecordBatch.from_pydict({"id": [3]})]

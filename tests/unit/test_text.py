@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import events
-from headrace.cli import printing, render, terminal
 from headrace.cli.main import _show
+from headrace.cli.output import records, run_log, terminal
+from headrace.connectors.console import Console
 from headrace.errors import DataLoss, HeadraceError, RetriableError
-from headrace.kafka.records import DECODERS, Record, to_json
-from headrace.sentences import sentence
-from headrace.sinks.console import Console
+from headrace.runtime.event_messages import sentence
+from headrace.support.tracebacks import in_user_code, short
 from headrace.text import counted, json_text, printable, printable_lines
-from headrace.tracebacks import in_user_code, short
+from headrace.tools.records.record import DECODERS, Record, to_json
 from headrace.types import Batch, Range, TopicPartition
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\nerror: forged\x9b31m\u202egnp.exe\u2066\u2028\x00\x7f"
@@ -74,7 +74,7 @@ EVENTS = [
 @pytest.mark.parametrize("log_format", ["plain", "json"])
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_no_event_brings_a_control_character_into_the_log(event, log_format, capsys):
-    with render.observing("clicks", log_format) as observe:
+    with run_log.observing("clicks", log_format) as observe:
         observe(event)
     lines = capsys.readouterr().out.split("\n")
     assert not any(RAW.search(line) or line.startswith("error:") for line in lines)
@@ -121,7 +121,7 @@ def test_an_error_on_the_terminal_holds_no_control_character(text):
 @given(st.binary(max_size=60), HOSTILE.filter(lambda text: not re.search("[\ud800-\udfff]", text)))
 def test_a_record_is_printed_without_control_characters(raw, name):
     record = Record(name, 0, 1, 0, "create", raw, raw + EVIL.encode(), ((name, raw), ("h", EVIL.encode())))
-    printer = printing.Printer("text", "text", printing.COLUMNS, "null", "\t", as_json=False)
+    printer = records.Printer("text", "text", records.COLUMNS, "null", "\t", as_json=False)
     line = printer._line(record)
     assert not RAW.search(line)
     assert "\n" not in line

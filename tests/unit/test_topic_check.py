@@ -6,12 +6,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from headrace import topic_check
+from headrace.connectors.kafka import task as kafka_tasks
+from headrace.core import topic_check
 from headrace.errors import TopicRecreated
+from headrace.kafka.commit_metadata import Entry
 from headrace.kafka.planned_topics import PlannedTopics, TopicCheck
-from headrace.sinks import kafka_tasks, tasks
-from headrace.sinks.tasks import Report
-from headrace.stores.shares import Entry
+from headrace.spark import tasks
+from headrace.spark.tasks import Report
 from headrace.types import Range, TopicPartition
 
 PLANNED = PlannedTopics("broker:9092", {}, "", {"clicks": "1", "users": "1"})

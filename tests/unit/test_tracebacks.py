@@ -1,8 +1,8 @@
 """Tracebacks that point into the user's code."""
 
 from headrace.errors import RetriableError
-from headrace.pace import patiently
-from headrace.tracebacks import in_user_code, short
+from headrace.runtime.retry import patiently
+from headrace.support.tracebacks import in_user_code, short
 
 WORKER = """
   An exception was thrown from the Python worker. Please see the stack trace below.
@@ -38,7 +38,7 @@ def test_the_users_frame_is_shown_with_file_line_and_function():
 
 def test_frames_of_headrace_are_left_out():
     error = raised(lambda: patiently(users_function, lambda _: False, print))
-    assert "pace.py" not in in_user_code(error)
+    assert "retry.py" not in in_user_code(error)
 
 
 def test_the_error_of_a_worker_is_shown_by_its_own_last_line():

@@ -2,11 +2,11 @@
 
 import pytest
 
+from headrace.core.transforms import UnknownSource, refuse_wrong_arguments
+from headrace.engine import transform_check
+from headrace.engine.source_readers import Inputs
 from headrace.errors import ConfigError
-from headrace.spark import plan
-from headrace.spark.inputs import Inputs
-from headrace.tracebacks import shown_path
-from headrace.transforms import UnknownSource, refuse_wrong_arguments
+from headrace.support.tracebacks import shown_path
 
 
 def given(**frames):
@@ -20,7 +20,7 @@ def test_a_source_that_is_not_there_is_a_mistake_that_names_those_that_are_and_t
         return sources["clikcs"]
 
     with pytest.raises(ConfigError) as refused:
-        plan.apply(transform, given(clicks=None, users=None))
+        transform_check.apply(transform, given(clicks=None, users=None))
     line = f"{shown_path(__file__)}:{transform.__code__.co_firstlineno + 1}"
     expected = f"the transform does not fit the sources at {line}: expected a source of clicks, users, got 'clikcs'"
     assert (refused.value.message, refused.value.hint) == (expected, "did you mean clicks?")

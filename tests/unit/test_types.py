@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.stores.state import State
+from headrace.core.state import State
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)

@@ -6,10 +6,10 @@ import pytest
 
 from headrace import testing
 from headrace.errors import ConfigError
-from headrace.offsets.desk import Desk
-from headrace.offsets.targets import Move
+from headrace.runtime.stream import InHand
 from headrace.stores import Memory
-from headrace.stream import InHand
+from headrace.tools.offsets.editor import Desk
+from headrace.tools.offsets.targets import Move
 from headrace.types import Batch, Range, TopicPartition
 
 made = importlib.import_module("headrace.testing.rows")

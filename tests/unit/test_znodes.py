@@ -1,8 +1,8 @@
 """Numbers read one by one while others write, put together to what was there at one moment."""
 
-from headrace.stores import znodes
-from headrace.stores.state import Run, State
-from headrace.stores.znodes import Number
+from headrace.connectors.zookeeper import znodes
+from headrace.connectors.zookeeper.znodes import Number
+from headrace.core.state import Run, State
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)

@@ -79,8 +79,8 @@ def _silent(find: Callable[[typer.Context], Iterable[str]]) -> Callable[[typer.C
 def topics(ctx: typer.Context) -> Iterable[str]:
     """Of the pipeline that is named, if one is: its own, or all of its cluster."""
     if file := _pipeline_file(ctx):
-        from headrace.config import PROFILE, from_toml
         from headrace.kafka.client import Client
+        from headrace.runtime.config import PROFILE, from_toml
 
         # A Python file is not run for a key that is pressed.
         pipeline = from_toml(Path(file), ctx.params.get("profile") or os.environ.get(PROFILE) or None).pipeline
@@ -111,7 +111,7 @@ def groups(ctx: typer.Context) -> Iterable[str]:
 
 @_silent
 def servers(ctx: typer.Context) -> Iterable[str]:
-    from headrace.dev.registry import SERVERS
+    from headrace.dev.running_servers import SERVERS
 
     return set(SERVERS) - set(ctx.params.get("servers") or ())
 
@@ -151,7 +151,7 @@ def _assigned(path: Path) -> list[str]:
 
 
 def _admin(ctx: typer.Context) -> Any:
-    from headrace.cli.pairs import OPTIONS_FILE, kafka_options
+    from headrace.cli.options import OPTIONS_FILE, kafka_options
     from headrace.kafka.client import Client
 
     given = ctx.params

@@ -6,28 +6,29 @@ import json
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace.cli import completion
-from headrace.cli.connection import Connection, connecting
-from headrace.cli.decoded import Decoded, format_like, format_of, is_plain
-from headrace.cli.offsets_arguments import Profile  # noqa: TC001 - typer looks at it
-from headrace.cli.pairs import expanded
+from headrace.cli.options import Connection, Profile, Until, connecting, expanded, spark_options
+from headrace.cli.output.terminal import say, say_progress
 from headrace.cli.produce import Form
-from headrace.cli.stopping import Until, stoppable
-from headrace.cli.terminal import say
 from headrace.cli.topics import regex
 from headrace.errors import ConfigError
+from headrace.runtime.signals import stoppable
 from headrace.text import counted
+from headrace.tools.records.decoded_consumer import Decoded, format_like, format_of, is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.cli.printing import Printer
-    from headrace.kafka.places import Places, Start
+    from headrace.cli.output.records import Printer
+    from headrace.core.format import Format
+    from headrace.tools.records.decoded_query import Looking
+    from headrace.tools.records.start_positions import Places, Start
 
 EXAMPLES = """Examples:
 
@@ -124,8 +125,8 @@ def consume(
     What a terminal would obey, and bytes that are not UTF-8, are shown escaped. --json is exact. With --columns,
     --where, --pipeline, csv or avro Spark decodes the records as it does for a pipeline.
     """
-    from headrace.cli.printing import Printer
-    from headrace.kafka.places import Places, Wanted
+    from headrace.cli.output.records import Printer
+    from headrace.tools.records.start_positions import Places, Wanted
 
     if sys.stdout is None:
         raise ConfigError("standard output is closed", hint="> FILE")
@@ -156,7 +157,7 @@ def consume(
     printer = Printer.of(shown, key_form.value, show, null, key_separator, verbose=verbose, as_json=as_json)
     wanted = Wanted(tuple(topics or ()), regex(pattern), frozenset(partition or ()))
     places = Places(at.client(), wanted, start, follow=follow)
-    decoded = None if fmt is None else Decoded(at, places, fmt, where, spark)
+    decoded = None if fmt is None else Decoded(places, partial(_looking, at, fmt, where=where, spark=spark))
     with stoppable() as stop:
         if decoded is not None:
             _print_decoded(decoded, printer, stop, count, follow=follow)
@@ -180,7 +181,7 @@ def _print(
     *,
     follow: bool,
 ) -> None:
-    from headrace.kafka.reading import Reading
+    from headrace.tools.records.consumer import Reading
 
     with Reading(at.client(), places, group=group, follow=follow) as reading:
         for records in reading.batches():
@@ -207,9 +208,9 @@ def _print_decoded(
 
 
 def _start(given: list[str]) -> Start:
-    from headrace.kafka.places import Start
-    from headrace.offsets.imports import from_spark_json
-    from headrace.offsets.targets import parse
+    from headrace.tools.offsets.imports import from_spark_json
+    from headrace.tools.offsets.targets import parse
+    from headrace.tools.records.start_positions import Start
     from headrace.types import TopicPartition
 
     offsets: dict[TopicPartition, int] = {}
@@ -248,3 +249,11 @@ def _is_time(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _looking(at: Connection, fmt: Format, names: list[str], where: str | None, spark: list[str] | None) -> Looking:
+    from headrace.spark import session
+    from headrace.tools.records.decoded_query import Looking
+
+    made = session.create(spark_options(spark), say_progress)
+    return Looking(made, at.bootstrap, at.options, fmt, names, where)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli import completion
-from headrace.cli.offsets_arguments import Execute, Json, Profile  # noqa: TC001 - typer looks at them
-from headrace.cli.terminal import print_json, say, table
+from headrace.cli.options import Execute, Json, Profile  # noqa: TC001 - typer looks at them
+from headrace.cli.output.terminal import print_json, say, table
 from headrace.text import counted
 
 if TYPE_CHECKING:
-    from headrace.letterbox import LetterBox
-    from headrace.letters import Letter
+    from headrace.core.dead_letters import Letter
+    from headrace.tools.dead_letters import LetterBox
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -44,7 +44,7 @@ def list_(
     if as_json:
         print_json([_complete(letter) for letter in letters[:limit]])
         return
-    from headrace.letterbox import name
+    from headrace.tools.dead_letters import name
 
     limit = limit or _SHOWN
     shown = [
@@ -115,14 +115,14 @@ def drop(
 
 
 def _box(file: str, profile: str | None) -> LetterBox:
-    from headrace.config import load
-    from headrace.letterbox import LetterBox
+    from headrace.runtime.config import load
+    from headrace.tools.dead_letters import LetterBox
 
     return LetterBox(load(file, profile).pipeline)
 
 
 def _preview(letters: Any, what: str, *, execute: bool) -> None:
-    from headrace.letterbox import name
+    from headrace.tools.dead_letters import name
 
     if execute:
         return

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from headrace.cli import completion
-from headrace.cli.progress import progress
-from headrace.cli.terminal import print_json, say
+from headrace.cli.output.progress import progress
+from headrace.cli.output.terminal import print_json, say
 from headrace.errors import ConfigError
-from headrace.masking import masked
+from headrace.support.redaction import masked
 
 app = typer.Typer(name="dev", help="Real servers on this machine, for development.", no_args_is_help=True)
 
@@ -38,22 +38,24 @@ def up(
 
     kafka, zookeeper, postgres, redis, cassandra, hbase, mongo, dynamodb, schema-registry, spark; or all.
     """
-    from headrace.dev import registry
+    from headrace.dev import running_servers
 
-    asked = list(registry.SERVERS) if servers == [ALL] else servers or ["kafka"]
-    names = [registry.known(name) for name in dict.fromkeys(asked)]
+    asked = list(running_servers.SERVERS) if servers == [ALL] else servers or ["kafka"]
+    names = [running_servers.known(name) for name in dict.fromkeys(asked)]
     if brokers is not None and "kafka" not in names:
         raise ConfigError("--brokers is for kafka", hint=f"headrace dev up {' '.join(names)}")
     if port is not None and len(names) > 1:
         raise ConfigError("--port is for one server", hint=f"headrace dev up {names[0]} --port {port}")
     for name in names:
         with progress() as show:
-            entry, already = registry.up(name, port=port, nodes=brokers if name == "kafka" else None, progress=show)
+            entry, already = running_servers.up(
+                name, port=port, nodes=brokers if name == "kafka" else None, progress=show
+            )
         if already:
             say(f"{name} is already up", err=True)
         shown = masked(entry.address)
         say(f"{name} {shown}")
-        if licence := registry.SERVERS[name].licence:
+        if licence := running_servers.SERVERS[name].licence:
             say(licence, err=True)
         if shown != entry.address:
             say('with its password: eval "$(headrace dev env)"', err=True)
@@ -62,22 +64,24 @@ def up(
 @app.command()
 def down(servers: Servers = None) -> None:
     """Stop what `up` started, and nothing else. Data stays."""
-    from headrace.dev import registry
+    from headrace.dev import running_servers
 
-    names = [registry.known(name) for name in servers or []] or [entry.name for entry in registry.entries()]
+    names = [running_servers.known(name) for name in servers or []] or [
+        entry.name for entry in running_servers.entries()
+    ]
     if not names:
         say("nothing is up", err=True)
     for name in names:
-        stopped = registry.down(name)
+        stopped = running_servers.down(name)
         say(f"{name} is down" if stopped else f"{name} is not up", err=True)
 
 
 @app.command()
 def status(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
     """Show what is up, and what crashed with the tail of its log. Exit code 1 if something crashed."""
-    from headrace.dev import registry
+    from headrace.dev import running_servers
 
-    found = registry.entries()
+    found = running_servers.entries()
     if as_json:
         shown = [
             {key: value for key, value in asdict(entry).items() if key not in ("environment", "settings")}
@@ -104,9 +108,9 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="For machines.")
 @app.command()
 def env(servers: Servers = None) -> None:
     """Print `export NAME=value` lines for what is up: eval "$(headrace dev env)"."""
-    from headrace.dev import registry
+    from headrace.dev import running_servers
 
-    live = [entry for entry in registry.entries(servers or ()) if entry.up]
+    live = [entry for entry in running_servers.entries(servers or ()) if entry.up]
     missing = set(servers or ()) - {entry.name for entry in live}
     if missing or not live:
         wanted = " ".join(sorted(missing)) or "kafka"

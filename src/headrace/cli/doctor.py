@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.pairs import Option, OptionsFile, kafka_options
-from headrace.cli.terminal import print_json
+from headrace.cli.options import Option, OptionsFile, kafka_options
+from headrace.cli.output.terminal import print_json
 from headrace.text import printable
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -23,7 +23,7 @@ def doctor(
     json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Check Java, Python, pyspark, jars, directories, ports and brokers. Exit code 1 if anything fails."""
-    from headrace.doctor import examine
+    from headrace.tools.doctor import examine
 
     given = os.environ.get("KAFKA_BOOTSTRAP")
     checks = examine(bootstrap or ([given] if given else []), kafka_options(option, options_file))

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli import completion
-from headrace.cli.connection import Connection, connecting
-from headrace.cli.offsets_arguments import Execute, Json  # noqa: TC001 - typer looks at them
-from headrace.cli.terminal import print_json, say, table
+from headrace.cli.options import Connection, Execute, Json, connecting
+from headrace.cli.output.terminal import print_json, say, table
 from headrace.cli.topics import regex
 from headrace.errors import ConfigError
 from headrace.text import counted
@@ -18,7 +17,7 @@ from headrace.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.kafka.groups import Group, Groups
+    from headrace.tools.groups import Group, Groups
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 Pattern = Annotated[
@@ -79,7 +78,7 @@ def delete(
     execute: Execute = False,
 ) -> None:
     """Forget groups and their offsets: who reads with one next starts over. Refused while somebody does."""
-    from headrace.kafka.groups import NOBODY
+    from headrace.tools.groups import NOBODY
 
     groups = _groups(at)
     there = set(groups.names())
@@ -183,7 +182,7 @@ def _total(group: Group, ends: Mapping[TopicPartition, int]) -> int:
 
 
 def _ends(at: Connection, found: Iterable[Group]) -> Ends:
-    from headrace.kafka.topics import Topics
+    from headrace.tools.topics import Topics
 
     topics = Topics(at.client())
     wanted = {place.topic for group in found for place in group.offsets or {}}
@@ -218,6 +217,6 @@ def _known(number: int | None) -> str:
 
 
 def _groups(at: Connection) -> Groups:
-    from headrace.kafka.groups import Groups
+    from headrace.tools.groups import Groups
 
     return Groups(at.client())

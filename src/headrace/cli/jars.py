@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from headrace.cli import completion
-from headrace.cli.progress import progress
-from headrace.cli.terminal import say
+from headrace.cli.output.progress import progress
+from headrace.cli.output.terminal import say
 from headrace.text import counted
 
 app = typer.Typer(name="jars", help="The jars that Spark needs for Kafka and Avro.", no_args_is_help=True)
@@ -18,14 +18,15 @@ app = typer.Typer(name="jars", help="The jars that Spark needs for Kafka and Avr
 @app.command("list")
 def list_() -> None:
     """Show what is in the cache and whether it is sound. Exit code 1 if something is damaged."""
-    from headrace.spark import jars
+    from headrace.jars import bundles as jars_bundles
+    from headrace.jars import cache
 
-    found = jars.cached()
+    found = cache.cached()
     if not found:
-        say(f"nothing in {jars.root()} yet; fetch with: headrace jars fetch", err=True)
+        say(f"nothing in {jars_bundles.root()} yet; fetch with: headrace jars fetch", err=True)
     damaged = False
     for manifest in found:
-        problems = jars.verify(manifest)
+        problems = cache.verify(manifest)
         damaged = damaged or bool(problems)
         size = sum(jar.stat().st_size for jar in manifest.jars if jar.exists())
         held = f"{counted(len(manifest.jars), 'jar')} {size / 1e6:.0f} MB {manifest.directory}"
@@ -47,37 +48,38 @@ def fetch(
     dev: Annotated[bool, typer.Option("--dev", help="For all dev servers.")] = False,
 ) -> None:
     """Fetch the connectors for Kafka and Avro, what dev servers need, what is damaged. Then all works offline."""
-    from headrace.dev import registry
-    from headrace.spark import jars
+    from headrace.dev import running_servers
+    from headrace.jars import bundles as jars_bundles
+    from headrace.jars import cache
 
-    named = {registry.known(name) for name in servers or ()}
+    named = {running_servers.known(name) for name in servers or ()}
     bundles = [
-        *jars.bundles(),
+        *jars_bundles.bundles(),
         *(
             bundle
-            for name, server in registry.SERVERS.items()
+            for name, server in running_servers.SERVERS.items()
             for bundle in server.bundles
             if dev or name in named or bundle.directory.exists()
         ),
     ]
     # Together: one alone leaves the network idle while it waits for a registry's answers.
     with progress() as show, ThreadPoolExecutor(max_workers=len(bundles)) as pool:
-        fetches = [pool.submit(jars.fetch, bundle, show) for bundle in bundles]
+        fetches = [pool.submit(cache.fetch, bundle, show) for bundle in bundles]
         wait(fetches)
     for bundle, done in zip(bundles, fetches, strict=True):
         done.result()
-        manifest = jars.Manifest.read(bundle.directory)
+        manifest = cache.Manifest.read(bundle.directory)
         note = f" ({manifest.alternative})" if manifest and manifest.alternative else ""
         say(f"{bundle} {bundle.directory}{note}")
-        if (warning := jars.unpinned(bundle)) is not None:
+        if (warning := cache.unpinned(bundle)) is not None:
             say(f"warning: {warning}", err=True)
 
 
 @app.command()
 def path() -> None:
     """Print the connectors' jars, comma-separated: spark-submit --jars "$(headrace jars path)"."""
-    from headrace.spark import jars
+    from headrace.jars import cache
 
     with progress() as show:
-        found = jars.connector(show)
+        found = cache.connector(show)
     say(",".join(str(jar) for jar in found))

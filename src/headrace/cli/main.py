@@ -12,20 +12,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headrace.cli import completion, dead_letters, dev, groups, jars, offsets, offsets_move, topics  # noqa: F401 - offsets_move adds its verbs to offsets.app
+from headrace._version import __version__
+from headrace.cli import completion, dead_letters, dev, groups, jars, offsets_change, offsets_show, topics  # noqa: F401 - offsets_change adds verbs
 from headrace.cli import consume as consuming
 from headrace.cli import produce as producing
 from headrace.cli import replay as replaying
 from headrace.cli.doctor import doctor
-from headrace.cli.lake import compact, files
-from headrace.cli.offsets_arguments import Profile  # noqa: TC001 - typer looks at it
-from headrace.cli.pairs import spark_options
-from headrace.cli.stopping import Until  # noqa: TC001 - typer looks at it
-from headrace.cli.terminal import say, say_progress
+from headrace.cli.options import Profile, Until, spark_options
+from headrace.cli.output.terminal import say, say_progress
+from headrace.cli.parquet import compact, files
 from headrace.cli.transactions import app as transactions
 from headrace.errors import BadRecord, ConfigError, HeadraceError, TransformFailed
 from headrace.text import printable_lines
-from headrace.version import __version__
 
 _IN_ORDER_OF_USE = [
     "demo",
@@ -62,7 +60,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(dev.app, name="dev", help="Real servers on this machine, for development and tests.")
-app.add_typer(offsets.app, name="offsets", help="Offsets and lag: show, move, export, import, copy, undo.")
+app.add_typer(offsets_show.app, name="offsets", help="Offsets and lag: show, move, export, import, copy, undo.")
 app.add_typer(dead_letters.app, name="dead-letters", help="Records that could not be stored: list, replay, drop.")
 app.add_typer(transactions, name="transactions", help="Transactions left open in a Kafka cluster: list, abort.")
 app.add_typer(topics.app, name="topics", help="Topics: list, describe, create, alter, delete.")
@@ -137,15 +135,15 @@ def run(
     standby: Annotated[bool, typer.Option("--standby", help="Wait until the run that is alive has ended.")] = False,
 ) -> None:
     """Run a pipeline until SIGTERM or Ctrl-C (the batch in flight is finished; a second Ctrl-C leaves at once)."""
-    from headrace.cli.render import observing
-    from headrace.config import load
-    from headrace.heartbeat import rival_policy
-    from headrace.launch import launch
+    from headrace.cli.output.run_log import observing
+    from headrace.runtime.config import load
+    from headrace.runtime.heartbeat import rival_policy
+    from headrace.runtime.launch import launch
 
     loaded = load(target, profile)
     options = {**loaded.spark, **spark_options(spark)}
     if preview is not None:
-        from headrace.cli.previewing import show_preview
+        from headrace.cli.output.preview import show_preview
 
         show_preview(loaded.pipeline, preview, options)
         return
@@ -172,10 +170,10 @@ def check(
     """Validate a pipeline and print its guarantee with the reason. Changes nothing anywhere.
 
     Exit code 2: it cannot run, and why."""
-    from headrace.check import check as checked
-    from headrace.cli.progress import progress
-    from headrace.cli.render import report
-    from headrace.config import load
+    from headrace.cli.output.progress import progress
+    from headrace.cli.output.run_log import report
+    from headrace.runtime.config import load
+    from headrace.tools.check import check as checked
 
     loaded = load(target, profile)
     with progress() as show:
@@ -195,7 +193,7 @@ def demo(
     ] = False,
 ) -> None:
     """Carry clicks from a real Kafka broker into DuckDB, exactly once, while the pipeline is being killed."""
-    from headrace.demo import demo as show
+    from headrace.demo.demo import demo as show
 
     raise typer.Exit(show(events=events, kills=kills, seed=seed, keep=keep))
 
@@ -210,8 +208,8 @@ def main() -> None:
         _show(error.message, error.hint)
         sys.exit(error.exit_code)
     except Exception as error:
-        from headrace.doctor import explain
-        from headrace.tracebacks import short
+        from headrace.spark.jvm_errors import explain
+        from headrace.support.tracebacks import short
 
         _show_user_code(error)
         _show(f"{type(error).__name__}: {short(error)}", explain(str(error)))
@@ -220,7 +218,7 @@ def main() -> None:
 
 def _show_user_code(error: BaseException) -> None:
     """The frames of the user's functions that `error` came through."""
-    from headrace.tracebacks import in_user_code
+    from headrace.support.tracebacks import in_user_code
 
     if frames := in_user_code(error):
         say(*frames.splitlines(), err=True)

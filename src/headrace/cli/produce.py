@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import completion
-from headrace.cli.connection import Connection, connecting
-from headrace.cli.pairs import expanded
-from headrace.cli.terminal import say
+from headrace.cli.options import Connection, connecting, expanded
+from headrace.cli.output.terminal import say
 from headrace.errors import BadRecord, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
 
-    from headrace.cli.lines import Lines
-    from headrace.cli.sending import Refused
-    from headrace.kafka.records import Headers, Record
+    from headrace.kafka.headers import Headers
+    from headrace.tools.records.line_input import Lines
+    from headrace.tools.records.record import Record
+    from headrace.tools.records.send import Refused
 
 _DEFAULT_RATE = 10.0
 
@@ -141,10 +141,11 @@ def produce(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print where each record lies.")] = False,
 ) -> None:
     """Send records to a topic, one a line, and say how many were acknowledged. Exit code 1 if any failed."""
-    from headrace.cli.lines import Lines, from_files, from_stdin
-    from headrace.cli.sending import Failures, Teller, accounted, send_all, warn_of_retention
-    from headrace.cli.stopping import stoppable
-    from headrace.kafka.producing import Producing, Sender
+    from headrace.cli.output.send_report import Failures, Teller, accounted, warn_of_retention
+    from headrace.runtime.signals import stoppable
+    from headrace.tools.records.line_input import Lines, from_files, from_stdin
+    from headrace.tools.records.producer import Producing, Sender
+    from headrace.tools.records.send import send_all
 
     if sample and (file or key_separator is not None or null is not None):
         raise ConfigError("a sample has its own keys and values", hint="leave out --file, --key-separator and --null")
@@ -179,8 +180,8 @@ def produce(
 
 def _avro(topic: str, schema: Path | None, registry: str | None, subject: str | None) -> Callable[[bytes], bytes]:
     from headrace.formats.avro import Avro
-    from headrace.formats.avro_json import encoder
-    from headrace.formats.registry import register
+    from headrace.formats.avro.json_encoding import encoder
+    from headrace.formats.schema_registry import register
 
     if schema is None:
         raise ConfigError("--registry and --subject are of --avro", hint="--avro click.avsc")
@@ -207,7 +208,7 @@ def _check_sample(
 
 
 def _said(lines: Lines, given: Iterator[bytes] | Iterator[bytes | None]) -> Iterator[Record | Refused | None]:
-    from headrace.cli.sending import Refused
+    from headrace.tools.records.send import Refused
 
     for line in given:
         try:
@@ -219,8 +220,8 @@ def _said(lines: Lines, given: Iterator[bytes] | Iterator[bytes | None]) -> Iter
 def _samples(
     name: SampleName, seed: int, start: datetime | None, every: timedelta, malformed: float, lines: Lines
 ) -> Iterator[Record]:
-    from headrace.kafka.records import Record
-    from headrace.samples import SAMPLES, as_they_come, spaced, weblogs
+    from headrace.tools.records.record import Record
+    from headrace.tools.samples import SAMPLES, as_they_come, spaced, weblogs
 
     times = as_they_come() if start is None else spaced(start, every)
     made = weblogs(seed, times, malformed) if name is SampleName.WEBLOGS else SAMPLES[name](seed, times)
@@ -250,7 +251,7 @@ def _headers(given: list[str] | None) -> Headers:
 
 
 def _time(text: str) -> datetime:
-    from headrace.offsets.targets import parse
+    from headrace.tools.offsets.targets import parse
 
     try:
         found = parse(text, datetime.now(UTC)).time
@@ -262,7 +263,7 @@ def _time(text: str) -> datetime:
 
 
 def _every(text: str) -> timedelta:
-    from headrace.durations import duration
+    from headrace.support.durations import duration
 
     found = duration(text)
     if found is None:

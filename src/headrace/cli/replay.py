@@ -16,15 +16,15 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import completion
-from headrace.cli.connection import Connection, connecting
-from headrace.cli.terminal import say
+from headrace.cli.options import Connection, connecting
+from headrace.cli.output.terminal import say
 from headrace.errors import BadRecord, ConfigError
 from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.kafka.replaying import Recorded
+    from headrace.tools.records.replay import Recorded
 
 EXAMPLES = """Examples:
 
@@ -75,11 +75,12 @@ def replay(
 
     They go in the order of their event times; within a partition in the order of the file.
     """
-    from headrace.cli.progress import progress
-    from headrace.cli.sending import Failures, accounted, waited, warn_of_retention
-    from headrace.cli.stopping import stoppable
-    from headrace.kafka import replaying
-    from headrace.kafka.producing import Producing, Sender
+    from headrace.cli.output.progress import progress
+    from headrace.cli.output.send_report import Failures, accounted, warn_of_retention
+    from headrace.runtime.signals import stoppable
+    from headrace.tools.records import replay as replaying
+    from headrace.tools.records.producer import Producing, Sender
+    from headrace.tools.records.send import waited
 
     factor = replaying.speed(speed)
     how = Producing(timeout=timeout)
@@ -117,7 +118,7 @@ def _looked_through(
     file: Path, lines: IO[bytes], time_field: str | None, key: str | None
 ) -> tuple[array[int], list[tuple[int, float]]]:
     """Where each line begins, and the order to send them in. ConfigError names a line that is no record."""
-    from headrace.kafka.replaying import in_order, recorded
+    from headrace.tools.records.replay import in_order, recorded
 
     starts = array("q")
     places: list[tuple[tuple[str, int | None], float | None]] = []
@@ -136,7 +137,7 @@ def _looked_through(
 
 
 def _read(lines: IO[bytes], start: int, time_field: str | None, key: str | None) -> Recorded:
-    from headrace.kafka.replaying import recorded
+    from headrace.tools.records.replay import recorded
 
     lines.seek(start)
     return recorded(lines.readline(), time_field, key)
@@ -145,7 +146,7 @@ def _read(lines: IO[bytes], start: int, time_field: str | None, key: str | None)
 @contextmanager
 def _seekable(path: Path) -> Iterator[IO[bytes]]:
     """The file; a packed one unpacked aside, for its lines are read in another order than they stand in."""
-    from headrace.cli.lines import opened
+    from headrace.tools.records.line_input import opened
 
     with opened(path) as file:
         if path.suffix != ".gz" and file.seekable():

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import completion
-from headrace.cli.connection import Connection, connecting
-from headrace.cli.offsets_arguments import Execute, Json, Profile  # noqa: TC001 - typer looks at them
-from headrace.cli.pairs import pairs
-from headrace.cli.terminal import print_json, say, table
+from headrace.cli.options import Connection, Execute, Json, Profile, connecting, pairs
+from headrace.cli.output.terminal import print_json, say, table
 from headrace.errors import ConfigError
 from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.kafka.topics import Topic, Topics
+    from headrace.tools.topics import Topic, Topics
     from headrace.types import TopicPartition
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -43,7 +41,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """The topics: partitions, copies, offsets and how long records are kept."""
-    from headrace.cli.topics_shown import complete, known, retention
+    from headrace.cli.output.topics import complete, known, retention
 
     topics = _topics(at)
     meant = pattern is not None and pattern.startswith("__")
@@ -95,20 +93,20 @@ def describe(
     as_json: Json = False,
 ) -> None:
     """Everything about a topic: a summary, its settings and who set them, its partitions."""
-    from headrace.cli.topics_shown import complete, show
+    from headrace.cli.output.topics import complete, show
 
     if group and pipeline:
         raise ConfigError("offsets are of a group or of a pipeline", hint="leave out --group or --pipeline")
     offsets: Mapping[TopicPartition, int] | None = None
     if pipeline:  # before the cluster is asked: a mistake in the file shows at once
-        from headrace.cli.offsets_arguments import desk_of
+        from headrace.cli.options import desk_of
 
         with desk_of(pipeline, None, None, None, None, profile) as desk:
             offsets = desk.state.progress.offsets
     topics = _topics(at)
     found = topics.describe(_named(topics, pattern))
     if group:
-        from headrace.kafka.groups import Groups
+        from headrace.tools.groups import Groups
 
         offsets = {place: entry.offset for place, entry in Groups(at.client()).offsets(group).items()}
     if as_json:
@@ -223,7 +221,7 @@ def delete(
     execute: Execute = False,
 ) -> None:
     """Delete topics with all their records. Shows what would go; does it with --execute."""
-    from headrace.cli.topics_shown import known
+    from headrace.cli.output.topics import known
 
     topics = _topics(at)
     chosen = sorted({name for given in names for name in _named(topics, given)}) if as_regex else names
@@ -262,6 +260,6 @@ def _copies(topic: Topic) -> str:
 
 
 def _topics(at: Connection) -> Topics:
-    from headrace.kafka.topics import Topics
+    from headrace.tools.topics import Topics
 
     return Topics(at.client())

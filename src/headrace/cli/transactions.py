@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.offsets_arguments import Execute, Json  # noqa: TC001 - typer looks at them
-from headrace.cli.pairs import Option, OptionsFile, addresses, kafka_options
-from headrace.cli.progress import progress
-from headrace.cli.terminal import print_json, say, table
+from headrace.cli.options import Execute, Json, Option, OptionsFile, addresses, kafka_options
+from headrace.cli.output.progress import progress
+from headrace.cli.output.terminal import print_json, say, table
 from headrace.errors import ConfigError
 from headrace.text import counted
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from headrace.spark.transactions import Transaction, Transactions
+    from headrace.tools.transactions import Transaction, Transactions
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -107,7 +106,7 @@ def _complete(one: Transaction) -> dict[str, object]:
 
 @contextmanager
 def _connected(bootstrap: str, option: list[str] | None, file: Path | None) -> Iterator[Transactions]:
-    from headrace.spark.transactions import connected
+    from headrace.tools.transactions import connected
 
     options = kafka_options(option, file)
     with progress() as say, connected(bootstrap, options, say) as transactions:

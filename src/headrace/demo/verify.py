@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.demo.producer import PAGES
-from headrace.extras import require
+from headrace.support.optional_imports import require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single import Single
-from headrace.paths import private_directory, write_private
-from headrace.spark import jars
+from headrace.dev.single_port_server import Single
+from headrace.jars.bundles import Bundle
+from headrace.jars.ivy import Artifact
+from headrace.support.paths import private_directory, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-CASSANDRA = jars.Bundle.of("cassandra", jars.Artifact("org.apache.cassandra", "cassandra-all", "5.0.9"))
+CASSANDRA = Bundle.of("cassandra", Artifact("org.apache.cassandra", "cassandra-all", "5.0.9"))
 
 # The doors that Cassandra's own start script opens in Java 17.
 _EXPORTS = (

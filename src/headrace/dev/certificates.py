@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import ConfigError
-from headrace.paths import private_directory
-from headrace.spark import java
+from headrace.jars import java
+from headrace.support.paths import private_directory
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single import Single
-from headrace.paths import private_directory
-from headrace.spark import jars
+from headrace.dev.single_port_server import Single
+from headrace.jars.bundles import Bundle
+from headrace.jars.ivy import Artifact
+from headrace.support.paths import private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DYNAMODB = jars.Bundle.of("dynamodb", jars.Artifact("software.amazon.dynamodb", "DynamoDBLocal", "3.1.0"), natives=True)
+DYNAMODB = Bundle.of("dynamodb", Artifact("software.amazon.dynamodb", "DynamoDBLocal", "3.1.0"), natives=True)
 _MAIN = Path(__file__).with_name("DynamoDB.java")
 # The signature is not looked at, but there must be one.
 _LIST = (

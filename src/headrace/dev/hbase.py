@@ -9,17 +9,18 @@ from xml.sax.saxutils import escape
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single import Single
-from headrace.paths import write_private
-from headrace.spark import jars
+from headrace.dev.single_port_server import Single
+from headrace.jars.bundles import Bundle
+from headrace.jars.ivy import Artifact
+from headrace.support.paths import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-HBASE = jars.Bundle.of(
+HBASE = Bundle.of(
     "hbase",
-    jars.Artifact("org.apache.hbase", "hbase-server", "2.6.1"),
-    jars.Artifact("org.apache.hbase", "hbase-thrift", "2.6.1"),
+    Artifact("org.apache.hbase", "hbase-server", "2.6.1"),
+    Artifact("org.apache.hbase", "hbase-thrift", "2.6.1"),
 )
 # The doors that HBase's own start script opens in Java 17.
 OPENS = (

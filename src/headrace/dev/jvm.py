@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
-from headrace.spark import installation, java
+from headrace.jars import java, pyspark_install
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,11 +32,13 @@ def compiled(source: Path, *arguments: str, jars: Iterable[Path], heap: str, fla
 def from_spark(needed: Iterable[str], server: str) -> list[Path]:
     """Jars that pyspark ships, by name. Raises ConfigError when one is not there."""
     names = sorted(needed)
-    shipped = {installation.split_version(jar.name)[0]: jar for jar in (installation.folder() / "jars").glob("*.jar")}
+    shipped = {
+        pyspark_install.split_version(jar.name)[0]: jar for jar in (pyspark_install.folder() / "jars").glob("*.jar")
+    }
     if missing := [name for name in names if name not in shipped]:
         raise ConfigError(
             f"this pyspark does not ship what {server} needs: {', '.join(missing)}",
-            hint=f"pip install --force-reinstall pyspark=={installation.version()}",
+            hint=f"pip install --force-reinstall pyspark=={pyspark_install.version()}",
         )
     return [shipped[name] for name in names]
 

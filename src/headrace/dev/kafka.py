@@ -13,8 +13,9 @@ from headrace.dev import ports as loopback
 from headrace.dev.node import Node
 from headrace.dev.server import Server, silent
 from headrace.errors import ConfigError
-from headrace.paths import write_private
-from headrace.spark import jars
+from headrace.jars.bundles import Bundle
+from headrace.jars.ivy import Artifact
+from headrace.support.paths import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
     from headrace.dev.server import Progress
 
-KAFKA = jars.Bundle.of(
+KAFKA = Bundle.of(
     "kafka",
-    jars.Artifact("org.apache.kafka", "kafka_2.13", "4.3.1"),
+    Artifact("org.apache.kafka", "kafka_2.13", "4.3.1"),
     # Kafka's own artifact brings no logger, and a broker that dies in silence cannot be explained.
-    jars.Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
+    Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
 )
 PREFERRED_PORT = 9092
 _LOGGING = (

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single import Single
+from headrace.dev.single_port_server import Single
 from headrace.errors import ConfigError
-from headrace.paths import private_directory
-from headrace.spark import jars
+from headrace.jars.bundles import Bundle
+from headrace.jars.ivy import Artifact
+from headrace.support.paths import private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MONGO = jars.Bundle.of("mongo", jars.Artifact("de.bwaldvogel", "mongo-java-server-h2-backend", "1.47.0"))
+MONGO = Bundle.of("mongo", Artifact("de.bwaldvogel", "mongo-java-server-h2-backend", "1.47.0"))
 _MAIN = Path(__file__).with_name("Mongo.java")
 
 

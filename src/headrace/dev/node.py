@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.dev.process import Process
 from headrace.errors import ConfigError, RetriableError
-from headrace.paths import private_directory
+from headrace.support.paths import private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

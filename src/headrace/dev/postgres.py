@@ -19,7 +19,7 @@ import psutil
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
 from headrace.dev.process import Account, Process, kill_all, launched
-from headrace.dev.single import Single, packaged
+from headrace.dev.single_port_server import Single, packaged
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from headrace.paths import private_directory, private_file
+from headrace.support.paths import private_directory, private_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

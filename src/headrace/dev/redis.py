@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single import Single, packaged
-from headrace.paths import private_directory, write_private
+from headrace.dev.single_port_server import Single, packaged
+from headrace.support.paths import private_directory, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single import Single
-from headrace.paths import private_directory
-from headrace.spark import jars
+from headrace.dev.single_port_server import Single
+from headrace.jars.bundles import Bundle
+from headrace.jars.ivy import Artifact
+from headrace.support.paths import private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-APICURIO = jars.Bundle.of(
-    "apicurio", jars.Artifact("io.apicurio", "apicurio-registry-app", "3.0.9", classifier="all", type="tar.gz")
+APICURIO = Bundle.of(
+    "apicurio", Artifact("io.apicurio", "apicurio-registry-app", "3.0.9", classifier="all", type="tar.gz")
 )
 _API = "/apis/ccompat/v7"
 _SUBJECTS = f"GET {_API}/subjects HTTP/1.1\r\nHost: {loopback.HOST}\r\nConnection: close\r\n\r\n".encode()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from headrace.dev.node import DEADLINE, wait_for
 from headrace.dev.process import GRACE
-from headrace.spark import jars
+from headrace.jars import cache as jars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.dev.node import Node
     from headrace.dev.process import Identity
-    from headrace.spark.jars import Bundle
+    from headrace.jars.bundles import Bundle
 
     Progress = Callable[[str], None]
 

@@ -13,9 +13,9 @@ from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node, environment
 from headrace.dev.server import silent
-from headrace.dev.single import Single
-from headrace.paths import write_private
-from headrace.spark import installation
+from headrace.dev.single_port_server import Single
+from headrace.jars import pyspark_install
+from headrace.support.paths import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,9 +55,9 @@ class SparkNode(Node):
     def environment(self) -> dict[str, str]:
         return {
             **environment("PYSPARK_PYTHON", "PYTHONPATH"),  # its executors run Python
-            "SPARK_HOME": str(installation.folder()),
+            "SPARK_HOME": str(pyspark_install.folder()),
             "SPARK_LOCAL_IP": self.host,
-            "SPARK_SCALA_VERSION": installation.SCALA,  # or it looks for folders that a build of Spark has
+            "SPARK_SCALA_VERSION": pyspark_install.SCALA,  # or it looks for folders that a build of Spark has
         }
 
     def overview(self) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class Spark(Single):
     @property
     def jars(self) -> list[Path]:
         """Those that pyspark brings."""
-        return [installation.folder() / "jars" / "*"]
+        return [pyspark_install.folder() / "jars" / "*"]
 
     def settings(self) -> dict[str, Any]:
         more = {"workers": self.workers, "cores": self.cores, "memory": self.memory, "webuis": self.webuis}

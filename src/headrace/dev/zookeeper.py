@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single import Single
-from headrace.paths import write_private
+from headrace.dev.single_port_server import Single
+from headrace.support.paths import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

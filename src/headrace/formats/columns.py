@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.errors import ConfigError
-from headrace.spark.quoting import quoted
-from headrace.suggest import did_you_mean
+from headrace.spark.sql import quoted
+from headrace.support.suggest import did_you_mean
 
 _TYPES = re.findall(
     r"\w+",

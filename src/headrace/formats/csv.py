@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.format import CORRUPT
 from headrace.errors import ConfigError
-from headrace.formats import doubts
-from headrace.formats.base import CORRUPT, WRITTEN_TIMES, Columned
-from headrace.formats.doubts import DECIMALS, TIMES, Doubt
-from headrace.formats.fields import fields, misfit
-from headrace.spark.quoting import literal, quoted
+from headrace.formats import ambiguous_values
+from headrace.formats.ambiguous_values import DECIMALS, TIMES, Doubt
+from headrace.formats.base import WRITTEN_TIMES, Columned
+from headrace.formats.misfit_fields import fields, misfit
+from headrace.spark.sql import literal, quoted
 from headrace.text import counted
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Csv(Columned):
         whens = []
         for field in found:
             got, decoded = f"{read}.{quoted(field.name)}", f"{self.decoded(source)}.{quoted(field.name)}"
-            wrong, doubt = f"({got} IS NOT NULL AND {decoded} IS NULL)", doubts.of(field.kind)
+            wrong, doubt = f"({got} IS NOT NULL AND {decoded} IS NULL)", ambiguous_values.of(field.kind)
             doubtful = f"{got} RLIKE {literal(doubt.wrong)}" if doubt else "false"
             if number is not None:  # then nothing was decoded
                 wrong = f"if({number}, {doubtful if doubt is DECIMALS else 'false'}, {wrong})"
@@ -89,7 +90,7 @@ class Csv(Columned):
         from headrace.spark import ddl
 
         row = ddl.row(self.columns or "")
-        if not doubts.any_of(row, doubt):
+        if not ambiguous_values.any_of(row, doubt):
             return None
         line = _line(source)
         if doubt is DECIMALS:
@@ -99,9 +100,9 @@ class Csv(Columned):
         else:
             begins = f"(?:^|[{re.escape(self.delimiter + self.quote)}])"
             doubtful = f"{line} RLIKE {literal(begins + '[ ]*T?[0-9]?[0-9](?:[^-0-9]|$)')}"
-        kind = literal(doubts.as_texts(row, doubt, whole=True))
+        kind = literal(ambiguous_values.as_texts(row, doubt, whole=True))
         careful = f"from_csv({line}, {kind}, map({self._options()}))"
-        return f"({doubtful} AND {doubts.wrong(careful, row, doubt)})"
+        return f"({doubtful} AND {ambiguous_values.wrong(careful, row, doubt)})"
 
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
         for name, kind in columns.items():

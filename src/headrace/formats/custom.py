@@ -6,10 +6,10 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from headrace.core.format import Decoding, Format, Part
 from headrace.errors import ConfigError
-from headrace.formats.base import Decoding, Format, Part
 from headrace.formats.columns import to_ddl
-from headrace.spark.quoting import quoted
+from headrace.spark.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -67,22 +67,23 @@ class Custom(Format):
         return self.columns
 
     def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
-        from headrace.spark import custom, ddl
+        from headrace.formats import arrow_udf
+        from headrace.spark import ddl
 
         assert self.function is not None
         assert self.columns is not None
         row = ddl.row_type(self.columns)
-        zone = custom.zone(spark)
-        batch = (custom.by_record if self._one_by_one else custom.by_batch)(self.function, row, zone)
-        return custom.ArrowDecoding(spark, f"headrace_decode_{self._token}", batch, row)
+        zone = arrow_udf.zone(spark)
+        batch = (arrow_udf.by_record if self._one_by_one else arrow_udf.by_batch)(self.function, row, zone)
+        return arrow_udf.ArrowDecoding(spark, f"headrace_decode_{self._token}", batch, row)
 
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
-        from headrace.spark import custom
+        from headrace.formats import arrow_udf
 
         if self.encode is None:
             raise ConfigError("this Custom() only reads", hint="Custom(…, encode=function), from rows to bytes")
         name = f"headrace_encode_{self._token}"
-        custom.encoder(name, _by_record(self.encode) if self._one_by_one else self.encode)
+        arrow_udf.encoder(name, _by_record(self.encode) if self._one_by_one else self.encode)
         names = [quoted(column) for column in columns]
         if not names:
             raise ConfigError("there are no columns to write", hint="select some in the transform")

@@ -6,11 +6,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.formats import doubts
-from headrace.formats.base import CORRUPT, HIDDEN, WRITTEN_TIMES, Columned
-from headrace.formats.doubts import DECIMALS, NEARLY_NOTHING, NOTHINGS, TIMES, Doubt
-from headrace.formats.fields import fields, misfit
-from headrace.spark.quoting import literal, quoted
+from headrace.core.format import CORRUPT, HIDDEN
+from headrace.formats import ambiguous_values
+from headrace.formats.ambiguous_values import DECIMALS, NEARLY_NOTHING, NOTHINGS, TIMES, Doubt
+from headrace.formats.base import WRITTEN_TIMES, Columned
+from headrace.formats.misfit_fields import fields, misfit
+from headrace.spark.sql import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +78,7 @@ class Json(Columned):
             # With no other field in the schema, only this one can be what does not fit.
             wrong = corrupt(field.ddl(f"{CORRUPT}: STRING"))
             got = None if field.json_path is None else f"get_json_object({text}, {literal(field.json_path)})"
-            doubt = doubts.of(field.kind)
+            doubt = ambiguous_values.of(field.kind)
             doubtful = f"{got} RLIKE {literal(doubt.wrong)}" if doubt and field.single and got else "false"
             # A number that Spark needs minutes for is not given to it.
             wrong = f"if({number}, {doubtful}, {wrong})" if doubt is DECIMALS else f"({doubtful} OR {wrong})"
@@ -95,18 +96,20 @@ class Json(Columned):
     def _no_time(self, source: str, decoded: str) -> str | None:
         """The same of a TIMESTAMP, after it was read."""
         found = self._wrong(source, TIMES)
-        return None if found is None else f"({doubts.of_today(decoded, self._row, time.time())} AND {found})"
+        return None if found is None else f"({ambiguous_values.of_today(decoded, self._row, time.time())} AND {found})"
 
     def _wrong(self, source: str, doubt: Doubt) -> str | None:
-        if not doubts.any_of(self._row, doubt):
+        if not ambiguous_values.any_of(self._row, doubt):
             return None
         text = f"CAST({source} AS STRING)"
-        careful = f"from_json({text}, {literal(doubts.as_texts(self._row, doubt))})"
-        wrong = doubts.wrong(careful, self._row, doubt)
+        careful = f"from_json({text}, {literal(ambiguous_values.as_texts(self._row, doubt))})"
+        wrong = ambiguous_values.wrong(careful, self._row, doubt)
         if doubt is DECIMALS:
-            nothing = f"{text} RLIKE {literal(NEARLY_NOTHING)} AND {doubts.wrong(careful, self._row, NOTHINGS)}"
+            nothing = (
+                f"{text} RLIKE {literal(NEARLY_NOTHING)} AND {ambiguous_values.wrong(careful, self._row, NOTHINGS)}"
+            )
             wrong = f"({wrong} OR {nothing})"
-        return f"({doubts.doubtful(text, self._row, doubt)} AND {wrong})"
+        return f"({ambiguous_values.doubtful(text, self._row, doubt)} AND {wrong})"
 
     @property
     def _row(self) -> Any:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
-from headrace.masking import masked
+from headrace.support.redaction import masked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

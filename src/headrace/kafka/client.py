@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, HeadraceError
-from headrace.kafka.known import JAVA, JAVA_PRODUCER
-from headrace.stores.hearing import Ear, explained
-from headrace.stores.librdkafka import CONNECTING, librdkafka_options, quiet_logger
+from headrace.kafka.config_keys import JAVA, JAVA_PRODUCER
+from headrace.kafka.connection_errors import Ear, explained
+from headrace.kafka.librdkafka import CONNECTING, librdkafka_options, quiet_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -5,13 +5,13 @@ from __future__ import annotations
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Self
 
+from headrace.core.planner import Log
 from headrace.errors import ConfigError, RetriableError
-from headrace.kafka.source import owner
+from headrace.kafka.connection_errors import Ear
+from headrace.kafka.librdkafka import librdkafka_options, quiet_logger
+from headrace.kafka.source_set import owner
 from headrace.kafka.subscription import Topics
-from headrace.planner import Log
-from headrace.stores.hearing import Ear
-from headrace.stores.librdkafka import librdkafka_options, quiet_logger
-from headrace.suggest import did_you_mean
+from headrace.support.suggest import did_you_mean
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from headrace.kafka.records import Headers
+from typing import Any
 
 # Not `message.headers()`: that is a direct call of the C function once Python has seen it often enough, which does not
 # notice that the client returns a list and an exception at once. Whatever is called next would raise it.
 _asked = methodcaller("headers")
+
+Headers = tuple[tuple[str, bytes | None], ...]
 
 
 def headers_of(message: Any) -> Headers:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import TopicRecreated
 from headrace.kafka.cluster import Cluster
-from headrace.sinks import tasks
+from headrace.spark import tasks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,16 +6,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.durations import duration
+from headrace.core.format import Format
 from headrace.errors import ConfigError
-from headrace.formats.base import Format
-from headrace.formats.plain import Bytes
-from headrace.kafka import addresses, security, settings
-from headrace.kafka.options import given
+from headrace.formats.raw import Bytes
+from headrace.kafka import addresses, client_security, config_checks
+from headrace.kafka.client_options import given
 from headrace.kafka.subscription import Partitions, Pattern, Subscription, Topics
-from headrace.masking import masked
+from headrace.support.durations import duration
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -30,12 +29,6 @@ OWNED_OPTIONS = {
     "enable.auto.commit": "the offset store",
     "auto.offset.reset": "start=",
 }
-
-_Name = TypeVar("_Name")
-
-ROWS = "rows"
-"""What SQL calls the rows of a pipeline with one source."""
-_VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _CLUSTER = re.compile(r"[a-zA-Z0-9_-]{1,60}")
 _STARTS = '"earliest", "latest", "stored", a time with its zone, or {"clicks": {0: 1200}}'
 
@@ -103,9 +96,9 @@ class Kafka:
         for name in self.options:
             if name in OWNED_OPTIONS:
                 raise ConfigError(f"the option {name} is set by Headrace: use {OWNED_OPTIONS[name]}")
-        settings.check(self.options)
-        settings.refuse_unknown(self.options)
-        for spoken in (security.java, security.librdkafka):
+        config_checks.check(self.options)
+        config_checks.refuse_unknown(self.options)
+        for spoken in (client_security.java, client_security.librdkafka):
             spoken(self.options)  # raises for what one of the two kinds of clients cannot do
 
     def __str__(self) -> str:
@@ -242,66 +235,3 @@ def by_partition(argument: str, given: Mapping[Any, Any]) -> dict[TopicPartition
             case _:
                 raise ConfigError(f"{argument}: {key!r} is neither a topic nor a partition")
     return found
-
-
-def sources_by_name(given: Kafka | Mapping[str, Kafka]) -> dict[str, Kafka]:
-    """A source, or several that can be read together, by the names that SQL has for their rows."""
-    example = 'hr.Kafka("localhost:9092", topics=["clicks"])'
-    if isinstance(given, Kafka):
-        return {ROWS: given}
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"source={masked(repr(given))} is not a headrace.kafka.source.Kafka", hint=example)
-    if not given:
-        raise ConfigError("source={} names nothing to read", hint=f'source={{"clicks": {example}}}')
-    known: dict[str, str] = {}
-    lowered: dict[str, str] = {}
-    for name, source in given.items():
-        if (other := lowered.setdefault(str(name).lower(), name)) != name:
-            raise ConfigError(f"the sources {other} and {name} have one name to SQL, which knows no capitals")
-        if not isinstance(name, str) or not _VIEW.fullmatch(name):
-            raise ConfigError(
-                f"{name!r} cannot be the name of a source: letters, digits and _ can, no digit first",
-                hint=f'source={{"clicks": {example}}}',
-            )
-        if not isinstance(source, Kafka):
-            raise ConfigError(
-                f"source {name} is not a headrace.kafka.source.Kafka: {masked(repr(source))}", hint=example
-            )
-        for topic in source.names or ():
-            if topic in known:
-                raise ConfigError(
-                    f"both {known[topic]} and {name} read {topic}: their offsets would be one",
-                    hint='name the clusters apart: hr.Kafka(…, cluster="east"); or read the topic once',
-                )
-            known[topic] = name
-    for name, source in given.items():
-        for topic, other in known.items():
-            if source.names is None and other != name and source.reads_known(topic):
-                raise ConfigError(
-                    f"both {other} and {name} read {topic}: their offsets would be one",
-                    hint='a pattern that leaves it out; or name the clusters apart: hr.Kafka(…, cluster="east")',
-                )
-    return dict(given)
-
-
-def refuse_skipping(sources: Mapping[str, Kafka], longest_delay: float) -> None:
-    """ConfigError where records would be held back until they are too old."""
-    for source in sources.values():
-        if isinstance(source.max_lag, timedelta) and source.max_lag.total_seconds() <= longest_delay:
-            raise ConfigError(
-                f"max_lag={source.max_lag} would skip what min_records holds back for up to {longest_delay:g} s",
-                hint="Limits(max_delay=…) below max_lag",
-            )
-
-
-def owner(sources: Mapping[_Name, Kafka], topic: str) -> _Name | None:
-    """Which of them reads a topic, by the name it is known as."""
-    # The name of a cluster says more than a pattern.
-    exact = sorted(sources, key=lambda name: -len(sources[name].prefix))
-    return next((name for name in exact if sources[name].reads_known(topic)), None)
-
-
-def known_topics(sources: Mapping[str, Kafka]) -> tuple[str, ...] | None:
-    """The names of all topics, as offsets and rows have them; None where they are not known ahead."""
-    names = [source.names for source in sources.values()]
-    return None if None in names else tuple(topic for given in names for topic in given or ())

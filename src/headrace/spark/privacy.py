@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import grp
 import os
-import pwd
 import secrets
 import stat
 import tempfile
@@ -15,9 +13,6 @@ from headrace.errors import ConfigError
 from headrace.spark import task_retries
 
 _SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105, the name of a variable
-_PEOPLE = 1000
-"""Below are accounts of the system."""
-_OTHER_CACHE = "export HEADRACE_CACHE=<a directory of yours>, then headrace jars fetch"
 
 
 def settings(master: str) -> dict[str, str]:
@@ -60,43 +55,3 @@ def owned_directory(path: Path, *, hint: str) -> Path:
     if found.st_mode & 0o077:
         path.chmod(0o700)
     return path
-
-
-def refuse_foreign(*directories: Path) -> None:
-    """ConfigError if somebody else owns one of them or can write to it: jars in there run as this user.
-
-    One of root's is taken: an image of a container has its cache so. One that is not there is nobody's.
-    """
-    for directory in directories:
-        try:
-            found = directory.stat()
-        except OSError:
-            continue
-        if found.st_uid not in (0, os.geteuid()):
-            raise ConfigError(f"{directory} belongs to another user (uid {found.st_uid})", hint=_OTHER_CACHE)
-        if found.st_mode & stat.S_IWOTH:
-            raise ConfigError(
-                f"{directory} can be written by every user", hint=f"chmod go-w {directory}, or {_OTHER_CACHE}"
-            )
-        if found.st_mode & stat.S_IWGRP and (others := _others_in(found.st_gid)):
-            raise ConfigError(
-                f"{directory} can be written by its group, and so by {', '.join(others[:3])}",
-                hint=f"chmod go-w {directory}, or {_OTHER_CACHE}",
-            )
-
-
-def _others_in(group: int) -> list[str]:
-    """Who else is known to be in a group, but for root and accounts of the system.
-
-    Mode 775 is usual where each user has a group of their own (a umask of 002), and in images whose user has the group
-    root: nobody else is in those. Where the users cannot be listed (LDAP), nobody is known.
-    """
-    me = os.geteuid()
-    try:
-        named = set(grp.getgrgid(group).gr_mem)
-    except KeyError:
-        named = set()
-    users = [user for user in pwd.getpwall() if user.pw_uid not in (0, me)]
-    mine = {user.pw_name for user in pwd.getpwall() if user.pw_uid in (0, me)}
-    first = {user.pw_name for user in users if user.pw_gid == group and user.pw_uid >= _PEOPLE}
-    return sorted((named - mine) | first)

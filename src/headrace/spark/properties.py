@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
-from headrace.paths import write_private
+from headrace.support.paths import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

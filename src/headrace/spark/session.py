@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.errors import ConfigError
-from headrace.spark import gateway, jars, privacy, task_retries
-from headrace.spark.quoting import SUBSTITUTE
-from headrace.tracebacks import short
+from headrace.jars import cache
+from headrace.spark import gateway, privacy, task_retries
+from headrace.spark.sql import SUBSTITUTE
+from headrace.support.tracebacks import short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,7 +63,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     options: dict[str, Any] = builder._options
     present = [jar for jar in str(options.get("spark.jars", "")).split(",") if jar]
     names = {Path(jar).name for jar in present}
-    ours = [str(jar) for jar in jars.connector() if jar.name not in names]
+    ours = [str(jar) for jar in cache.connector() if jar.name not in names]
     for name, value in {**_POOL, **_JAVA}.items():
         if name not in options:
             builder = builder.config(name, value)
@@ -81,7 +82,7 @@ def _create(options: Mapping[str, str], progress: Callable[[str], None]) -> Spar
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
-    jars.connector(progress)  # before Spark starts, so that a download is seen and not a silent wait
+    cache.connector(progress)  # before Spark starts, so that a download is seen and not a silent wait
     builder = SparkSession.builder
     builder._options = {}  # the class keeps options of earlier sessions in this process
     merged = {**defaults(), **options}

@@ -17,15 +17,15 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import TYPE_CHECKING
 
-from headrace.testing.gateway import gateway_environment
-from headrace.waiting import readable
+from headrace.support.polling import readable
+from headrace.testing.shared_jvm import gateway_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
-_CHILD = (sys.executable, "-m", "headrace.testing.child")
+_CHILD = (sys.executable, "-m", "headrace.testing.crash_child")
 
 
 @dataclass(frozen=True, slots=True)

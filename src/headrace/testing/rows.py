@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
 from headrace.formats.columns import to_ddl
-from headrace.sinks.base import METADATA
 from headrace.text import counted
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def rows(
     """
     from pyspark.sql.types import StructField, StructType
 
-    from headrace.spark.rows import origin_type
+    from headrace.engine.decoder import origin_type
 
     checked = to_ddl(schema, "rows(…)") if isinstance(schema, str) else schema
     columns = StructType.fromDDL(checked) if isinstance(checked, str) else checked

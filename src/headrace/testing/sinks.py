@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+from headrace.core.sink import IdempotentSink, Sink, TransactionalSink
+from headrace.core.state import Change
 from headrace.errors import BadRecord, ConfigError, OffsetConflict
-from headrace.sinks.base import IdempotentSink, Sink, TransactionalSink
-from headrace.stores.state import Change
 from headrace.testing.stores import OffsetStoreContract
 from headrace.types import Batch, Range, TopicPartition
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.core.state import Change, Run
 from headrace.errors import OffsetConflict, RetriableError
-from headrace.stores.state import Change, Run
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.stores.base import OffsetStore
+    from headrace.core.offset_store import OffsetStore
 
 A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 ELSEWHERE = TopicPartition("a topic.with_odd-name", 7)

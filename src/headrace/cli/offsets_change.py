@@ -1,0 +1,282 @@
+"""`headrace offsets`: move offsets, take them elsewhere and back. Nothing changes without --execute."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli import completion
+from headrace.cli import offsets_show as offsets
+from headrace.cli.options import (
+    Bootstrap,
+    Execute,
+    File,
+    Force,
+    Json,
+    Name,
+    Outside,
+    Partition,
+    Profile,
+    Store,
+    Topic,
+    desk_of,
+    expanded,
+    partition_of,
+)
+from headrace.cli.output.offsets import dry_run, show_moves
+from headrace.cli.output.terminal import say
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.tools.offsets.editor import Desk
+    from headrace.tools.offsets.targets import Move
+    from headrace.types import Progress
+
+_POSITION = re.compile(r"=\d+$")
+
+
+@offsets.app.command()
+def reset(
+    file: File = None,
+    store: Store = None,
+    pipeline: Name = None,
+    profile: Profile = None,
+    bootstrap: Bootstrap = None,
+    topic: Topic = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="PLACE", help="earliest, latest, a time, 1h (ago), an offset, shift:-1000"),
+    ] = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="As Kafka's tool calls it.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="As Kafka's tool calls it.")] = False,
+    to_datetime: Annotated[str | None, typer.Option("--to-datetime", help="As Kafka's tool calls it.")] = None,
+    by_duration: Annotated[str | None, typer.Option("--by-duration", help="As Kafka's tool calls it: PT1H.")] = None,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", help="As Kafka's tool calls it.")] = None,
+    shift_by: Annotated[int | None, typer.Option("--shift-by", help="As Kafka's tool calls it.")] = None,
+    from_file: Annotated[Path | None, typer.Option("--from-file", help="As Kafka's tool calls it: see import.")] = None,
+    partition: Partition = None,
+    execute: Execute = False,
+    outside: Outside = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Move the offsets. Shows before, after and difference; changes nothing without --execute."""
+    from headrace.tools.offsets.imports import from_file as offsets_in
+    from headrace.tools.offsets.targets import parse
+
+    flags: dict[str, str | None] = {
+        "--to": to,
+        "--to-earliest": "earliest" if to_earliest else None,
+        "--to-latest": "latest" if to_latest else None,
+        "--to-datetime": to_datetime,
+        "--by-duration": by_duration,
+        "--to-offset": None if to_offset is None else str(to_offset),
+        "--shift-by": None if shift_by is None else f"shift:{shift_by}",
+        "--from-file": str(from_file) if from_file else None,
+    }
+    given = {flag: value for flag, value in flags.items() if value is not None}
+    if len(given) != 1:
+        raise ConfigError(
+            f"one place to go to is meant, not {' and '.join(given) or 'none'}",
+            hint="headrace offsets reset … --to earliest",
+        )
+    place = next(iter(given.values()))
+    with desk_of(file, store, pipeline, bootstrap, topic, profile, changes=execute) as desk:
+        if from_file:
+            progress, moves = desk.plan_offsets(offsets_in(from_file))
+        else:
+            progress, moves = desk.plan(
+                parse(place, datetime.now(UTC)), [partition_of(text) for text in partition or []]
+            )
+        _finish(
+            desk,
+            progress,
+            moves,
+            "reset",
+            f"to {place}",
+            execute=execute,
+            outside=outside,
+            force=force,
+            as_json=as_json,
+        )
+
+
+@offsets.app.command()
+def seek(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[FILE[:NAME]] TOPIC:PARTITION=OFFSET …",
+            help="A pipeline, and where each partition goes.",
+            autocompletion=completion.pipelines,
+        ),
+    ],
+    store: Store = None,
+    pipeline: Name = None,
+    profile: Profile = None,
+    bootstrap: Bootstrap = None,
+    execute: Execute = False,
+    outside: Outside = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Set single partitions to single offsets: headrace offsets seek clicks.toml clicks:0=1000."""
+    file, positions = (None, words) if _POSITION.search(words[0]) else (words[0], words[1:])
+    if wrong := [text for text in positions or [""] if not _POSITION.search(text)]:
+        raise ConfigError(
+            f"expected TOPIC:PARTITION=OFFSET, got {wrong[0]!r}", hint="headrace offsets seek clicks.toml clicks:0=1000"
+        )
+    pairs = (text.rpartition("=") for text in positions)
+    offsets = {partition_of(place): int(offset) for place, _, offset in pairs}
+    with desk_of(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
+        progress, moves = desk.plan_offsets(offsets)
+        _finish(
+            desk,
+            progress,
+            moves,
+            "seek",
+            " ".join(positions),
+            execute=execute,
+            outside=outside,
+            force=force,
+            as_json=as_json,
+        )
+
+
+@offsets.app.command("import")
+def import_(
+    file: File = None,
+    store: Store = None,
+    pipeline: Name = None,
+    profile: Profile = None,
+    bootstrap: Bootstrap = None,
+    from_file: Annotated[
+        Path | None, typer.Option("--from-file", help="JSON by export, or topic,partition,offset lines.")
+    ] = None,
+    spark_checkpoint: Annotated[
+        Path | None, typer.Option("--spark-checkpoint", help="The checkpointLocation of a Structured Streaming query.")
+    ] = None,
+    kafka_group: Annotated[
+        str | None,
+        typer.Option(
+            "--kafka-group", help="A consumer group of the pipeline's cluster.", autocompletion=completion.groups
+        ),
+    ] = None,
+    execute: Execute = False,
+    outside: Outside = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Take offsets over from a file, a Spark checkpoint or a Kafka group."""
+    from headrace.tools.offsets import imports
+
+    if [from_file, spark_checkpoint, kafka_group].count(None) != 2:
+        raise ConfigError(
+            "one of --from-file, --spark-checkpoint, --kafka-group is meant", hint="headrace offsets import -h"
+        )
+    with desk_of(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
+        if from_file:
+            offsets, note = imports.from_file(from_file), f"from {from_file}"
+        elif spark_checkpoint:
+            offsets, note = imports.from_spark_checkpoint(spark_checkpoint)
+            say(note, err=True)
+        else:
+            offsets, note = desk.group_offsets(str(kafka_group)), f"from the Kafka group {kafka_group}"
+        progress, moves = desk.plan_offsets(offsets)
+        _finish(desk, progress, moves, "import", note, execute=execute, outside=outside, force=force, as_json=as_json)
+
+
+@offsets.app.command()
+def copy(
+    source: Annotated[
+        str, typer.Option("--from", help="The store to read: zookeeper:127.0.0.1:2181, …", callback=expanded)
+    ],
+    to: Annotated[str, typer.Option("--to", help="The store to fill: postgresql://…, …", callback=expanded)],
+    pipeline: Annotated[str, typer.Option("--pipeline", help="The pipeline's name.")],
+    execute: Execute = False,
+    as_json: Json = False,
+) -> None:
+    """Take a stopped pipeline's whole progress, the batch in hand included, to another store."""
+    from headrace.runtime.plugins import store_at
+    from headrace.tools.offsets.editor import Desk, change
+    from headrace.tools.offsets.targets import Move
+
+    with Desk(pipeline, store_at(source), None, {}) as old:
+        old.refuse_missing()
+    with (
+        Desk(pipeline, store_at(source), None, {}, changes=execute) as old,
+        Desk(pipeline, store_at(to), None, {}, changes=execute) as new,
+    ):
+        progress, there = old.state.progress, new.state.progress
+        if not progress.offsets:
+            raise ConfigError(f"{pipeline} has no offsets in {old.store!r}", hint="look at --pipeline and --from")
+        moves = [Move(at, there.offsets.get(at), offset, 0, offset) for at, offset in sorted(progress.offsets.items())]
+        show_moves(moves, as_json=as_json, executed=execute)
+        if not execute:
+            dry_run(new)
+            return
+        old.refuse_while_running()
+        note = f"from {old.store!r}"
+        new.store.adopt(progress, change("copy", {}, progress.offsets, note))
+        old.store.record(change("copied", {}, progress.offsets, f"to {new.store!r}"))
+        say(f"copied; now let the pipeline use {new.store!r}", err=True)
+
+
+@offsets.app.command()
+def undo(
+    file: File = None,
+    store: Store = None,
+    pipeline: Name = None,
+    profile: Profile = None,
+    bootstrap: Bootstrap = None,
+    undo_file: Annotated[
+        Path | None, typer.Option("--undo-file", help="Default: the newest one of this pipeline.")
+    ] = None,
+    execute: Execute = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Take the last change by hand back."""
+    from headrace.tools.offsets.editor import Undo, undo_directory
+
+    with desk_of(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
+        newest = undo_file or max(undo_directory().glob(f"{desk.pipeline}-*.json"), default=None)
+        if newest is None:
+            raise ConfigError(f"there is nothing to undo for {desk.pipeline}; looked in {undo_directory()}")
+        taken = Undo.read(newest)
+        offsets = desk.state.progress.offsets
+        if any(offsets.get(at) != after for at, after in taken.after.items()):
+            raise ConfigError(
+                f"the offsets have moved since {newest.name} was written",
+                hint="headrace offsets history, then reset or seek",
+            )
+        progress, moves = desk.plan_offsets(taken.before)
+        _finish(desk, progress, moves, "undo", newest.name, execute=execute, outside=True, force=force, as_json=as_json)
+        if execute:
+            newest.unlink()
+
+
+def _finish(
+    desk: Desk,
+    progress: Progress,
+    moves: Sequence[Move],
+    action: str,
+    note: str,
+    *,
+    execute: bool,
+    outside: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    show_moves(moves, as_json=as_json, executed=execute)
+    if not execute:
+        dry_run(desk)
+        return
+    path = desk.execute(progress, moves, action, note, outside=outside, force=force)
+    say(f"done; undo with: headrace offsets undo … --undo-file {path}", err=True)

@@ -1,0 +1,252 @@
+"""`headrace offsets`: look at offsets and lag."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.options import Bootstrap, File, Json, Name, Profile, Store, Topic, desk_of
+from headrace.cli.output.terminal import print_json, rich_table, say, table
+from headrace.errors import OffsetConflict, RetriableError
+from headrace.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from headrace.core.state import Change
+    from headrace.tools.offsets.editor import Desk, Lag
+    from headrace.types import Progress
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+_LAG = ["topic", "partition", "offset", "end", "lag", "seconds"]
+_PASSING = (RetriableError, OffsetConflict)
+"""What a watch outlasts: a server that does not answer, a file that a run has to itself."""
+
+
+@app.command()
+def show(
+    file: File = None,
+    store: Store = None,
+    pipeline: Name = None,
+    profile: Profile = None,
+    bootstrap: Bootstrap = None,
+    topic: Topic = None,
+    as_json: Json = False,
+) -> None:
+    """The committed offsets, the pending batch and the live run."""
+    from headrace.tools.offsets.imports import to_spark_json
+
+    with desk_of(file, store, pipeline, bootstrap, topic, profile) as desk:
+        desk.refuse_missing()
+        state = desk.state
+        progress, run = _narrowed(state.progress, topic), desk.live()
+        if as_json:
+            pending = json.loads(progress.pending.to_json()) if progress.pending else None
+            print_json(
+                {
+                    "pipeline": desk.pipeline,
+                    "offsets": to_spark_json(progress.offsets),
+                    "last_batch": progress.last_batch,
+                    "pending": pending,
+                    "topic_ids": dict(progress.topic_ids),
+                    "running": str(run) if run else None,
+                }
+            )
+            return
+        if progress.offsets:
+            rows = [[at.topic, at.partition, f"{offset:,}"] for at, offset in sorted(progress.offsets.items())]
+            table(["topic", "partition", "offset"], rows)
+        else:
+            say(f"{desk.pipeline} has no offsets in {desk.store!r} yet")
+        say(f"last batch {progress.last_batch}; running: {run or 'no'}")
+        if progress.pending:
+            say(f"batch {progress.pending.id} is pending: " + ", ".join(map(str, progress.pending.ranges[:8])))
+
+
+@app.command()
+def lag(
+    file: File = None,
+    store: Store = None,
+    pipeline: Name = None,
+    profile: Profile = None,
+    bootstrap: Bootstrap = None,
+    topic: Topic = None,
+    as_json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep looking, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.1)] = 2.0,
+) -> None:
+    """How far the pipeline is behind, in offsets and in seconds, per partition and in total."""
+    desk = desk_of(file, store, pipeline, bootstrap, topic, profile)
+    if not watch:
+        _print_lag(desk, _look(desk), as_json=as_json)
+    elif as_json or not sys.stdout.isatty():
+        while True:
+            try:
+                _print_lag(desk, _look(desk), as_json=as_json, indent=None)
+            except _PASSING as error:
+                say(error.message, err=True)
+            time.sleep(every)
+    else:
+        _watch_lag(desk, every)
+
+
+def _look(desk: Desk) -> list[Lag]:
+    """The store is open while it is read and no longer: a run may need it for itself, as that of a DuckDB file does."""
+    with desk:
+        desk.refuse_missing()
+        progress = desk.state.progress
+    return desk.lag_of(progress)
+
+
+def _print_lag(desk: Desk, lags: Sequence[Lag], *, as_json: bool, indent: int | None = 2) -> None:
+    if not as_json:
+        table(_LAG, _lag_rows(lags))
+        return
+    partitions = [
+        {
+            "topic": entry.at.topic,
+            "partition": entry.at.partition,
+            "offset": entry.committed,
+            "end": entry.end,
+            "records": entry.records,
+            "seconds": entry.seconds,
+        }
+        for entry in lags
+    ]
+    total = sum(entry.records for entry in lags)
+    print_json(
+        {"pipeline": desk.pipeline, "records": total, "seconds": _oldest(lags), "partitions": partitions}, indent=indent
+    )
+
+
+def _watch_lag(desk: Desk, every: float) -> None:
+    """The table in place, until Ctrl-C; the last one stays, also while there is no other to be had."""
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    shown: Table | Text = Text()
+
+    def drawn() -> Group:
+        nonlocal shown
+        seen = Text(f"{datetime.now():%H:%M:%S}   Ctrl-C ends", style="dim")
+        try:
+            shown = rich_table(_LAG, _lag_rows(_look(desk)))
+        except _PASSING as error:
+            return Group(shown, Text(printable(error.message), style="red"), seen)
+        return Group(shown, seen)
+
+    with Live(drawn(), console=Console(), auto_refresh=False, vertical_overflow="visible") as live:
+        try:
+            while True:
+                time.sleep(every)
+                live.update(drawn(), refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+def _lag_rows(lags: Sequence[Lag]) -> list[list[object]]:
+    rows: list[list[object]] = [
+        [
+            entry.at.topic,
+            entry.at.partition,
+            "none" if entry.committed is None else f"{entry.committed:,}",
+            f"{entry.end:,}",
+            f"{entry.records:,}",
+            _age(entry.seconds),
+        ]
+        for entry in lags
+    ]
+    total = sum(entry.records for entry in lags)
+    return [*rows, ["total", "", "", "", f"{total:,}", _age(_oldest(lags))]]
+
+
+def _oldest(lags: Sequence[Lag]) -> float | None:
+    """The age of the oldest unread record of all partitions; None if one of them is not known."""
+    ages = [entry.seconds for entry in lags]
+    return None if None in ages else max((age for age in ages if age is not None), default=0.0)
+
+
+@app.command()
+def history(
+    file: File = None,
+    store: Store = None,
+    pipeline: Name = None,
+    profile: Profile = None,
+    bootstrap: Bootstrap = None,
+    topic: Topic = None,
+    as_json: Json = False,
+) -> None:
+    """The audit log: who moved what, when, from where to where, and every gap."""
+    with desk_of(file, store, pipeline, bootstrap, topic, profile) as desk:
+        desk.refuse_missing()
+        changes = [change for change in map(partial(_of_topics, topic), desk.store.history()) if change is not None]
+        if as_json:
+            print_json([json.loads(change.to_json()) for change in changes])
+            return
+        for change in changes:
+            at = datetime.fromtimestamp(change.at, UTC).isoformat(timespec="seconds")
+            say(f"{at}  {change.action}  by {change.who}{'  ' + change.note if change.note else ''}")
+            for partition, after in sorted(change.after.items()):
+                before = change.before.get(partition)
+                step = f"  ({after - before:+,})" if before is not None else ""
+                say(f"    {partition}  {'none' if before is None else f'{before:,}'} -> {after:,}{step}")
+        if not changes:
+            say("nothing was moved by hand, and there was no gap")
+
+
+@app.command()
+def export(
+    file: File = None,
+    store: Store = None,
+    pipeline: Name = None,
+    profile: Profile = None,
+    bootstrap: Bootstrap = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; default: standard output.")] = None,
+) -> None:
+    """The offsets as JSON that `import` and Spark's startingOffsets take."""
+    from headrace.tools.offsets.imports import to_spark_json
+
+    with desk_of(file, store, pipeline, bootstrap, None, profile) as desk:
+        desk.refuse_missing()
+        text = json.dumps(to_spark_json(desk.state.progress.offsets))
+    if output:
+        output.write_text(text + "\n", encoding="utf-8")
+    else:
+        say(text)
+
+
+def _narrowed(progress: Progress, topics: Sequence[str] | None) -> Progress:
+    """What of it is of these topics. A pending batch is shown by its ranges there."""
+    if not topics:
+        return progress
+    pending = progress.pending
+    ranges = tuple(one for one in pending.ranges if one.at.topic in topics) if pending else ()
+    return replace(
+        progress,
+        offsets={at: offset for at, offset in progress.offsets.items() if at.topic in topics},
+        pending=replace(pending, ranges=ranges) if pending and ranges else None,
+        topic_ids={topic: known for topic, known in progress.topic_ids.items() if topic in topics},
+    )
+
+
+def _of_topics(topics: Sequence[str] | None, change: Change) -> Change | None:
+    if not topics:
+        return change
+    before = {at: offset for at, offset in change.before.items() if at.topic in topics}
+    after = {at: offset for at, offset in change.after.items() if at.topic in topics}
+    return replace(change, before=before, after=after) if before or after else None
+
+
+def _age(value: float | None) -> str:
+    return "?" if value is None else f"{value:,.1f}"

@@ -1,0 +1,243 @@
+"""Options and arguments that several verbs take, and what they stand for."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+
+import typer
+
+from headrace.cli import completion
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from headrace.kafka.client import Client
+    from headrace.tools.offsets.editor import Desk
+    from headrace.types import TopicPartition
+
+Option = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", metavar="NAME=VALUE", help="A setting of Kafka's clients; ${NAME} is read from the environment."
+    ),
+]
+_NAME = re.compile(r"[\w.-]*")
+OPTIONS_FILE = "KAFKA_OPTIONS_FILE"
+OptionsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--options-file", metavar="FILE", help="Settings of Kafka's clients: a properties file.", envvar=OPTIONS_FILE
+    ),
+]
+
+
+def pairs(flag: str, given: Iterable[str] | None, example: str) -> dict[str, str]:
+    options = {}
+    for item in given or ():
+        key, equals, value = item.partition("=")
+        if not equals:
+            # What follows the name may be a secret with the wrong sign before it.
+            name = _NAME.match(item)
+            raise ConfigError(f"{flag} {name[0] if name else ''} is not KEY=VALUE", hint=f"{flag} {example}")
+        options[key] = value
+    return options
+
+
+def kafka_options(given: Iterable[str] | None, file: Path | None) -> dict[str, str]:
+    """Settings from `--options-file`, and those of `--option` over them. A value is never shown: it may be secret."""
+    from headrace.kafka.client_options import FromFile, read, with_environment
+
+    given = list(given or ())
+    if given:
+        from headrace.kafka.config_checks import refuse_unknown
+
+        refuse_unknown(pairs("--option", given, "security.protocol=SSL"))
+    named = {name: with_environment(value) for name, value in pairs("--option", given, "security.protocol=SSL").items()}
+    return FromFile({**read(file), **named}) if file else named
+
+
+def spark_options(given: Iterable[str] | None) -> dict[str, str]:
+    from headrace.kafka.client_options import with_environment
+
+    given_so = pairs("--spark", given, "spark.driver.memory=4g")
+    return {name: with_environment(value) for name, value in given_so.items()}
+
+
+def addresses(text: str | None) -> str | None:
+    """Callback of `--bootstrap`: what cannot be the address of a broker is refused before anybody is asked."""
+    from headrace.kafka.addresses import brokers
+
+    return brokers(text) if text and text.strip() else text
+
+
+def expanded(text: str | None) -> str | None:
+    """Callback of an option that may hold a password: `${NAME}` is read from the environment, so nobody types it."""
+    from headrace.kafka.client_options import with_environment
+
+    return text and with_environment(text)
+
+
+P = ParamSpec("P")
+
+_Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        metavar="HOST:PORT,…",
+        help="The cluster.",
+        envvar="KAFKA_BOOTSTRAP",
+        show_default=False,
+        callback=addresses,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A cluster, and the settings of its clients."""
+
+    bootstrap: str
+    options: Mapping[str, str] = field(repr=False)
+
+    def client(self) -> Client:
+        from headrace.kafka.client import Client
+
+        return Client(self.bootstrap, self.options)
+
+
+def _connection(
+    bootstrap: str | None = None, option: list[str] | None = None, options_file: Path | None = None
+) -> Connection:
+    if not bootstrap or not bootstrap.strip():
+        raise ConfigError(
+            "which cluster is meant is not said",
+            hint="--bootstrap localhost:9092, or export KAFKA_BOOTSTRAP=localhost:9092",
+        )
+    return Connection(bootstrap, kafka_options(option, options_file))
+
+
+_OPTIONS = {"bootstrap": _Cluster, "option": Option, "options_file": OptionsFile}
+"""What every verb takes, as `_connection` does."""
+
+
+def connecting(verb: Callable[Concatenate[Connection, P], None]) -> Callable[..., None]:
+    """Give a verb the options above, and the connection they describe as its first argument."""
+
+    @wraps(verb)
+    def connected(*args: P.args, **kwargs: P.kwargs) -> None:
+        given: dict[str, Any] = {name: kwargs.pop(name, None) for name in _OPTIONS}
+        verb(_connection(**given), *args, **kwargs)
+
+    _, *own = inspect.signature(verb, eval_str=True).parameters.values()
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in _OPTIONS.items()
+    ]
+    signature = inspect.Signature([*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *added])
+    connected.__signature__ = signature  # type: ignore[attr-defined]
+    return connected
+
+
+File = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[FILE[:NAME]]", help="A pipeline: app.py:clicks or clicks.toml.", autocompletion=completion.pipelines
+    ),
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        help="Without a file: sqlite:offsets.db, postgresql://user:${PASSWORD}@…, redis://…, kafka:HOST:PORT, …",
+        callback=expanded,
+    ),
+]
+Name = Annotated[str | None, typer.Option("--pipeline", help="Without a file: the pipeline's name.")]
+Bootstrap = Annotated[
+    str | None,
+    typer.Option("--bootstrap", help="Without a file: the cluster.", envvar="KAFKA_BOOTSTRAP", callback=addresses),
+]
+Topic = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="Only this topic; may be repeated.", autocompletion=completion.topics),
+]
+Partition = Annotated[
+    list[str] | None, typer.Option("--partition", metavar="TOPIC:N", help="Only this partition; may be repeated.")
+]
+Profile = Annotated[
+    str | None, typer.Option("--profile", metavar="NAME", help=r"Lay \[profile.NAME] of a TOML file over the rest.")
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this the change is only shown.")]
+Outside = Annotated[bool, typer.Option("--outside", help="Also set offsets that the log does not have.")]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        help="Also while the pipeline runs: between two batches, and the run stops at its next one. Offsets set back"
+        " are read again, offsets set forward are never read, and a pending batch is dropped: what it has stored of"
+        " other partitions may be stored twice.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+def desk_of(
+    file: str | None,
+    store: str | None,
+    name: str | None,
+    bootstrap: str | None,
+    topics: list[str] | None,
+    profile: str | None = None,
+    *,
+    changes: bool = False,
+) -> Desk:
+    """A pipeline's offsets, not opened yet: `with` it as often as there is something to look at.
+
+    Unless it `changes` them, nothing is created, and a store that is not there is empty.
+    """
+    from headrace.runtime.config import load
+    from headrace.runtime.plugins import store_at
+    from headrace.tools.offsets.editor import Desk
+
+    if file is not None:
+        pipeline = load(file, profile).pipeline
+        sources = list(pipeline.sources.values())  # and not --bootstrap, which the environment may have set
+        first = sources[0]
+        return Desk(
+            name or pipeline.name,
+            store_at(store) if store else pipeline.store,
+            first.bootstrap,
+            first.options,
+            topics or pipeline.topics or (),
+            sources,
+            changes=changes,
+        )
+    if store is not None and name is not None:
+        file_of_options = os.environ.get(OPTIONS_FILE)
+        options = kafka_options(None, Path(file_of_options) if file_of_options else None)
+        return Desk(name, store_at(store, options), bootstrap, options, topics or (), changes=changes)
+    raise ConfigError(
+        "which pipeline is meant is not said",
+        hint="headrace offsets show clicks.toml, or --store sqlite:offsets.db --pipeline clicks",
+    )
+
+
+def partition_of(text: str) -> TopicPartition:
+    from headrace.types import TopicPartition
+
+    topic, colon, number = text.rpartition(":")
+    if not colon or not number.isdigit():
+        raise ConfigError(f"{text!r} is not TOPIC:PARTITION", hint="--partition clicks:0")
+    return TopicPartition(topic, int(number))
+
+
+class Until(StrEnum):
+    CAUGHT_UP = "caught-up"

@@ -1,0 +1,1 @@
+"""Tables, lines and JSON: what the verbs print."""

@@ -1,0 +1,138 @@
+"""Records as lines: their values, what else is asked for before them, or all of it as JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from headrace.cli.output.terminal import say
+from headrace.errors import ConfigError
+from headrace.support.polling import writable
+from headrace.text import printable
+from headrace.tools.records.record import DECODERS, instant, shown, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.tools.records.record import Record
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "headers")
+
+
+@dataclass(slots=True)
+class Printer:
+    """`printed` are the records that were, `wrong` those that are not of the format."""
+
+    value_format: str
+    key_format: str
+    columns: tuple[str, ...]
+    null: str
+    separator: str
+    as_json: bool
+    printed: int = 0
+    wrong: int = 0
+    first_wrong: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        value_format: str,
+        key_format: str,
+        show: str | None,
+        null: str,
+        key_separator: str | None,
+        *,
+        verbose: bool,
+        as_json: bool,
+    ) -> Printer:
+        named = tuple(name.strip() for name in show.split(",")) if show else ()
+        if unknown := [name for name in named if name not in COLUMNS]:
+            raise ConfigError(f"a record has no {unknown[0]}", hint=f"--show {','.join(COLUMNS)}")
+        if key_separator is not None and (named or verbose):
+            raise ConfigError("--key-separator shows the key and the value alone", hint="--show key,…")
+        columns = ("key",) if key_separator is not None else COLUMNS if verbose else named
+        return cls(value_format, key_format, columns, null, key_separator or "\t", as_json)
+
+    def print(self, records: Sequence[Record], most: int | None = None) -> int:
+        """At the most `most` of them; says how many were dealt with. Leaves without a word if whoever read the output
+        has gone, as `head` does."""
+        lines: list[str] = []
+        wrong = 0
+        for record in records:
+            if len(lines) == most:
+                break
+            line = self._json(record) if self.as_json else self._line(record)
+            if line is None:
+                wrong += 1
+            else:
+                lines.append(line)
+        try:
+            write("".join(f"{line}\n" for line in lines).encode())
+        except BrokenPipeError:
+            hang_up()
+            raise typer.Exit from None
+        self.printed += len(lines)
+        self.wrong += wrong
+        return len(lines) + wrong
+
+    def _json(self, record: Record) -> str | None:
+        parsed = self.value_format == "json"
+        if parsed and record.value is not None and self._part(record, record.value, "json") is None:
+            return None
+        return to_json(record, parsed=parsed)
+
+    def _line(self, record: Record) -> str | None:
+        value = self._part(record, record.value, self.value_format)
+        cells = [self._cell(record, name) for name in self.columns]
+        return None if value is None or None in cells else self.separator.join([*map(str, cells), value])
+
+    def _cell(self, record: Record, name: str) -> str | None:
+        match name:
+            case "key":
+                return self._part(record, record.key, self.key_format)
+            case "headers":
+                return ",".join(f"{shown(n.encode())}={shown(v or b'')}" for n, v in record.headers)
+            case "timestamp":
+                return "" if record.timestamp is None else str(instant(record.timestamp))
+            case _:
+                return printable(str(getattr(record, name)))
+
+    def _part(self, record: Record, raw: bytes | None, form: str) -> str | None:
+        """None, after a word about it, if it is not of the format."""
+        if raw is None:
+            return self.null
+        try:
+            return DECODERS[form](raw)
+        except ValueError as error:
+            say(f"{record.place}: not {form} ({error}): {shown(raw[:200])}", err=True)
+            return None
+
+
+def write(data: bytes) -> None:
+    """All of it: an output without a buffer, as with PYTHONUNBUFFERED, takes what fits, and so does one that does not
+    wait."""
+    out, left = sys.stdout.buffer, memoryview(data)
+    while left:
+        try:
+            taken = out.write(left)
+        except BlockingIOError as full:
+            taken = full.characters_written
+        left = left[taken or 0 :]
+        if not taken:
+            writable(out)
+    while True:
+        try:
+            out.flush()
+        except BlockingIOError:
+            writable(out)
+        else:
+            return
+
+
+def hang_up() -> None:
+    """Nobody reads the output any more: what is left in its buffer must not complain at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

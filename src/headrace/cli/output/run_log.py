@@ -1,0 +1,83 @@
+"""What a run looks like: a live line on a terminal, log lines elsewhere, JSON for machines."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.output.terminal import print_json, say
+from headrace.errors import HeadraceError
+from headrace.events import Phases
+from headrace.runtime.event_messages import sentence
+from headrace.text import json_text
+from headrace.types import Batch, Range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.events import Event, Observer
+    from headrace.tools.check import Report
+
+
+@contextmanager
+def observing(pipeline: str, log_format: str) -> Iterator[Observer]:
+    """The observer that suits `log_format` and the place the output goes to."""
+    if log_format == "json":
+        yield lambda event: print(json_text(record(pipeline, event)), flush=True)
+    elif log_format == "auto" and sys.stdout.isatty():
+        from headrace.cli.output.live_line import live_line
+
+        with live_line(pipeline) as observer:
+            yield observer
+    else:
+        yield lambda event: _log(pipeline, event)
+
+
+def _log(pipeline: str, event: Event) -> None:
+    if line := sentence(event):
+        print(f"{datetime.now():%H:%M:%S} {pipeline} {line}", flush=True)
+
+
+def record(pipeline: str, event: Event) -> dict[str, Any]:
+    """An event as one JSON object."""
+    fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
+    return {"time": datetime.now(UTC).isoformat(), "pipeline": pipeline, "event": type(event).__name__, **fields}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Range():
+            return [value.at.topic, value.at.partition, value.start, value.until]
+        case Batch():
+            return {**json.loads(value.to_json()), "offsets": len(value)}
+        case BaseException():
+            hint = value.hint if isinstance(value, HeadraceError) else None
+            return {"type": type(value).__name__, "message": str(value), "hint": hint}
+        case tuple():
+            return [item if isinstance(item, str) else str(item) for item in value]
+        case Phases():
+            return dataclasses.asdict(value)
+        case dict():
+            return {str(key): item for key, item in value.items()}
+        case _:
+            return value
+
+
+def report(checked: Report, *, as_json: bool) -> None:
+    if as_json:
+        print_json(dataclasses.asdict(checked))
+        return
+    say(f"{checked.pipeline}: {checked.guarantee}: {checked.reason}")
+    say(f"  steps    {' → '.join(checked.steps)}")
+    say(f"  source   {checked.source}")
+    say(f"  sink     {checked.sink}")
+    say(f"  offsets  {checked.offsets}")
+    say(f"  columns  {', '.join(checked.columns) or 'unknown'}")
+    for note in checked.notes:
+        say(f"  note     {note}")
+    for error in checked.errors:
+        say(f"error: {error.message}", *([f"hint: {error.hint}"] if error.hint else []), err=True)

@@ -1,0 +1,109 @@
+"""What `produce` and `replay` print: where records lie, which ones failed, and the account at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Self
+
+import typer
+
+from headrace.cli.output.records import hang_up, write
+from headrace.cli.output.terminal import say
+from headrace.errors import ConfigError
+from headrace.support.paths import private_file
+from headrace.text import printable
+from headrace.tools.records.record import instant, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from headrace.tools.records.producer import Sender
+    from headrace.tools.records.record import Record
+
+_SHOWN = 5
+
+
+class Failures:
+    """Called with each failed record: the first ones are shown, all go to the file, if there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._file: IO[str] | None = None
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        if self.path is not None and not self.path.absolute().parent.is_dir():
+            raise ConfigError(f"--errors {self.path}: there is no such directory")
+        if self.path is not None and self.path.is_dir():
+            raise ConfigError(f"--errors {self.path} is a directory", hint=f"--errors {self.path / 'failed.jsonl'}")
+        if self.path is not None and not os.access(self.path if self.path.exists() else self.path.parent, os.W_OK):
+            raise ConfigError(f"--errors {self.path} may not be written")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            with suppress(OSError):  # each record was flushed, or the loss of one was told
+                self._file.close()
+
+    def __call__(self, record: Record, reason: str) -> None:
+        self._count += 1
+        if self._count <= _SHOWN:
+            say(f"failed: {reason}", err=True)
+        if self.path is None:
+            return
+        try:
+            private_file(self.path)  # what is kept is a user's data
+            self._file = self._file or self.path.open("a", encoding="utf-8")
+            self._file.write(to_json(record, error=reason) + "\n")
+            self._file.flush()
+        except OSError as error:
+            path, self.path = self.path, None  # it is said once
+            why = f"--errors {path} cannot be written: {error.strerror or error}"
+            raise ConfigError(why, hint="failed records are nowhere else: send them again") from error
+
+
+class Teller:
+    """Called with each acknowledged record: prints where it lies, as long as somebody reads that."""
+
+    def __init__(self) -> None:
+        self._heard = sys.stdout is not None
+
+    def __call__(self, record: Record) -> None:
+        if not self._heard:
+            return
+        try:
+            write(f"{printable(record.place)}\n".encode())
+        except BrokenPipeError:
+            self._heard = False
+            hang_up()
+
+
+def warn_of_retention(sender: Sender, first: int) -> None:
+    """A broker deletes by the time of a record, not by its arrival."""
+    kept = int(sender.topic.setting("retention.ms") or -1)
+    deletes = "delete" in (sender.topic.setting("cleanup.policy") or "")
+    if deletes and 0 <= kept < time.time() * 1000 - first:
+        say(
+            f"warning: records of {instant(first)} are older than {sender.topic.name} keeps them (retention.ms={kept}):"
+            " the broker deletes them soon",
+            err=True,
+        )
+
+
+@contextmanager
+def accounted(sender: Sender, failures: Failures, stop: Callable[[], bool]) -> Iterator[None]:
+    """Whatever ends the block, what was given to the sender is sent, and the last line says what became of it."""
+    try:
+        yield
+    finally:
+        sender.finish()
+        said = f"{sender.acknowledged:,} " + ("acknowledged" if sender.asked else "sent, acknowledged by nobody")
+        kept = f" (in {failures.path})" if sender.failures and failures.path else ""
+        stopped = "stopped: " if stop() else ""
+        say(f"{stopped}{said}, {sender.failures:,} failed{kept}, {sender.rate:,.0f}/s", err=True)
+    if sender.failures:
+        raise typer.Exit(1)

@@ -1,0 +1,125 @@
+"""A topic as people read it, in sections, and as machines do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.output.terminal import say, table
+from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.tools.topics import Partition, Topic
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def show(topic: Topic, offsets: Mapping[TopicPartition, int] | None, whose: str | None, *, all_settings: bool) -> None:
+    troubled = [f"{p.number} ({p.trouble})" for p in topic.partitions if p.trouble]
+    say(f"{topic.name}{' (internal)' if topic.internal else ''}")
+    say(f"  id           {topic.id}")
+    say(f"  partitions   {len(topic.partitions)}, replication {topic.replication}")
+    say(f"  offsets      {known(topic.offsets, 'unknown')}")
+    say(f"  kept         {retention(topic)}")
+    if troubled:
+        say(f"  TROUBLE      partition {', '.join(troubled)}")
+    if offsets is not None:
+        say(f"  lag          {sum(_lag(topic, p, offsets) or 0 for p in topic.partitions):,} of {whose}")
+    say("", "configuration")
+    _show_settings(topic, all_settings=all_settings)
+    say("", "partitions")
+    _show_partitions(topic, offsets)
+
+
+def _show_settings(topic: Topic, *, all_settings: bool) -> None:
+    if topic.settings is None:
+        say("not shown to this user")
+        return
+    shown = [s for _, s in sorted(topic.settings.items()) if all_settings or s.source != "default"]
+    rows = [[s.name, "(hidden)" if s.hidden else s.value if s.value is not None else "", s.source] for s in shown]
+    if rows:
+        table(["setting", "value", "set by"], rows)
+    if not all_settings:
+        say(f"{'the others are' if rows else 'all are'} Kafka's defaults; --all-settings shows them")
+
+
+def _show_partitions(topic: Topic, offsets: Mapping[TopicPartition, int] | None) -> None:
+    columns = ["partition", "leader", "replicas", "in sync", "first", "next"]
+    columns += ["our offset", "lag"] if offsets is not None else []
+    rows = []
+    for p in topic.partitions:
+        row = [
+            str(p.number),
+            known(p.leader),
+            ",".join(map(str, p.replicas)),
+            ",".join(map(str, p.in_sync)),
+            known(p.first),
+            known(p.next),
+        ]
+        if offsets is not None:
+            offset = offsets.get(TopicPartition(topic.name, p.number))
+            row += [known(offset, "none"), "PAST THE END" if _past(p, offset) else known(_lag(topic, p, offsets))]
+        rows.append([*row, (p.trouble or "").upper()])
+    table([*columns, ""], rows)
+
+
+def complete(topic: Topic, offsets: Mapping[TopicPartition, int] | None = None) -> dict[str, Any]:
+    partitions = []
+    for p in topic.partitions:
+        entry = {**asdict(p), "offsets": p.offsets, "trouble": p.trouble}
+        if offsets is not None:
+            entry["offset"] = offset = offsets.get(TopicPartition(topic.name, p.number))
+            entry["lag"] = _lag(topic, p, offsets)
+            entry["past_end"] = _past(p, offset)
+        partitions.append(entry)
+    settings = None if topic.settings is None else {n: asdict(s) for n, s in sorted(topic.settings.items())}
+    return {
+        "topic": topic.name,
+        "id": topic.id,
+        "internal": topic.internal,
+        "replication": topic.replication,
+        "offsets": topic.offsets,
+        "settings": settings,
+        "partitions": partitions,
+    }
+
+
+def retention(topic: Topic) -> str:
+    """`7 d`, `7 d or 1 GiB`, `the last of each key`."""
+    if topic.settings is None:
+        return "?"
+    policy = (topic.setting("cleanup.policy") or "delete").split(",")
+    parts = ["the last of each key"] if "compact" in policy else []
+    if "delete" in policy:
+        parts.append(_limits(int(topic.setting("retention.ms") or -1), int(topic.setting("retention.bytes") or -1)))
+    return ", ".join(parts)
+
+
+def _limits(milliseconds: int, size: int) -> str:
+    found = [_measured(milliseconds, _UNITS, "ms")] if milliseconds >= 0 else []
+    found += [f"{_measured(size, _SIZES, 'B')} a partition"] if size >= 0 else []
+    return " or ".join(found) or "for ever"
+
+
+def _measured(amount: int, units: tuple[tuple[int, str], ...], smallest: str) -> str:
+    unit, name = next(((unit, name) for unit, name in units if amount >= unit), (1, smallest))
+    return f"{amount / unit:.3g} {name}"
+
+
+def _lag(topic: Topic, partition: Partition, offsets: Mapping[TopicPartition, int]) -> int | None:
+    """Without an offset everything there is still to be read."""
+    if partition.next is None or partition.first is None:
+        return None
+    return max(0, partition.next - offsets.get(TopicPartition(topic.name, partition.number), partition.first))
+
+
+def _past(partition: Partition, offset: int | None) -> bool:
+    """There is no such offset: the topic was made anew, or a copy was lost. Nothing will be read there."""
+    return offset is not None and partition.next is not None and offset > partition.next
+
+
+def known(number: int | None, otherwise: str = "?") -> str:
+    return otherwise if number is None else f"{number:,}"

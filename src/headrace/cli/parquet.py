@@ -1,0 +1,110 @@
+"""`headrace files` and `headrace compact`: what a Parquet dataset holds, and fewer files for it or a Delta table."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.options import Execute, Json  # noqa: TC001 - typer looks at them
+from headrace.cli.output.terminal import print_json, say, table
+from headrace.errors import ConfigError
+from headrace.text import counted, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.connectors.shared.compaction_plan import Plan
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?)B?|B)?", re.IGNORECASE)
+_SHOWN = 20
+
+
+def files(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The path of sinks.Parquet, on this machine.")],
+    as_json: Json = False,
+) -> None:
+    """Print the files of the published batches, one per line. Example: headrace files out/clicks | xargs du -ch"""
+    from headrace.connectors.parquet.sink import Parquet
+
+    found = Parquet(path).files()
+    if as_json:
+        print_json(found)
+    else:
+        for file in found:
+            # Exact for the next command of a pipe, harmless on a terminal.
+            typer.echo(printable(file) if sys.stdout.isatty() else file)
+
+
+def compact(
+    path: Annotated[
+        str,
+        typer.Argument(metavar="PATH", help="The path of sinks.Parquet, on this machine, or of a Delta table."),
+    ],
+    target_size: Annotated[str, typer.Option("--target-size", metavar="SIZE", help="What files grow to.")] = "128MB",
+    execute: Execute = False,
+    as_json: Json = False,
+) -> None:
+    """Merge small files into large ones, while pipelines write and readers read.
+
+    Shows what it would do; add --execute to do it. Example: headrace compact out/clicks --execute
+    """
+    from headrace.cli.output.progress import progress
+
+    target = size(target_size)
+    with progress() as show:
+        plan = _compacted(path, target, execute=execute, tell=show)
+    _print(plan, as_json=as_json, executed=execute)
+    if not execute and plan.merges:
+        say("nothing was changed; add --execute to do it", err=True)
+
+
+def _compacted(path: str, target: int, *, execute: bool, tell: Callable[[str], None]) -> Plan:
+    text = path.removeprefix("file://")
+    if "://" in text or (Path(text) / "_delta_log").is_dir():
+        from headrace.connectors.delta import compaction as delta_compaction
+
+        uri = text if "://" in text else str(Path(text).absolute())
+        return delta_compaction.compact(uri, target=target, execute=execute, tell=tell)
+    from headrace.connectors.parquet import compaction
+
+    return compaction.compact(Path(text).absolute(), target=target, execute=execute, tell=tell)
+
+
+def size(text: str) -> int:
+    """`128MB`, `1GiB`, `500000`, in bytes."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or not (wanted := _bytes(*found.groups())):
+        raise ConfigError(f"--target-size {text} is not a size", hint="--target-size 128MB")
+    return wanted
+
+
+def _bytes(number: str, unit: str | None, binary: str | None) -> int:
+    power = " KMGT".index(unit.upper()) if unit else 0
+    return int(float(number) * (1024 if binary else 1000) ** power)
+
+
+def _print(plan: Plan, *, as_json: bool, executed: bool) -> None:
+    if as_json:
+        merges = [{"partition": m.partition, "files": [f.path for f in m.files], "size": m.size} for m in plan.merges]
+        numbers = {"files": plan.files, "into": plan.into}
+        print_json({"layout": plan.layout, "executed": executed, **numbers, "merges": merges})
+        return
+    if not plan.merges:
+        say("nothing to merge")
+        return
+    rows = [[merge.partition or "-", len(merge.files), _shown(merge.size)] for merge in plan.merges[:_SHOWN]]
+    if len(plan.merges) > _SHOWN:
+        rest = plan.merges[_SHOWN:]
+        rows.append([f"and {len(rest)} more", sum(len(m.files) for m in rest), _shown(sum(m.size for m in rest))])
+    table(["partition", "small files", "size"], rows)
+    say(f"{counted(plan.files, 'file')} {'merged' if executed else 'to merge'}, into {plan.into:,}")
+    if executed and plan.layout == "delta":
+        say("older versions of the table still need the files that were replaced; a vacuum removes them")
+
+
+def _shown(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"

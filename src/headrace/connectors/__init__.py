@@ -1,0 +1,1 @@
+"""Sinks and offset stores, one package per system."""

@@ -1,0 +1,92 @@
+"""Compaction of a Delta table, which deltalake does."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.connectors.delta.table import LOG, Place
+from headrace.connectors.shared.compaction_plan import Merge, Plan, Small
+from headrace.connectors.shared.dataset_locks import locked
+from headrace.errors import ConfigError, RetriableError
+from headrace.support.crashpoints import reach
+from headrace.support.durable import sync, sync_tree
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+
+def compact(uri: str, *, target: int, execute: bool, tell: Callable[[str], None] = lambda line: None) -> Plan:
+    """1. deltalake merges small files and commits the merged ones in their place; 2. they are made durable.
+
+    The replaced files stay for readers of older versions, until a vacuum. `target` is in bytes.
+    """
+    place, exceptions = Place(uri), require("deltalake.exceptions", extra="delta")
+    try:
+        table = place.load()
+        if table is None:
+            raise ConfigError(
+                f"there is no Delta table at {uri}", hint="sinks.Parquet datasets are compacted on local disks only"
+            )
+        with _alone(place) if execute else nullcontext():
+            table.update_incremental()  # what was compacted before the lock was ours is not to be merged once more
+            small = _small(table, target)
+            files, into = sum(len(merge.files) for merge in small), sum(-(-merge.size // target) for merge in small)
+            if execute and small:
+                tell(f"merging {files:,} files")
+                before = set(table.file_uris())
+                done = table.optimize.compact(target_size=target)
+                files, into = done["numFilesRemoved"], done["numFilesAdded"]
+                reach("compact: committed")
+                if place.local is not None:
+                    _sync(place.local, {Path(file) for file in set(table.file_uris()) - before})
+            return Plan("delta", small, files, into)
+    except exceptions.CommitFailedError as error:
+        raise RetriableError(f"{uri}: {error}", hint="another writer changed the table; run it again") from error
+    except (exceptions.DeltaError, OSError) as error:
+        raise RetriableError(f"{uri}: {error}", hint="is the table reachable, and the disk not full?") from error
+
+
+@contextmanager
+def _alone(place: Place) -> Iterator[None]:
+    """One compaction at a time, of a table on this machine.
+
+    deltalake lets a second one commit that has merged the same files, and every row would be there twice: files that
+    were replaced without a change of data do not count as a conflict (https://github.com/delta-io/delta-rs/pull/3982).
+    """
+    lock = locked(place.local / LOG) if place.local is not None else None
+    if place.local is not None and lock is None:
+        raise ConfigError(f"{place.uri} is being compacted already", hint="wait until that is done")
+    try:
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _small(table: Any, target: int) -> tuple[Merge, ...]:
+    """By partition, the files that are smaller than `target`, where two of them fit into one."""
+    import pyarrow as pa
+
+    by_partition: dict[str, list[Small]] = {}
+    for row in pa.table(table.get_add_actions(flatten=False)).to_pylist():
+        partition = "/".join(f"{name}={value}" for name, value in (row.get("partition") or {}).items())
+        if row["size_bytes"] < target:
+            by_partition.setdefault(partition, []).append(Small(row["path"], row["size_bytes"], "", partition))
+    return tuple(
+        Merge(partition, tuple(files))
+        for partition, files in sorted(by_partition.items())
+        if len(files) > 1 and sum(sorted(file.size for file in files)[:2]) <= target
+    )
+
+
+def _sync(root: Path, files: set[Path]) -> None:
+    for file in files:
+        sync(file)
+    for directory in {root, *(parent for file in files for parent in file.parents if parent.is_relative_to(root))}:
+        sync(directory)
+    sync_tree(root / LOG)

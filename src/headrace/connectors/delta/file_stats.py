@@ -1,0 +1,167 @@
+"""What a Delta log says of a Parquet file: its size, its partition, and statistics that readers prune by."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+PARTITION_TYPES = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "string", "date"})
+"""Types whose text is the same for every reader; of the others some read a partition's value differently."""
+_UNBOUNDED = ("array", "map", "binary")
+_NONE = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A Parquet file in the table's folder, as its footer describes it."""
+
+    path: str
+    size: int
+    records: int
+    partition: Mapping[str, str | None]
+    nulls: Mapping[str, int]
+    low: Mapping[str, Any]
+    high: Mapping[str, Any]
+
+    @property
+    def stats(self) -> str:
+        said = {"numRecords": self.records, "nullCount": self.nulls}
+        return json.dumps({**said, "minValues": self.low, "maxValues": self.high} if self.low else said)
+
+    def may_be_null(self, column: str) -> bool:
+        """Whether a row has, or may have, no value there."""
+        if column in self.partition:
+            return self.partition[column] is None
+        return self.nulls.get(column, 1) > 0
+
+
+def folded(rows: DataFrame, partition_by: Sequence[str]) -> tuple[DataFrame, list[str]]:
+    """The rows with partition columns replaced by ones whose values are safe in a path, and the names of these.
+
+    Hexadecimal: readers disagree on how a path with special characters is escaped in the log, and Spark's own
+    folders do not tell an empty text from null. The value that counts stands in the log, not in the path.
+    """
+    from headrace.spark.sql import quoted, verbatim
+
+    names = [f"p{number}" for number in range(len(partition_by))]
+    folds = [
+        f"concat('x', hex(CAST({quoted(column)} AS STRING))) AS {name}"
+        for name, column in zip(names, partition_by, strict=True)
+    ]
+    others = [quoted(name) for name in rows.columns if name not in partition_by]
+    if not folds:
+        return rows, []
+    with verbatim(rows.sparkSession):
+        return rows.selectExpr(*others, *folds), names
+
+
+def unfolded(path: str, partition_by: Sequence[str]) -> dict[str, str | None]:
+    """The partition that a folder of `folded` rows stands for. Delta has no empty text: it is read as null."""
+    parts = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
+    raw = [parts[f"p{number}"] for number in range(len(partition_by))]
+    texts = [None if value == _NONE else bytes.fromhex(value[1:]).decode() or None for value in raw]
+    return dict(zip(partition_by, texts, strict=True))
+
+
+def described(path: str, size: int, footer: Any, table: StructType, partition_by: Sequence[str]) -> File:
+    """A file by its footer: bounds of every column that readers prune by, or of none.
+
+    Bounds of some columns would be right, too. But deltalake's Arrow dataset, once a file has any, takes those that are
+    missing for ones that exclude every row (https://github.com/delta-io/delta-rs/issues/3173).
+    """
+    columns = _statistics(footer)
+    nulls: dict[str, int] = {}
+    bounds: dict[str, tuple[Any, Any] | None] = {}
+    for field in table.fields:
+        kind = field.dataType.simpleString()
+        if field.name in partition_by or kind.startswith(_UNBOUNDED):
+            continue
+        if field.name not in columns and not kind.startswith("struct"):
+            nulls[field.name] = footer.num_rows  # added to the table by others: null in this file
+            continue
+        groups = columns.get(field.name, [])
+        known = bool(groups) and all(group is not None and group.has_null_count for group in groups)
+        if known:
+            nulls[field.name] = sum(group.null_count for group in groups)
+        if nulls.get(field.name) != footer.num_rows:
+            bounds[field.name] = _bounds(kind, groups) if known else None
+    stated = {name: bound for name, bound in bounds.items() if bound is not None}
+    if len(stated) < len(bounds):
+        stated = {}
+    low, high = ({name: bound[side] for name, bound in stated.items()} for side in (0, 1))
+    return File(path, size, footer.num_rows, unfolded(path, partition_by), nulls, low, high)
+
+
+def _statistics(footer: Any) -> dict[str, list[Any]]:
+    """By name of a column, its statistics in each row group; none for nested columns and what looks like one."""
+    found: dict[str, list[Any]] = {}
+    for position in range(footer.num_columns):
+        name, dot, _ = footer.schema.column(position).path.partition(".")
+        groups = [] if dot else [footer.row_group(n).column(position).statistics for n in range(footer.num_row_groups)]
+        found[name] = groups
+    return found
+
+
+def _bounds(kind: str, groups: Sequence[Any]) -> tuple[Any, Any] | None:
+    shown = _SHOWN.get(kind)
+    filled = [group for group in groups if group.num_values > 0]
+    if shown is None or not all(group.has_min_max for group in filled):
+        return None
+    try:
+        pairs = [shown(group.min_raw, group.max_raw) for group in filled]
+    except (OverflowError, ValueError):  # a year beyond 9999, not a number, a text that is not UTF-8
+        return None
+    return min(low for low, _ in pairs), max(high for _, high in pairs)
+
+
+def _numbers(low: Any, high: Any) -> tuple[Any, Any]:
+    return low, high
+
+
+def _fractions(low: float, high: float) -> tuple[float, float]:
+    if not (math.isfinite(low) and math.isfinite(high)):  # NaN has no place in an order, infinity none in JSON
+        raise ValueError("not finite")
+    return low or -0.0, high or 0.0
+
+
+def _texts(low: bytes, high: bytes) -> tuple[str, str]:
+    return low.decode(), high.decode()
+
+
+def _dates(low: int, high: int) -> tuple[str, str]:
+    first = date(1970, 1, 1)
+    return (first + timedelta(days=low)).isoformat(), (first + timedelta(days=high)).isoformat()
+
+
+def _moments(low: int, high: int) -> tuple[str, str]:
+    # Milliseconds are what every reader parses: rounded outwards, so that no row falls out of its own bounds.
+    return _moment(low // 1000), _moment(-(-high // 1000))
+
+
+def _moment(milliseconds: int) -> str:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# Not here: decimals, which some readers of JSON round, and timestamps without a zone, which some read as if in one.
+_SHOWN: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+    "boolean": _numbers,
+    "float": _fractions,
+    "double": _fractions,
+    "tinyint": _numbers,
+    "smallint": _numbers,
+    "int": _numbers,
+    "bigint": _numbers,
+    "string": _texts,
+    "date": _dates,
+    "timestamp": _moments,
+}

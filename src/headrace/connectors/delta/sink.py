@@ -1,0 +1,270 @@
+"""A Delta table: executors write Parquet files, the driver commits them together with the batch's number."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.connectors.delta.file_stats import described, folded
+from headrace.connectors.delta.table import LOG, Place, partition_columns, spark_schema
+from headrace.connectors.shared.batch_ledger import Newest, overtaken
+from headrace.connectors.shared.parquet_writer import write_files
+from headrace.connectors.shared.schema_check import misfit
+from headrace.core.sink import IdempotentSink, without_metadata
+from headrace.errors import ConfigError, RetriableError
+from headrace.spark.hadoop_fs import sync_with_parents
+from headrace.spark.origin_columns import stored_schema
+from headrace.support.crashpoints import reach
+from headrace.support.durable import sync
+from headrace.support.optional_imports import require
+from headrace.support.pipeline_folder import located
+from headrace.support.redaction import secrets_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.connectors.delta.file_stats import File
+    from headrace.types import Batch
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_POINTER = "_last_checkpoint"
+# Of a folder that cannot be used the driver has no code, only the name that Rust has for it.
+_REFUSALS = ("NotADirectory", "PermissionDenied", "ReadOnlyFilesystem")
+_DIGITS = 15
+"""Of a fingerprint: as many as fit into the number that a transaction identifier holds."""
+
+
+class Delta(IdempotentSink):
+    """Appends to the Delta table at `path`, a local folder or a URI that deltalake and Spark both can write.
+
+    The table remembers the newest batch by Delta's transaction identifiers (`headrace:<pipeline>`), in the same commit
+    as its rows. `app_id` takes another name than the pipeline's: the one it had before it was renamed.
+    """
+
+    driver = ("deltalake", "delta")
+
+    whole_ranges = False
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        partition_by: str | Sequence[str] | None = None,
+        create: bool = True,
+        evolve: bool = False,
+        app_id: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        text = str(path).removeprefix("file://")
+        local = "://" not in text
+        if local and "%" in text:
+            raise ConfigError(f"Delta({text!r}): deltalake cannot write below a % in a path", hint="rename the folder")
+        if app_id is not None and not _NAME.fullmatch(app_id):
+            raise ConfigError(
+                f"app_id={app_id!r}: letters, digits, dots, dashes and underscores are", hint='app_id="clicks"'
+            )
+        self._place = Place(
+            str(located(text).absolute()) if local else text.rstrip("/"),
+            dict(storage_options or {}),
+            (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ()),
+            create,
+            evolve,
+        )
+        self._app_id = app_id
+        self._name = ""
+        self._synced: set[str] = set()
+        """Files of the log that are known to be on disk: an entry or a checkpoint is never written again."""
+
+    @property
+    def identity(self) -> str:
+        return f"sinks.Delta({self._place.uri!r})"
+
+    def secrets(self) -> frozenset[str]:
+        return secrets_of(self._place.options)
+
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        return self._place.partition_by
+
+    @property
+    def local_path(self) -> Path | None:
+        return self._place.local
+
+    def open(self, pipeline: str) -> Self:
+        require("deltalake", extra="delta")
+        self._name = self._app_id or pipeline
+        self._synced = set()
+        return self
+
+    def prepare(self, schema: StructType) -> None:
+        with self._translated():
+            self._place.fitting(stored_schema(schema))
+
+    def check_target(self, schema: StructType) -> None:
+        require("deltalake", extra="delta")
+        with self._translated():
+            self._place.check(stored_schema(schema))
+
+    def last_batch(self) -> int:
+        with self._translated():
+            table = self._place.load()
+            return self._newest(table).id if table else 0
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        """1. look up the newest batch; 2. write files; 3. make them durable; 4. commit them on what 1 has seen."""
+        if not self._name:
+            raise ConfigError(f"{self!r} is used before open()")
+        rows = without_metadata(rows)
+        with self._translated():
+            table = self._place.fitting(rows.schema)
+            newest = self._newest(table)
+        if newest.holds(batch, self):
+            with self._translated():
+                self._sync_log()  # whoever committed it may have died before
+            return
+        # Not hidden, so that VACUUM finds what a dead run left. Plain characters: the path stands in the log as it is.
+        folder = f"{self._folder}/{batch.id}-{batch.fingerprint}-{uuid.uuid4().hex[:12]}"
+        by = partition_columns(table)
+        spread, names = folded(rows, by)
+        counted = write_files(spread, self._place.in_spark(folder), names)
+        reach("delta: files written")
+        with self._translated():
+            files = self._described(folder, spark_schema(table), by)
+            if sum(file.records for file in files) != counted:
+                # Another run has committed the batch, and so removed these files; or somebody else removes some.
+                if self._newest(self._place.load()).holds(batch, self):
+                    self._sync_log()
+                    return
+                raise RetriableError(
+                    f"{self!r}: the files in {folder} are not what was written", hint="who removes them?"
+                )
+            self._refuse_nulls(rows.schema, spark_schema(table), files)
+            if self._place.local:  # an object store has done so
+                sync_with_parents(self._place.local / folder)
+            reach("delta: files durable")
+            ours = self._commit(table, newest, batch, files)
+            reach("delta: committed")
+            self._sync_log()
+            if ours:
+                self._clear(newest.id, batch.id, keep=folder)
+        reach("delta: cleared")
+
+    @property
+    def _folder(self) -> str:
+        return f"headrace/{self._name}"
+
+    @property
+    def _transaction(self) -> str:
+        return f"headrace:{self._name}"
+
+    def _newest(self, table: Any) -> Newest:
+        number = table.transaction_version(self._transaction)
+        ranges = table.transaction_version(f"{self._transaction}:ranges")
+        return Newest(number or 0, "" if ranges is None else f"{ranges:0{_DIGITS}x}")
+
+    def _commit(self, table: Any, seen: Newest, batch: Batch, files: Sequence[File]) -> bool:
+        """Commit on the snapshot in which the newest batch was looked up; False when the batch was there already.
+
+        delta-rs tries again behind the commits of other writers, but not behind one with the same transaction
+        identifier: so what held in the snapshot holds in the commit. It does not compare versions; `Newest` does.
+        """
+        transaction = require("deltalake.transaction", extra="delta")
+        written = int(time.time() * 1000)
+        added = [
+            transaction.AddAction(file.path, file.size, dict(file.partition), written, True, file.stats)
+            for file in files
+            if file.records
+        ]
+        # Without a time of update they never expire. The ranges are one too, because the metadata of a commit goes
+        # when the log is cleaned, and a repeated batch is to be known for as long as there is a table.
+        identifiers = [
+            transaction.Transaction(self._transaction, batch.id),
+            transaction.Transaction(f"{self._transaction}:ranges", int(batch.fingerprint[:_DIGITS], 16)),
+        ]
+        said = {"headrace": json.dumps({"pipeline": self._name, "batch": json.loads(batch.to_json())})}
+        properties = transaction.CommitProperties(custom_metadata=said, app_transactions=identifiers)
+        try:
+            table.create_write_transaction(
+                added, "append", table.schema(), list(partition_columns(table)), commit_properties=properties
+            )
+        except require("deltalake.exceptions", extra="delta").CommitFailedError as error:
+            # Another run's commit, or our own whose answer was lost: nobody can tell, so no file may be removed.
+            now = self._newest(self._place.load())
+            if now == seen:
+                raise RetriableError(f"{self!r}: {error}", hint="did another writer change the table?") from error
+            if now.holds(batch, self):
+                return False
+            raise now.conflict(batch, self) from error
+        return True
+
+    def _described(self, folder: str, table: StructType, by: Sequence[str]) -> list[File]:
+        from pyarrow import parquet
+        from pyarrow.fs import FileSelector
+
+        filesystem = self._place.filesystem()
+        found = filesystem.get_file_info(FileSelector(folder, recursive=True))
+        return [
+            described(info.path, info.size, parquet.read_metadata(info.path, filesystem=filesystem), table, by)
+            for info in sorted(found, key=lambda info: str(info.path))
+            if info.is_file and info.path.endswith(".parquet")
+        ]
+
+    def _refuse_nulls(self, rows: StructType, table: StructType, files: Sequence[File]) -> None:
+        for field in table.fields:
+            if not field.nullable and any(file.may_be_null(field.name) for file in files if file.records):
+                raise misfit(rows, table, self, f"{field.name} is NOT NULL, and a row has null")
+
+    def _clear(self, before: int, after: int, *, keep: str) -> None:
+        """Remove what dead runs left."""
+        from pyarrow.fs import FileSelector
+
+        filesystem = self._place.filesystem()
+        found = filesystem.get_file_info(FileSelector(self._folder, recursive=False))
+        names = (info.path.rpartition("/")[2] for info in found)
+        for name in overtaken(names, before, after, keep.rpartition("/")[2]):
+            path = f"{self._folder}/{name}"
+            with suppress(OSError):  # left for VACUUM
+                filesystem.delete_dir(path)
+                if self._place.local:  # only the files went: an object store has no folders
+                    shutil.rmtree(self._place.local / path, ignore_errors=True)
+
+    def _sync_log(self) -> None:
+        """Every entry and checkpoint, whoever wrote it: a table is readable only if all before the newest are there."""
+        if self._place.local is None:
+            return
+        log = self._place.local / LOG
+        there = {entry.name for entry in os.scandir(log) if entry.is_file()}
+        for name in sorted(there - self._synced):
+            with suppress(FileNotFoundError):  # cleaned up a moment ago
+                sync(log / name)
+        self._synced = there - {_POINTER}
+        sync(log)
+        sync(log.parent)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        exceptions = require("deltalake.exceptions", extra="delta")
+        try:
+            yield
+        except (exceptions.DeltaProtocolError, exceptions.SchemaMismatchError) as error:
+            raise ConfigError(f"{self!r}: {error}", hint="write to another table") from error
+        except (exceptions.DeltaError, OSError) as error:
+            mistakes = (PermissionError, NotADirectoryError, FileExistsError)
+            if (
+                isinstance(error, mistakes)
+                or getattr(error, "errno", None) == errno.EROFS
+                or any(word in str(error) for word in _REFUSALS)
+            ):
+                raise ConfigError(f"{self!r} cannot be written: {error}", hint="choose another path") from error
+            raise RetriableError(f"{self!r}: {error}", hint="is the place reachable, and not full?") from error

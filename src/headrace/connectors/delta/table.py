@@ -1,0 +1,168 @@
+"""Where a Delta table is, and whether rows fit it: made, or given more columns, where that is allowed."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.delta.file_stats import PARTITION_TYPES
+from headrace.connectors.shared.partition_columns import repeated
+from headrace.connectors.shared.schema_check import misfit, missing_columns, plain, refuse_types
+from headrace.errors import ConfigError
+from headrace.support.crashpoints import reach
+from headrace.support.durable import make_directory
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import StructType
+
+LOG = "_delta_log"
+_TYPES = PARTITION_TYPES | {"float", "double", "decimal", "binary", "timestamp", "timestamp_ntz"}
+_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
+# What a table may ask of its writers and one that hands over finished files does not do.
+_UNMET = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A local folder or a URI. `options` are for deltalake; Spark reaches the same place by settings of its own."""
+
+    uri: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    partition_by: tuple[str, ...] = ()
+    create: bool = True
+    evolve: bool = False
+
+    @property
+    def local(self) -> Path | None:
+        return None if "://" in self.uri else Path(self.uri)
+
+    def in_spark(self, folder: str) -> str:
+        return f"file://{self.local / folder}" if self.local else f"{self.uri}/{folder}"
+
+    def filesystem(self) -> Any:
+        from pyarrow.fs import PyFileSystem
+
+        return PyFileSystem(require("deltalake.fs", extra="delta").DeltaStorageHandler(self.uri, dict(self.options)))
+
+    def load(self) -> Any:
+        """The table as it is now; None if there is none."""
+        try:
+            return require("deltalake", extra="delta").DeltaTable(self.uri, storage_options=dict(self.options))
+        except require("deltalake.exceptions", extra="delta").TableNotFoundError:
+            return None
+
+    def fitting(self, rows: StructType) -> Any:
+        """The table as it is now, fit for `rows`. ConfigError, showing both, if it is not and cannot be made so."""
+        table = self.load()
+        if table is None:
+            self._check_new(rows)
+            table = self._created(rows)
+        missing = self._missing(table, rows)
+        if not missing.fields:
+            return table
+        deltalake = require("deltalake", extra="delta")
+        if "timestamp_ntz" in missing.simpleString():
+            feature = deltalake.TableFeatures.TimestampWithoutTimezone
+            table.alter.add_feature(feature, allow_protocol_versions_increase=True)
+        table.alter.add_columns(deltalake.Schema.from_json(missing.json()).fields)
+        reach("delta: widened")
+        return self.load()
+
+    def check(self, rows: StructType) -> None:
+        """ConfigError if `fitting` would raise it; changes nothing."""
+        table = self.load()
+        if table is None:
+            self._check_new(rows)
+        else:
+            self._missing(table, rows)
+
+    def _missing(self, table: Any, rows: StructType) -> StructType:
+        """The columns that the table is to be given. ConfigError if the rows would not fit then."""
+        self._check_rows(rows)
+        there = spark_schema(table)
+        if twice := repeated(sorted({*rows.names, *there.names})):
+            raise misfit(rows, there, self.uri, f"{twice} differs in capitals")
+        missing = missing_columns(rows, there, self.uri, self._unmet(table, there))
+        if absent := [name for name in partition_columns(table) if name not in rows.names]:
+            raise misfit(rows, there, self.uri, f"the table is partitioned by {', '.join(absent)}")
+        if missing.fields and not self.evolve:
+            lacking = ", ".join(missing.names)
+            raise misfit(rows, there, self.uri, f"the table lacks {lacking} (evolve=True adds columns)")
+        _refuse_names(missing)
+        return missing
+
+    def _check_rows(self, rows: StructType) -> None:
+        refuse_types(rows, _TYPES, "Delta")
+        if twice := repeated(rows.names):
+            raise ConfigError(f"Delta({self.uri!r}): the rows have {twice} twice but for capitals", hint="rename one")
+
+    def _check_new(self, rows: StructType) -> None:
+        """ConfigError if a table cannot be made of `rows`, or may not."""
+        self._check_rows(rows)
+        if not self.create:
+            raise ConfigError(f"there is no Delta table at {self.uri}, and create=False", hint="create=True makes it")
+        _refuse_names(rows)
+        for name in self.partition_by:
+            kind = rows[name].dataType.simpleString() if name in rows.names else "no column of the rows"
+            if kind not in PARTITION_TYPES:
+                raise ConfigError(
+                    f"partition_by={name!r}: it is {kind}; one of {', '.join(sorted(PARTITION_TYPES))} is meant",
+                    hint=f'rows.withColumn("{name}", …) in the transform',
+                )
+        if set(rows.names) <= set(self.partition_by):
+            raise ConfigError("a Delta table has a column beside those it is partitioned by", hint="partition_by=None")
+
+    def _created(self, rows: StructType) -> Any:
+        deltalake = require("deltalake", extra="delta")
+        if self.local:
+            make_directory(self.local)
+        # "ignore": of two runs that create it at once, the second takes what the first has made.
+        deltalake.DeltaTable.create(
+            self.uri,
+            deltalake.Schema.from_json(plain(rows).json()),  # a Delta schema is written as Spark writes its own
+            mode="ignore",
+            partition_by=list(self.partition_by),
+            storage_options=dict(self.options),
+        )
+        reach("delta: created")
+        return self.load()
+
+    def _unmet(self, table: Any, schema: StructType) -> str:
+        """Why this table is not for this writer; empty if it is."""
+        settings, by = table.metadata().configuration, partition_columns(table)
+        if self.partition_by and self.partition_by != by:
+            return f"it is partitioned by {', '.join(by) or 'nothing'} and not by {', '.join(self.partition_by)}"
+        if odd := [name for name in by if schema[name].dataType.simpleString() not in PARTITION_TYPES]:
+            return f"it is partitioned by {odd[0]}, a {schema[odd[0]].dataType.simpleString()}"
+        if settings.get("delta.columnMapping.mode", "none") != "none":
+            return "it maps the names of columns (delta.columnMapping.mode)"
+        if any(name.startswith("delta.constraints.") for name in settings):
+            return "it has CHECK constraints, which nobody would check"
+        if any(key in column.metadata for column in schema.fields for key in _UNMET):
+            return "it has generated, identity or checked columns"
+        return ""
+
+
+def spark_schema(table: Any) -> StructType:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(table.schema().to_json()))
+
+
+def partition_columns(table: Any) -> tuple[str, ...]:
+    return tuple(table.metadata().partition_columns)
+
+
+def _refuse_names(schema: StructType) -> None:
+    for name in schema.names:
+        if _FORBIDDEN.search(name):
+            raise ConfigError(
+                f"a Delta table has no column named {name!r}: none of ' ,;{{}}()=', tabs and line ends is allowed",
+                hint=f'rows.withColumnRenamed("{name}", …) in the transform',
+            )

@@ -1,0 +1,125 @@
+"""A table in a DuckDB file, with the offsets beside it in the same transaction."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.connectors.duckdb import offset_store
+from headrace.connectors.sql.embedded_sink import ROWS, EmbeddedTable
+from headrace.connectors.sql.table_check import Column
+from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, Shape, already_there
+from headrace.core.dead_letters import refused
+from headrace.errors import ConfigError
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+_COLUMNS = """SELECT column_name, data_type, NOT is_nullable AND column_default IS NULL FROM duckdb_columns()
+    WHERE table_name = ? AND schema_name = coalesce(?, current_schema()) AND database_name = current_database()
+    ORDER BY column_index"""
+
+
+class DuckDB(offset_store.DuckDB, EmbeddedTable):
+    """Rows into `table` of the file at `path`, both created when they are not there: appended, or put in place of the
+    row with the same `key`. See `sinks.Postgres` for the modes.
+
+    Rows pass through the driver as Arrow. DuckDB lets one process at a time into a file that is written, so
+    the table is read by others when the pipeline is not running.
+    """
+
+    _word = "duckdb"
+    _extra: ClassVar[Mapping[str, str]] = {ORIGIN: "VARCHAR", OFFSET: "BIGINT", DELETED: "BOOLEAN"}
+
+    def __init__(
+        self,
+        path: str | Path,
+        table: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        mode: str = "append",
+        deleted: str = "deleted",
+        create: bool = True,
+        evolve: bool = False,
+    ) -> None:
+        offset_store.DuckDB.__init__(self, path)
+        EmbeddedTable.__init__(self, Shape.of(table, key, mode, deleted), create=create, evolve=evolve)
+
+    @property
+    def identity(self) -> str:
+        return f"sinks.DuckDB({self._given!r}, table={self._shape.table!r})"
+
+    def _types(self, schema: StructType) -> dict[str, str]:
+        from pyspark.errors import PySparkException
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import VariantType
+
+        try:
+            if any(isinstance(field.dataType, VariantType) for field in schema):
+                raise PySparkException("VARIANT has no place in Arrow")
+            empty = to_arrow_schema(schema, timezone="UTC").empty_table()
+        except PySparkException as error:
+            kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
+            raise ConfigError(
+                f"{self!r}: a column is of a type that cannot be handed over: {error}; columns: {kinds}",
+                hint="cast it in the transform, for example to STRING, or to_json(…)",
+            ) from error
+        with self._loaded(self._connection, empty):
+            return {name: kind for name, kind, *_ in self._connection.execute(f"DESCRIBE {ROWS}").fetchall()}
+
+    def _columns(self, connection: Any, table: str) -> list[Column]:
+        schema, _, table = table.rpartition(".")
+        found = connection.execute(_COLUMNS, [table, schema or None]).fetchall()
+        return [Column(name, kind, kind, required) for name, kind, required in found]
+
+    def _takes(self, kind: str, column: Column) -> bool:
+        return _nested(kind) == _nested(column.kind)
+
+    def _arrow(self, rows: DataFrame) -> Any:
+        return rows.toArrow()
+
+    @contextmanager
+    def _loaded(self, connection: Any, rows: Any) -> Iterator[None]:
+        connection.register(ROWS, rows)
+        yield
+        connection.unregister(ROWS)  # after an error the rollback takes it away
+
+    @contextmanager
+    def _looking(self) -> Iterator[Any]:
+        duckdb = require("duckdb", extra="duckdb")
+        there = self._path.exists()
+        try:
+            self._connection = duckdb.connect(str(self._path) if there else ":memory:", read_only=there)
+        except duckdb.IOException as error:
+            raise self._refused(str(error)) from error
+        try:
+            yield self._connection
+        finally:
+            self.close()
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        duckdb = require("duckdb", extra="duckdb")
+        try:
+            yield
+        except (duckdb.BinderException, duckdb.CatalogException) as error:
+            key = self._shape.keyed and "conflict target" in str(error)
+            raise ConfigError(
+                f"the rows do not fit {self!r}: {error}",
+                hint=f"the table needs a primary key: {', '.join(self._shape.key)}" if key else "change the transform",
+            ) from error
+        except duckdb.ConstraintException as error:
+            if "uplicate key" in str(error):
+                raise already_there(self, error) from error
+            raise refused(repr(self), error) from error
+        except (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException) as error:
+            raise refused(repr(self), error) from error
+
+
+def _nested(kind: str) -> bool:
+    return kind.endswith(("]", ")")) and not kind.startswith(("DECIMAL", "ENUM"))

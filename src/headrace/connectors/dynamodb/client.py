@@ -1,0 +1,141 @@
+"""Connections to DynamoDB, patience with it, and its errors in our own terms."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_DENIED = frozenset(
+    {
+        "AccessDeniedException",
+        "ExpiredTokenException",
+        "IncompleteSignatureException",
+        "InvalidSignatureException",
+        "MissingAuthenticationTokenException",
+        "UnrecognizedClientException",
+    }
+)
+_THROTTLED = frozenset(
+    {
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ThrottlingException",
+        "TransactionConflictException",
+        "TransactionInProgressException",
+    }
+)
+_PASSING = _THROTTLED | {"InternalServerError", "LimitExceededException", "ServiceUnavailable"}
+_PATIENCE = 60.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+UP = "is the endpoint up, and the region right?"
+
+
+def connect(region: str | None, endpoint: str | None) -> Any:
+    """A client. Credentials come from where AWS tools look for them; DynamoDB Local on this machine takes any."""
+    boto3 = require("boto3", extra="dynamodb")
+    config = require("botocore.config", extra="dynamodb").Config(
+        connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 3}
+    )
+    settings: dict[str, Any] = {"region_name": region, "endpoint_url": endpoint, "config": config}
+    if endpoint is not None and urlsplit(endpoint).hostname in _LOOPBACK:
+        settings |= {"aws_access_key_id": "local", "aws_secret_access_key": "local", "region_name": region or "local"}
+    try:
+        with translated(f"DynamoDB ({endpoint or region or 'the default region'})"):
+            # A session of its own: that of boto3.client is one for all threads.
+            return boto3.session.Session().client("dynamodb", **settings)
+    except ValueError as error:
+        raise ConfigError(f"{error}", hint='endpoint="http://localhost:8000", or leave it out') from error
+
+
+@contextmanager
+def translated(who: str) -> Iterator[None]:
+    """Raise the driver's errors as ours; messages begin with `who`."""
+    errors = require("botocore.exceptions", extra="dynamodb")
+    try:
+        yield
+    except (errors.BotoCoreError, errors.ClientError) as error:
+        raise _ours(who, error) from error
+
+
+def code_of(error: Any) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def reason_of(error: Any) -> str:
+    return str(error.response.get("Error", {}).get("Message", "") or error)
+
+
+def throttled(error: Any) -> bool:
+    return code_of(error) in _THROTTLED
+
+
+def _ours(who: str, error: Any) -> HeadraceError:
+    errors = require("botocore.exceptions", extra="dynamodb")
+    message = f"{who}: {error}"
+    if isinstance(error, errors.ClientError):
+        code = code_of(error)
+        if code in _DENIED:
+            return ConfigError(message, hint="check the credentials, and their rights to the table")
+        if code == "ResourceNotFoundException":
+            return ConfigError(message, hint="check the table's name and the region; create=True makes the table")
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code in _PASSING or status >= 500:
+            return RetriableError(message, hint="has the table the capacity? write_units_per_second= goes slower")
+        return ConfigError(message, hint="check the options of the sink")
+    if isinstance(error, errors.HTTPClientError | errors.ConnectionError):
+        return RetriableError(message, hint=UP)
+    if isinstance(error, errors.NoCredentialsError | errors.PartialCredentialsError | errors.ProfileNotFound):
+        return ConfigError(message, hint="export AWS_PROFILE=<name>, or whichever way AWS tools find credentials here")
+    if isinstance(error, errors.NoRegionError):
+        return ConfigError(message, hint='region="eu-central-1", or export AWS_DEFAULT_REGION=eu-central-1')
+    return ConfigError(message, hint="check region= and endpoint=")
+
+
+def patiently(attempt: Callable[[], bool], who: str) -> None:
+    """Call `attempt` until it says that all is done, with longer and longer pauses of chance length in between."""
+    errors = require("botocore.exceptions", extra="dynamodb")
+    pause, deadline = _FIRST_PAUSE, time.monotonic() + _PATIENCE
+    while True:
+        try:
+            if attempt():
+                return
+        except errors.ClientError as error:
+            if not throttled(error):
+                raise
+        if time.monotonic() > deadline:
+            raise RetriableError(
+                f"{who} throttled writes for {_PATIENCE:.0f} s",
+                hint="give the table more write units, or go slower: write_units_per_second=…",
+            )
+        time.sleep(random.uniform(pause / 2, pause))  # noqa: S311
+        pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+class Pace:
+    """Holds one worker to so many write units a second: what was spent is waited for before more is."""
+
+    def __init__(self, units: float) -> None:
+        self._units = units
+        self._free = 0.0
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        with self._lock:
+            pause = self._free - time.monotonic()
+        if pause > 0:
+            time.sleep(pause)
+
+    def spent(self, units: float) -> None:
+        with self._lock:
+            self._free = max(self._free, time.monotonic()) + units / self._units

@@ -1,0 +1,298 @@
+"""Rows as items in DynamoDB: one per record, or one per business key, whose newest value stays."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.connectors.dynamodb import client
+from headrace.connectors.dynamodb import types as dynamodb_types
+from headrace.connectors.dynamodb.transactions import ByRecord
+from headrace.connectors.dynamodb.writer import EXPIRES, PK, Items, Target
+from headrace.connectors.shared import log_order
+from headrace.connectors.shared.document_encoder import checked_nulls
+from headrace.connectors.shared.keyed_sink import Identity, KeyedSink
+from headrace.core.sink import METADATA
+from headrace.errors import ConfigError, RetriableError
+from headrace.spark import task_alignment, tasks
+from headrace.support.crashpoints import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.spark.tasks import Report
+    from headrace.types import Batch
+
+ON_DEMAND = "on-demand"
+_MADE_WITHIN = 120.0
+_STREAMS = ("keys-only", "new-image", "old-image", "new-and-old-images")
+_CLASSES = ("standard", "standard-infrequent-access")
+
+
+class DynamoDB(KeyedSink):
+    """Items in one table. `key` is the partition key, or that and the sort key. With `transactions` all rows of one
+    record are stored in a transaction.
+
+    The rest is for a table that is made: `billing` ("on-demand", or {"rcu": 5, "wcu": 5}), `indexes` (by name, the
+    columns of each one's key), `stream`, `sse`, `table_class`.
+    """
+
+    driver = ("boto3", "dynamodb")
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        region: str | None = None,
+        endpoint: str | None = None,
+        key: str | Sequence[str] | None = None,
+        deleted: str | None = None,
+        nulls: str = "omit",
+        transactions: bool = False,
+        write_units_per_second: float | None = None,
+        keep_deleted_days: float = 7,
+        create: bool = False,
+        billing: str | Mapping[str, int] = ON_DEMAND,
+        indexes: Mapping[str, str | Sequence[str]] | None = None,
+        stream: str | None = None,
+        sse: bool = False,
+        table_class: str | None = None,
+    ) -> None:
+        super().__init__(Identity.of(key, deleted))
+        if not isinstance(table, str) or len(table) < 3:
+            raise ConfigError(
+                f"{table!r} is not the name of a table", hint='sinks.DynamoDB("orders"): 3 letters at least'
+            )
+        if key is not None and len(self._identity.key) > 2:
+            raise ConfigError(
+                f"key={key!r} has more than a partition key and a sort key",
+                hint="join columns in the transform: concat_ws('#', …)",
+            )
+        if transactions and self._identity.of_record:
+            raise ConfigError(
+                "transactions=True: several rows of a record need a key", hint='key=("order", "position")'
+            )
+        if write_units_per_second is not None and write_units_per_second <= 0:
+            raise ConfigError(f"write_units_per_second={write_units_per_second!r} is no speed", hint="5, for example")
+        if keep_deleted_days <= 0:
+            raise ConfigError(f"keep_deleted_days={keep_deleted_days!r} is no time", hint="keep_deleted_days=7")
+        if stream is not None and stream not in _STREAMS:
+            raise ConfigError(f"stream={stream!r} is unknown", hint=f"one of: {', '.join(_STREAMS)}")
+        if table_class is not None and table_class not in _CLASSES:
+            raise ConfigError(f"table_class={table_class!r} is unknown", hint=f"one of: {', '.join(_CLASSES)}")
+        if not create and (indexes or stream or sse or table_class or billing != ON_DEMAND):
+            raise ConfigError(
+                "billing=, indexes=, stream=, sse= and table_class= are for a table that is made",
+                hint="create=True, or leave them out",
+            )
+        self._table, self._region, self._endpoint = table, region, endpoint
+        self._nulls = checked_nulls(nulls)
+        self._transactions = transactions
+        self._units = write_units_per_second
+        self._keep_seconds = int(keep_deleted_days * 86_400)
+        self._create = create
+        self._throughput = _throughput(billing)
+        self._indexes = {name: (on,) if isinstance(on, str) else tuple(on) for name, on in (indexes or {}).items()}
+        for on in self._indexes.values():
+            _key_schema(on)  # or ConfigError
+        self._stream, self._sse, self._class = stream, sse, table_class
+        self._client: Any = None
+        self._ready: StructType | None = None
+        self._indexed: frozenset[str] = frozenset()
+        self._tasks = 1
+
+    @property
+    def identity(self) -> str:
+        where = (self._endpoint and f", endpoint={self._endpoint!r}") or (self._region and f", region={self._region!r}")
+        return f"sinks.DynamoDB({self._table!r}{where or ''})"
+
+    def open(self, pipeline: str) -> Self:
+        self._client = client.connect(self._region, self._endpoint)
+        self._described()
+        return self
+
+    def close(self) -> None:
+        self._ready = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def prepare(self, schema: StructType) -> None:
+        key, kinds = self._wanted(schema)
+        found = self._there(key, kinds)
+        self._check(found, key, kinds)
+        if self._create and not self._identity.by_origin(schema.names):
+            self._let_expire()
+        self._indexed = _indexed(found)
+        self._ready = schema
+
+    def check_reachable(self) -> None:
+        with self:
+            self.open("")  # which connects, and creates nothing
+
+    def check_target(self, schema: StructType) -> None:
+        key, kinds = self._wanted(schema)
+        with self.open(""):
+            if (found := self._described()) is not None:
+                self._check(found, key, kinds)
+            elif not self._create:
+                raise self._absent()
+
+    def _wanted(self, schema: StructType) -> tuple[list[str], dict[str, dict[str, str]]]:
+        """The key of the table, and the types of it and of the indexes. ConfigError if rows cannot be items."""
+        if self._transactions and METADATA not in schema.names:
+            raise log_order.without_origin()
+        stored = self._stored(schema)
+        dynamodb_types.notation().check(stored, self)
+        by_origin = self._identity.by_origin(schema.names)
+        if by_origin and PK in stored.names:
+            raise ConfigError(f"{self!r}: a column is called {PK}, which is ours", hint="rename it in the transform")
+        wanted = [PK] if by_origin else list(self._identity.key)
+        named = dict.fromkeys([*wanted, *sum(self._indexes.values(), ())])
+        return wanted, {name: self._attribute(stored, name) for name in named}
+
+    def _there(self, key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> Any:
+        """The table, made if it was not there and may be, and ready to be written to."""
+        found = self._described()
+        if found is None:
+            if not self._create:
+                raise self._absent()
+            self._make(key, kinds)
+            reach("dynamodb: table made")
+        deadline = time.monotonic() + _MADE_WITHIN
+        while (found := self._described()) is None or found["TableStatus"] == "CREATING":
+            if time.monotonic() > deadline:
+                raise RetriableError(f"{self!r} was not ready within {_MADE_WITHIN:.0f} s")
+            time.sleep(0.5)
+        return found
+
+    def _absent(self) -> ConfigError:
+        return ConfigError(
+            f"{self!r}: there is no such table", hint="create=True makes it, or correct its name or the region"
+        )
+
+    def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+        cores = rows.sparkSession.sparkContext.defaultParallelism
+        ranges = len(batch.ranges)
+        by_range = self._transactions or task_alignment.one_task_per_range(rows, ranges)
+        self._tasks = min(cores, ranges) if by_range else cores
+        if not self._transactions:
+            return super()._written(batch, rows, most)
+        frame = log_order.sorted_by_record(batch, self._identity.frame(batch, rows))
+        reports = tasks.run(frame, ByRecord(self._writer(batch, rows.schema), most))
+        reach("dynamodb: rows written")
+        return reports
+
+    def _writer(self, batch: Batch, schema: StructType) -> Items:
+        if self._ready != schema:
+            self.prepare(schema)
+        # Each task gets an even share, for they know nothing of each other.
+        units = None if self._units is None else self._units / max(self._tasks, 1)
+        return Items(
+            Target(self._table, self._region, self._endpoint, units),
+            repr(self),
+            self._stored(schema),
+            self._identity.key,
+            self._identity.by_origin(schema.names),
+            self._indexed,
+            self._nulls,
+            self._keep_seconds,
+        )
+
+    def _attribute(self, schema: StructType, name: str) -> dict[str, str]:
+        if name == PK and PK not in schema.names:
+            return {"AttributeName": PK, "AttributeType": "S"}
+        return dynamodb_types.attribute(schema, name, self)
+
+    def _described(self) -> Any:
+        """None: there is no such table."""
+        if self._client is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        with client.translated(repr(self)):
+            try:
+                return self._client.describe_table(TableName=self._table)["Table"]
+            except self._client.exceptions.ResourceNotFoundException:
+                return None
+
+    def _make(self, key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> None:
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "KeySchema": _key_schema(key),
+            "AttributeDefinitions": list(kinds.values()),
+            "BillingMode": "PROVISIONED" if self._throughput else "PAY_PER_REQUEST",
+            **self._throughput,
+        }
+        if self._indexes:
+            request["GlobalSecondaryIndexes"] = [
+                {
+                    "IndexName": name,
+                    "KeySchema": _key_schema(on),
+                    "Projection": {"ProjectionType": "ALL"},
+                    **self._throughput,
+                }
+                for name, on in self._indexes.items()
+            ]
+        if self._stream:
+            view = self._stream.replace("-", "_").upper()
+            request["StreamSpecification"] = {"StreamEnabled": True, "StreamViewType": view}
+        if self._sse:
+            request["SSESpecification"] = {"Enabled": True}
+        if self._class:
+            request["TableClass"] = self._class.replace("-", "_").upper()
+        with client.translated(repr(self)):
+            try:
+                self._client.create_table(**request)
+            except self._client.exceptions.ResourceInUseException:
+                return  # another run was faster
+
+    def _let_expire(self) -> None:
+        """A table has one attribute for this at most; another one is left alone."""
+        with client.translated(repr(self)):
+            found = self._client.describe_time_to_live(TableName=self._table)["TimeToLiveDescription"]
+            if found["TimeToLiveStatus"] == "DISABLED":
+                self._client.update_time_to_live(
+                    TableName=self._table, TimeToLiveSpecification={"Enabled": True, "AttributeName": EXPIRES}
+                )
+
+    def _check(self, found: Mapping[str, Any], key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> None:
+        types = {one["AttributeName"]: one["AttributeType"] for one in found["AttributeDefinitions"]}
+        there = [(one["AttributeName"], types[one["AttributeName"]]) for one in found["KeySchema"]]
+        wanted = [(name, kinds[name]["AttributeType"]) for name in key]
+        if there != wanted:
+            raise ConfigError(
+                f"the rows do not fit {self!r}: its key is {_shown(there)}, that of the rows {_shown(wanted)}",
+                hint="key= names the columns of the table's own key; or name another table",
+            )
+        names = {index["IndexName"] for index in found.get("GlobalSecondaryIndexes", ())}
+        if missing := [name for name in self._indexes if name not in names]:
+            raise ConfigError(
+                f"{self!r} is there and has no index {missing[0]}",
+                hint=f"aws dynamodb update-table --table-name {self._table} --global-secondary-index-updates …",
+            )
+
+
+def _throughput(billing: str | Mapping[str, int]) -> dict[str, Any]:
+    if billing == ON_DEMAND:
+        return {}
+    if isinstance(billing, str) or set(billing) != {"rcu", "wcu"}:
+        raise ConfigError(f"billing={billing!r} is unknown", hint='"on-demand", or {"rcu": 5, "wcu": 5}')
+    return {"ProvisionedThroughput": {"ReadCapacityUnits": billing["rcu"], "WriteCapacityUnits": billing["wcu"]}}
+
+
+def _key_schema(names: Sequence[str]) -> list[dict[str, str]]:
+    kinds = ("HASH", "RANGE")
+    if not 0 < len(names) <= len(kinds):
+        raise ConfigError(f"an index on {list(names)!r} cannot be", hint='"page", or ("page", "time")')
+    return [{"AttributeName": name, "KeyType": kind} for name, kind in zip(names, kinds, strict=False)]
+
+
+def _indexed(found: Mapping[str, Any]) -> frozenset[str]:
+    indexes = [*found.get("GlobalSecondaryIndexes", ()), *found.get("LocalSecondaryIndexes", ())]
+    return frozenset(one["AttributeName"] for index in indexes for one in index["KeySchema"])
+
+
+def _shown(key: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in key)

@@ -1,0 +1,155 @@
+"""All rows of a record in one transaction of DynamoDB: readers see all of them, or none."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.connectors.dynamodb import client as dynamodb_client
+from headrace.connectors.dynamodb.writer import AT_ONCE, OF_ITEM
+from headrace.connectors.shared import log_order
+from headrace.connectors.shared.document_encoder import Unfit
+from headrace.connectors.shared.keyed_sink import null_in_key, row_of
+from headrace.connectors.shared.rejected_rows import Refusals
+from headrace.errors import HeadraceError
+from headrace.spark import tasks
+from headrace.spark.tasks import Report
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from headrace.connectors.dynamodb.client import Pace
+    from headrace.connectors.dynamodb.writer import Items, Put
+    from headrace.core.dead_letters import Origin
+
+MOST = 100
+_WAVE = 64
+_OVERTAKEN = "ConditionalCheckFailed"
+_REFUSED = frozenset({"ValidationError", "ItemCollectionSizeLimitExceeded"})
+_PASSING = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"})
+
+
+class _Record(NamedTuple):
+    origin: Origin
+    puts: Sequence[Put]
+
+    @property
+    def keys(self) -> set[Any]:
+        return {put.row.key for put in self.puts}
+
+
+@dataclass(frozen=True, slots=True)
+class ByRecord:
+    """What a task does with its rows, in the order of the log. `most` records may be refused; None: not one."""
+
+    items: Items
+    most: int | None
+
+    def __call__(self, batches: Iterator[Any]) -> Report:
+        refusals = Refusals(self.items.sink, self.most)
+        stored = 0
+        try:
+            client, pace = self.items.target.client(), self.items.target.pace()  # shared: both are made for threads
+            with dynamodb_client.translated(self.items.sink), ThreadPoolExecutor(AT_ONCE) as pool:
+                for wave in _waves(self._records(batches, refusals)):
+                    said = list(pool.map(lambda record: self._write(client, pace, record), wave))
+                    for record, why in zip(wave, said, strict=True):
+                        if why is None:
+                            stored += len(record.puts)
+                        else:
+                            refusals.add(record.origin, why)
+            return Report(stored, refused=refusals.found)
+        except HeadraceError as error:
+            return tasks.failed(error)
+        finally:
+            for _ in batches:  # a task that leaves its input unread would cost the worker
+                pass
+
+    def _records(self, batches: Iterator[Any], refusals: Refusals) -> Iterator[_Record]:
+        """Those whose rows can all be stored."""
+        makers = self.items.makers()
+        for origin, found in log_order.records(batches, refusals):
+            if any(refused == origin for refused, _ in refusals.found):  # one of its rows could not be read
+                continue
+            try:
+                record = _Record(origin, self._puts(origin, found, makers))
+            except Unfit as error:
+                refusals.add(origin, str(error))
+            else:
+                yield record
+
+    def _puts(
+        self, origin: Origin, found: Sequence[dict[str, Any]], makers: Mapping[str, Callable[[Any], Any]]
+    ) -> list[Put]:
+        """Of several rows with one key the last counts."""
+        rows = {row.key: row for row in (row_of(origin, values, self.items.key) for values in found)}
+        if len(rows) > MOST:
+            raise Unfit(
+                f"expected {MOST} rows of one record at most, which is what a transaction takes, got {len(rows)}"
+            )
+        for row in rows.values():
+            if None in row.key:
+                raise Unfit(null_in_key(row, self.items.key))
+        return [self.items.put(row, makers) for row in rows.values()]
+
+    def _write(self, client: Any, pace: Pace | None, record: _Record) -> str | None:
+        """Why it was refused, if it was."""
+        if len(record.puts) == 1:  # a transaction costs twice as much
+            return self.items.one(client, pace, record.puts[0])
+        errors = require("botocore.exceptions", extra="dynamodb")
+        left = record.puts
+
+        def attempt() -> bool:
+            nonlocal left
+            if pace:
+                pace.wait()
+            operations = [{"Put": self.items.request(put)} for put in left]
+            try:
+                answer = client.transact_write_items(TransactItems=operations, ReturnConsumedCapacity="TOTAL")
+            except client.exceptions.TransactionCanceledException as error:
+                codes = [reason.get("Code") for reason in _reasons(error)]
+                # A newer item keeps its own place only: the others of this record are still to be stored.
+                left = [put for put, code in zip(left, codes, strict=True) if code != _OVERTAKEN]
+                if left and not {_OVERTAKEN, *_PASSING} & set(codes):
+                    raise
+                return not left
+            if pace:
+                pace.spent(sum(spent["CapacityUnits"] for spent in answer.get("ConsumedCapacity", ())))
+            return True
+
+        try:
+            dynamodb_client.patiently(attempt, self.items.sink)
+        except errors.ClientError as error:
+            if (why := _refusal(error)) is None:
+                raise
+            return why
+        return None
+
+
+def _waves(records: Iterator[_Record]) -> Iterator[list[_Record]]:
+    """Records that can be written at once, because no two of them have a key in common."""
+    wave: list[_Record] = []
+    keys: set[Any] = set()
+    for record in records:
+        if len(wave) == _WAVE or keys & record.keys:
+            yield wave
+            wave, keys = [], set()
+        wave.append(record)
+        keys |= record.keys
+    if wave:
+        yield wave
+
+
+def _reasons(error: Any) -> list[dict[str, Any]]:
+    """One per item, in their order."""
+    return list(error.response.get("CancellationReasons", ()))
+
+
+def _refusal(error: Any) -> str | None:
+    """What is wrong with an item, if that is why there was no transaction."""
+    if dynamodb_client.code_of(error) in OF_ITEM:
+        return dynamodb_client.reason_of(error)
+    refused = [reason for reason in _reasons(error) if reason.get("Code") in _REFUSED]
+    return str(refused[0].get("Message") or refused[0]["Code"]) if refused else None

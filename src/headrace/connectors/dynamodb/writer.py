@@ -1,0 +1,186 @@
+"""What tasks do on the executors: make items, and put them into the table."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.connectors.dynamodb import client as dynamodb_client
+from headrace.connectors.dynamodb import types
+from headrace.connectors.shared.document_encoder import Unfit
+from headrace.spark import tasks
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from headrace.connectors.dynamodb.client import Pace
+    from headrace.connectors.shared.document_encoder import Nulls
+    from headrace.connectors.shared.keyed_sink import Row
+
+PK = "pk"
+"""The key of a table whose rows have none of their own: the record a row came from."""
+SOURCE, VERSION, DELETED, EXPIRES = "headrace_source", "headrace_version", "headrace_deleted", "headrace_expires"
+_NOT_NEWER = f"attribute_not_exists({SOURCE}) OR {SOURCE} <> :source OR {VERSION} <= :version"
+_BATCH, AT_ONCE = 25, 8
+# What the service says of one item, and not of the request or the table.
+OF_ITEM = frozenset({"ValidationException", "ItemCollectionSizeLimitExceededException"})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where items go. `units`: how many write units a second this task may spend."""
+
+    table: str
+    region: str | None
+    endpoint: str | None
+    units: float | None
+
+    def client(self) -> Any:
+        where = (self.region, self.endpoint)
+        return tasks.kept(("dynamodb", *where), lambda: dynamodb_client.connect(*where))
+
+    def pace(self) -> Pace | None:
+        units = self.units
+        if units is None:
+            return None
+        key = ("dynamodb pace", self.table, self.region, self.endpoint, units)
+        return tasks.kept(key, lambda: dynamodb_client.Pace(units), end=lambda pace: None)  # type: ignore[no-any-return]
+
+
+class Put(NamedTuple):
+    """An item that takes the place of the one with its key; without a source and `deleted`, removes it."""
+
+    row: Row
+    item: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """The writer of rows with this schema, which has the columns that are stored and no others.
+
+    `indexed` are columns in keys of indexes, where DynamoDB takes no NULL. What a deleted item leaves expires after
+    `keep_seconds`.
+    """
+
+    target: Target
+    sink: str
+    schema: StructType
+    key: tuple[str, ...]
+    by_origin: bool
+    indexed: frozenset[str]
+    nulls: Nulls
+    keep_seconds: int
+
+    def __call__(self, rows: Sequence[Row]) -> list[tuple[Row, str]]:
+        refused: list[tuple[Row, str]] = []
+        puts: list[Put] = []
+        makers = self.makers()
+        for row in rows:
+            try:
+                puts.append(self.put(row, makers))
+            except Unfit as error:
+                refused.append((row, str(error)))
+        with dynamodb_client.translated(self.sink):
+            if self.by_origin:
+                for first in range(0, len(puts), _BATCH):
+                    refused += self._batch(puts[first : first + _BATCH])
+            else:
+                refused += self._each(puts)
+        return refused
+
+    def makers(self) -> dict[str, Callable[[Any], Any]]:
+        notation = types.notation()
+        return {field.name: notation.of(field.dataType, self.nulls) for field in self.schema.fields}
+
+    def put(self, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> Put:
+        """Or Unfit."""
+        return Put(row, self._item(row, makers))
+
+    def _item(self, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+        if self.by_origin:
+            assert row.origin is not None
+            key = {PK: {"S": f"{row.origin.topic}:{row.origin.partition}:{row.origin.offset}"}}
+        else:
+            key = {name: makers[name](value) for name, value in zip(self.key, row.key, strict=True)}
+        guard: dict[str, Any] = {}
+        if row.source is not None:
+            guard = {SOURCE: {"S": row.source}, VERSION: {"N": str(row.version)}}
+        if row.deleted:
+            expires = int(time.time()) + self.keep_seconds
+            return {**key, **guard, DELETED: {"BOOL": True}, EXPIRES: {"N": str(expires)}}
+        fields = types.notation().fields(makers, row.values, self.nulls)
+        kept = {name: value for name, value in fields.items() if name not in self.indexed or "NULL" not in value}
+        return {**kept, **key, **guard}
+
+    def _batch(self, puts: Sequence[Put]) -> list[tuple[Row, str]]:
+        """All at once, and what the service leaves over again; one by one if it refuses one of them, to see which."""
+        errors = require("botocore.exceptions", extra="dynamodb")
+        table = self.target.table
+        client, pace = self.target.client(), self.target.pace()
+        left: dict[str, Any] = {table: [{"PutRequest": {"Item": put.item}} for put in puts]}
+
+        def attempt() -> bool:
+            nonlocal left
+            if pace:
+                pace.wait()
+            answer = client.batch_write_item(RequestItems=left, ReturnConsumedCapacity="TOTAL")
+            if pace:
+                pace.spent(sum(spent["CapacityUnits"] for spent in answer.get("ConsumedCapacity", ())))
+            left = answer.get("UnprocessedItems") or {}
+            return not left
+
+        try:
+            dynamodb_client.patiently(attempt, self.sink)
+        except errors.ClientError as error:
+            if dynamodb_client.code_of(error) not in OF_ITEM:
+                raise
+            return self._each(puts)
+        return []
+
+    def _each(self, puts: Sequence[Put]) -> list[tuple[Row, str]]:
+        if not puts:
+            return []
+        client, pace = self.target.client(), self.target.pace()  # shared: both are made for threads
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            said = list(pool.map(lambda put: self.one(client, pace, put), puts))
+        return [(put.row, why) for put, why in zip(puts, said, strict=True) if why is not None]
+
+    def one(self, client: Any, pace: Pace | None, put: Put) -> str | None:
+        """Why it was refused, if it was."""
+        errors = require("botocore.exceptions", extra="dynamodb")
+        if put.row.deleted and put.row.source is None:
+            call = client.delete_item
+            request = {"TableName": self.target.table, "Key": {name: put.item[name] for name in self.key}}
+        else:
+            call = client.put_item
+            request = self.request(put)
+
+        def attempt() -> bool:
+            if pace:
+                pace.wait()
+            answer = call(**request, ReturnConsumedCapacity="TOTAL")
+            if pace:
+                pace.spent(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1))
+            return True
+
+        try:
+            dynamodb_client.patiently(attempt, self.sink)
+        except errors.ClientError as error:
+            if dynamodb_client.code_of(error) in OF_ITEM:
+                return dynamodb_client.reason_of(error)
+            if dynamodb_client.code_of(error) != "ConditionalCheckFailedException":  # else a newer one is there
+                raise
+        return None
+
+    def request(self, put: Put) -> dict[str, Any]:
+        """To store an item unless a newer one is there."""
+        request: dict[str, Any] = {"TableName": self.target.table, "Item": put.item}
+        if put.row.source is not None:
+            request["ConditionExpression"] = _NOT_NEWER
+            request["ExpressionAttributeValues"] = {":source": put.item[SOURCE], ":version": put.item[VERSION]}
+        return request

@@ -1,0 +1,167 @@
+"""Several sinks in one batch: the source is read once, and each sink knows what it already has."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from headrace.core.sink import IdempotentSink, Sink, TransactionalSink
+from headrace.core.state import Change
+from headrace.errors import ConfigError, OffsetConflict
+from headrace.support.crashpoints import reach
+from headrace.support.redaction import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.types import Batch
+
+
+class Fanout(Sink):
+    """Writes every batch to each of `sinks`, in their order.
+
+    A batch that is repeated because one of them failed leaves the others as they are: an idempotent sink recognises
+    it, a transactional one has its own offsets to tell. With only such sinks a fan-out is idempotent itself.
+    """
+
+    whole_ranges = False  # a batch that is written several times is cached, and cached rows are in no task
+    reads_rows_once = False
+
+    def __new__(cls, sinks: Sequence[Sink]) -> Self:
+        given = sinks if isinstance(sinks, list | tuple) else ()
+        exact = all(isinstance(sink, IdempotentSink | TransactionalSink) for sink in given)
+        made: Self = object.__new__(IdempotentFanout if exact and cls is Fanout else cls)  # type: ignore[assignment]
+        return made
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        if not isinstance(sinks, list | tuple) or not sinks or not all(isinstance(sink, Sink) for sink in sinks):
+            raise ConfigError(
+                f"Fanout({masked(repr(sinks))}): a list of sinks is meant", hint="sinks.Fanout([one, other])"
+            )
+        if any(isinstance(sink, Fanout) for sink in sinks):
+            raise ConfigError("a Fanout inside a Fanout is one level too many", hint="one list of all sinks")
+        if unnamed := [sink for sink in sinks if not sink.identity]:
+            kind = type(unnamed[0]).__name__
+            raise ConfigError(
+                f"Fanout: expected sinks with an identity, got {kind} without one: its state would have no name",
+                hint=f'in {kind}: identity = "files /data"; the text that its repr had goes on from what is stored',
+            )
+        self.takes_parts = all(sink.takes_parts for sink in sinks)
+        self.spark_options = {name: value for sink in sinks for name, value in sink.spark_options.items()}
+        self.reads_all_rows = all(sink.reads_all_rows for sink in sinks)
+        # Each keeps its books under a name of its own: two tables of one database must not share their offsets.
+        self._sinks = {_mark(sink): sink for sink in sinks}
+        if len(self._sinks) < len(sinks):
+            raise ConfigError("Fanout: two of the sinks are the same", hint="leave one of them out")
+
+    @property
+    def identity(self) -> str:
+        return f"sinks.Fanout([{', '.join(sink.identity for sink in self._sinks.values())}])"
+
+    @property
+    def members(self) -> tuple[Sink, ...]:
+        return tuple(self._sinks.values())
+
+    def accept(self, topics: Sequence[str] | None) -> None:
+        for sink in self._sinks.values():
+            sink.accept(topics)
+
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        """Of the sinks that meet a repeated batch: one with offsets of its own does not."""
+        met = [sink.identity_columns for sink in self._sinks.values() if not isinstance(sink, TransactionalSink)]
+        return None if None in met else tuple(dict.fromkeys(name for names in met for name in names or ()))
+
+    def secrets(self) -> frozenset[str]:
+        return frozenset[str]().union(*(sink.secrets() for sink in self._sinks.values()))
+
+    def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
+        return next((topic for sink in self._sinks.values() if (topic := sink.loops(bootstrap, reads))), None)
+
+    def loops_on(self, cluster: Callable[[], str], reads: Callable[[str], bool]) -> str | None:
+        return next((topic for sink in self._sinks.values() if (topic := sink.loops_on(cluster, reads))), None)
+
+    def open(self, pipeline: str) -> Self:
+        try:
+            for mark, sink in self._sinks.items():
+                sink.open(f"{pipeline}.{mark}")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        with ExitStack() as closing:
+            for sink in self._sinks.values():
+                closing.callback(sink.close)
+
+    def prepare(self, schema: StructType) -> None:
+        for sink in self._sinks.values():
+            sink.prepare(schema)
+
+    def check_reachable(self) -> None:
+        for sink in self._sinks.values():
+            if isinstance(sink, TransactionalSink):  # by itself it would be asked as the store
+                with sink:
+                    sink.open_for_reading("headrace-check")
+            sink.check_reachable()
+
+    def check_target(self, schema: StructType) -> None:
+        for sink in self._sinks.values():
+            sink.check_target(schema)
+
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
+        ways = [
+            f"{type(sink).__name__}: {way}"
+            for sink in self._sinks.values()
+            if (way := sink.describe_write(rows, cached=True))
+        ]
+        return "; ".join(ways) or None
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        for number, sink in enumerate(self._sinks.values(), start=1):
+            if not (isinstance(sink, TransactionalSink) and _has(sink, batch)):
+                sink.write(batch, rows)
+            reach(f"fanout: sink {number} written")
+
+
+class IdempotentFanout(Fanout, IdempotentSink):
+    """A fan-out of sinks none of which stores a repeated batch twice."""
+
+    def last_batch(self) -> int:
+        return max(
+            sink.last_batch() if isinstance(sink, IdempotentSink) else sink.load().last_batch
+            for sink in self._sinks.values()
+            if isinstance(sink, IdempotentSink | TransactionalSink)
+        )
+
+
+def _has(sink: TransactionalSink, batch: Batch) -> bool:
+    """Whether `batch` is in `sink` already. If not, its offsets stand where the batch starts."""
+    progress = sink.load()
+    if progress.last_batch >= batch.id:
+        if all(progress.offsets.get(r.at) == r.until for r in batch.ranges):
+            return True
+        raise OffsetConflict(
+            f"batch {batch.id} was refused: {sink!r} already has batch {progress.last_batch}",
+            hint="another run of this pipeline is active; let one of them finish, or stop it",
+        )
+    moved = progress.behind(batch)
+    recreated = any(progress.topic_ids.get(topic, known) != known for topic, known in batch.topic_ids.items())
+    if moved or recreated:
+        # The pipeline's own offsets are the truth here: they were moved, on purpose, and the sink follows.
+        before = {r.at: progress.offsets[r.at] for r in moved}
+        after = {r.at: r.start for r in moved}
+        change = Change(time.time(), "fanout", "follow", before, after, "the offsets of the pipeline were moved")
+        sink.move(progress, after, change, batch.topic_ids)
+    return False
+
+
+def _mark(sink: Sink) -> str:
+    """Under which the state of `sink` is stored: never to be changed."""
+    return hashlib.sha256(sink.identity.encode()).hexdigest()[:8]

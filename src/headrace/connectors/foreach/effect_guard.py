@@ -1,0 +1,79 @@
+"""Effects that are not repeated: a mark per message in a store, set after the effect or before it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace.errors import ConfigError, RetriableError
+from headrace.spark import tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headrace.core.dead_letters import Origin
+    from headrace.core.effect_marks import Marker, Marks
+
+Mark = Literal["after", "before"]
+_LONG = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Goes to the executors. A message is a row, told by its record and number there, or by the columns `key`.
+
+    `numbered`: the rows of a record come in an order that a repeat has, too.
+    """
+
+    marks: Marks
+    mark: Mark
+    key: tuple[str, ...]
+    topic_ids: Mapping[str, str]
+    numbered: bool
+
+    def message(self, origin: Origin | None, number: int, row: Mapping[str, Any]) -> str | None:
+        """The name of a message; None if a column of its key is NULL."""
+        if self.key:
+            values = [row[name] for name in self.key]
+            text = json.dumps(values, default=str)
+            short = text if len(text) <= _LONG else hashlib.sha256(text.encode()).hexdigest()
+            return None if None in values else f"key:{short}"
+        if origin is None:  # `in_order` does not let it come to this
+            raise ConfigError("a row without its origin cannot be marked")
+        if number and not self.numbered:
+            raise ConfigError(
+                f"several rows come from one record ({origin}), and nothing says which is which when they come again",
+                hint='name columns that do: once=…, key=("…", "…")',
+            )
+        return f"{self.topic_ids.get(origin.topic, '')}:{origin.partition}:{origin.offset}:{number}"
+
+    def marker(self) -> Marker:
+        """The one of this process."""
+        found: Marker = tasks.kept(("marks", self.marks), self.marks.connect)
+        return found
+
+    def done(self, messages: list[str]) -> set[str]:
+        try:
+            return self.marker().among(messages)
+        except RetriableError:
+            tasks.drop(("marks", self.marks))
+            raise
+
+    def carry_out(self, message: str, effect: Callable[[], object]) -> None:
+        """The effect and its mark. What raises is not done."""
+        try:
+            marker = self.marker()
+            if self.mark == "after":
+                effect()
+                marker.mark(message)
+            elif marker.mark(message):
+                try:
+                    effect()
+                except BaseException:
+                    marker.unmark(message)
+                    raise
+        except RetriableError:
+            tasks.drop(("marks", self.marks))
+            raise

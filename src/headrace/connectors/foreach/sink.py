@@ -1,0 +1,171 @@
+"""Code of the user for each row, on the executors: mail, a call to a service."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+from headrace.connectors.foreach.effect_guard import Mark, Once
+from headrace.connectors.foreach.task import Calls, Task, shaper
+from headrace.connectors.shared import log_order
+from headrace.connectors.shared.task_sink import WrittenByTasks
+from headrace.core.effect_marks import MarkKeeper
+from headrace.core.offset_store import OffsetStore
+from headrace.core.sink import METADATA
+from headrace.errors import ConfigError
+from headrace.spark import tasks
+from headrace.support.crashpoints import reach
+from headrace.support.redaction import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.core.effect_marks import Marks
+    from headrace.spark.tasks import Report
+    from headrace.types import Batch
+
+Per = Literal["row", "partition"]
+_WEEK = 7 * 24 * 3600.0
+_FORGET_SECONDS = 3600.0
+
+
+class Foreach(WrittenByTasks):
+    """Calls `fn(row)` for each row, a dict of its columns with `_kafka` among them; or, `per="partition"`, `fn(rows)`
+    once per task, with an iterator of such dicts.
+
+    What `open()` returns, once per task, is the second argument of `fn`; `close(it)` is called in the end, whatever
+    happened. `once` is a store that remembers for `keep` seconds which messages are done, so that a repeated batch
+    skips them: by the record a row came from, or by its columns `key`. A mark is set "after" the effect (a crash in
+    between repeats that effect) or "before" it (a crash in between loses it).
+    """
+
+    cannot_be_exact = (
+        "a crash between an effect and its mark repeats the effect (mark='after') or loses it (mark='before'),"
+        " and no order of the two avoids both"
+    )
+
+    def __init__(
+        self,
+        fn: Callable[..., object],
+        *,
+        open: Callable[[], Any] | None = None,  # noqa: A002
+        close: Callable[[Any], object] | None = None,
+        per: Per = "row",
+        once: MarkKeeper | None = None,
+        mark: Mark = "after",
+        key: str | Sequence[str] | None = None,
+        keep: float = _WEEK,
+    ) -> None:
+        for name, given in (("fn", fn), ("open", open), ("close", close)):
+            if not (callable(given) or (given is None and name != "fn")):
+                raise ConfigError(
+                    f"Foreach: {name}={masked(repr(given))} is not a function", hint="sinks.Foreach(send)"
+                )
+        if close is not None and open is None:
+            raise ConfigError("Foreach: close= without open=: there is nothing to close", hint="open=connect")
+        if per not in get_args(Per):
+            raise ConfigError(f"Foreach: per={per!r} is unknown", hint='per="row", or per="partition"')
+        if mark not in get_args(Mark):
+            raise ConfigError(f"Foreach: mark={mark!r} is unknown", hint='mark="after", or mark="before"')
+        if once is not None and not isinstance(once, MarkKeeper):
+            raise ConfigError(
+                f"Foreach: once={masked(repr(once))} keeps no marks",
+                hint="stores.Redis(…), stores.Postgres(…); on one machine stores.SQLite(…)",
+            )
+        if once is not None and per == "partition":
+            raise ConfigError(
+                "Foreach: of a function that gets all rows of a task nobody knows which are done", hint='per="row"'
+            )
+        if once is None and (key is not None or mark != "after" or keep != _WEEK):
+            raise ConfigError("Foreach: key=, mark= and keep= mean nothing without once=", hint="once=stores.Redis(…)")
+        if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 < keep < float("inf"):
+            raise ConfigError(f"Foreach: keep={keep!r} is not a number of seconds", hint="keep=7 * 24 * 3600")
+        self._fn, self._open, self._close, self._per = fn, open, close, per
+        self._once, self._mark, self._keep = once, mark, keep
+        self._key = (key,) if isinstance(key, str) else tuple(key or ())
+        self._marks: Marks | None = None
+        self._forgot = 0.0
+
+    @property
+    def identity(self) -> str:
+        name = getattr(self._fn, "__qualname__", type(self._fn).__name__)
+        once = f", once={self._once.identity}, mark={self._mark!r}" if self._once is not None else ""
+        return f"sinks.Foreach({getattr(self._fn, '__module__', '?')}.{name}{once})"
+
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        return self._key
+
+    def open(self, pipeline: str) -> Self:
+        self._check_that_it_travels()
+        if self._once is not None:
+            self._marks = self._once.marks(pipeline, self._keep)
+            self._forget(self._marks)
+        return self
+
+    def prepare(self, schema: StructType) -> None:
+        if missing := [name for name in self._key if name not in schema.names]:
+            raise ConfigError(f"{self!r}: the rows have no column {missing[0]}", hint=f"rows: {schema.names}")
+        if self._once is not None and not self._key and METADATA not in schema.names:
+            raise log_order.without_origin()
+
+    def check_reachable(self) -> None:
+        keeper: object = self._once
+        if isinstance(keeper, OffsetStore):
+            with keeper:
+                keeper.open_for_reading("headrace-check")
+
+    def check_target(self, schema: StructType) -> None:
+        self._check_that_it_travels()
+        self.prepare(schema)
+
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
+        if self._once is None:
+            return "a batch that is repeated has all its effects again"
+        told = ", ".join(self._key) or "record"
+        other = "repeats" if self._mark == "after" else "loses"
+        return f"each effect once by its {told}; a crash {other} the one that each task had in hand"
+
+    def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+        self.prepare(rows.schema)
+        once = self._guard(batch, rows)
+        by_record = once is not None and not once.key
+        frame = log_order.by_record(batch, rows) if by_record else log_order.traced(rows)
+        calls = Calls(self._fn, self._open, self._close)
+        reports = tasks.run(frame, Task(calls, self._per, once, shaper(rows.schema), repr(self), most))
+        reach("foreach: effects done")
+        return reports
+
+    def _guard(self, batch: Batch, rows: DataFrame) -> Once | None:
+        if self._once is None:
+            return None
+        if self._marks is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        if self._marks.local and not str(rows.sparkSession.sparkContext.master).startswith("local"):
+            raise ConfigError(
+                f"{self!r}: a file of this machine cannot be reached from executors on others",
+                hint="once=stores.Redis(…), or stores.Postgres(…)",
+            )
+        if time.monotonic() - self._forgot > _FORGET_SECONDS:
+            self._forget(self._marks)
+        numbered = not self._key and log_order.stays_in_task(batch, rows)
+        return Once(self._marks, self._mark, self._key, dict(batch.topic_ids), numbered)
+
+    def _check_that_it_travels(self) -> None:
+        from pyspark import cloudpickle
+
+        pickled: Any = cloudpickle.dumps  # which has no types
+        try:
+            pickled((self._fn, self._open, self._close))
+        except Exception as error:  # whatever an object of the user's raises there
+            raise ConfigError(
+                f"{self!r} cannot be sent to the executors: {error}",
+                hint="a connection, lock or file cannot travel: make it in open=…",
+            ) from error
+
+    def _forget(self, marks: Marks) -> None:
+        marks.prepare()
+        self._forgot = time.monotonic()

@@ -1,0 +1,180 @@
+"""What a task does with its rows: calls the user's functions, one by one and marked, or all at once."""
+
+from __future__ import annotations
+
+import traceback
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.shared import log_order
+from headrace.connectors.shared.rejected_rows import Refusals
+from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.spark import tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql.types import DataType, StructType
+
+    from headrace.connectors.foreach.effect_guard import Once
+    from headrace.core.dead_letters import Origin
+    from headrace.spark.tasks import Report
+
+    Row = dict[str, Any]
+
+_PIECE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The user's functions."""
+
+    fn: Callable[..., object]
+    open: Callable[[], Any] | None
+    close: Callable[[Any], object] | None
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[Any], object]]:
+        """`fn` of one argument, with the resource that it needs."""
+        if self.open is None:
+            yield self.fn
+            return
+        resource = self.open()
+        close = partial(self.close, resource) if self.close is not None else lambda: None
+        try:
+            yield lambda rows: self.fn(rows, resource)
+        except BaseException:
+            with suppress(Exception):  # what went wrong first is what is told
+                close()
+            raise
+        close()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    calls: Calls
+    per: str
+    once: Once | None
+    shaped: Callable[[Row], Row]
+    sink: str
+    most: int | None
+
+    def __call__(self, batches: Iterator[Any]) -> Report:
+        refusals = Refusals(self.sink, self.most)
+        try:
+            with self.calls.opened() as fn:
+                if self.per == "partition":
+                    count = self._all_at_once(fn, batches, refusals)
+                elif self.once is None:
+                    count = self._one_by_one(fn, batches, refusals)
+                else:
+                    count = self._marked(fn, batches, self.once, refusals)
+            return tasks.Report(count, refused=refusals.found)
+        except HeadraceError as error:
+            return tasks.failed(error)
+        except Exception as error:
+            return tasks.failed(RetriableError(f"{self.sink}: {_said(error)}", hint="the batch is repeated"))
+        finally:
+            for _ in batches:  # a task that leaves its input unread would cost the worker
+                pass
+
+    def _all_at_once(self, fn: Callable[[Any], object], batches: Iterator[Any], refusals: Refusals) -> int:
+        count = 0
+
+        def rows() -> Iterator[Row]:
+            nonlocal count
+            for _, row in log_order.each(batches, refusals, _PIECE):
+                count += 1
+                yield self.shaped(row)
+
+        fn(rows())
+        return count
+
+    def _one_by_one(self, fn: Callable[[Row], object], batches: Iterator[Any], refusals: Refusals) -> int:
+        count = 0
+        for origin, row in log_order.each(batches, refusals, _PIECE):
+            count += self._called(partial(fn, self.shaped(row)), origin, refusals)
+        return count
+
+    def _marked(self, fn: Callable[[Row], object], batches: Iterator[Any], once: Once, refusals: Refusals) -> int:
+        count = 0
+        named = self._named(batches, once, refusals)
+        while piece := list(islice(named, _PIECE)):
+            done = once.done([message for message, _, _ in piece])
+            for message, origin, row in piece:
+                if message in done:
+                    continue
+                effect = partial(once.carry_out, message, partial(fn, self.shaped(row)))
+                if self._called(effect, origin, refusals):
+                    done.add(message)
+                    count += 1
+        return count
+
+    def _named(
+        self, batches: Iterator[Any], once: Once, refusals: Refusals
+    ) -> Iterator[tuple[str, Origin | None, Row]]:
+        before: Origin | None = None
+        number = 0
+        for origin, row in log_order.each(batches, refusals, _PIECE):
+            number = number + 1 if origin is not None and origin == before else 0
+            before = origin
+            message = once.message(origin, number, row)
+            if message is None:
+                refusals.add(origin, f"a column of the key ({', '.join(once.key)}) is NULL")
+            else:
+                yield message, origin, row
+
+    def _called(self, effect: Callable[[], object], origin: Origin | None, refusals: Refusals) -> bool:
+        """Whether it was done. What is put aside was not, and what raises further ends the batch."""
+        try:
+            effect()
+        except (RetriableError, ConfigError):
+            raise
+        except HeadraceError as error:
+            refusals.add(origin, str(error))
+            return False
+        except Exception as error:
+            where = f"the row of {origin}: " if origin is not None else ""
+            if self.most is None or origin is None:
+                hint = "dead_letters=… puts such records aside; raise headrace.errors.BadRecord to stop instead"
+                raise RetriableError(f"{self.sink}: {where}{_said(error)}", hint=hint) from error
+            refusals.add(origin, _said(error))
+            return False
+        return True
+
+
+def _said(error: Exception) -> str:
+    """What was raised, and where."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def shaper(schema: StructType) -> Callable[[Row], Row]:
+    """Arrow gives a map as pairs; a dict is what is expected."""
+    made = {field.name: shape for field in schema.fields if (shape := _shape(field.dataType)) is not None}
+    if not made:
+        return _as_it_is
+    return lambda row: {name: made[name](value) if name in made else value for name, value in row.items()}
+
+
+def _as_it_is(row: Row) -> Row:
+    return row
+
+
+def _shape(kind: DataType) -> Callable[[Any], Any] | None:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, MapType):
+        inner = _shape(kind.valueType) or _as_it_is
+        return lambda pairs: None if pairs is None else {key: inner(value) for key, value in pairs}
+    if isinstance(kind, ArrayType) and (element := _shape(kind.elementType)) is not None:
+        return lambda items: None if items is None else [element(item) for item in items]
+    if isinstance(kind, StructType) and any(_shape(field.dataType) for field in kind.fields):
+        whole = shaper(kind)
+        return lambda struct: None if struct is None else whole(struct)
+    return None

@@ -1,0 +1,106 @@
+"""What all that speaks to HBase needs: the address of its Thrift gateway, a connection, errors in our own terms."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DEFAULT_PORT = 9090
+_ANSWER_MILLISECONDS = 10_000
+_REFUSALS = ("TableNotFoundException", "NoSuchColumnFamilyException", "AccessDeniedException", "NamespaceNotFound")
+# What HBase itself would not try again, but for a connection that the gateway has closed. The timestamp that is out of
+# range has an exception of its own, a subclass.
+_NEVER = re.compile(r"FailedSanityCheckException|DoNotRetryIOException(?!.*\bclosed\b)")
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """Where it is."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, thrift: str) -> Gateway:
+        """Of "host:port", or ConfigError."""
+        host, _, port = thrift.rpartition(":") if ":" in thrift else (thrift, "", str(_DEFAULT_PORT))
+        if not host or not port.isdecimal():
+            raise ConfigError(f"{thrift!r} is not a Thrift gateway of HBase", hint='HBase("localhost:9090")')
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def connect(self) -> Any:
+        """A connection, which the caller closes."""
+        happybase = require("happybase", extra="hbase")  # also makes the module Hbase_thrift
+        return happybase.Connection(self.host, self.port, timeout=_ANSWER_MILLISECONDS)
+
+
+class Link:
+    """A connection that is made when it is first needed, and anew after an error."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._connection: Any = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            close(self._connection)
+            self._connection = None
+
+    @contextmanager
+    def connected(self, who: object, rights: str) -> Iterator[Any]:
+        """The connection, with errors as `translated` has them."""
+        try:
+            with translated(who, rights):
+                if self._connection is None:
+                    self._connection = self._gateway.connect()
+                yield self._connection
+        except HeadraceError:
+            self.close()  # after a timeout the next answer read would be that of this question
+            raise
+
+
+def close(connection: Any) -> None:
+    with suppress(Exception):  # a lost connection may raise anything
+        connection.close()
+
+
+@contextmanager
+def translated(who: object, rights: str) -> Iterator[None]:
+    """Raise the driver's errors as ours; messages begin with `who`. `rights`: the cure where HBase refuses."""
+    require("happybase", extra="hbase")
+    thrift = require("thriftpy2.thrift", extra="hbase")
+    try:
+        yield
+    except (thrift.TException, OSError, EOFError) as error:
+        raise _ours(who, error, rights) from error
+
+
+def said(error: Exception) -> str:
+    """What HBase says, without the Java stack."""
+    text = _text(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _text(error: Exception) -> str:
+    raw = getattr(error, "message", None) or str(error)
+    return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
+
+
+def _ours(who: object, error: Exception, rights: str) -> HeadraceError:
+    message = f"{who!r}: {said(error)}"
+    if any(refusal in _text(error) for refusal in _REFUSALS):
+        return ConfigError(message, hint=rights)
+    if _NEVER.search(_text(error)):
+        return ConfigError(message, hint="HBase refuses this for good: check the settings of the table and the server")
+    return RetriableError(message, hint="are HBase and its Thrift gateway up, and the address right?")

@@ -1,0 +1,91 @@
+"""Offsets in HBase, through its Thrift gateway: one cell per pipeline, replaced by checkAndPut."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.connectors.hbase.client import Gateway, Link
+from headrace.core.offset_store import DocumentStore
+from headrace.errors import ConfigError
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.core.offset_store import Heartbeats
+
+_FAMILY = "offsets"
+_COLUMN = f"{_FAMILY}:document".encode()
+
+
+class HBase(DocumentStore):
+    """Any number of pipelines in one table, which is created when it is not there. `thrift` is "host:port".
+
+    A gateway repeats a change for minutes while HBase is away. One that was given up here and is carried out there
+    later stops the run with OffsetConflict, with nothing lost: start it again.
+    """
+
+    driver = ("happybase", "hbase")
+
+    def __init__(self, thrift: str, *, table: str = "headrace") -> None:
+        self._gateway = Gateway.of(thrift)
+        self._table = table
+        self._pipeline = ""
+        self._opened = False
+        self._link = Link(self._gateway)
+
+    @property
+    def identity(self) -> str:
+        return f"stores.HBase('{self._gateway}', table={self._table!r})"
+
+    def open(self, pipeline: str) -> Self:
+        self._pipeline = pipeline
+        self._opened = True
+        with self._connected() as connection:
+            if self._table.encode() not in connection.tables():
+                exists = require("Hbase_thrift", extra="hbase").AlreadyExists
+                with suppress(exists):  # another run was quicker
+                    connection.create_table(self._table, {_FAMILY: {"max_versions": 1}})
+        return self
+
+    def open_for_reading(self, pipeline: str) -> str | None:
+        self._pipeline = pipeline
+        self._opened = True
+        with self._connected() as connection:
+            there = self._table.encode() in connection.tables()
+        if there:
+            return None
+        self.close()
+        return f"{self!r}: there is no table {self._table}"
+
+    def close(self) -> None:
+        self._opened = False
+        self._link.close()
+
+    def heartbeat_handle(self) -> Heartbeats:
+        other = copy.copy(self)
+        other._link = Link(self._gateway)
+        return other
+
+    def get(self) -> tuple[str | None, Any]:
+        with self._connected() as connection:
+            found = connection.table(self._table).row(self._pipeline.encode(), columns=[_COLUMN]).get(_COLUMN)
+        return (None if found is None else found.decode()), found
+
+    def put(self, text: str, version: Any) -> bool:
+        with self._connected() as connection:
+            mutation = require("Hbase_thrift", extra="hbase").Mutation(column=_COLUMN, value=text.encode())
+            # The text that was read is the version; None asks that there be none.
+            row = self._pipeline.encode()
+            return bool(connection.client.checkAndPut(self._table.encode(), row, _COLUMN, version, mutation, {}))
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        if not self._opened:
+            raise ConfigError(f"{self!r} is used before open()")
+        with self._link.connected(
+            self, f"the table needs a column family {_FAMILY}, and the gateway rights to it"
+        ) as it:
+            yield it

@@ -1,0 +1,186 @@
+"""A table in HBase, through its Thrift gateway: rows under their records' own keys, or the newest value of a key."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.connectors.hbase.client import Gateway, Link
+from headrace.connectors.hbase.types import check
+from headrace.connectors.hbase.writer import HBaseWriter
+from headrace.connectors.shared.keyed_sink import Identity, KeyedSink
+from headrace.connectors.shared.topic_generations import era_of, refuse_unversioned
+from headrace.core.sink import METADATA
+from headrace.errors import ConfigError
+from headrace.spark.origin_columns import stored_schema
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql.types import DataType, StructType
+
+    from headrace.connectors.shared.keyed_sink import Writer
+    from headrace.types import Batch
+
+_FIRST_ERA = 16
+"""HBase's own timestamps are milliseconds: from this era on ours are above them, for 500 years. Below them, a row that
+somebody deletes by hand would hide everything we write to it later."""
+_FOREVER = 2**31 - 1
+_TOPICS, _TOPICS_FAMILY = "headrace_topics", "d"
+_TOPICS_COLUMN = b"d:topics"
+
+
+class HBase(KeyedSink):
+    """Rows into `table`, written by the executors: a cell `family:column` for each value that is not NULL.
+
+    The row key is made of the columns of `key`: by default topic, partition and offset of the record. Cells under
+    other keys have the source offset as their timestamp, so that an older value never takes the place of a newer one.
+    `thrift` is "host:port". `create` makes the table.
+    """
+
+    driver = ("happybase", "hbase")
+
+    by_offset = True
+
+    def __init__(
+        self,
+        thrift: str,
+        table: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        family: str = "d",
+        deleted: str | None = None,
+        create: bool = False,
+    ) -> None:
+        super().__init__(Identity.of(key, deleted))
+        if not isinstance(table, str) or not table:
+            raise ConfigError(f"table={table!r} is not a table's name", hint='table="clicks", or "namespace:clicks"')
+        if not isinstance(family, str) or not family or ":" in family:
+            raise ConfigError(f"family={family!r} is not a column family's name", hint='family="d"')
+        self._gateway = Gateway.of(thrift)
+        self._table = table
+        self._family = family
+        self._create = create
+        self._opened = False
+        self._link = Link(self._gateway)
+        self._prepared: tuple[StructType, dict[str, DataType]] | None = None
+        self._lifetime = _FOREVER
+
+    @property
+    def identity(self) -> str:
+        return f"sinks.HBase('{self._gateway}', {self._table!r})"
+
+    def open(self, pipeline: str) -> Self:
+        self._opened = True
+        with self._connected() as connection:
+            connection.tables()
+        return self
+
+    def close(self) -> None:
+        self._opened = False
+        self._prepared = None
+        self._link.close()
+
+    def check_reachable(self) -> None:
+        with self:
+            self.open("")  # which connects, and creates nothing
+
+    def check_target(self, schema: StructType) -> None:
+        check(stored_schema(schema))
+        self._identity.types(schema)
+        with self.open(""), self._connected() as connection:
+            if self._table.encode() in connection.tables():
+                self._families(connection)
+            elif not self._create:
+                raise self._absent()
+
+    def prepare(self, schema: StructType) -> None:
+        check(stored_schema(schema))
+        types = self._identity.types(schema)
+        with self._connected() as connection:
+            if self._table.encode() not in connection.tables():
+                self._make(connection)
+            families = self._families(connection)
+        self._lifetime = families[self._family.encode()]["time_to_live"]
+        self._prepared = (schema, types)
+
+    def _families(self, connection: Any) -> Any:
+        """The column families of the table. ConfigError if it cannot be written to."""
+        if not connection.is_table_enabled(self._table):
+            raise ConfigError(f"{self!r}: the table is disabled", hint=f"in HBase's shell: enable '{self._table}'")
+        families = connection.table(self._table).families()
+        if self._family.encode() not in families:
+            there = ", ".join(sorted(name.decode() for name in families))
+            raise ConfigError(
+                f"{self!r}: the table has no column family {self._family}; it has: {there}",
+                hint=f'family="{there.split(", ")[0]}"; or in HBase\'s shell: alter {self._table!r}, {self._family!r}',
+            )
+        return families
+
+    def _writer(self, batch: Batch, schema: StructType) -> Writer:
+        if self._prepared is None or self._prepared[0] != schema:
+            self.prepare(schema)
+        assert self._prepared is not None
+        by_origin = self._identity.by_origin(schema.names)
+        return HBaseWriter(
+            sink=repr(self),
+            gateway=self._gateway,
+            table=self._table,
+            family=self._family,
+            types=self._prepared[1],
+            key=self._identity.key,
+            era=None if by_origin else self._era(batch, schema),
+            replacing=not by_origin,
+            rights=self._rights,
+        )
+
+    def _era(self, batch: Batch, schema: StructType) -> int | None:
+        with self._connected() as connection:
+            if _TOPICS.encode() not in connection.tables():
+                with suppress(require("Hbase_thrift", extra="hbase").AlreadyExists):  # another run was quicker
+                    connection.create_table(_TOPICS, {_TOPICS_FAMILY: {"max_versions": 1}})
+            if METADATA not in schema.names:
+                refuse_unversioned(repr(self), self._known(connection))
+                return None
+            if self._lifetime not in (_FOREVER, -1):
+                raise ConfigError(
+                    f"{self!r}: cells of the family {self._family} live {self._lifetime} seconds, counted from their"
+                    " timestamps, and those are source offsets here",
+                    hint="a family without TTL, or rows keyed by their records: leave key= out",
+                )
+            known, swap = partial(self._known, connection), partial(self._swap, connection)
+            return era_of(batch, repr(self), known, swap, first=_FIRST_ERA)
+
+    def _known(self, connection: Any) -> str | None:
+        found = connection.table(_TOPICS).row(self._table.encode(), columns=[_TOPICS_COLUMN])
+        return found[_TOPICS_COLUMN].decode() if found else None
+
+    def _swap(self, connection: Any, old: str | None, new: str) -> bool:
+        mutation = require("Hbase_thrift", extra="hbase").Mutation(column=_TOPICS_COLUMN, value=new.encode())
+        row, before = self._table.encode(), old.encode() if old is not None else None
+        return bool(connection.client.checkAndPut(_TOPICS.encode(), row, _TOPICS_COLUMN, before, mutation, {}))
+
+    def _make(self, connection: Any) -> None:
+        if not self._create:
+            raise self._absent()
+        with suppress(require("Hbase_thrift", extra="hbase").AlreadyExists):
+            connection.create_table(self._table, {self._family: {"max_versions": 1}})
+
+    def _absent(self) -> ConfigError:
+        shell = f"create '{self._table}', {{NAME => '{self._family}', VERSIONS => 1}}"
+        return ConfigError(
+            f"{self!r}: there is no such table", hint=f"create=True makes it; or in HBase's shell: {shell}"
+        )
+
+    @property
+    def _rights(self) -> str:
+        return f"the table needs a column family {self._family}, and the gateway rights to it"
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        if not self._opened:
+            raise ConfigError(f"{self!r} is used before open()")
+        with self._link.connected(self, self._rights) as connection:
+            yield connection

@@ -1,0 +1,166 @@
+"""What the executors do for the HBase sink, through its Thrift gateway."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.hbase import client as thrift
+from headrace.connectors.hbase.types import cell, row_key
+from headrace.connectors.shared.topic_generations import NO_OFFSET, timestamp
+from headrace.errors import RetriableError
+from headrace.spark import tasks
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql.types import DataType
+
+    from headrace.connectors.hbase.client import Gateway
+    from headrace.connectors.shared.keyed_sink import Row
+
+_CONNECTIONS = 4
+_CALL_BYTES = 4 * 2**20
+_TOO_LARGE = "exceeds limit of"
+
+
+@dataclass(frozen=True, slots=True)
+class HBaseWriter:
+    """Stores rows of one schema. `era` is that of the topic they come from; None where no offset is a version.
+
+    A call of the gateway has one timestamp for all its rows. So rows without versions go in one call, and those with
+    versions in one each, over several connections at a time. `replacing`: a NULL takes the cell away that is there.
+    """
+
+    sink: str
+    gateway: Gateway
+    table: str
+    family: str
+    types: Mapping[str, DataType]
+    key: tuple[str, ...]
+    era: int | None
+    replacing: bool
+    rights: str
+
+    def __repr__(self) -> str:
+        return self.sink
+
+    def __call__(self, rows: Sequence[Row]) -> Sequence[tuple[Row, str]]:
+        if not rows:
+            return []
+        kept = ("hbase", self.gateway)
+        try:
+            with thrift.translated(self, self.rights):
+                clients: _Clients = tasks.kept(kept, lambda: _Clients(self.gateway))
+                if self.era is None:
+                    return self._together(clients, rows)
+                return clients.share(self._one, rows)
+        except RetriableError:
+            tasks.drop(kept)  # after a timeout the next answer read would be that of another question
+            raise
+
+    def _together(self, clients: _Clients, rows: Sequence[Row]) -> list[tuple[Row, str]]:
+        module = require("Hbase_thrift", extra="hbase")
+        refused = []
+        for some in self._calls(rows):
+            batch = [module.BatchMutation(row=self._place(row), mutations=made) for row, made in some]
+            try:
+                clients.first.mutateRows(self.table.encode(), batch, {})
+            except module.IllegalArgument:  # of one of them, which it does not say
+                refused += clients.share(self._one, [row for row, _ in some])
+            except module.IOError as error:
+                if _TOO_LARGE not in thrift.said(error):
+                    raise
+                refused += clients.share(self._one, [row for row, _ in some])
+        return refused
+
+    def _calls(self, rows: Sequence[Row]) -> Iterator[list[tuple[Row, list[Any]]]]:
+        """The rows in calls that the gateway has room for."""
+        some: list[tuple[Row, list[Any]]] = []
+        room = _CALL_BYTES
+        for row in rows:
+            made = self._mutations(row)
+            some.append((row, made))
+            room -= sum(len(one.column) + len(one.value or b"") for one in made)
+            if room < 0:
+                yield some
+                some, room = [], _CALL_BYTES
+        if some:
+            yield some
+
+    def _one(self, client: Any, row: Row) -> str | None:
+        """Store one row, or the reason why HBase does not take it."""
+        module = require("Hbase_thrift", extra="hbase")
+        place = (self.table.encode(), self._place(row), self._mutations(row))
+        try:
+            if self.era is None:
+                client.mutateRow(*place, {})
+            elif row.version is None:
+                return NO_OFFSET
+            else:
+                client.mutateRowTs(*place, timestamp(self.era, row.version), {})
+        except module.IllegalArgument as error:
+            return thrift.said(error)
+        except module.IOError as error:
+            if _TOO_LARGE not in thrift.said(error):
+                raise
+            return thrift.said(error)
+        return None
+
+    def _place(self, row: Row) -> bytes:
+        return row_key([self.types[name] for name in self.key], row.key)
+
+    def _mutations(self, row: Row) -> list[Any]:
+        """A delete hides what is there up to its own timestamp: with that of the record it hides all that is older,
+        and nothing that comes later. In a record's mutations no column is both put and deleted."""
+        mutation = require("Hbase_thrift", extra="hbase").Mutation
+        if row.deleted:
+            return [mutation(isDelete=True, column=self.family.encode())]
+        made = []
+        for name, kind in self.types.items():
+            column, value = f"{self.family}:{name}".encode(), row.values[name]
+            if value is not None:
+                made.append(mutation(column=column, value=cell(kind, value)))
+            elif self.replacing:
+                made.append(mutation(isDelete=True, column=column))
+        return made
+
+
+class _Clients:
+    """A few connections, for as many rows at a time; the gateway answers the questions of each in turn."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._connections = [gateway.connect()]
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def first(self) -> Any:
+        return self._connections[0].client
+
+    def share(self, store: Callable[[Any, Row], str | None], rows: Sequence[Row]) -> list[tuple[Row, str]]:
+        """`store` each row with one of the connections; those for which it gives a reason."""
+        while len(self._connections) < _CONNECTIONS:
+            self._connections.append(self._gateway.connect())
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="hbase")
+
+        def part(number: int) -> list[tuple[Row, str]]:
+            client = self._connections[number].client
+            answers = ((row, store(client, row)) for row in rows[number::_CONNECTIONS])
+            return [(row, why) for row, why in answers if why is not None]
+
+        # All of them end before an error is raised: a connection is used by one at a time.
+        futures = [self._pool.submit(part, number) for number in range(_CONNECTIONS)]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        return [found for future in futures for found in future.result()]
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+        for connection in self._connections:
+            thrift.close(connection)

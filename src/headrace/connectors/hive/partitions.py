@@ -1,0 +1,57 @@
+"""Partitions of a Hive table, from the directories that hold them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from headrace.connectors.shared.partition_columns import BATCH
+from headrace.errors import ConfigError
+from headrace.spark import sql
+from headrace.spark.sql import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql.types import StructType
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def partitions(files: Iterable[str], depth: int) -> list[str]:
+    """The directories (`day=…/kind=…`) of data files, named from the batch's; one without a name if `depth` is 0."""
+    found = {tuple(file.split("/")[:-1]) for file in files if not file.rpartition("/")[2].startswith(("_", "."))}
+    return sorted("/".join(parts) for parts in found if len(parts) == depth)
+
+
+def partition_sql(directory: str, batch: str, place: str) -> str:
+    """`PARTITION (…) LOCATION '…'` for one directory of a batch, whose files are below `place`."""
+    pairs = [part.partition("=") for part in directory.split("/")] if directory else []
+    values = [
+        f"{quoted(unquote(name))} = {'NULL' if value == _NULL else literal(unquote(value))}" for name, _, value in pairs
+    ]
+    values.append(f"{BATCH} = {literal(batch)}")
+    where = f"{place}/{directory}" if directory else place
+    return f"PARTITION ({', '.join(values)}) LOCATION {literal(where)}"
+
+
+def fits(rows: StructType, table: Sequence[tuple[str, str, bool]], partition_by: Sequence[str], name: str) -> None:
+    """ConfigError, with both sides, unless the rows' columns are in the table with their types and partitions."""
+    there = {column.lower(): kind for column, kind, _ in table}
+    by = {column.lower() for column, _, partition in table if partition}
+    wrong = [f for f in rows.fields if there.get(f.name.lower()) != f.dataType.simpleString()]
+    wanted = {BATCH, *(column.lower() for column in partition_by)}
+    if not wrong and by == wanted:
+        return
+    shown = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.fields)
+    raise ConfigError(
+        f"the rows do not fit the table {name}: rows: {shown}, partitioned by {', '.join(sorted(wanted))};"
+        f" table: {', '.join(f'{column} {kind}' for column, kind, _ in table)},"
+        f" partitioned by {', '.join(sorted(by)) or 'nothing'}",
+        hint="change the transform, or name another table",
+    )
+
+
+def quoted(name: str) -> str:
+    """A name, or a name in a database, for Spark SQL."""
+    return ".".join(sql.quoted(part) for part in name.split("."))

@@ -1,0 +1,235 @@
+"""A table in a Hive metastore, as Parquet files. The metastore decides what is visible."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.connectors.hive.partitions import fits, partition_sql, partitions, quoted
+from headrace.connectors.shared import partition_columns
+from headrace.connectors.shared.file_store import at
+from headrace.connectors.shared.parquet_writer import write_files
+from headrace.connectors.shared.partition_columns import BATCH
+from headrace.core.sink import IdempotentSink, without_metadata
+from headrace.errors import ConfigError, OffsetConflict, RetriableError
+from headrace.spark.origin_columns import stored_schema
+from headrace.spark.shared_settings import settings
+from headrace.spark.sql import literal, verbatim
+from headrace.support.crashpoints import reach
+from headrace.support.pipeline_folder import located
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from headrace.connectors.shared.file_store import Objects
+    from headrace.types import Batch
+
+_ASIDE = "_headrace"
+_CLAIM = "claim.json"
+_CATALOG = "spark.sql.catalogImplementation"
+
+
+class Hive(IdempotentSink):
+    """Each batch is a partition `headrace_batch=<ranges>` of the table, or one per value of `partition_by`.
+
+    The files are written first, where no reader looks; then one call adds all partitions of the batch to the metastore,
+    in one transaction there. The partition's name is derived from the ranges, so a repeated batch finds itself.
+    """
+
+    whole_ranges = False
+
+    spark_options = MappingProxyType({_CATALOG: "hive"})
+    """What a session for this sink must be started with; it cannot be changed later."""
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        partition_by: str | Sequence[str] | None = None,
+        location: str | None = None,
+        create: bool = True,
+    ) -> None:
+        if not isinstance(table, str) or not all(table.split(".")) or table.count(".") > 1:
+            raise ConfigError(f"table={table!r} is not a table's name", hint='table="clicks" or table="app.clicks"')
+        if location is not None and not create:
+            raise ConfigError(
+                f"Hive({table!r}): the location of a table that is there is the metastore's to say",
+                hint="leave location out, or create=True",
+            )
+        self._table = table
+        self._partition_by = partition_columns.listed(partition_by)
+        self._location = _below_folder(location) if location is not None else None
+        self._create = create
+        self._pipeline = ""
+        self._place = ""
+
+    @property
+    def identity(self) -> str:
+        more = f", partition_by={list(self._partition_by)!r}" if self._partition_by else ""
+        return f"sinks.Hive({self._table!r}{more})"
+
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        return self._partition_by
+
+    def open(self, pipeline: str) -> Self:
+        self._pipeline, self._place = pipeline, ""
+        return self
+
+    def close(self) -> None:
+        self._pipeline = ""
+
+    def prepare(self, schema: StructType) -> None:
+        from pyspark.sql import SparkSession
+
+        if (active := SparkSession.getActiveSession()) is not None:
+            self._prepare(active, schema)
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        """1. write the files aside; 2. make them durable; 3. claim the batch for them; 4. add the partitions of the
+        attempt that has it to the table, all at once.
+
+        Two attempts may have other partitions, if the transform is not deterministic. The metastore would take both.
+        """
+        if not self._pipeline:
+            raise ConfigError(f"{self!r} is used before open()")
+        spark = rows.sparkSession
+        if not self._place:
+            self._prepare(spark, rows.schema)
+        name = f"{self._pipeline}-{batch.fingerprint}"
+        with _translated(self._table):
+            if self._published(spark, name):
+                return
+            objects = at(spark, self._place)
+            attempts = f"{_ASIDE}/{name}"
+            attempt = f"{attempts}/{uuid.uuid4().hex}"
+            write_files(without_metadata(rows), f"{self._place}/{attempt}", self._partition_by)
+            reach("hive: written aside")
+            objects.settle(objects.below(attempt))
+            found = self._found(objects, attempt)
+            claim = f"{attempts}/{_CLAIM}"
+            if not objects.put(claim, json.dumps([attempt, found]).encode()):
+                attempt, found = json.loads(objects.read(claim) or "[]")
+                if self._found(objects, attempt) != found:
+                    raise RetriableError(
+                        f"{self!r}: files in {objects.uri(attempt)}, which batch {batch.id} was claimed for, are gone",
+                        hint=f"if nobody removes them now, delete {objects.uri(claim)}",
+                    )
+            reach("hive: claimed")
+            if found and not self._added(spark, name, found, attempt):
+                return
+            reach("hive: partitions added")
+            # Whatever others wrote for this batch can no longer become visible. The claim stays: one may be late.
+            others = (file for file in objects.below(attempts) if not file.startswith(f"{attempt}/"))
+            objects.remove(other for other in others if other != claim)
+
+    def _found(self, objects: Objects, attempt: str) -> list[str]:
+        """The partitions that an attempt has files for."""
+        files = [file.removeprefix(f"{attempt}/") for file in objects.below(attempt)]
+        return partitions(files, len(self._partition_by))
+
+    def _added(self, spark: SparkSession, name: str, found: Sequence[str], attempt: str) -> bool:
+        """Add the partitions of an attempt: all or none. False if the batch is there by another one."""
+        added = " ".join(partition_sql(directory, name, f"{self._place}/{attempt}") for directory in found)
+        try:
+            # Spark sends 100 at a time, each its own transaction; a batch must be one.
+            with settings(spark, {"spark.sql.addPartitionInBatch.size": str(len(found))}):
+                _sql(spark, f"ALTER TABLE {quoted(self._table)} ADD {added}")
+        except Exception:
+            # Without IF NOT EXISTS a rival that was first shows. Or it was this call, and only its reply was lost:
+            # so nothing is removed, be it the rival's or ours.
+            if self._published(spark, name):
+                return False
+            raise
+        return True
+
+    def _published(self, spark: SparkSession, name: str) -> bool:
+        found = _sql(spark, f"SHOW PARTITIONS {quoted(self._table)} PARTITION ({BATCH} = '{name}')")
+        return bool(found.take(1))
+
+    def check_target(self, schema: StructType) -> None:
+        from pyspark.sql import SparkSession
+
+        if (active := SparkSession.getActiveSession()) is not None:
+            self._check(active, schema)
+
+    def _prepare(self, spark: SparkSession, schema: StructType) -> None:
+        if not self._check(spark, schema):
+            with _translated(self._table):
+                self._make(spark, stored_schema(schema))
+        with _translated(self._table):
+            described = _sql(spark, f"DESCRIBE EXTENDED {quoted(self._table)}").collect()
+        self._place = next(row["data_type"] for row in described if row["col_name"] == "Location").rstrip("/")
+
+    def _check(self, spark: SparkSession, schema: StructType) -> bool:
+        """Whether the table is there. ConfigError if the rows do not fit it, or it cannot be made."""
+        if spark.conf.get(_CATALOG, "in-memory") != "hive":
+            raise ConfigError(
+                f"{self!r} needs a Spark session with Hive, which this one was started without",
+                hint=f'--spark {_CATALOG}=hive, or in the TOML file: [spark] "{_CATALOG}" = "hive"',
+            )
+        kept = stored_schema(schema)
+        partition_columns.check(kept, self._partition_by, self._table)
+        with _translated(self._table):
+            if not spark.catalog.tableExists(self._table):
+                if not self._create:
+                    raise ConfigError(f"the table {self._table} is not there", hint="create=True makes it")
+                return False
+            there = [
+                (column.name, column.dataType, column.isPartition) for column in spark.catalog.listColumns(self._table)
+            ]
+            fits(kept, there, self._partition_by, self._table)
+            return True
+
+    def _make(self, spark: SparkSession, schema: StructType) -> None:
+        listed = [f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields]
+        by = ", ".join(quoted(name) for name in (*self._partition_by, BATCH))
+        place = " LOCATION " + literal(self._location) if self._location else ""
+        _sql(
+            spark,
+            f"CREATE TABLE IF NOT EXISTS {quoted(self._table)} ({', '.join(listed)}, {BATCH} STRING)"
+            f" USING parquet PARTITIONED BY ({by}){place}",
+        )
+
+
+def _below_folder(location: str) -> str:
+    """A relative path of a pipeline's file is below its folder; to Spark it would be below the database's directory."""
+    text = str(location)
+    return text if ":/" in text else str(located(text))
+
+
+def _sql(spark: SparkSession, statement: str) -> DataFrame:
+    with verbatim(spark):
+        return spark.sql(statement)
+
+
+@contextmanager
+def _translated(table: str) -> Iterator[None]:
+    """What Spark says of the metastore, in our terms."""
+    try:
+        yield
+    except Exception as error:
+        said = " ".join(_said(error))
+        if "Another instance of Derby" in said or "XSDB6" in said:
+            raise OffsetConflict(
+                f"{table}: another process has the metastore open, and Derby lets one in at a time",
+                hint="stop it, or use a metastore with a server: spark.hadoop.hive.metastore.uris=thrift://…",
+            ) from error
+        if "SCHEMA_NOT_FOUND" in said or ("Database" in said and "not found" in said):
+            raise ConfigError(f"{table}: the database is not there", hint="CREATE DATABASE …") from error
+        raise
+
+
+def _said(error: BaseException) -> Iterator[str]:
+    """An error's message, and those of Java's causes below it."""
+    yield str(error)
+    java: Any = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    while java is not None:
+        yield str(java.getMessage())
+        java = java.getCause()

@@ -1,0 +1,1 @@
+"""Databases with a JDBC driver."""

@@ -1,0 +1,313 @@
+"""A table behind JDBC: executors fill a staging table, one transaction publishes it with the batch's number."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from headrace.connectors.jdbc.connection import Database, session
+from headrace.connectors.shared.batch_ledger import Newest
+from headrace.connectors.shared.schema_check import misfit, refuse_types
+from headrace.core import topic_check
+from headrace.core.sink import METADATA, IdempotentSink, without_metadata
+from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.spark.origin_columns import stored_schema
+from headrace.spark.sql import column_of
+from headrace.support.crashpoints import reach
+from headrace.support.redaction import secrets_of
+from headrace.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField, StructType
+
+    from headrace.connectors.jdbc.connection import Connection
+    from headrace.types import Batch
+
+_LEDGER = "headrace_batches"
+_CREATE_LEDGER = f"""CREATE TABLE {_LEDGER} (pipeline VARCHAR(100) NOT NULL, target VARCHAR(200) NOT NULL,
+    batch_id BIGINT NOT NULL, fingerprint VARCHAR(40) NOT NULL, PRIMARY KEY (pipeline, target))"""
+_LONGEST_TARGET = 200
+# An empty copy of some columns of a table, in the words of those that have their own.
+_COPY = "CREATE TABLE {staging} AS SELECT {columns} FROM {target} WHERE 1 = 0"
+_COPIES = {
+    "Apache Derby": "CREATE TABLE {staging} AS SELECT {columns} FROM {target} WITH NO DATA",
+    "Microsoft SQL Server": "SELECT {columns} INTO {staging} FROM {target} WHERE 1 = 0",
+}
+# What goes into what: a column takes rows of its own group.
+_GROUPS = {
+    "number": ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal"),
+    "text": ("string", "varchar", "char"),
+    "bytes": ("binary",),
+    "date": ("date",),
+    "time": ("timestamp", "timestamp_ntz"),
+}
+_GROUP = {kind: group for group, kinds in _GROUPS.items() for kind in kinds}
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The table, quoted; its columns by their names in small letters."""
+
+    name: str
+    alias: str
+    columns: Mapping[str, str]
+
+    def of(self, names: Sequence[str]) -> list[str]:
+        return [self.columns[name.lower()] for name in names]
+
+
+class Jdbc(IdempotentSink):
+    """Appends to `table` in the database at `url`; with `key`, a row takes the place of the one with the same key.
+
+    `properties` go to the driver (user, password and the like). `table` may be "schema.table". The batch is recognised
+    by its number in a table of ours, `headrace_batches`, which moves in the same transaction as the rows.
+    """
+
+    whole_ranges = False
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        table: str,
+        key: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        driver: str | None = None,
+        create: bool = False,
+    ) -> None:
+        if not isinstance(url, str) or not url.startswith("jdbc:"):
+            raise ConfigError("a JDBC URL is missing", hint='sinks.Jdbc("jdbc:mysql://localhost/app", table="clicks")')
+        if not isinstance(table, str) or not all(table.split(".")):
+            raise ConfigError(f"table={table!r} is not a table's name", hint='table="clicks"')
+        self._database = Database(url, dict(properties or {}), driver)
+        self._table = table
+        self._key = [key] if isinstance(key, str) else list(key or [])
+        self._create = create
+        self._pipeline = ""
+        self._cleared = False
+
+    @property
+    def identity(self) -> str:
+        return f"sinks.Jdbc({str(self._database)!r}, table={self._table!r})"
+
+    def secrets(self) -> frozenset[str]:
+        return secrets_of(self._database.properties)
+
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        return self._key
+
+    def open(self, pipeline: str) -> Self:
+        self._pipeline = pipeline
+        self._cleared = False
+        return self
+
+    def prepare(self, schema: StructType) -> None:
+        with self._database.connected() as connection:
+            self._fitting(connection, stored_schema(schema))
+
+    def check_target(self, schema: StructType) -> None:
+        with self._database.connected() as connection:
+            rows = stored_schema(schema)
+            self._check_rows(rows)
+            there = connection.can_read(self._beside(connection, self._table.rpartition(".")[2]))
+            if there or not self._create:  # else it would be made
+                self._fitting(connection, rows)
+
+    def last_batch(self) -> int:
+        with self._database.connected() as connection:
+            return self._newest(connection).id
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        """1. look up the newest batch; 2. stage the rows; in one transaction 3. look again and 4. publish them."""
+        if not self._pipeline:
+            raise ConfigError(f"{self!r} is used before open()")
+        with self._database.connected() as connection:
+            schema = without_metadata(rows).schema
+            target = self._fitting(connection, schema)
+            if self._newest(connection).holds(batch, self):
+                return
+            staging = self._beside(connection, f"{self._prefix}{uuid.uuid4().hex[:12]}")
+            columns = ", ".join(target.of(schema.names))
+            copy = _COPIES.get(connection.product, _COPY)
+            connection.execute(copy.format(staging=staging, columns=columns, target=target.name))
+            try:
+                reach("jdbc: staging made")
+                staged = self._stage(self._newest_by_key(rows), staging)
+                reach("jdbc: rows staged")
+                self._publish(connection, batch, target, staging, schema.names, staged)
+                reach("jdbc: committed")
+            finally:
+                self._drop(connection, staging)
+            self._clear(connection)
+        reach("jdbc: cleared")
+
+    @property
+    def _prefix(self) -> str:
+        """What the staging tables of this pipeline and target are called; whoever reads it in the database knows us."""
+        return f"headrace_{hashlib.sha256(f'{self._pipeline} {self._table}'.encode()).hexdigest()[:12]}_"
+
+    def _beside(self, connection: Connection, name: str) -> str:
+        """A table in the schema of the target."""
+        return ".".join(connection.quoted(part) for part in (*self._table.split(".")[:-1], name))
+
+    def _fitting(self, connection: Connection, rows: StructType) -> _Target:
+        """The target, made if it is not there and may be. ConfigError, showing both, when the rows do not fit."""
+        self._check_rows(rows)
+        name = self._beside(connection, self._table.rpartition(".")[2])
+        options = self._database.options(name)
+        if not connection.can_read(name):
+            if not self._create:
+                raise ConfigError(f"{self!r}: there is no such table, or no right to it", hint="create=True makes it")
+            session().createDataFrame([], rows).write.format("jdbc").options(**options).save(mode="append")
+            reach("jdbc: created")
+        there = session().read.format("jdbc").options(**options).load().schema
+        groups = {field.name.lower(): _GROUP.get(_kind(field)) for field in there.fields}
+        lacking = [field.name for field in rows.fields if field.name.lower() not in groups]
+        unfit = [field.name for field in rows.fields if groups.get(field.name.lower()) != _GROUP[_kind(field)]]
+        if lacking or unfit:
+            raise misfit(rows, there, self, f"see {', '.join(lacking or unfit)}")
+        columns = {field.name.lower(): connection.quoted(field.name) for field in there.fields}
+        return _Target(name, connection.quoted(self._table.rpartition(".")[2]), columns)
+
+    def _check_rows(self, rows: StructType) -> None:
+        """ConfigError for what no table could take."""
+        refuse_types(rows, frozenset(_GROUP), "a table behind JDBC", nested=False)
+        if absent := [column for column in self._key if column not in rows.names]:
+            said = f"{self!r}: the rows lack the key {', '.join(absent)}"
+            raise ConfigError(said, hint=f"rows: {rows.simpleString()}")
+
+    def _newest(self, connection: Connection) -> Newest:
+        """The newest batch in the ledger, which is made when it is not there."""
+        if not connection.can_read(_LEDGER):
+            with suppress(HeadraceError), self._database.translated():  # another run may be making it, too
+                connection.execute(_CREATE_LEDGER)
+        found = self._ledger(connection)
+        if not found:
+            # There from now on, so that it can be locked.
+            target = _short(connection.resolve(self._table))
+            with suppress(HeadraceError), self._database.translated():
+                connection.execute(f"INSERT INTO {_LEDGER} VALUES (?, ?, 0, ?)", self._pipeline, target, "none")
+            found = self._ledger(connection)
+        if not found:
+            raise ConfigError(f"{self!r}: {_LEDGER} cannot be written", hint=f"grant the user what {_LEDGER} needs")
+        return _newest(found)
+
+    def _ledger(self, connection: Connection) -> dict[str, Newest]:
+        """The rows of this pipeline for this table, by the name they have it under.
+
+        One pipeline may fill several tables. Earlier versions stored a table's name as it was spelled: `rows` and
+        `APP.rows` may both be there.
+        """
+        target = _short(connection.resolve(self._table))
+        rows = connection.query(
+            f"SELECT target, batch_id, fingerprint FROM {_LEDGER} WHERE pipeline = ?", self._pipeline
+        )
+        return {
+            str(name): Newest(int(number), str(fingerprint))
+            for name, number, fingerprint in rows
+            if name == target or _short(connection.resolve(str(name))) == target
+        }
+
+    def _newest_by_key(self, rows: DataFrame) -> DataFrame:
+        """Of rows with one key, the one that came last into its partition of Kafka: later offsets are later values."""
+        from pyspark.sql import functions as f
+
+        if not self._key or METADATA not in rows.columns:
+            return without_metadata(rows)
+        names = [name for name in rows.columns if name != METADATA]
+        origin = f.struct(*(f.col(METADATA)[part] for part in ("offset", "partition", "topic")))
+        whole = f.struct(*map(column_of, names))
+        newest = rows.groupBy(*map(column_of, self._key)).agg(f.max_by(whole, origin).alias("newest"))
+        return newest.select("newest.*")
+
+    def _stage(self, rows: DataFrame, staging: str) -> int:
+        """Let the executors fill the staging table; how many rows they had."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        counted = Observation()
+        observed = rows.observe(counted, f.count(f.lit(1)).alias("rows"))
+        observed.write.format("jdbc").options(**self._database.options(staging)).save(mode="append")
+        topic_check.verify()
+        return int(counted.get["rows"])
+
+    def _publish(
+        self, connection: Connection, batch: Batch, target: _Target, staging: str, names: Sequence[str], staged: int
+    ) -> None:
+        columns = ", ".join(target.of(names))
+        ours = sorted(self._ledger(connection))
+        where = f"WHERE pipeline = ? AND target IN ({', '.join('?' * len(ours)) or 'NULL'})"
+        with connection.transaction():
+            # Changes nothing, and locks the row in every database: from here on no other run can publish.
+            connection.execute(f"UPDATE {_LEDGER} SET batch_id = batch_id {where}", self._pipeline, *ours)
+            found = self._ledger(connection)
+            if sorted(found) != ours or not found:
+                raise RetriableError(f"{self!r}: the rows of this pipeline in {_LEDGER} have changed")
+            if _newest(found).holds(batch, self):
+                return
+            if self._key:
+                self._replace(connection, target, staging)
+            inserted = connection.execute(f"INSERT INTO {target.name} ({columns}) SELECT {columns} FROM {staging}")
+            if inserted != staged:
+                # A task can commit its rows and still be reported as failed; its repeat commits them again.
+                raise RetriableError(
+                    f"{self!r}: {counted(inserted, 'row')} staged and {staged:,} computed; the batch is repeated",
+                    hint="--spark spark.speculation=false",
+                )
+            reach("jdbc: rows inserted")
+            values = (batch.id, batch.fingerprint, self._pipeline, *ours)
+            connection.execute(f"UPDATE {_LEDGER} SET batch_id = ?, fingerprint = ? {where}", *values)
+            reach("jdbc: ledger moved")
+
+    def _replace(self, connection: Connection, target: _Target, staging: str) -> None:
+        """Delete the rows that staged ones take the place of. ConfigError when a key does not say which."""
+        key = target.of(self._key)
+        nulls = " OR ".join(f"{column} IS NULL" for column in key)
+        if connection.query(f"SELECT COUNT(*) FROM {staging} WHERE {nulls}")[0][0]:
+            raise ConfigError(f"{self!r}: a row has null in its key", hint="leave it out in the transform")
+        listed = ", ".join(key)
+        twice = f"SELECT {listed} FROM {staging} GROUP BY {listed} HAVING COUNT(*) > 1"
+        if connection.query(f"SELECT COUNT(*) FROM ({twice}) twice")[0][0]:
+            raise ConfigError(
+                f"{self!r}: a batch has several rows with one key, and nothing says which is newer",
+                hint=f"keep the column {METADATA} in the transform",
+            )
+        same = " AND ".join(f"s.{column} = {target.alias}.{column}" for column in key)
+        connection.execute(f"DELETE FROM {target.name} WHERE EXISTS (SELECT 1 FROM {staging} s WHERE {same})")
+
+    def _drop(self, connection: Connection, staging: str) -> None:
+        with suppress(HeadraceError), self._database.translated():  # left for `_clear`
+            connection.execute(f"DROP TABLE {staging}")
+
+    def _clear(self, connection: Connection) -> None:
+        """Once a run, when its first batch is through, drop the staging tables of dead runs.
+
+        One may belong to a run that is alive. It was overtaken by this batch, and its own would be refused; or it is a
+        successor, whose batch fails and is repeated.
+        """
+        if not self._cleared:
+            for name in connection.tables(self._prefix):
+                self._drop(connection, self._beside(connection, name))
+        self._cleared = True
+
+
+def _newest(found: Mapping[str, Newest]) -> Newest:
+    return max(found.values(), key=lambda newest: newest.id)
+
+
+def _short(target: str) -> str:
+    """The name of a table as the ledger has room for it."""
+    if len(target) <= _LONGEST_TARGET:
+        return target
+    return f"{target[: _LONGEST_TARGET - 41]}~{hashlib.sha256(target.encode()).hexdigest()[:40]}"
+
+
+def _kind(field: StructField) -> str:
+    return field.dataType.simpleString().partition("(")[0]

@@ -1,0 +1,132 @@
+"""What this machine remembers of a consumer group: that it had offsets, and its audit log."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from headrace.core.state import Change
+from headrace.errors import ConfigError
+from headrace.support.paths import private_directory, private_file, state_directory
+from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from headrace.types import Progress
+
+
+class Known(NamedTuple):
+    """A topic as it was last seen: its id, and the partitions that had offsets."""
+
+    id: str | None
+    partitions: frozenset[int]
+
+
+class Remembered:
+    """Files named by group and cluster, for another cluster may have a group of the same name."""
+
+    def __init__(self, group: str, cluster_id: str) -> None:
+        name = f"{quote(group, safe='')}@{cluster_id}"
+        self.marker = state_directory() / "kafka" / f"{name}.json"
+        self.log = state_directory() / "history" / f"{name}.jsonl"
+        self._known = self._read()
+
+    @property
+    def topics(self) -> dict[str, Known]:
+        return self._known
+
+    def missing(self, there: set[TopicPartition]) -> dict[str, frozenset[int]]:
+        """Partitions that had offsets and are not `there`, by topic."""
+        if self._lost(there):
+            self._known = self._read()  # the file may have been removed: that is how to say "start over"
+        return self._lost(there)
+
+    def _lost(self, there: set[TopicPartition]) -> dict[str, frozenset[int]]:
+        lost = {
+            topic: frozenset(p for p in known.partitions if TopicPartition(topic, p) not in there)
+            for topic, known in self._known.items()
+        }
+        return {topic: partitions for topic, partitions in lost.items() if partitions}
+
+    def remember(self, progress: Progress) -> None:
+        """Write down topics and partitions that were not known yet."""
+        seen: dict[str, set[int]] = {}
+        for at in progress.offsets:
+            seen.setdefault(at.topic, set()).add(at.partition)
+        now = {topic: Known(progress.topic_ids.get(topic), frozenset(found)) for topic, found in seen.items()}
+        if all(self._covers(topic, known) for topic, known in now.items()):
+            return
+        self._known = self._read()
+        for topic, known in now.items():
+            before = self._known.get(topic)
+            kept = before.partitions if before and before.id == known.id else frozenset()
+            self._known[topic] = Known(known.id, known.partitions | kept)
+        self._write()
+
+    def _covers(self, topic: str, now: Known) -> bool:
+        known = self._known.get(topic)
+        return known is not None and known.id == now.id and now.partitions <= known.partitions
+
+    def append(self, change: Change) -> None:
+        with _writable(self.log):
+            private_directory(self.log.parent)
+            private_file(self.log)
+        with _writable(self.log), self.log.open("a+b") as log:
+            torn = log.tell() > 0 and os.pread(log.fileno(), 1, log.tell() - 1) != b"\n"  # cut off by a crash
+            log.write((b"\n" if torn else b"") + change.to_json().encode() + b"\n")
+            log.flush()
+            os.fsync(log.fileno())
+
+    def history(self) -> list[Change]:
+        if not self.log.exists():
+            return []
+        lines = self.log.read_text(encoding="utf-8").split("\n")
+        return [Change.from_json(line) for line in lines if _parses(line)]
+
+    def _read(self) -> dict[str, Known]:
+        try:
+            raw = json.loads(self.marker.read_text(encoding="utf-8"))["topics"]
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError) as error:
+            raise ConfigError(f"{self.marker} cannot be read: {error}", hint=f"rm '{self.marker}'") from error
+        return {topic: Known(known["id"], frozenset(known["partitions"])) for topic, known in raw.items()}
+
+    def _write(self) -> None:
+        topics = {
+            topic: {"id": known.id, "partitions": sorted(known.partitions)} for topic, known in self._known.items()
+        }
+        draft = self.marker.with_suffix(f".{os.getpid()}.draft")
+        with _writable(self.marker):
+            private_directory(self.marker.parent)
+            private_file(draft)
+            with draft.open("w", encoding="utf-8") as file:
+                json.dump({"topics": topics}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.marker)
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}",
+            hint="choose a directory that this user may write: export HEADRACE_STATE=…",
+        ) from error
+
+
+def _parses(line: str) -> bool:
+    """False for a line that a crash cut off."""
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True

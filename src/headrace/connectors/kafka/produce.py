@@ -1,0 +1,159 @@
+"""Records into a producer's open transaction: judged, by topic, as many at a time as its queue takes.
+
+There are no delivery callbacks: a record that was not stored fails the commit, and a fatal error, which the driver
+raises out of whatever is called next, would break into them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.kafka.records import HEADERS, PARTITION, TIMESTAMP, TOPIC, messages, place_of
+from headrace.connectors.kafka.target_topics import Topics
+from headrace.connectors.shared.rejected_rows import Refusals
+from headrace.errors import ConfigError, RetriableError
+from headrace.spark import tasks
+from headrace.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from headrace.connectors.kafka.records import Rules
+    from headrace.connectors.kafka.target_topics import AllowedTopics, NewTopics
+    from headrace.types import TopicPartition
+
+_FULL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where records go, as an executor must know it. `rules` are those of the one topic, if it is one."""
+
+    sink: str
+    bootstrap: str
+    connecting: Mapping[str, Any] = field(repr=False)
+    producing: Mapping[str, Any] = field(repr=False)
+    topic: str | None = None
+    rules: Rules | None = None
+    new: NewTopics | None = None
+    allowed: AllowedTopics | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long a transaction may be open."""
+        return int(self.producing["transaction.timeout.ms"]) / 1000
+
+    @property
+    def _limits(self) -> tuple[object, ...]:
+        """What tells sinks of one name apart that may create topics: a worker of Spark's serves many runs."""
+        if self.allowed is None:
+            return (repr(self.new),)
+        return repr(self.new), self.allowed.names, self.allowed.pattern, self.allowed.limit
+
+    def flush(self, producer: Any) -> None:
+        if left := producer.flush(self.seconds):
+            raise RetriableError(
+                f"Kafka at {self.bootstrap} has not taken {counted(left, 'record')} within {self.seconds:g} s",
+                hint='options={"transaction.timeout.ms": "…"} gives a transaction more time',
+            )
+
+    @property
+    def topics(self) -> Topics:
+        """What this worker knows of topics that rows name."""
+        make = lambda: Topics(self.bootstrap, self.connecting, self.new, self.allowed)  # noqa: E731
+        known: Topics = tasks.kept((self.bootstrap, "topics", self.sink, *self._limits), make, lambda _: None)
+        return known
+
+    def rules_of(self, topic: str) -> Rules | None:
+        if topic == self.topic:
+            return self.rules
+        rules, sent = self.topics.rules(topic), int(self.producing["batch.size"])
+        if rules is not None and rules.most_bytes < sent:
+            raise ConfigError(
+                f"{topic} takes {rules.most_bytes:,} bytes at once, and {sent:,} may be sent",
+                hint=f'options={{"batch.size": "{rules.most_bytes}"}}',
+            )
+        return rules
+
+
+def judged(target: Target, records: Any) -> Iterator[tuple[str, Any, list[tuple[int, str]]]]:
+    """The records of each topic, and which of those it does not take, by their number there, and why."""
+    for topic, some in _by_topic(target, records):
+        why = f"{TOPIC} is NULL" if topic is None else None
+        if topic is not None and target.allowed is not None:
+            why = target.allowed.refused(topic)
+        rules = target.rules_of(topic) if topic is not None and why is None else None
+        if topic is None or rules is None:
+            reason = why or target.topics.reason
+            yield topic or "", some, [(row, reason) for row in range(len(some))]
+        else:
+            yield topic, some, sorted(dict(rules.refused(some)).items())
+
+
+def _by_topic(target: Target, records: Any) -> Iterator[tuple[str | None, Any]]:
+    import pyarrow.compute as pc
+
+    if target.topic is not None:
+        yield target.topic, records
+        return
+    column = records.column(TOPIC)
+    for topic in column.unique().to_pylist():
+        yield topic, records.filter(pc.is_null(column) if topic is None else pc.equal(column, topic))
+
+
+def send(producer: Any, target: Target, records: Any, at: TopicPartition) -> int:
+    """Give an Arrow batch of records, all from `at`, to the producer; BadRecord if a topic does not take one."""
+    for topic, some, wrong in judged(target, records):
+        for row, why in wrong:
+            Refusals(target.sink, most=None).add(place_of(some, row, at), why)
+        enqueue(producer, target, topic, some)
+    return len(records)
+
+
+def enqueue(producer: Any, target: Target, topic: str, records: Any) -> None:
+    waiting = messages(records)
+    names = records.schema.names
+    add = _one_by_one if HEADERS in names or TIMESTAMP in names else _by_partition if PARTITION in names else _together
+    deadline = time.monotonic() + target.seconds
+    while waiting := add(producer, topic, waiting):
+        if time.monotonic() > deadline:
+            raise RetriableError(f"Kafka at {target.bootstrap} takes no records of {topic}")
+        producer.poll(_FULL_SECONDS)
+    producer.poll(0)
+
+
+def _together(
+    producer: Any, topic: str, waiting: list[dict[str, Any]], partition: int | None = None
+) -> list[dict[str, Any]]:
+    """Those that the queue had no room for."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    chosen = {} if partition is None else {"partition": partition}
+    if producer.produce_batch(topic, waiting, **chosen) == len(waiting):
+        return []
+    left = [message for message in waiting if "_error" in message]
+    for message in left:
+        error = message.pop("_error")
+        if error.code() != KafkaError._QUEUE_FULL:
+            raise KafkaException(error)
+    return left
+
+
+def _by_partition(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same: a partition that a message names by itself is not heeded, only that of all that go together."""
+    groups: dict[int | None, list[dict[str, Any]]] = {}
+    for message in waiting:
+        groups.setdefault(message.get("partition"), []).append(message)
+    return [left for partition, group in groups.items() for left in _together(producer, topic, group, partition)]
+
+
+def _one_by_one(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same, with headers or timestamps, which cannot go together."""
+    for number, message in enumerate(waiting):
+        try:
+            producer.produce(topic, **message)
+        except BufferError:
+            return waiting[number:]
+    return []

@@ -1,0 +1,221 @@
+"""The topics that a sink produces to: what each takes, made where that is asked for."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.connectors.kafka.records import Rules
+from headrace.errors import ConfigError
+from headrace.kafka.connection_errors import explained
+from headrace.kafka.transactions import TIMEOUT
+from headrace.support.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_MOST_SHOWN = 250
+"""Characters of what should be a name: a row may say anything."""
+_REMEMBERED_SECONDS = 5.0
+_DEFAULT_BYTES = 1_048_588
+_BAD_NAME = "TOPIC_EXCEPTION"
+_CANNOT_BE = {"INVALID_REPLICATION_FACTOR", "INVALID_CONFIG", _BAD_NAME}
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopics:
+    """How topics are made that are not there. -1 leaves a number to the broker."""
+
+    partitions: int = -1
+    replication: int = -1
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, create: bool | Mapping[str, Any]) -> NewTopics | None:
+        """From `create=True`, or `create={"partitions": 6, "replication": 3, "cleanup.policy": "compact"}`."""
+        if isinstance(create, bool):
+            return cls() if create else None
+        if not isinstance(create, Mapping):
+            raise ConfigError(f"create={create!r} is neither true nor false", hint='create=True, or {"partitions": 6}')
+        wanted = dict(create)
+        numbers = {name: wanted.pop(name, -1) for name in ("partitions", "replication")}
+        for name, number in numbers.items():
+            if not isinstance(number, int) or isinstance(number, bool) or (number < 1 and number != -1):
+                raise ConfigError(f"create: {name}={number!r} is not a number of them", hint=f'{{"{name}": 3}}')
+        return cls(numbers["partitions"], numbers["replication"], {name: str(value) for name, value in wanted.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedTopics:
+    """Which topics rows may name: these, or those whose whole name matches `pattern`, and never one of the source's or
+    that of the dead letters.
+
+    Where a pattern is given, topics are created only as long as fewer than `limit` match it.
+    """
+
+    names: frozenset[str] | None = None
+    pattern: str | None = None
+    limit: int = 100
+    reads: tuple[Callable[[str], bool], ...] = ()
+    """Whether a source of this cluster reads a topic, or the dead letters are there."""
+
+    @classmethod
+    def of(cls, column: str | None, topics: Sequence[str] | None, pattern: str | None, limit: int) -> Self | None:
+        if column is None:
+            if topics is not None or pattern is not None:
+                raise ConfigError("topics= and pattern= need topic_column=", hint='topic_column="kind", topics=["a"]')
+            return None
+        example = 'topics=["orders", "refunds"], or pattern="shop\\\\..*"'
+        if (topics is None) == (pattern is None):
+            raise ConfigError(f"topic_column={column!r}: expected topics= or pattern=, one of both", hint=example)
+        if topics is not None and (isinstance(topics, str) or not topics or not all(map(_is_name, topics))):
+            raise ConfigError(f"topics={topics!r}: expected a list of topic names", hint=example)
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise ConfigError(f"max_topics={limit!r}: expected a number above 0", hint="max_topics=100")
+        try:
+            re.compile(pattern or "")
+        except (re.error, TypeError) as error:
+            raise ConfigError(f"pattern={pattern!r} is not a regular expression: {error}", hint=example) from error
+        return cls(None if topics is None else frozenset(topics), pattern, limit)
+
+    def refused(self, topic: str) -> str | None:
+        """Why rows may not name `topic`; None if they may."""
+        if self.names is not None and topic not in self.names:
+            return f"expected a topic of {', '.join(sorted(self.names))}, got {topic[:_MOST_SHOWN]!r}"
+        if self.pattern is not None and not (_is_name(topic) and re.fullmatch(self.pattern, topic)):
+            return f"expected a topic that matches {self.pattern}, got {topic[:_MOST_SHOWN]!r}"
+        if any(reads(topic) for reads in self.reads):
+            return f"the pipeline reads the topic {topic}, or has its dead letters there: the record would come back"
+        return None
+
+
+def _is_name(topic: object) -> bool:
+    """Whether Kafka could have a topic of that name, and it is not one of its own."""
+    if not isinstance(topic, str) or topic in (".", "..") or topic.startswith("__"):
+        return False
+    return _NAME.fullmatch(topic) is not None
+
+
+def _is_of_the_name(error: ConfigError) -> bool:
+    """Whether a broker refuses the name of a topic, and not what it is to be created with."""
+    cause: Any = error.__cause__
+    return cause is not None and cause.args[0].name() == _BAD_NAME
+
+
+class Topics:
+    """Asks the cluster, and remembers the answers for a while."""
+
+    def __init__(
+        self, bootstrap: str, config: Mapping[str, Any], new: NewTopics | None, allowed: AllowedTopics | None = None
+    ) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        self._bootstrap = bootstrap
+        self._admin: Any = AdminClient(dict(config))
+        self._new = new
+        self._allowed = allowed
+        self._known: dict[str, tuple[float, Rules]] = {}
+        self.reason = ""
+        """Why the topic that was asked for last is not there."""
+
+    def rules(self, topic: str) -> Rules | None:
+        """What `topic` takes; None if it is not there and is not to be made."""
+        asked, known = self._known.get(topic, (0.0, None))
+        if known is not None and time.monotonic() - asked < _REMEMBERED_SECONDS:
+            return known
+        found = self._look(topic)
+        if found is None:
+            self.reason = unknown(topic, self._bootstrap)
+            if self._new is not None and self._create_if_allowed(topic, self._new):
+                found = self._made(topic)
+        if found is not None:
+            self._known[topic] = (time.monotonic(), found)
+        return found
+
+    def _create_if_allowed(self, topic: str, new: NewTopics) -> bool:
+        """Create `topic`. False, with the reason, where a row chose a name that cannot be created: the row is bad."""
+        if self._allowed is None or self._allowed.pattern is None:
+            self.create(topic, new)
+            return True
+        there = self._ask(lambda: self._admin.list_topics(timeout=TIMEOUT), "")
+        matching = [topic for topic in there.topics if re.fullmatch(self._allowed.pattern, topic)]
+        if len(matching) >= self._allowed.limit:
+            self.reason += f", and max_topics={self._allowed.limit} match the pattern already"
+            return False
+        try:
+            self.create(topic, new)
+        except ConfigError as error:
+            if not _is_of_the_name(error):
+                raise
+            self.reason += f", and {error.message}"  # Kafka takes names that differ in . and _ alone for one
+            return False
+        return True
+
+    def nearest(self, topic: str) -> str | None:
+        """A question about a topic that may be meant."""
+        there = self._ask(lambda: self._admin.list_topics(timeout=TIMEOUT), "")
+        return did_you_mean(topic, filter(_is_name, there.topics), 0.8)
+
+    def create(self, topic: str, new: NewTopics) -> None:
+        """Nothing happens if it is there."""
+        from confluent_kafka.cimpl import NewTopic
+
+        wanted = NewTopic(topic, new.partitions, new.replication, config=dict(new.config))
+        self._ask(self._admin.create_topics([wanted])[topic].result, topic, passed="TOPIC_ALREADY_EXISTS")
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give it `partitions`, unless it has as many."""
+        from confluent_kafka.cimpl import NewPartitions
+
+        wanted = NewPartitions(topic, partitions)
+        self._ask(self._admin.create_partitions([wanted])[topic].result, topic, passed="INVALID_PARTITIONS")
+
+    def _made(self, topic: str) -> Rules | None:
+        """A broker knows a new topic a moment after it was made."""
+        deadline = time.monotonic() + TIMEOUT
+        while (found := self._look(topic)) is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return found
+
+    def _look(self, topic: str) -> Rules | None:
+        from confluent_kafka import TopicCollection
+        from confluent_kafka.admin._config import ConfigResource
+        from confluent_kafka.admin._resource import ResourceType
+
+        # Not by its metadata: to ask for that would make the topic, where brokers make what they are asked for.
+        future = self._admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT)[topic]
+        described = self._ask(future.result, topic, passed="UNKNOWN_TOPIC_OR_PART")
+        if described is None:
+            return None
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+        future = self._admin.describe_configs([asked], request_timeout=TIMEOUT)[asked]
+        settings = self._ask(future.result, topic, passed="TOPIC_AUTHORIZATION_FAILED")
+        if settings is None:  # this user may not look at them: what Kafka has by default
+            return Rules(len(described.partitions), _DEFAULT_BYTES, compacted=False)
+        return Rules(
+            partitions=len(described.partitions),
+            most_bytes=int(settings["max.message.bytes"].value),
+            compacted="compact" in settings["cleanup.policy"].value,
+        )
+
+    def _ask(self, question: Callable[[], Any], topic: str, passed: str = "") -> Any:
+        """None if the answer is the error `passed`."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return question()
+        except KafkaException as error:
+            reason = error.args[0]
+            if reason.name() == passed:
+                return None
+            if reason.name() in _CANNOT_BE:
+                raise ConfigError(f"no topic {topic} can be made: {reason.str()}", hint="correct create=…") from error
+            raise explained(reason, self._bootstrap, f"the topic {topic}") from error
+
+
+def unknown(topic: str, bootstrap: str) -> str:
+    return f"there is no topic {topic} at {bootstrap}"

@@ -1,0 +1,44 @@
+"""Offsets in this process: for tests and for a look around."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.core.offset_store import OffsetStore
+from headrace.core.state import Change, State
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping, Sequence
+
+
+class Memory(OffsetStore):
+    """Keeps nothing beyond the process. Stores made with the same `shared` dictionary see the same offsets."""
+
+    def __init__(self, shared: MutableMapping[str, tuple[State, tuple[Change, ...]]] | None = None) -> None:
+        self._all = {} if shared is None else shared
+        self._pipeline = ""
+
+    @property
+    def identity(self) -> str:
+        return "stores.Memory()"
+
+    def open(self, pipeline: str) -> Self:
+        self._pipeline = pipeline
+        return self
+
+    def read(self) -> tuple[State, Any]:
+        state, _ = self._entry()
+        return state, state
+
+    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+        state, history = self._entry()
+        if state is not version:
+            return False
+        self._all[self._pipeline] = (new, (*history, change) if change else history)
+        return True
+
+    def history(self) -> Sequence[Change]:
+        return self._entry()[1]
+
+    def _entry(self) -> tuple[State, tuple[Change, ...]]:
+        return self._all.setdefault(self._pipeline, (State(), ()))

@@ -1,0 +1,90 @@
+"""Connections to MongoDB, and its errors in our own terms."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.support.optional_imports import require
+from headrace.support.redaction import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DUPLICATE, EXISTS = 11000, 48
+_DEFAULTS = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "socketTimeoutMS": 30_000}
+_OTHER_INDEX = frozenset({85, 86})
+_DENIED = frozenset({13, 18, 33, 8000})
+_NO_SUCH_CONCERN = frozenset({79, 100})
+# Failing inside, stepping down, shutting down, not elected yet, in conflict, out of time, short of room or of shards.
+_PASSING = frozenset(
+    {1, 6, 7, 8, 24, 43, 46, 50, 63, 64, 89, 91, 112, 133, 134, 150, 189, 202, 234, 262, 358, 9001}
+    | {10058, 10107, 11600, 11602, 13388, 13435, 13436, 14031}
+)
+UP = "is MongoDB up, and its address right?"
+_ROLE = "check user, password and authSource in the URL; the user needs the role readWrite on the database"
+
+
+def connect(url: str) -> Any:
+    """A client; nothing is asked of the server yet. What the URL says of timeouts holds."""
+    pymongo = require("pymongo", extra="mongo")
+    place, _, query = url.partition("?")
+    given = {option.partition("=")[0].lower() for option in query.split("&")}
+    settings = {name: value for name, value in _DEFAULTS.items() if name.lower() not in given}
+    try:
+        if "@" in query and "@" not in place:
+            raise ValueError("a ? in the password")  # of which pymongo would warn, with the rest of it
+        return pymongo.MongoClient(url, appname="headrace", connect=False, **settings)
+    except (pymongo.errors.ConfigurationError, ValueError, TypeError):
+        # Not a word of the driver's: it may quote a piece of the URL, and that may be the password.
+        raise ConfigError(
+            f"{masked(url)!r} is not a URL of MongoDB",
+            hint="write the special characters of a password as %40 for @, %2F for /, %3A for :",
+        ) from None
+
+
+@contextmanager
+def translated(who: str) -> Iterator[None]:
+    """Raise the driver's errors as ours; messages begin with `who`."""
+    errors = require("pymongo.errors", extra="mongo")
+    try:
+        yield
+    except errors.PyMongoError as error:
+        raise _ours(who, error) from error
+
+
+def _ours(who: str, error: Any) -> HeadraceError:
+    errors = require("pymongo.errors", extra="mongo")
+    if isinstance(error, errors.ConnectionFailure):  # whom it asked, and in vain, in many words
+        return RetriableError(f"{who}: {str(error).partition(', Timeout:')[0]}", hint=UP)
+    if isinstance(error, errors.OperationFailure):
+        return failure(who, error.code, str(error).partition(", full error:")[0])
+    if isinstance(error, errors.ConfigurationError | errors.InvalidOperation | errors.InvalidName):
+        return ConfigError(f"{who}: {error}", hint="check the URL and its options")
+    return RetriableError(f"{who}: {error}", hint=UP)
+
+
+def failure(who: str, code: int | None, message: str) -> HeadraceError:
+    """What a code of the server means that is about no document of its own."""
+    if code in _DENIED:
+        return ConfigError(f"{who}: {message}", hint=_ROLE)
+    if code in _PASSING:
+        return RetriableError(f"{who}: {message}", hint=UP)
+    if code in _NO_SUCH_CONCERN:
+        return ConfigError(f"{who}: {message}", hint="write_concern= asks for more than the replica set has")
+    if code in _OTHER_INDEX:
+        return ConfigError(f"{who}: {message}", hint="an index with other options is there: drop it, or name it so")
+    return ConfigError(f"{who}: {message}", hint="does this server know what was asked of it?")
+
+
+def unmet(who: str, code: int | None, message: str) -> HeadraceError:
+    """What it means that documents were written, and the write concern was not met."""
+    if code in _NO_SUCH_CONCERN:
+        return failure(who, code, message)
+    return RetriableError(f"{who}: {message}", hint=UP)
+
+
+def of_document(code: int) -> bool:
+    """Whether an error in a bulk is one document's own fault."""
+    return code not in _DENIED | _PASSING | _NO_SUCH_CONCERN

@@ -1,0 +1,52 @@
+"""The shard key of a collection: what is asked for, and what the cluster says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ConfigError
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_DENIED = 13
+_ID = ("_id",)
+
+
+def checked(shard_key: str | Sequence[str], key: Sequence[str], *, by_origin: bool) -> tuple[str, ...]:
+    """The fields of the shard key. ConfigError unless every write can name their values: they are `_id`, or columns of
+    the key."""
+    names = (shard_key,) if isinstance(shard_key, str) else tuple(shard_key)
+    known = {*_ID, *(() if by_origin else key)}
+    if not names or (missing := [name for name in names if name not in known]):
+        got = f"{missing[0]!r}" if names else "no name"
+        raise ConfigError(
+            f"shard_key={shard_key!r}: expected columns of key=, or _id, got {got}",
+            hint="an upsert names the whole shard key: add its columns to key=, or shard by _id",
+        )
+    return names
+
+
+def compare(client: Any, database: str, collection: str, shard_key: tuple[str, ...], who: object) -> None:
+    """ConfigError if the cluster says that the collection is sharded by other fields.
+
+    A server that is no cluster, or a user without the right to read `config`, says nothing.
+    """
+    errors = require("pymongo.errors", extra="mongo")
+    try:
+        found = client["config"]["collections"].find_one({"_id": f"{database}.{collection}"})
+    except errors.OperationFailure as error:
+        if error.code == _DENIED:
+            return
+        raise
+    # "unsplittable": known to the cluster and not sharded. "dropped": what servers before 5.0 leave of a collection.
+    if found is None or found.get("dropped") or found.get("unsplittable") or not found.get("key"):
+        return
+    there = {name if name.partition(".")[0] != "_id" else "_id" for name in found["key"]}
+    if there != set(shard_key or _ID):
+        raise ConfigError(
+            f"{who!r} is sharded by {', '.join(found['key'])}: expected that as shard_key=, got"
+            f" {', '.join(shard_key) or 'none, which means _id'}",
+            hint=f"shard_key={list(found['key'])!r}, and the same columns in key=",
+        )

@@ -1,0 +1,271 @@
+"""Rows as documents in MongoDB: one per record, or one per business key, whose newest value stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.connectors.mongo import client, types
+from headrace.connectors.mongo import shard_key as mongo_shards
+from headrace.connectors.mongo.guarded_update import guard_of
+from headrace.connectors.mongo.writer import Documents, Target
+from headrace.connectors.shared.document_encoder import checked_nulls
+from headrace.connectors.shared.keyed_sink import Identity, KeyedSink
+from headrace.errors import ConfigError
+from headrace.support.crashpoints import reach
+from headrace.support.optional_imports import require
+from headrace.support.redaction import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from headrace.connectors.shared.keyed_sink import Writer
+    from headrace.types import Batch
+
+    Index = str | Sequence[str] | Mapping[str, Any]
+
+_UPDATES = ("document", "fields")
+_CAPS = frozenset({"size", "max"})
+_INDEX = frozenset({"fields", "unique"})
+
+
+class Mongo(KeyedSink):
+    """Documents in one collection, `"shop.orders"`, or several: `children` are columns of structs, or of arrays of
+    them, whose documents have collections of their own and say which their `parent` is.
+
+    `capped` ({"size": bytes, "max": documents}) makes a collection that forgets its oldest documents; it takes rows
+    without a business key only.
+
+    `update="fields"` sets the columns of a row in the document with its key and leaves the document's other fields.
+    """
+
+    driver = ("pymongo", "mongo")
+
+    def __init__(
+        self,
+        url: str,
+        collection: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        deleted: str | None = None,
+        create: bool = False,
+        indexes: Sequence[Index] = (),
+        children: str | Sequence[str] | Mapping[str, str] = (),
+        dbref: Mapping[str, str] | None = None,
+        shard_key: str | Sequence[str] | None = None,
+        capped: Mapping[str, int] | None = None,
+        nulls: str = "omit",
+        update: str = "document",
+        write_concern: int | str = "majority",
+        keep_deleted_days: float = 7,
+    ) -> None:
+        super().__init__(Identity.of(key, deleted))
+        if not isinstance(url, str) or not url.startswith(("mongodb://", "mongodb+srv://")):
+            raise ConfigError(
+                "a URL of MongoDB is missing", hint='sinks.Mongo("mongodb://localhost:27017", "shop.orders")'
+            )
+        database, name = _split(url, collection)
+        if write_concern == 0 or not isinstance(write_concern, int | str):
+            raise ConfigError(
+                f"write_concern={write_concern!r}: nobody would say whether a document was stored",
+                hint='write_concern="majority"',
+            )
+        if capped is not None and (key is not None or children):
+            what = "replaced" if key is not None else "removed"
+            raise ConfigError(
+                f"documents in a capped collection cannot be {what}", hint="leave out capped=, or key= and children="
+            )
+        if capped is not None and ("size" not in capped or not set(capped) <= _CAPS):
+            raise ConfigError(f"capped={dict(capped)!r} says no size", hint='capped={"size": 6142800, "max": 10000}')
+        if keep_deleted_days <= 0:
+            raise ConfigError(f"keep_deleted_days={keep_deleted_days!r} is no time", hint="keep_deleted_days=7")
+        if update not in _UPDATES:
+            raise ConfigError(f"update={update!r} is unknown", hint=f"one of: {', '.join(_UPDATES)}")
+        if update == "fields" and (key is None or children):
+            raise ConfigError(
+                'update="fields" needs key=, which names the document to update, and takes no children=',
+                hint='sinks.Mongo(…, key="id", update="fields")',
+            )
+        named = _children(name, children)
+        references = _references(dbref or {}, {*named, *self._identity.key})
+        shards: tuple[str, ...] = ()
+        if shard_key is not None:
+            shards = mongo_shards.checked(shard_key, self._identity.key, by_origin=self._identity.of_record)
+        self._target = Target(url, database, name, write_concern, named, references, shards)
+        self._key = self._identity.key
+        self._create = create
+        self._indexes = [_index(index) for index in indexes]
+        self._capped = dict(capped) if capped is not None else None
+        self._nulls = checked_nulls(nulls)
+        self._by_field = update == "fields"
+        self._pipeline = ""
+        self._is_capped = capped is not None
+        self._keep_seconds = int(keep_deleted_days * 86_400)
+        self._client: Any = None
+        self._ready: StructType | None = None
+
+    @property
+    def identity(self) -> str:
+        target = self._target
+        return f"sinks.Mongo({masked(target.url)!r}, {f'{target.database}.{target.collection}'!r})"
+
+    def open(self, pipeline: str) -> Self:
+        self._pipeline = pipeline
+        self._client = client.connect(self._target.url)
+        with client.translated(repr(self)):
+            self._client.admin.command("ping")
+        return self
+
+    def close(self) -> None:
+        self._ready = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def check_reachable(self) -> None:
+        with self:
+            self.open("")  # which connects, and creates nothing
+
+    def check_target(self, schema: StructType) -> None:
+        self._check_rows(schema)
+        with self.open(""), client.translated(repr(self)):
+            self._collections(self._identity.by_origin(schema.names), make=False)
+
+    def _check_rows(self, schema: StructType) -> None:
+        stored = self._stored(schema)
+        types.check_names(stored, self._key, self)
+        types.notation().check(stored, self)
+        self._check_children(stored)
+        types.check_references(stored, self._target.references, self)
+        if self._by_field and set(stored.names) <= set(self._key):
+            raise ConfigError(
+                f"{self!r}: the rows have no column beside the key, so there is no field to update",
+                hint="keep other columns in the transform, or leave out update=",
+            )
+
+    def prepare(self, schema: StructType) -> None:
+        self._check_rows(schema)
+        if self._client is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        with client.translated(repr(self)):
+            by_origin = self._identity.by_origin(schema.names)
+            self._collections(by_origin)
+            self._make_indexes(leaves_deleted=not by_origin and not self._by_field)
+        self._ready = schema
+
+    def _writer(self, batch: Batch, schema: StructType) -> Writer:
+        if self._ready != schema:
+            self.prepare(schema)
+        by_origin = self._identity.by_origin(schema.names)
+        stored = self._stored(schema)
+        guard = guard_of(self._pipeline) if self._by_field else None
+        return Documents(self._target, repr(self), stored, self._key, by_origin, self._is_capped, self._nulls, guard)
+
+    def _check_children(self, schema: StructType) -> None:
+        from pyspark.sql.types import ArrayType, StructType
+
+        kinds = {field.name: field.dataType for field in schema.fields}
+        for column in self._target.children:
+            kind = kinds.get(column)
+            inner = kind.elementType if isinstance(kind, ArrayType) else kind
+            if not isinstance(inner, StructType):
+                found = f"is {kind.simpleString()}" if kind else "is not there"
+                raise ConfigError(
+                    f"{self!r}: {column}, which has a collection of its own, {found}",
+                    hint="name columns that are a STRUCT, or an ARRAY of them",
+                )
+            if column in self._key or {"_id", "parent", "position", types.GUARD} & set(inner.names):
+                raise ConfigError(
+                    f"{self!r}: {column} is in the key, or has a field called _id, parent or position, which are ours",
+                    hint="rename it in the transform",
+                )
+
+    def _collections(self, by_origin: bool, *, make: bool = True) -> None:
+        database = self._client[self._target.database]
+        wanted = [self._target.collection, *self._target.children.values()]
+        there = {found["name"]: found for found in database.list_collections(filter={"name": {"$in": wanted}})}
+        for name in wanted:
+            if name in there:
+                continue
+            if not self._create:
+                raise ConfigError(
+                    f"{self!r}: there is no collection {name}", hint="create=True makes it, or correct its name"
+                )
+            if make:
+                self._make(database, name)
+                reach("mongo: collection made")
+        mongo_shards.compare(self._client, self._target.database, self._target.collection, self._target.shard_key, self)
+        if there.get(self._target.collection, {}).get("options", {}).get("capped"):
+            self._is_capped = True
+            if not by_origin or self._target.children:
+                raise ConfigError(
+                    f"{self!r} is a capped collection, in which documents cannot be replaced",
+                    hint="leave out key= and children=, or name another collection",
+                )
+
+    def _make(self, database: Any, name: str) -> None:
+        errors = require("pymongo.errors", extra="mongo")
+        options = {"capped": True, **self._capped} if self._capped else {}
+        try:
+            database.create_collection(name, **options)
+        except errors.CollectionInvalid:
+            return  # another run was faster
+        except errors.OperationFailure as error:
+            if error.code != client.EXISTS:
+                raise
+
+    def _make_indexes(self, *, leaves_deleted: bool) -> None:
+        collections = self._client[self._target.database]
+        for fields, unique in self._indexes:
+            # Sparse, so that documents without the fields, such as what a tombstone leaves, are not compared.
+            collections[self._target.collection].create_index(fields, unique=unique, sparse=unique)
+        for name in self._target.children.values():
+            collections[name].create_index("parent")
+        if leaves_deleted:
+            # What a tombstone leaves keeps older values out, and goes when none can come any more.
+            field = f"{types.GUARD}.deleted"
+            collections[self._target.collection].create_index(
+                field, name="headrace_deleted", sparse=True, expireAfterSeconds=self._keep_seconds
+            )
+
+
+def _split(url: str, collection: str) -> tuple[str, str]:
+    """Database and collection; the database may be in the URL."""
+    if not isinstance(collection, str) or not all(collection.split(".")) or "$" in collection:
+        raise ConfigError(f"{collection!r} is not the name of a collection", hint='"shop.orders"')
+    database, dot, name = collection.partition(".")
+    if dot:
+        return database, name
+    path = url.partition("://")[2].partition("?")[0].partition("/")[2]
+    return path or "test", collection
+
+
+def _children(collection: str, children: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    columns = (children,) if isinstance(children, str) else children
+    named = dict(columns) if isinstance(columns, dict) else {column: f"{collection}_{column}" for column in columns}
+    if len({collection, *named.values()}) <= len(named) or not all(named) or not all(named.values()):
+        raise ConfigError(f"children={children!r} does not name columns and collections", hint='children="comments"')
+    return named
+
+
+def _references(dbref: Mapping[str, str], taken: set[str]) -> dict[str, str]:
+    named = dict(dbref)
+    if not all(isinstance(one, str) and one for pair in named.items() for one in pair) or taken & set(named):
+        raise ConfigError(
+            f"dbref={dbref!r}: expected columns that are neither in the key nor children, each with a collection",
+            hint='dbref={"author": "authors"}',
+        )
+    return named
+
+
+def _index(index: Index) -> tuple[list[tuple[str, int]], bool]:
+    """`"name.last"`, `("user", "-day")`, or with `{"fields": …, "unique": True}`."""
+    wanted: Any = index if isinstance(index, dict) else {"fields": index}
+    fields = wanted.get("fields")
+    names = (fields,) if isinstance(fields, str) else tuple(fields or ())
+    if not names or not all(isinstance(name, str) and name.strip("-") for name in names) or set(wanted) - _INDEX:
+        raise ConfigError(
+            f"{index!r} is not an index", hint='"name.last", ("user", "-day"), {"fields": "email", "unique": True}'
+        )
+    return [(name.removeprefix("-"), -1 if name.startswith("-") else 1) for name in names], wanted.get("unique", False)

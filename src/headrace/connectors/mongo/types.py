@@ -1,0 +1,140 @@
+"""Spark's values as BSON."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.shared.document_encoder import Notation, Unfit
+from headrace.errors import ConfigError
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql.types import DataType, StructType
+
+    from headrace.connectors.shared.document_encoder import Nulls
+
+GUARD = "_headrace"
+"""The field with the record that an upserted document came from."""
+LARGEST = 16 * 1024 * 1024
+# Times without a zone count as UTC.
+_AS_THEY_ARE = (
+    *("boolean", "byte", "short", "integer", "float", "double"),
+    *("string", "char", "varchar", "binary", "timestamp", "timestamp_ntz"),
+)
+
+
+@cache
+def notation() -> Notation:
+    int64 = require("bson.int64", extra="mongo").Int64
+    return Notation(
+        {
+            **dict.fromkeys(_AS_THEY_ARE, _same),
+            "long": int64,
+            "decimal": _decimal,
+            "date": _midnight,
+            "time": time.isoformat,
+        },
+        variant=_by_value,
+    )
+
+
+def check_names(schema: StructType, key: tuple[str, ...], who: object) -> None:
+    """ConfigError for names that MongoDB takes for something else."""
+    for name in schema.names:
+        if name == GUARD or (name == "_id" and key != ("_id",)):
+            raise ConfigError(f"{who!r}: a column is called {name}, which is ours", hint="rename it in the transform")
+    for name in _names(schema):
+        if not name or name.startswith("$") or "." in name or "\0" in name:
+            raise ConfigError(
+                f"{who!r}: MongoDB takes no field that is called {name!r}", hint="rename it in the transform"
+            )
+
+
+def key_part(value: Any, name: str) -> Any:
+    """Unfit for values that differ in Spark and not in MongoDB: one would take the other's place."""
+    if isinstance(value, datetime) and value.microsecond % 1000:
+        raise Unfit(f"{name}, which is in the key, has microseconds, and MongoDB keeps milliseconds: {value}")
+    if isinstance(value, float) and math.isnan(value):
+        raise Unfit(f"{name}, which is in the key, is NaN")
+    return value
+
+
+def encoded(document: dict[str, Any]) -> Any:
+    """As it goes over the wire, and once only. Unfit if it cannot."""
+    bson = require("bson", extra="mongo")
+    try:
+        raw = bson.encode(document)
+    except (require("bson.errors", extra="mongo").BSONError, OverflowError, ValueError) as error:
+        raise Unfit(str(error).rpartition(" | ")[2]) from error
+    if len(raw) > LARGEST:
+        raise Unfit(f"the document has {len(raw):,} bytes, and MongoDB takes {LARGEST:,}")
+    return require("bson.raw_bson", extra="mongo").RawBSONDocument(raw)
+
+
+def reference(kind: DataType, collection: str, nulls: Nulls) -> Callable[[Any], Any]:
+    """What makes a value into a DBRef. Its `$id` is made as `_id` is from a key: one value, or a document."""
+    from pyspark.sql.types import StructType
+
+    dbref = require("bson.dbref", extra="mongo").DBRef
+    made = notation().of(kind, nulls)
+    names = kind.names if isinstance(kind, StructType) else []
+
+    def make(value: Any) -> Any:
+        if missing := [name for name in names if value[name] is None]:
+            raise Unfit(f"{missing[0]} is NULL, so it refers to no document")
+        found = made(value)
+        return dbref(collection, found[names[0]] if len(names) == 1 else found)
+
+    return make
+
+
+def check_references(schema: StructType, references: Mapping[str, str], who: object) -> None:
+    """ConfigError for columns that cannot be a DBRef."""
+    kinds = {field.name: field.dataType for field in schema.fields}
+    for column in references:
+        kind = kinds.get(column)
+        if kind is None or kind.typeName() in {"array", "map", "variant"}:
+            found = f"is {kind.simpleString()}" if kind else "is not there"
+            raise ConfigError(
+                f"{who!r}: expected {column}, which dbref= names, to be a STRUCT or one value, but it {found}",
+                hint='dbref={"author": "authors"}, where author is STRUCT<id: BIGINT>',
+            )
+
+
+def _names(kind: DataType) -> list[str]:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return [*kind.names, *(name for field in kind.fields for name in _names(field.dataType))]
+    if isinstance(kind, ArrayType):
+        return _names(kind.elementType)
+    return [*_names(kind.keyType), *_names(kind.valueType)] if isinstance(kind, MapType) else []
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _midnight(value: date) -> datetime:
+    return datetime(value.year, value.month, value.day, tzinfo=UTC)
+
+
+def _decimal(value: Decimal) -> Any:
+    try:
+        return require("bson.decimal128", extra="mongo").Decimal128(value)
+    except ArithmeticError as error:
+        raise Unfit(f"{value} has more than the 34 digits of a Decimal128") from error
+
+
+def _by_value(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return _decimal(value)
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return _midnight(value)
+    return value

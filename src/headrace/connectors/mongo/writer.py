@@ -1,0 +1,244 @@
+"""What tasks do on the executors: make documents, and bring them into their collections in bulk."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.mongo import client as mongo_client
+from headrace.connectors.mongo import types
+from headrace.connectors.mongo.guarded_update import Put, update_of
+from headrace.connectors.mongo.types import GUARD
+from headrace.connectors.shared.document_encoder import Unfit
+from headrace.errors import RetriableError
+from headrace.spark import tasks
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from headrace.connectors.shared.document_encoder import Nulls
+    from headrace.connectors.shared.keyed_sink import Row
+
+_ROUNDS = 8
+_ON_ID = re.compile(r"index: (?:\S*\$)?_id_(?:\s|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where documents go. `children` are columns that have collections of their own, by column; `references` are those
+    that become a DBRef, each with the collection that it refers to."""
+
+    url: str = field(repr=False)  # it may hold the password
+    database: str
+    collection: str
+    write_concern: int | str
+    children: Mapping[str, str]
+    references: Mapping[str, str]
+    shard_key: tuple[str, ...] = ()
+
+    def collections(self) -> dict[str, Any]:
+        """By column; that of the rows themselves under ""."""
+        pymongo = require("pymongo", extra="mongo")
+        client = tasks.kept(("mongo", self.url), lambda: mongo_client.connect(self.url))
+        concern = pymongo.WriteConcern(w=self.write_concern)
+        primary = pymongo.ReadPreference.PRIMARY
+        return {
+            column: client[self.database].get_collection(name, write_concern=concern, read_preference=primary)
+            for column, name in {"": self.collection, **self.children}.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """The writer of rows with this schema, which has the columns that are stored and no others.
+
+    `by_origin`: a row's `_id` is the record it came from. `insert`: what is there is never replaced. `guard`: where the
+    versions of this pipeline are, if documents are updated by field and not replaced.
+    """
+
+    target: Target
+    sink: str
+    schema: StructType
+    key: tuple[str, ...]
+    by_origin: bool
+    insert: bool
+    nulls: Nulls
+    guard: str | None = None
+
+    def __call__(self, rows: Sequence[Row]) -> list[tuple[Row, str]]:
+        with mongo_client.translated(self.sink):
+            return self._written(rows)
+
+    def _written(self, rows: Sequence[Row]) -> list[tuple[Row, str]]:
+        collections = self.target.collections()
+        makers = self._makers()
+        refused: dict[int, str] = {}
+        parents: list[Put] = []
+        children: dict[int, dict[str, list[Put]]] = {}
+        for number, row in enumerate(rows):
+            try:
+                parent = self._parent(number, row, makers)
+                children[number] = dict(self._children(parent, row, makers))
+                parents.append(parent)
+            except Unfit as error:
+                refused[number] = str(error)
+        overtaken = self._put(collections[""], parents, refused)
+        stored = [put for put in parents if put.number not in overtaken and put.number not in refused]
+        for column in self.target.children:
+            self._put(collections[column], [c for put in stored for c in children[put.number][column]], refused)
+            self._sweep(collections[column], stored, {n: len(found[column]) for n, found in children.items()})
+        return [(rows[number], why) for number, why in refused.items()]
+
+    def _makers(self) -> dict[str, Callable[[Any], Any]]:
+        notation = types.notation()
+        makers = {field.name: notation.of(field.dataType, self.nulls) for field in self.schema.fields}
+        for column, collection in self.target.references.items():
+            makers[column] = types.reference(self.schema[column].dataType, collection, self.nulls)
+        return makers
+
+    def _parent(self, number: int, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> Put:
+        found = self._id(row, makers)
+        shard = {name: makers[name](row.values[name]) for name in self.target.shard_key if name != "_id"}
+        put = Put(number, found, None, row.source, row.version, self.guard, shard)
+        if self.guard is not None:
+            return self._update(put, row, makers)
+        if row.deleted and row.source is None:
+            return put
+        own = {name: made for name, made in makers.items() if name not in self.target.children and name != "_id"}
+        # What a tombstone leaves stays in its shard.
+        fields = shard if row.deleted else types.notation().fields(own, row.values, self.nulls)
+        return put._replace(body=self._encoded(found, fields, row))
+
+    def _update(self, put: Put, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> Put:
+        """All the columns of the row, and nothing else: those that are left out, or deleted, are removed."""
+        own = {name: made for name, made in makers.items() if name != "_id"}
+        kept = {name: made for name, made in own.items() if name in self.key} if row.deleted else own
+        fields = types.notation().fields(kept, row.values, self.nulls)
+        return put._replace(body=types.encoded(update_of(put, fields, own)))
+
+    def _id(self, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> Any:
+        if self.by_origin:
+            assert row.origin is not None
+            return f"{row.origin.topic}:{row.origin.partition}:{row.origin.offset}"
+        parts = {}
+        for name, value in zip(self.key, row.key, strict=True):
+            parts[name] = makers[name](types.key_part(value, name))
+        return parts if len(parts) > 1 else parts[self.key[0]]
+
+    def _encoded(self, found: Any, fields: dict[str, Any], row: Row) -> Any:
+        document = {"_id": found, **fields}
+        if row.source is not None:
+            document[GUARD] = {"source": row.source, "version": require("bson.int64", extra="mongo").Int64(row.version)}
+            if row.deleted:
+                document[GUARD]["deleted"] = datetime.now(UTC)
+        return types.encoded(document)
+
+    def _children(
+        self, parent: Put, row: Row, makers: Mapping[str, Callable[[Any], Any]]
+    ) -> Iterator[tuple[str, list[Put]]]:
+        for column in self.target.children:
+            value = None if row.deleted else row.values[column]
+            found = [] if value is None else makers[column](value)
+            puts = []
+            for position, fields in enumerate(found if isinstance(found, list) else [found]):
+                place = {"parent": parent.id, "position": position}
+                body = self._encoded(place, {**place, **(fields or {})}, row)
+                puts.append(Put(parent.number, place, body, row.source, row.version))
+            yield column, puts
+
+    def _put(self, collection: Any, puts: Sequence[Put], refused: dict[int, str]) -> set[int]:
+        """The numbers of those that a newer document keeps out. What the server refuses goes to `refused`."""
+        overtaken: set[int] = set()
+        waiting = list(puts)
+        for _ in range(_ROUNDS):
+            again: list[Put] = []
+            doubles: list[tuple[Put, Any]] = []
+            for error in self._bulk(collection, [self._operation(put) for put in waiting]):
+                put = waiting[error["index"]]
+                if error["code"] != mongo_client.DUPLICATE:
+                    refused[put.number] = error["errmsg"]
+                elif not (self.insert and _on_id(error)):  # else it is there already
+                    doubles.append((put, error))
+            guards = _guards(collection, [put.id for put, _ in doubles])
+            for put, error in doubles:
+                guard = guards[text] if (text := _text(put.id)) in guards else _guard(collection, put.id)
+                if put.overtaken(guard):
+                    overtaken.add(put.number)
+                elif _on_id(error):  # somebody made it at the same moment: now it can be replaced
+                    again.append(put)
+                else:
+                    refused[put.number] = error["errmsg"]
+            if not again:
+                return overtaken
+            waiting = again
+        raise RetriableError(f"{self.sink}: others write the same documents all the time, such as {waiting[0].id!r}")
+
+    def _bulk(self, collection: Any, operations: Sequence[Any]) -> list[Any]:
+        """The server's words on those that it refused for their own sake."""
+        errors = require("pymongo.errors", extra="mongo")
+        if not operations:
+            return []
+        try:
+            collection.bulk_write(operations, ordered=False)
+        except errors.BulkWriteError as error:
+            failed: list[Any] = error.details["writeErrors"]
+            for one in failed:
+                if not mongo_client.of_document(one["code"]):
+                    raise mongo_client.failure(self.sink, one["code"], one["errmsg"]) from error
+            if concern := error.details["writeConcernErrors"]:
+                raise mongo_client.unmet(self.sink, concern[0].get("code"), concern[0]["errmsg"]) from error
+            return failed
+        return []
+
+    def _operation(self, put: Put) -> Any:
+        pymongo = require("pymongo", extra="mongo")
+        if put.body is None:
+            return pymongo.DeleteOne(put.filter)
+        if self.guard is not None:
+            return pymongo.UpdateOne(put.filter, put.body, upsert=True)
+        return pymongo.InsertOne(put.body) if self.insert else pymongo.ReplaceOne(put.filter, put.body, upsert=True)
+
+    def _sweep(self, collection: Any, parents: Sequence[Put], counts: Mapping[int, int]) -> None:
+        """Remove children that an earlier document had and this one has not."""
+        delete = require("pymongo", extra="mongo").DeleteMany
+        operations = []
+        for parent in parents:
+            beyond = {"position": {"$gte": counts[parent.number]}}
+            if parent.source is None:
+                operations.append(delete({"parent": parent.id, **beyond}))
+                continue
+            version = f"{GUARD}.version"
+            others = {f"{GUARD}.source": {"$ne": parent.source}}
+            stale = [others, {version: {"$lt": parent.version}}, {version: parent.version, **beyond}]
+            operations.append(delete({"parent": parent.id, "$or": stale}))
+        for error in self._bulk(collection, operations):
+            raise mongo_client.failure(self.sink, error["code"], error["errmsg"])
+
+
+def _on_id(error: Mapping[str, Any]) -> bool:
+    """Whether two documents would have the same `_id`, and not the same value of another unique index."""
+    pattern = error.get("keyPattern")
+    return list(pattern) == ["_id"] if pattern else bool(_ON_ID.search(error["errmsg"]))
+
+
+def _guards(collection: Any, ids: Sequence[Any]) -> dict[bytes, Any]:
+    """Of those that are stored as they are asked for."""
+    if not ids:
+        return {}
+    return {_text(found["_id"]): found.get(GUARD) for found in collection.find({"_id": {"$in": list(ids)}}, {GUARD: 1})}
+
+
+def _guard(collection: Any, found: Any) -> Any:
+    """Of what the server takes for the same `_id`: to it 1 is 1, be it an int, a long or a double."""
+    stored = collection.find_one({"_id": found}, {GUARD: 1})
+    return stored and stored.get(GUARD)
+
+
+def _text(found: Any) -> bytes:
+    """An `_id` that may be a document, as something to look up."""
+    return bytes(require("bson", extra="mongo").encode({"": found}))

@@ -1,0 +1,101 @@
+"""A directory per batch on a local disk, published by a single rename."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.connectors.parquet import merged_batches
+from headrace.connectors.shared.dataset_locks import ASIDE, SWAPPING, Desk, unswapped
+from headrace.connectors.shared.parquet_writer import write_files
+from headrace.connectors.shared.partition_columns import BATCH
+from headrace.errors import ConfigError
+from headrace.support.crashpoints import reach
+from headrace.support.durable import sync, sync_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from headrace.types import Batch
+
+MERGED = "~merged"
+
+
+class Directories:
+    """Whoever reads the folder sees whole batches, without asking us."""
+
+    def __init__(self, root: Path, pipeline: str, partition_by: Sequence[str]) -> None:
+        self._root = root
+        self._pipeline = pipeline
+        self._partition_by = partition_by
+        self._desk = Desk(self._desks)
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        """1. write the files aside; 2. make them durable; 3. publish them by renaming their directory."""
+        name = f"{self._pipeline}-{batch.fingerprint}"
+        published = self._root / f"{BATCH}={name}"
+        with unswapped(self._root):
+            # Asked under the lock: a compaction moves a batch from one answer to the other.
+            if published.exists() or merged_batches.contains(self._root / ASIDE / MERGED, name):
+                sync(self._root)  # whoever renamed it may have died before
+                return
+            if not self._desk.in_place:
+                self._desk.clear()
+                self._desk = Desk(self._desks)
+            aside = self._desk.path / uuid.uuid4().hex
+            write_files(rows, f"file://{aside}", self._partition_by)
+            reach("parquet: written aside")
+            sync_tree(aside)
+            try:
+                aside.rename(published)
+            except OSError:
+                if not published.exists():
+                    raise  # otherwise another attempt at the same batch was first, with the same rows
+            reach("parquet: renamed")
+            sync(self._root)
+
+    def close(self) -> None:
+        self._desk.clear()
+
+    @property
+    def _desks(self) -> Path:
+        return self._root / ASIDE / self._pipeline
+
+
+def refuse_manifests(root: str | Path, found: Iterable[str | Path]) -> None:
+    """ConfigError if anything was `found` of the former layout, whose manifests said which files count."""
+    if list(found):
+        raise ConfigError(
+            f"{root} holds a dataset with manifests, a layout that is no longer read or written",
+            hint="choose another path; _headrace/manifests/*.json name the files that hold the rows of this one",
+        )
+
+
+def manifests(root: Path) -> list[Path]:
+    """What the former layout has left in a directory of this machine: manifests, and files that none names yet."""
+    return [*root.glob(f"{ASIDE}/manifests/*.json"), *root.glob(f"data/{BATCH}=*")]
+
+
+def files(root: Path) -> list[Path]:
+    """Every file that counts, as of one moment between two compactions."""
+    refuse_manifests(root, manifests(root))
+    # Made by whoever writes or compacts: a reader may not be allowed to, and need not.
+    with unswapped(root) if (root / ASIDE / SWAPPING).exists() else nullcontext():
+        return sorted(visible(root))
+
+
+def visible(root: Path) -> Iterator[Path]:
+    """The data files of the published batches."""
+    for batch in root.glob(f"{BATCH}=*"):
+        for directory, _, found in os.walk(batch):
+            yield from (Path(directory, name) for name in found if is_data(name))
+
+
+def is_data(name: str) -> bool:
+    """Whether readers take a file for one with rows."""
+    return name.endswith(".parquet") and not name.startswith(("_", "."))

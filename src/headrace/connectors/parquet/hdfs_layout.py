@@ -1,0 +1,74 @@
+"""A directory per batch on HDFS, published by a single rename: one step of the NameNode."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.parquet.directory_layout import refuse_manifests
+from headrace.connectors.shared.dataset_locks import ASIDE
+from headrace.connectors.shared.file_store import Hadoop, translated
+from headrace.connectors.shared.parquet_writer import write_files
+from headrace.connectors.shared.partition_columns import BATCH
+from headrace.errors import RetriableError
+from headrace.support.crashpoints import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.types import Batch
+
+
+class HdfsDirectories:
+    """The layout of `Directories`, without its locks: nothing is compacted here."""
+
+    def __init__(self, spark: SparkSession, root: str, pipeline: str, partition_by: Sequence[str]) -> None:
+        self._files = _Hdfs(spark, root)
+        self._pipeline = pipeline
+        self._partition_by = partition_by
+        manifests = [name for name in self._files.below(f"{ASIDE}/manifests") if name.endswith(".json")]
+        refuse_manifests(root, manifests + [name for name in self._files.below("data") if f"/{BATCH}=" in name])
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        """1. write the files of this attempt aside; 2. publish them by renaming their directory; 3. clear up."""
+        name = f"{self._pipeline}-{batch.fingerprint}"
+        published, attempts = f"{BATCH}={name}", f"{ASIDE}/{self._pipeline}/{name}"
+        if not self._files.exists(published):
+            attempt = f"{attempts}/{uuid.uuid4().hex}"
+            write_files(rows, self._files.uri(attempt), self._partition_by)
+            reach("parquet: written aside")
+            self._files.rename(attempt, published)
+            reach("parquet: renamed")
+        # Whatever others wrote for this batch can no longer be published: its name is taken.
+        self._files.remove_directory(attempts)
+
+    def close(self) -> None:
+        """Attempts of dead runs stay until their batch is repeated: nobody can tell them from those of a live one."""
+
+
+class _Hdfs(Hadoop):
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        super().__init__(spark, root)
+        java: Any = spark.sparkContext._gateway
+        hadoop = java.jvm.org.apache.hadoop.fs
+        self._replace_nothing = java.new_array(getattr(hadoop, "Options$Rename"), 0)
+        with translated(root):
+            self._context = hadoop.FileContext.getFileContext(self._system.getUri(), self._system.getConf())
+
+    def rename(self, directory: str, to: str) -> None:
+        """Give a directory another name, unless that is taken: by another attempt at the same batch, with its rows.
+
+        Not by FileSystem.rename, which moves a directory into the one whose name it is to get.
+        """
+        try:
+            with translated(self.uri(to)):
+                self._context.rename(self._path(self.uri(directory)), self._path(self.uri(to)), self._replace_nothing)
+        except (FileExistsError, FileNotFoundError) as error:
+            if not self.exists(to):
+                raise RetriableError(f"{self.uri(directory)} was removed before it was published") from error
+
+    def remove_directory(self, name: str) -> None:
+        with translated(self.uri(name)):
+            self._system.delete(self._path(self.uri(name)), True)

@@ -1,0 +1,126 @@
+"""Several Parquet files into one, by Arrow."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import HeadraceError
+from headrace.support.durable import sync
+from headrace.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pyarrow import Schema, Table
+
+_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
+_ROWS_IN_HAND = 1 << 20
+_BYTES_IN_HAND = 128 << 20
+# Spark's types that Arrow takes for others: written again, they would come back as what they are not.
+_ONLY_SPARKS = re.compile(rb'"(type|elementType|keyType|valueType)":"(variant|interval|udt|geometry|geography)')
+
+
+def schema_of(file: Path) -> Schema | None:
+    """The columns as they would be written again; None if they would not stay what they are."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as opened:
+            schema, parquet = opened.schema_arrow, opened.schema
+            leaves = [parquet.column(number) for number in range(len(parquet))]
+            old = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+    except pa.ArrowException:
+        return None
+    told = (schema.metadata or {}).get(_SPARK)
+    if told and _ONLY_SPARKS.search(told):
+        return None
+    # INT96, Spark's old timestamp, is a moment; Arrow does not know and would make it a time without a zone.
+    if any("." in path for path in old):
+        return None
+    moment = pa.timestamp("us", "UTC")
+    # Nullable, as Spark reads every column: a file without the column has nulls in its place.
+    fields = [pa.field(field.name, moment if field.name in old else field.type) for field in schema]
+    return pa.schema(fields, metadata={_SPARK: told} if told else None)
+
+
+def together(one: Schema, other: Schema) -> Schema | None:
+    """The columns of both, by name, missing ones null; None if a column has two types."""
+    import pyarrow as pa
+
+    try:
+        common = pa.unify_schemas([one, other])
+    except pa.ArrowException:
+        return None
+    if len({name.lower() for name in common.names}) < len(common.names):
+        return None  # Spark could not read it
+    return common if one.metadata == other.metadata else common.remove_metadata()
+
+
+def merge(sources: Sequence[Path], target: Path, tell: Callable[[int], None]) -> int:
+    """Write the rows of `sources` into the new file `target`, durably. `tell` hears of the rows done; their number."""
+    import pyarrow.parquet as pq
+
+    schemas = [schema_of(source) for source in sources]
+    schema = schemas[0]
+    for other in schemas[1:]:
+        schema = together(schema, other) if schema is not None and other is not None else None
+    if schema is None:
+        raise HeadraceError(f"{sources[0]} and others changed while they were merged", hint="run it again")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    expected = 0
+    options: dict[str, Any] = {"compression": "snappy", "store_schema": False, "store_decimal_as_integer": True}
+    with pq.ParquetWriter(target, schema, **options) as out:
+        held = _Held(out)
+        for source in sources:
+            with pq.ParquetFile(source, coerce_int96_timestamp_unit="us", memory_map=True) as opened:
+                expected += opened.metadata.num_rows
+                for rows in opened.iter_batches(batch_size=65_536):
+                    held.add(_as(rows, schema))
+            tell(expected)
+        held.flush()
+    written = pq.read_metadata(target).num_rows
+    if written != expected:
+        raise HeadraceError(f"{target} holds {counted(written, 'row')} instead of {expected:,}; nothing was published")
+    sync(target)
+    return written
+
+
+class _Held:
+    """Rows on their way: many small pieces make one row group."""
+
+    def __init__(self, out: Any) -> None:
+        self._out = out
+        self._pieces: list[Table] = []
+        self._rows = self._bytes = 0
+
+    def add(self, piece: Table) -> None:
+        self._pieces.append(piece)
+        self._rows += piece.num_rows
+        self._bytes += piece.nbytes
+        if self._rows >= _ROWS_IN_HAND or self._bytes >= _BYTES_IN_HAND:
+            self.flush()
+
+    def flush(self) -> None:
+        import pyarrow as pa
+
+        if self._pieces:
+            self._out.write_table(pa.concat_tables(self._pieces), row_group_size=_ROWS_IN_HAND)
+        self._pieces, self._rows, self._bytes = [], 0, 0
+
+
+def _as(rows: Any, schema: Schema) -> Table:
+    """Rows with exactly the columns of `schema`, missing ones null."""
+    import pyarrow as pa
+
+    columns = []
+    for field in schema:
+        number = rows.schema.get_field_index(field.name)
+        column = pa.nulls(rows.num_rows, field.type) if number < 0 else rows.column(number)
+        if column.type != field.type:
+            # From INT96, which Arrow reads as a moment of UTC without saying so; the rest differs in names inside.
+            column = column.cast(field.type)
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -1,0 +1,141 @@
+"""Parquet files, on a local disk or on HDFS."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
+
+from headrace.connectors.parquet import directory_layout
+from headrace.connectors.parquet.directory_layout import Directories
+from headrace.connectors.parquet.hdfs_layout import HdfsDirectories
+from headrace.connectors.shared import partition_columns
+from headrace.core.sink import IdempotentSink, without_metadata
+from headrace.errors import ConfigError, RetriableError
+from headrace.spark.origin_columns import stored_schema
+from headrace.support.paths import obstacle
+from headrace.support.pipeline_folder import located
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.types import Batch
+
+
+class Parquet(IdempotentSink):
+    """Each batch is a directory `headrace_batch=<ranges>`, published by one rename.
+
+    Whoever reads the folder (Spark, DuckDB, Arrow) sees a batch whole or not at all. The name is derived from the
+    ranges, so a repeated batch meets what it published before and leaves it. `path` is local or on HDFS: object stores
+    have no atomic rename.
+    """
+
+    whole_ranges = False
+
+    def __init__(self, path: str | Path, *, partition_by: str | Sequence[str] | None = None) -> None:
+        text = str(path).removeprefix("file://")
+        if not text:
+            raise ConfigError("expected a path, got an empty one", hint='sinks.Parquet("out/clicks")')
+        scheme = text.partition("://")[0] if "://" in text else None
+        if scheme not in (None, "hdfs"):
+            raise ConfigError(
+                f"Parquet({text!r}): expected a local path or hdfs://, got {scheme}://: a batch is published by an"
+                " atomic rename, which object stores do not have",
+                hint="sinks.Delta or sinks.Iceberg publish whole batches in an object store",
+            )
+        self._local = None if scheme else located(text).absolute()
+        self._path = text.rstrip("/") if scheme else str(self._local)
+        self._partition_by = partition_columns.listed(partition_by)
+        self._pipeline = ""
+        self._layout: Directories | HdfsDirectories | None = None
+        self._checked = False
+
+    @property
+    def identity(self) -> str:
+        by = f", partition_by={list(self._partition_by)!r}" if self._partition_by else ""
+        return f"sinks.Parquet({self._path!r}{by})"
+
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        return self._partition_by
+
+    @property
+    def local_path(self) -> Path | None:
+        return self._local
+
+    def open(self, pipeline: str) -> Self:
+        self._pipeline = pipeline
+        self._checked = False
+        if self._local is not None:
+            self.check_reachable()
+            with self._translated():
+                self._layout = Directories(self._local, pipeline, self._partition_by)
+        return self
+
+    def prepare(self, schema: StructType) -> None:
+        partition_columns.check(stored_schema(schema), self._partition_by, self._path)
+        self._checked = True
+
+    def check_reachable(self) -> None:
+        if self._local is not None:
+            with self._translated():
+                self._refuse_place(self._local)
+
+    def check_target(self, schema: StructType) -> None:
+        partition_columns.check(stored_schema(schema), self._partition_by, self._path)
+        self.check_reachable()
+
+    def close(self) -> None:
+        if self._layout is not None:
+            self._layout.close()
+        self._layout = None
+        self._pipeline = ""
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        if not self._pipeline:
+            raise ConfigError(f"{self!r} is used before open()")
+        if not self._checked:
+            self.prepare(rows.schema)
+        with self._translated():
+            if self._layout is None:
+                # Not in open(): it takes the session's own credentials, and the rows bring the session.
+                self._layout = HdfsDirectories(rows.sparkSession, self._path, self._pipeline, self._partition_by)
+            self._layout.write(batch, without_metadata(rows))
+
+    def files(self) -> list[str]:
+        """Every file of the batches, for `spark.read.parquet(*files)` or DuckDB's `read_parquet(files)`.
+
+        Of one moment, also while `headrace compact` runs. On HDFS, where it does not, read the folder.
+        """
+        if self._local is None:
+            raise ConfigError(f"{self!r}: files() is for local paths", hint=f"spark.read.parquet({self._path!r})")
+        with self._translated():
+            return [str(file) for file in directory_layout.files(self._local)]
+
+    def _refuse_place(self, root: Path) -> None:
+        """ConfigError if no batches can be put there: by this user, or beside those of the former layout."""
+        wrong = f"{root} is a file" if root.is_file() else obstacle(root)
+        if wrong is not None:
+            raise ConfigError(
+                f"{self!r}: expected a directory that this user can write or create, got {wrong}",
+                hint="choose another path",
+            )
+        directory_layout.refuse_manifests(root, directory_layout.manifests(root))
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            message = f"{self._path}: {error.strerror or error}"
+            if isinstance(error, FileExistsError | NotADirectoryError):
+                raise ConfigError(f"{message}: a directory is meant", hint="choose another path") from error
+            if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+                raise ConfigError(
+                    f"{self._path} cannot be written: {error.strerror}", hint="choose another path"
+                ) from error
+            raise RetriableError(message, hint=f"df -h {self._path}") from error

@@ -1,0 +1,50 @@
+"""Marks in PostgreSQL."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.postgres import client
+from headrace.connectors.sql.effect_marks import TABLE, SqlMarker
+from headrace.support.optional_imports import require
+from headrace.support.redaction import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CREATION = 0x6865_6164_6D61_726B  # "headmark": two runs that create at once collide, IF NOT EXISTS or not
+_THERE = "SELECT 1 WHERE to_regclass('headrace_marks') IS NOT NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresMarks:
+    dsn: str = field(repr=False)
+    pipeline: str
+    keep: float
+    local: bool = False
+
+    def prepare(self) -> None:
+        with closing(self.connect()) as marker:
+            with self._translated():
+                connection: Any = marker.connection
+                driver = connection.driver
+                if not driver.execute(_THERE).fetchall():
+                    with driver.transaction():
+                        driver.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
+                        driver.execute(TABLE)
+            marker.prepare(self.keep)
+
+    def connect(self) -> SqlMarker:
+        with self._translated():
+            driver = client.connect(self.dsn)
+        return SqlMarker(client.Connection(driver), self.pipeline, self._translated, driver.close)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        psycopg = require("psycopg", extra="postgres")
+        try:
+            yield
+        except psycopg.Error as error:
+            raise client.translated(error, f"marks in {masked(self.dsn)}") from error

@@ -1,0 +1,171 @@
+"""Offsets in PostgreSQL, in three plain tables."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.connectors.postgres.client import BEGIN, Connection, connect, translated
+from headrace.connectors.sql import offset_tables
+from headrace.core.effect_marks import MarkKeeper
+from headrace.core.offset_store import OffsetStore
+from headrace.errors import ConfigError, RetriableError
+from headrace.support.optional_imports import require
+from headrace.support.redaction import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from headrace.core.effect_marks import Marks
+    from headrace.core.offset_store import Heartbeats
+    from headrace.core.state import Change, State
+
+_LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_TABLES_THERE = """SELECT 1 WHERE to_regclass('headrace_offsets') IS NOT NULL
+    AND to_regclass('headrace_pipelines') IS NOT NULL AND to_regclass('headrace_history') IS NOT NULL"""
+_CREATION = 0x6865_6164_7261_6365  # "headrace": the advisory lock under which tables are created
+_NEW_PIPELINE = """INSERT INTO headrace_pipelines (pipeline, last_batch, topic_ids) VALUES (?, 0, '{}')
+    ON CONFLICT DO NOTHING"""
+_LOCK = "SELECT 1 FROM headrace_pipelines WHERE pipeline = ? FOR UPDATE"
+
+
+class Postgres(OffsetStore, MarkKeeper):
+    """Any number of pipelines in one database. The tables are created when they are not there.
+
+    `dsn` is a URL or a connection string of libpq; what it leaves out comes from PGPASSWORD, ~/.pgpass and the like.
+    """
+
+    driver = ("psycopg", "postgres")
+
+    def __init__(self, dsn: str) -> None:
+        if not isinstance(dsn, str) or not dsn.strip():
+            raise ConfigError("a DSN is missing", hint='stores.Postgres("postgresql://user@localhost/app")')
+        self._dsn = dsn
+        self._pipeline = ""
+        self._connection: Any = None
+        self._unsure = False
+
+    @property
+    def identity(self) -> str:
+        return f"stores.Postgres({masked(self._dsn)!r})"
+
+    def open(self, pipeline: str) -> Self:
+        self._pipeline = pipeline
+        with self._translated():
+            self._connection = connect(self._dsn)
+            if not self._connection.execute(_TABLES_THERE).fetchall():
+                self._define(*offset_tables.TABLES)
+        return self
+
+    def open_for_reading(self, pipeline: str) -> str | None:
+        self._pipeline = pipeline
+        with self._translated():
+            self._connection = connect(self._dsn)
+            there = self._connection.execute(_TABLES_THERE).fetchall()
+        if there:
+            return None
+        self.close()
+        return f"{self!r} has no table headrace_offsets"
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def read(self) -> tuple[State, Any]:
+        if self._unsure:
+            # A commit whose answer was lost may still be under way: its lock says when it is not.
+            with self.transaction() as connection:
+                return offset_tables.read(connection, self._pipeline), None
+        with self.reading() as connection:
+            return offset_tables.read(connection, self._pipeline), None
+
+    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+        with self.transaction() as connection:
+            return offset_tables.swap(connection, self._pipeline, old, new, change)
+
+    def heartbeat_handle(self) -> Heartbeats:
+        return Postgres(self._dsn)
+
+    def history(self) -> Sequence[Change]:
+        with self.reading() as connection:
+            return offset_tables.history(connection, self._pipeline)
+
+    def advice(self, pipeline: str) -> list[str]:
+        with self._translated(), connect(self._dsn) as connection:
+            ((fsync,),) = connection.execute("SELECT current_setting('fsync')").fetchall()
+        lost = f"{self!r} runs with fsync = off: a crash of its machine may lose or corrupt the offsets"
+        return [lost] if fsync == "off" else []
+
+    def marks(self, pipeline: str, keep: float) -> Marks:
+        from headrace.connectors.postgres.effect_marks import PostgresMarks
+
+        return PostgresMarks(self._dsn, pipeline, keep)
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A transaction that changes nothing."""
+        return self._begun(_LOOK)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction that no other writer of this pipeline can enter: the pipeline's row is locked."""
+        try:
+            with self._begun(BEGIN) as connection:
+                connection.execute(_NEW_PIPELINE, [self._pipeline])
+                connection.execute(_LOCK, [self._pipeline])
+                yield connection
+        except RetriableError:
+            self._unsure = self._unsure or self._connection.closed
+            raise
+        self._unsure = False
+
+    @contextmanager
+    def _begun(self, begin: str) -> Iterator[Connection]:
+        if self._connection is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        with self._translated():
+            self._begin(begin)
+            try:
+                yield Connection(self._connection)
+            except BaseException:
+                with suppress(require("psycopg", extra="postgres").Error):  # a lost connection has rolled back
+                    self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def _begin(self, begin: str) -> None:
+        psycopg = require("psycopg", extra="postgres")
+        try:
+            self._connection.execute(begin)
+        except psycopg.OperationalError:
+            if not self._connection.closed:
+                raise
+            # The server was restarted since the last call; nothing of this one has happened yet.
+            self._connection = connect(self._dsn)
+            self._connection.execute(begin)
+
+    def _define(self, *statements: str) -> None:
+        with self._connection.transaction():
+            # Two runs that create at once collide in the catalogue, IF NOT EXISTS or not.
+            self._connection.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
+            for statement in statements:
+                self._connection.execute(statement)
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Connected without `open`, which makes what is not there."""
+        with self._translated():
+            self._connection = connect(self._dsn)
+            try:
+                yield
+            finally:
+                self.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        psycopg = require("psycopg", extra="postgres")
+        try:
+            yield
+        except psycopg.Error as error:
+            raise translated(error, repr(self)) from error

@@ -1,0 +1,331 @@
+"""A table in PostgreSQL, with the offsets beside it in the same transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+
+from headrace.connectors.postgres import offset_store
+from headrace.connectors.postgres.copy_task import ATTEMPT, ByAttempt, ByPartition, bad_row, taken_over
+from headrace.connectors.sql import offset_tables
+from headrace.connectors.sql.dead_letter_table import LetterTables
+from headrace.connectors.sql.identifiers import listed, qualified, quoted
+from headrace.connectors.sql.table_check import Column
+from headrace.connectors.sql.upsert import Shape, already_there
+from headrace.core import topic_check
+from headrace.core.dead_letters import Refusal
+from headrace.core.sink import TransactionalSink
+from headrace.errors import ConfigError, OffsetConflict, RetriableError
+from headrace.spark import task_alignment, tasks
+from headrace.support.crashpoints import reach
+from headrace.support.optional_imports import require
+from headrace.support.redaction import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.connectors.postgres.table import Target
+    from headrace.core.dead_letters import Quarantine
+    from headrace.core.state import Run
+    from headrace.spark.tasks import Report
+    from headrace.types import Batch
+
+Visible = Literal["partition", "batch"]
+_CLAIMS = "CREATE TABLE IF NOT EXISTS headrace_claims (pipeline TEXT PRIMARY KEY, claim TEXT NOT NULL)"
+_NO_CLAIMS = "SELECT 1 WHERE to_regclass('headrace_claims') IS NULL"
+_CLAIM = """INSERT INTO headrace_claims (pipeline, claim) VALUES (?, ?)
+    ON CONFLICT (pipeline) DO UPDATE SET claim = excluded.claim"""
+_COLUMNS = """SELECT a.attname, coalesce(b.typname, t.typname), format_type(a.atttypid, a.atttypmod),
+    a.attnotnull AND NOT (a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> ''), a.attnotnull FROM pg_attribute a
+    JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0)
+    WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+_CHECKS = """SELECT conname, pg_get_expr(conbin, conrelid), array(SELECT attname FROM pg_attribute
+    WHERE attrelid = conrelid AND attnum = ANY (conkey)) FROM pg_constraint
+    WHERE conrelid = to_regclass(%s) AND contype = 'c'"""
+_UNIQUE = """SELECT array(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = i.indrelid
+    AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])) FROM pg_index i WHERE i.indrelid = to_regclass(%s)
+    AND i.indisunique AND i.indisvalid AND i.indimmediate
+    AND i.indpred IS NULL AND i.indexprs IS NULL"""
+_STAGING = """SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n
+    ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND c.relname LIKE %s"""
+
+
+class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
+    """Rows into `table`, from the executors by COPY: appended, or put in place of the row with the same `key`.
+
+    With `visible="partition"`, where the plan moves no row between tasks, each task writes its rows and moves the
+    offset of its partition in one transaction. Otherwise, and always with `visible="batch"`, the tasks fill a staging
+    table and one transaction publishes the batch.
+
+    `create` makes the table if it is not there, `evolve` adds columns that it lacks. In the modes "upsert" and
+    "delete-aware" a record without a value deletes the row with its key; in the latter so does a row whose column
+    `deleted` is true.
+    """
+
+    _letters_types: ClassVar[dict[str, str]] = {"bytes": "BYTEA", "time": "TIMESTAMPTZ"}
+
+    def __init__(
+        self,
+        dsn: str,
+        table: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        mode: str = "append",
+        deleted: str = "deleted",
+        create: bool = False,
+        evolve: bool = False,
+        visible: Visible = "partition",
+    ) -> None:
+        super().__init__(dsn)
+        self._shape = Shape.of(table, key, mode, deleted)
+        if visible not in get_args(Visible):
+            raise ConfigError(f"visible={visible!r} is unknown", hint='visible="partition", or visible="batch"')
+        self._create_table = create
+        self._evolve = evolve
+        self._visible = visible
+        self._target: Target | None = None
+        self._stage: str | None = None
+        self._claim = ""
+        self._claims = False
+
+    @property
+    def identity(self) -> str:
+        return f"sinks.Postgres({masked(self._dsn)!r}, {self._shape.table!r})"
+
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        return self._shape.key
+
+    def _whole_name(self, table: str) -> str:
+        return table if "." in table else f"public.{table}"
+
+    def open(self, pipeline: str) -> Self:
+        super().open(pipeline)
+        self._claim, self._claims = uuid.uuid4().hex, False
+        return self
+
+    def close(self) -> None:
+        if self._stage is not None and self._connection is not None:
+            with suppress(require("psycopg", extra="postgres").Error):
+                self._soon(f"DROP TABLE IF EXISTS {self._stage}")
+        self._stage = self._target = None
+        super().close()
+
+    def sign(self, run: Run | None, allow: Callable[[Run | None], None] = lambda found: None) -> None:
+        super().sign(run, allow)
+        if run is not None and self._target is not None:  # else there may be no table of claims yet
+            with self.transaction() as connection:
+                offset_tables.read(connection, self._pipeline).still_of(run)
+                connection.execute(_CLAIM, [self._pipeline, self._claim])
+            self._has_claimed()
+
+    def prepare(self, schema: StructType) -> None:
+        from headrace.connectors.postgres.table import Target
+
+        wanted = Target(self._shape, schema)
+        fit = wanted.fit(repr(self))
+        with self._translated():
+            if self._ask(_NO_CLAIMS):
+                self._define(_CLAIMS)
+            there = fit.made(self._columns, self._define, wanted.takes, create=self._create_table, evolve=self._evolve)
+            if self._shape.keyed:
+                wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
+        wanted.there = tuple(f"{column.name} {column.shown}" for column in there)
+        self._target, self._stage = wanted, None
+
+    def check_target(self, schema: StructType) -> None:
+        from headrace.connectors.postgres.table import Target
+
+        wanted = Target(self._shape, schema)
+        with self._looking():
+            there = self._columns()
+            wanted.fit(repr(self)).check(there, wanted.takes, create=self._create_table, evolve=self._evolve)
+            if self._shape.keyed and there:
+                wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
+
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str:
+        if self._visible == "partition" and not cached and task_alignment.keeps_partitions(rows):
+            return "each task copies its partition's rows and moves its offset in one transaction"
+        asked = 'visible="batch"' if self._visible == "batch" else None
+        reason = asked or ("the batch is cached" if cached else "the plan moves rows between tasks")
+        return f"tasks copy into a staging table, one transaction publishes the batch ({reason})"
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        target = self._prepared(rows)
+        if self._visible == "partition" and task_alignment.one_task_per_range(rows, len(batch.ranges)):
+            self._write_partitions(batch, rows, target)
+        else:
+            self._write_batch(batch, rows, target, None)
+
+    def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
+        self._write_batch(batch, rows, self._prepared(rows), quarantine)
+
+    def _prepared(self, rows: DataFrame) -> Target:
+        if self._target is None or self._target.schema != rows.schema:
+            self.prepare(rows.schema)
+        assert self._target is not None
+        return self._target
+
+    def _write_partitions(self, batch: Batch, rows: DataFrame, target: Target) -> None:
+        """1. claim the pipeline; 2. per task, in its own transaction, rows and offset; 3. note the batch."""
+        self._take_over(batch)
+        work = ByPartition(
+            self._dsn, self._pipeline, self._claim, batch, topic_check.current(), **target.by_partition()
+        )
+        with self._unless_taken_over():
+            tasks.run(target.lines(batch, rows), work, verify_pieces=False)
+        reach("postgres: partitions written")
+        with self.transaction() as connection:
+            state = offset_tables.read(connection, self._pipeline)
+            if self._claimed(connection):
+                # Each task has moved its own offset; one that was moved by hand since then stays so.
+                noted = replace(state.progress.advanced(batch), offsets=state.progress.offsets)
+                offset_tables.write(connection, self._pipeline, state, replace(state, progress=noted))
+        reach("postgres: committed")
+
+    def _write_batch(self, batch: Batch, rows: DataFrame, target: Target, quarantine: Quarantine | None) -> None:
+        """1. claim the pipeline; 2. fill the staging table; in one transaction 3. publish it, 4. store dead letters and
+        5. move the offsets."""
+        self._take_over(batch)
+        stage = self._staging(target)
+        most = None if quarantine is None else quarantine.most
+        work = ByAttempt(self._dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", most)
+        with self._unless_taken_over():
+            lines = target.lines(batch, rows, traced=quarantine is not None)
+            reports = tasks.run(lines, work, verify_pieces=False)
+        topic_check.verify()
+        reach("postgres: staged")
+        letters = []
+        if quarantine is not None:
+            place = f"table {self._shape.table}"
+            quarantine.refuse([Refusal(origin, why, place) for r in reports for origin, why in r.refused])
+            letters = list(quarantine.settled())
+        with self.transaction() as connection:
+            if not self._claimed(connection):
+                raise taken_over(self._pipeline)  # and the staging table is gone
+            state = offset_tables.read(connection, self._pipeline)
+            after = state.still_of(self._signer).committed(batch)
+            self._publish(connection.driver, stage, target, reports)
+            if quarantine is not None and quarantine.table is not None:
+                self._store_letters(connection, quarantine.table, letters)
+            reach("postgres: published")
+            offset_tables.write(connection, self._pipeline, state, after)
+        reach("postgres: committed")
+        self._empty(stage)
+
+    def _take_over(self, batch: Batch) -> None:
+        """From the sign on, or the first batch, no task of an earlier run commits. A run that was taken over stops."""
+        with self.transaction() as connection:
+            state = offset_tables.read(connection, self._pipeline)
+            state.still_of(self._signer).committed(batch)  # or OffsetConflict
+            if state.progress.pending is not None:
+                # Taken over from another store. Once a task has moved its offset it could not be repeated as it is.
+                offset_tables.write(
+                    connection, self._pipeline, state, replace(state, progress=replace(state.progress, pending=None))
+                )
+            first = not self._claims
+            if first:
+                connection.execute(_CLAIM, [self._pipeline, self._claim])
+            elif not self._claimed(connection):
+                raise taken_over(self._pipeline)
+        if first:
+            self._has_claimed()
+        reach("postgres: claimed")
+
+    def _has_claimed(self) -> None:
+        self._claims = True
+        with self._translated():
+            self._clear_staging()
+
+    @contextmanager
+    def _unless_taken_over(self) -> Iterator[None]:
+        """Whether tasks failed because of another run is told by the claim, not by how they failed."""
+        try:
+            yield
+        except (OffsetConflict, RetriableError) as error:
+            with self.transaction() as connection:
+                ours = self._claimed(connection)
+            if not ours:
+                raise taken_over(self._pipeline) from error
+            if isinstance(error, RetriableError):
+                raise
+            # Nobody else may move offsets: a commit of our own, whose answer was lost, has come through late.
+            raise RetriableError(error.message, hint=error.hint) from error
+
+    def _claimed(self, connection: Any) -> bool:
+        found = connection.execute("SELECT claim FROM headrace_claims WHERE pipeline = ?", [self._pipeline]).fetchall()
+        return bool(found == [(self._claim,)])
+
+    def _publish(self, driver: Any, stage: str, target: Target, reports: Sequence[Report]) -> None:
+        """Only what the attempts left that Spark counts: one that was reported failed may have committed as well."""
+        psycopg = require("psycopg", extra="postgres")
+        attempts = ", ".join(str(report.attempt) for report in reports if report.rows)
+        if not attempts:
+            return
+        ours = f"(SELECT {listed(target.staged)} FROM {stage} WHERE {ATTEMPT} IN ({attempts}))"
+        ((there,),) = driver.execute(f"SELECT count(*) FROM {ours} AS s").fetchall()
+        if there != sum(report.rows for report in reports):
+            # The table is unlogged: a server that crashed has emptied it.
+            raise RetriableError(f"{self!r}: the staging table has lost rows; was the server restarted?")
+        try:
+            for statement in self._shape.merge(ours, target.columns):
+                driver.execute(statement)
+        except psycopg.errors.UniqueViolation as error:
+            raise already_there(self, error.diag.message_detail or error) from error
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            # Such as a foreign key: seen when the batch is published, and not row by row.
+            raise bad_row(error, hint="correct the rows in the transform, or what they refer to") from error
+
+    def _staging(self, target: Target) -> str:
+        if self._stage is None:
+            schema, dot, _ = self._shape.name.rpartition(".")
+            name = f"{schema}{dot}{quoted(self._stage_prefix() + uuid.uuid4().hex[:8])}"
+            with self._translated():
+                self._connection.execute(target.staging(name, self._columns(), self._checks()))
+            self._stage = name
+        return self._stage
+
+    def _empty(self, stage: str) -> None:
+        """Rows of attempts that did not count may still be on their way: then a new table is taken next time."""
+        try:
+            self._soon(f"TRUNCATE {stage}")
+        except require("psycopg", extra="postgres").Error:
+            self._stage = None
+
+    def _clear_staging(self) -> None:
+        """Drop what other runs of this pipeline left. One that still lives finds out, and stops."""
+        like = self._stage_prefix().replace("_", r"\_") + "%"
+        for (name,) in self._ask(_STAGING, like):
+            with suppress(require("psycopg", extra="postgres").errors.LockNotAvailable):
+                self._soon(f"DROP TABLE IF EXISTS {name}")
+
+    def _soon(self, statement: str) -> None:
+        """On a staging table: a task that froze may hold it, and somebody else clears it then."""
+        with self._connection.transaction():
+            self._connection.execute("SET LOCAL lock_timeout = '1s'")
+            self._connection.execute(statement)
+
+    def _stage_prefix(self) -> str:
+        mark = hashlib.sha256(f"{self._pipeline} {self._shape.table}".encode()).hexdigest()[:10]
+        return f"headrace_staging_{mark}_"
+
+    def _columns(self) -> list[Column]:
+        return [Column(*found) for found in self._ask(_COLUMNS, self._shape.name)]
+
+    def _has_table(self, connection: Any, table: str) -> bool:
+        return bool(connection.execute("SELECT 1 WHERE to_regclass(?) IS NOT NULL", [qualified(table)]).fetchall())
+
+    def _checks(self) -> list[tuple[str, str, list[str]]]:
+        return [(name, text, list(columns)) for name, text, columns in self._ask(_CHECKS, self._shape.name)]
+
+    def _ask(self, query: str, *parameters: Any) -> list[Any]:
+        if self._connection is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        found: list[Any] = self._connection.execute(query, parameters).fetchall()
+        return found

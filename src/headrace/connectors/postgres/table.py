@@ -1,0 +1,103 @@
+"""A table in PostgreSQL, and the tables on the way to it, for rows of one schema: their SQL. Nothing is run."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.postgres.copy_task import ATTEMPT, LINE
+from headrace.connectors.postgres.types import column_type, fits, line
+from headrace.connectors.sql.identifiers import listed, quoted
+from headrace.connectors.sql.table_check import Fit
+from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN
+from headrace.errors import ConfigError
+from headrace.spark.origin_columns import PLACE
+from headrace.spark.sql import column_of, times_in_utc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField, StructType
+
+    from headrace.connectors.sql.table_check import Column
+    from headrace.connectors.sql.upsert import Shape
+    from headrace.types import Batch
+
+_EXTRA = {ORIGIN: "text", OFFSET: "bigint", DELETED: "boolean"}
+
+
+class Target:
+    """The table as rows of one schema need it."""
+
+    def __init__(self, shape: Shape, schema: StructType) -> None:
+        self.shape = shape
+        self.schema = schema
+        self.columns = shape.columns(schema.names)
+        self.staged = shape.staged(schema.names)
+        self.there: tuple[str, ...] = ()
+        self.fields: dict[str, StructField] = {name: schema[name] for name in self.columns}
+
+    def fit(self, sink: str) -> Fit:
+        return Fit(self.shape, sink, {name: column_type(field) for name, field in self.fields.items()}, _EXTRA)
+
+    def takes(self, name: str, column: Column) -> bool:
+        return fits(self.fields[name], column.kind)
+
+    def check_key(self, unique: Sequence[set[str]]) -> None:
+        if set(self.shape.key) not in unique:
+            raise ConfigError(
+                f"{self.shape.table} has no unique index on its key ({', '.join(self.shape.key)})",
+                hint=f"CREATE UNIQUE INDEX ON {self.shape.name} ({listed(self.shape.key)})",
+            )
+
+    def lines(self, batch: Batch, rows: DataFrame, *, traced: bool = False) -> DataFrame:
+        """The rows as lines for COPY, with each one's origin if asked for."""
+        stored = self.shape.frame(batch, rows, traced=traced)
+        fields = [stored.schema[name] for name in self.staged]
+        text = line([column_of(field.name) for field in fields], fields, utc=times_in_utc(rows))
+        return stored.select(text.alias(LINE), *(PLACE if traced else ()))
+
+    def by_partition(self) -> dict[str, Any]:
+        """How a task writes straight into the table."""
+        if not self.shape.keyed:
+            return {"copy": f"COPY {self.shape.name} ({listed(self.columns)}) FROM STDIN"}
+        mark = hashlib.sha256(f"{self.shape.name} {self.staged} {self.there}".encode()).hexdigest()[:10]
+        table = f"headrace_rows_{mark}"
+        return {
+            # Once per session, not per batch: every one leaves dead rows in the catalogue.
+            "before": (
+                "SET LOCAL client_min_messages = warning",
+                f"CREATE TEMP TABLE IF NOT EXISTS {table} ON COMMIT DELETE ROWS AS {self._empty}",
+                *self._keys_required(table),
+            ),
+            "copy": f"COPY {table} ({listed(self.staged)}) FROM STDIN",
+            "after": tuple(self.shape.merge(table, self.columns)),
+        }
+
+    def staging(self, name: str, there: Sequence[Column], checks: Sequence[tuple[str, str, list[str]]]) -> str:
+        """SQL for a table that refuses what the target would refuse, so that it is found row by row."""
+        statements = [
+            f"CREATE UNLOGGED TABLE {name} WITH (autovacuum_enabled = false) AS {self._empty}",
+            f"ALTER TABLE {name} ADD COLUMN {ATTEMPT} bigint NOT NULL",
+            f"ALTER TABLE {name} ALTER COLUMN {ATTEMPT} SET DEFAULT current_setting('headrace.attempt')::bigint",
+        ]
+        # A record that deletes has nothing but its key.
+        unless = f"{DELETED} OR " if self.shape.keyed else ""
+        ours = set(self.columns)
+        required = [column.name for column in there if column.strict and column.name in ours]
+        rules = [(f"{column} is required", f"{quoted(column)} IS NOT NULL") for column in required]
+        rules += [(rule, text) for rule, text, columns in checks if set(columns) <= ours]
+        statements += [
+            f"ALTER TABLE {name} ADD CONSTRAINT {quoted(rule[:60])} CHECK ({unless}({text}))" for rule, text in rules
+        ]
+        return "; ".join([*statements, *self._keys_required(name)])
+
+    @property
+    def _empty(self) -> str:
+        """A query without rows that has the columns of a table on the way."""
+        extra = "".join(f", NULL::{_EXTRA[name]} AS {name}" for name in self.staged if name in _EXTRA)
+        return f"SELECT {listed(self.columns)}{extra} FROM {self.shape.name} LIMIT 0"
+
+    def _keys_required(self, table: str) -> list[str]:
+        return [f"ALTER TABLE {table} ALTER COLUMN {quoted(key)} SET NOT NULL" for key in self.shape.key]

@@ -1,0 +1,117 @@
+"""Spark's types in PostgreSQL: the type a column gets, those it may go into, and its text for COPY, made by Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sql
+from pyspark.sql import types
+
+from headrace.errors import ConfigError
+from headrace.spark.sql import time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructField
+
+_INTEGERS = {"int2", "int4", "int8", "numeric", "float4", "float8"}
+_NESTED = {"json", "jsonb"}
+
+# Type in a new table, and the types of columns that are there already which take its text.
+_KINDS: dict[type[DataType], tuple[str, set[str]]] = {
+    types.BooleanType: ("boolean", {"bool"}),
+    types.ByteType: ("smallint", _INTEGERS),
+    types.ShortType: ("smallint", _INTEGERS),
+    types.IntegerType: ("integer", _INTEGERS),
+    types.LongType: ("bigint", _INTEGERS | {"oid"}),
+    types.FloatType: ("real", {"float4", "float8", "numeric"}),
+    types.DoubleType: ("double precision", {"float4", "float8", "numeric"}),
+    types.DecimalType: ("numeric", {"numeric", "float4", "float8", "money"}),
+    types.BinaryType: ("bytea", {"bytea"}),
+    types.DateType: ("date", {"date", "timestamp", "timestamptz"}),
+    types.TimestampType: ("timestamptz", {"timestamptz", "timestamp"}),
+    types.TimestampNTZType: ("timestamp", {"timestamp"}),
+    types.DayTimeIntervalType: ("interval", {"interval"}),
+    types.YearMonthIntervalType: ("interval", {"interval"}),
+    types.ArrayType: ("jsonb", _NESTED),
+    types.MapType: ("jsonb", _NESTED),
+    types.StructType: ("jsonb", _NESTED),
+    types.VariantType: ("jsonb", _NESTED),
+    types.NullType: ("text", {"text"}),
+}
+if hasattr(types, "TimeType"):  # Spark 4.1
+    _KINDS[types.TimeType] = ("time", {"time"})
+
+# Text goes into anything whose values people write as text; into numbers and times only by a cast in the transform.
+_NOT_FROM_TEXT = set.union(*(taken for _, taken in _KINDS.values())) - _NESTED - {"text"}
+
+
+def column_type(field: StructField) -> str:
+    """The type of the column in a table that is made for it."""
+    kind = field.dataType
+    if isinstance(kind, types.DecimalType):
+        return f"numeric({kind.precision},{kind.scale})"
+    if isinstance(kind, types.StringType):
+        return "text"
+    return _kind(field)[0]
+
+
+def fits(field: StructField, there: str) -> bool:
+    """Whether the values of `field` may go into a column of the type `there`, by its name in pg_type."""
+    if isinstance(field.dataType, types.StringType):
+        return there not in _NOT_FROM_TEXT
+    return there in _kind(field)[1]
+
+
+def line(columns: Sequence[Column], fields: Sequence[StructField], *, utc: bool) -> Column:
+    """A row as a line of COPY's text format. `utc`: the session writes times in UTC."""
+    parts: list[Column] = []
+    for column, field in zip(columns, fields, strict=True):
+        parts += [sql.coalesce(_text(column, field, utc=utc), sql.lit("\\N")), sql.lit("\t")]
+    return sql.concat(*parts[:-1], sql.lit("\n"))
+
+
+def _text(column: Column, field: StructField, *, utc: bool) -> Column:
+    match field.dataType:
+        case types.StringType():
+            return _escaped(column)
+        case types.BinaryType():
+            return sql.concat(sql.lit("\\\\x"), sql.hex(column))
+        case types.TimestampType():
+            return time_text(column, utc=utc)
+        case types.DayTimeIntervalType():
+            start = sql.lit("1970-01-01 00:00:00").cast("timestamp")
+            micros = sql.unix_micros(start + column) - sql.unix_micros(start)
+            return sql.concat(micros.cast("string"), sql.lit(" microseconds"))
+        case types.YearMonthIntervalType():
+            start = sql.lit("1970-01-01").cast("date")
+            return sql.concat(
+                sql.months_between(start + column, start).cast("bigint").cast("string"), sql.lit(" months")
+            )
+        case types.ArrayType() | types.MapType() | types.StructType():
+            return _escaped(sql.to_json(column, {"ignoreNullFields": "false"}))
+        case types.VariantType():
+            return _escaped(sql.to_json(column))
+        case types.NullType():
+            return sql.lit(None).cast("string")
+    _kind(field)
+    return column.cast("string")
+
+
+def _escaped(column: Column) -> Column:
+    text = column.cast("string")
+    for plain, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
+        text = sql.replace(text, sql.lit(plain), sql.lit(escaped))
+    return text
+
+
+def _kind(field: StructField) -> tuple[str, set[str]]:
+    try:
+        return _KINDS[type(field.dataType)]
+    except KeyError:
+        raise ConfigError(
+            f"{field.name} is {field.dataType.simpleString()}, which PostgreSQL has no type for",
+            hint=f"change it in the transform, for example CAST({field.name} AS STRING)",
+        ) from None

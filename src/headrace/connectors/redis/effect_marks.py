@@ -1,0 +1,64 @@
+"""Marks in Redis: a key per message, which expires by itself."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.redis import client as server
+from headrace.support.optional_imports import require
+from headrace.support.redaction import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class RedisMarks:
+    url: str = field(repr=False)
+    pipeline: str
+    keep: float
+    local: bool = False
+
+    def prepare(self) -> None:
+        with closing(self.connect()) as marker:
+            marker.among([""])  # so that a wrong address shows before the first effect
+
+    def connect(self) -> RedisMarker:
+        prefix = f"headrace:mark:{{{self.pipeline}}}:"
+        return RedisMarker(server.connect(self.url), prefix, max(1, int(self.keep * 1000)), masked(self.url))
+
+
+@dataclass(frozen=True, slots=True)
+class RedisMarker:
+    client: Any
+    prefix: str
+    keep_millis: int
+    shown: str
+
+    def among(self, messages: Sequence[str]) -> set[str]:
+        if not messages:
+            return set()
+        with self._translated():
+            found = self.client.mget([self.prefix + message for message in messages])
+        return {message for message, there in zip(messages, found, strict=True) if there is not None}
+
+    def mark(self, message: str) -> bool:
+        with self._translated():
+            return bool(self.client.set(self.prefix + message, "1", nx=True, px=self.keep_millis))
+
+    def unmark(self, message: str) -> None:
+        with self._translated():
+            self.client.delete(self.prefix + message)
+
+    def close(self) -> None:
+        self.client.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        redis = require("redis", extra="redis")
+        try:
+            yield
+        except (redis.RedisError, OSError) as error:
+            raise server.translated(error, f"marks in {self.shown}", rights="MGET, SET, DEL") from error

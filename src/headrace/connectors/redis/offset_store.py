@@ -1,0 +1,113 @@
+"""Offsets in Redis: one readable JSON text per pipeline, replaced by a compare-and-set in Lua."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.connectors.redis.client import checked, connect, losses, translated
+from headrace.core.effect_marks import MarkKeeper
+from headrace.core.offset_store import OffsetStore
+from headrace.core.state import Change, State
+from headrace.errors import ConfigError
+from headrace.support.optional_imports import require
+from headrace.support.redaction import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headrace.core.effect_marks import Marks
+    from headrace.core.offset_store import Heartbeats
+
+# The text itself is the version: if it is the one that was read, it does not matter what it was in between.
+# A script that fails keeps what it has written: offsets never move without their line in the history, so it goes first.
+_SWAP = """
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+if ARGV[3] ~= '' then redis.call('RPUSH', KEYS[2], ARGV[3]) end
+redis.call('SET', KEYS[1], ARGV[2])
+return 1
+"""
+
+
+class Redis(OffsetStore, MarkKeeper):
+    """Any number of pipelines in one database of one server: `headrace:{pipeline}` and `headrace:{pipeline}:history`.
+
+    As durable as the server is set up to be: `headrace check` asks it and says what a crash may lose.
+    """
+
+    driver = ("redis", "redis")
+
+    def __init__(self, url: str) -> None:
+        self._url = checked(url, 'stores.Redis("redis://localhost:6379/0")')
+        self._keys = ("", "")
+        self._client: Any = None
+
+    @property
+    def identity(self) -> str:
+        return f"stores.Redis({masked(self._url)!r})"
+
+    def open(self, pipeline: str) -> Self:
+        # The braces keep both keys on one node of a cluster.
+        self._keys = (f"headrace:{{{pipeline}}}", f"headrace:{{{pipeline}}}:history")
+        self._client = connect(self._url)
+        with self._translated():
+            self._client.ping()
+        return self
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def read(self) -> tuple[State, Any]:
+        with self._translated() as client:
+            text = client.get(self._keys[0])
+        return (State.from_json(text) if text else State()), text or ""
+
+    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+        appended = change.to_json() if change else ""
+        with self._translated() as client:
+            return bool(client.eval(_SWAP, 2, *self._keys, version, new.to_json(), appended))
+
+    def heartbeat_handle(self) -> Heartbeats:
+        other = copy.copy(self)
+        other._client = None
+        return other
+
+    def history(self) -> Sequence[Change]:
+        with self._translated() as client:
+            return [Change.from_json(text) for text in client.lrange(self._keys[1], 0, -1)]
+
+    def advice(self, pipeline: str) -> list[str]:
+        redis = require("redis", extra="redis")
+        client = self._client or connect(self._url)
+        try:
+            with self._translated(client):
+                client.ping()
+                try:
+                    settings = client.config_get("*")
+                except redis.ResponseError:  # hosted servers hide it
+                    unknown = "does not tell its settings (CONFIG is refused): ask whoever runs it"
+                    return [f"{self!r} {unknown} for appendonly and appendfsync"]
+                replicas = int(client.info("replication").get("connected_slaves", 0))
+        finally:
+            if client is not self._client:
+                client.close()
+        return [f"{self!r} {said}" for said in losses(settings, replicas)]
+
+    def marks(self, pipeline: str, keep: float) -> Marks:
+        from headrace.connectors.redis.effect_marks import RedisMarks
+
+        return RedisMarks(self._url, pipeline, keep)
+
+    @contextmanager
+    def _translated(self, client: Any = None) -> Iterator[Any]:
+        redis = require("redis", extra="redis")
+        client = client or self._client
+        if client is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        try:
+            yield client
+        except (redis.RedisError, OSError) as error:
+            raise translated(error, repr(self), rights="GET, SET, RPUSH, EVAL") from error

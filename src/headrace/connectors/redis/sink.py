@@ -1,0 +1,214 @@
+"""Rows in Redis: a hash or a string per key, or the end of a stream, list or set."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+from headrace.connectors.redis import client as server
+from headrace.connectors.redis.types import converters
+from headrace.connectors.redis.writer import LONGEST, Add, Append, Place, Put
+from headrace.connectors.shared import log_order
+from headrace.connectors.shared.keyed_sink import Identity, KeyedSink
+from headrace.core.sink import METADATA
+from headrace.errors import ConfigError
+from headrace.spark import tasks
+from headrace.spark.origin_columns import stored_schema
+from headrace.support.crashpoints import reach
+from headrace.support.optional_imports import require
+from headrace.support.redaction import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.connectors.shared.keyed_sink import Writer
+    from headrace.spark.tasks import Report
+    from headrace.types import Batch
+
+Structure = Literal["hash", "string", "stream", "list", "set"]
+_OPTIONS = {
+    "hash": {"key", "deleted", "ttl", "keep_deleted"},
+    "string": {"key", "deleted", "ttl", "keep_deleted"},
+    "stream": {"maxlen", "origin"},
+    "list": {"maxlen"},
+    "set": {"member"},
+}
+_MOST_ENTRIES = 2**63 - 1
+_WEEK = 7 * 24 * 3600.0
+
+
+class Redis(KeyedSink):
+    """Rows under `name` of one server.
+
+    A "hash" (its fields are the columns) or a "string" (the row as JSON) per row, at `name:key`; or entries at the end
+    of the "stream" or "list" `name`, or members of the "set" `name`. A run that is repeated leaves what is there once:
+    rows with a key are put again, a stream or list has a guard that knows what was appended.
+
+    `ttl` is a number of seconds, or a column that has them. `keep_deleted` says for how many seconds it is remembered
+    that a row was deleted: for so long an older one does not come back. `maxlen` is what a stream or list is cut to.
+    `origin` names a field of a stream's entries for the record they came from. `member` is the column that goes into a
+    set; without it the row as JSON.
+    """
+
+    driver = ("redis", "redis")
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        *,
+        structure: Structure = "hash",
+        key: str | Sequence[str] | None = None,
+        deleted: str | None = None,
+        ttl: float | str | None = None,
+        keep_deleted: float | None = None,
+        maxlen: int | None = None,
+        origin: str | None = None,
+        member: str | None = None,
+    ) -> None:
+        server.checked(url, 'sinks.Redis("redis://localhost:6379/0", "users", key="id")')
+        if not isinstance(name, str) or not name or set(name) & set("{}") or name.startswith("headrace:"):
+            raise ConfigError(f"{name!r} is not a name for keys: no braces, and headrace:… is ours", hint='"users"')
+        if structure not in get_args(Structure):
+            raise ConfigError(f"structure={structure!r} is unknown", hint=f"one of: {', '.join(get_args(Structure))}")
+        options = {"key": key, "deleted": deleted, "ttl": ttl, "keep_deleted": keep_deleted}
+        options |= {"maxlen": maxlen, "origin": origin, "member": member}
+        given = {option for option, value in options.items() if value is not None}
+        if odd := sorted(given - _OPTIONS[structure]):
+            fitting = ", ".join(sorted(_OPTIONS[structure]))
+            raise ConfigError(f"{odd[0]}= means nothing with structure={structure!r}", hint=f"it has: {fitting}")
+        if not isinstance(ttl, str):
+            _positive("ttl", ttl)
+        _positive("keep_deleted", keep_deleted)
+        _positive("maxlen", maxlen)
+        super().__init__(Identity.of(key, deleted))
+        self._place = Place(url, name, f"sinks.Redis({masked(url)!r}, {name!r}, structure={structure!r})")
+        self._structure = structure
+        self._ttl = ttl
+        self._keep_deleted = _WEEK if keep_deleted is None else keep_deleted
+        self._maxlen, self._origin, self._member = maxlen, origin, member
+        self._pipeline = ""
+
+    @property
+    def identity(self) -> str:
+        return self._place.sink
+
+    def open(self, pipeline: str) -> Self:
+        redis = require("redis", extra="redis")
+        self._pipeline = pipeline
+        with self._place.client() as client:
+            client.ping()
+            about: dict[str, Any] = {}
+            with suppress(redis.exceptions.NoPermissionError):  # then a cluster is met when rows are written
+                about = client.info("cluster")
+        if about.get("cluster_enabled"):
+            raise ConfigError(
+                f"{self!r}: the server is a node of a cluster, which is not supported",
+                hint="name one server that is in none",
+            )
+        return self
+
+    @property
+    def identity_columns(self) -> Sequence[str] | None:
+        match self._structure:
+            case "set":
+                return None if self._member is None else (self._member,)
+            case "stream" | "list":
+                return ()  # appended by offset
+            case _:
+                return super().identity_columns
+
+    def close(self) -> None:
+        tasks.drop(("redis", self._place.url))
+
+    def prepare(self, schema: StructType) -> None:
+        self._converters(schema)
+        if self._structure in ("stream", "list") and METADATA not in schema.names:
+            raise log_order.without_origin()
+        for name in (self._member, self._ttl):
+            if isinstance(name, str) and name not in stored_schema(schema).names:
+                raise ConfigError(f"{self!r}: the rows have no column {name}", hint=f"rows: {schema.names}")
+        if isinstance(self._ttl, str):
+            _numeric(self._ttl, schema)
+
+    def check_reachable(self) -> None:
+        with self:
+            self.open("")  # which connects, and creates nothing
+
+    def check_target(self, schema: StructType) -> None:
+        with self.open(self._pipeline):  # which only asks the server what it is
+            self.prepare(schema)
+
+    def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
+        if self._structure == "set":
+            return "rows are added to a set: twice is once"
+        if self._structure in ("stream", "list"):
+            return f"rows are appended to a {self._structure} by offset, with a guard per partition"
+        return super().describe_write(rows, cached=cached)
+
+    def _writer(self, batch: Batch, schema: StructType) -> Writer:
+        return Put(
+            self._place,
+            self._structure,
+            self._identity.key,
+            self._converters(schema),
+            not self._identity.by_origin(schema.names),
+            self._ttl,
+            self._keep_deleted,
+        )
+
+    def _converters(self, schema: StructType) -> dict[str, Callable[[Any], Any]]:
+        if self._structure in ("hash", "string"):
+            return converters(self._identity.types(schema))
+        return converters({field.name: field.dataType for field in stored_schema(schema).fields})
+
+    def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+        self.prepare(rows.schema)
+        if self._structure in ("hash", "string"):
+            return super()._written(batch, rows, most)
+        reports = self._add(rows, most) if self._structure == "set" else self._append(batch, rows, most)
+        reach("redis: rows written")
+        return reports
+
+    def _append(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+        task = Append(
+            self._place,
+            self._structure,
+            self._pipeline,
+            self._converters(rows.schema),
+            batch.ranges,
+            dict(batch.topic_ids),
+            batch.epoch,
+            self._maxlen,
+            self._origin,
+            most,
+        )
+        return tasks.run(log_order.by_record(batch, rows).drop(METADATA), task)
+
+    def _add(self, rows: DataFrame, most: int | None) -> list[Report]:
+        task = Add(self._place, self._converters(rows.schema), self._member, most)
+        return tasks.run(log_order.traced(rows).drop(METADATA), task)
+
+
+def _numeric(name: str, schema: StructType) -> None:
+    from pyspark.sql.types import NumericType
+
+    if not isinstance(schema[name].dataType, NumericType):
+        shown = schema[name].dataType.simpleString()
+        raise ConfigError(f"ttl={name!r}: that column is {shown}", hint="a number of seconds, NULL for ever")
+
+
+def _positive(option: str, value: object) -> None:
+    most = _MOST_ENTRIES if option == "maxlen" else LONGEST
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most
+    whole = option != "maxlen" or isinstance(value, int)
+    if value is not None and not (fits and whole):
+        said = (
+            "a whole number above 0 and below 2^63"
+            if option == "maxlen"
+            else "a number of seconds above 0 and up to 100 years"
+        )
+        raise ConfigError(f"{option}={value!r} is not {said}", hint=f"{option}=3600")

@@ -1,0 +1,242 @@
+"""What the tasks of a batch do on the executors: rows to Redis, piece by piece."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.redis import client as server
+from headrace.connectors.redis.scripts import APPEND, MAX_VALUES, PUT, call
+from headrace.connectors.redis.types import as_fields, as_json, as_text, key_of
+from headrace.connectors.shared.log_order import each, records
+from headrace.connectors.shared.rejected_rows import Refusals
+from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.spark import tasks
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from headrace.connectors.redis.scripts import Call
+    from headrace.connectors.shared.keyed_sink import Row
+    from headrace.core.dead_letters import Origin
+    from headrace.types import Range
+
+RIGHTS = "EVALSHA, SCRIPT LOAD and what is written with"
+LONGEST = 100 * 366 * 24 * 3600.0
+"""Seconds to live. Redis refuses what does not fit into its clock only once the row is written."""
+_PIECE_ROWS, _PIECE_SIZE = 500, 1_000_000
+_MOST_OF_ONE_RECORD = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where rows go: a key, or the beginning of the keys of rows. `sink` is what errors call it."""
+
+    url: str = field(repr=False)
+    name: str
+    sink: str
+
+    @contextmanager
+    def client(self) -> Iterator[Any]:
+        """The one client of this process, with its errors in our terms."""
+        redis = require("redis", extra="redis")
+        kept = ("redis", self.url)
+        try:
+            yield tasks.kept(kept, lambda: server.connect(self.url))
+        except (redis.RedisError, OSError) as error:
+            found = server.translated(error, self.sink, rights=RIGHTS)
+            if isinstance(found, RetriableError):
+                tasks.drop(kept)
+            raise found from error
+
+    def guard(self, key: str) -> str:
+        """The key of the guard beside `key`. The braces put both on one node of a cluster."""
+        return f"headrace:guard:{{{key}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A hash or a string per row. `ttl` is a number of seconds, or the column that has it."""
+
+    place: Place
+    structure: str
+    key: tuple[str, ...]
+    plain: Mapping[str, Callable[[Any], Any]]
+    guarded: bool
+    ttl: float | str | None
+    keep_deleted: float
+
+    def __call__(self, rows: Sequence[Row]) -> Sequence[tuple[Row, str]]:
+        refused: list[tuple[Row, str]] = []
+        taken: list[tuple[Row, Call]] = []
+        for row in rows:
+            lives = self._lives(row)
+            if lives is not None and not 0 < lives <= LONGEST:
+                refused.append(
+                    (row, f"{self.ttl} is {lives:g}: a row lives for more than no time, and up to 100 years")
+                )
+            else:
+                taken.append((row, self._call(row, lives)))
+        with self.place.client() as client:
+            answers = call(client, PUT, [made for _, made in taken])
+            for (row, ((key, *_), _)), answer in zip(taken, answers, strict=True):
+                if isinstance(answer, Exception):
+                    raise answer
+                if isinstance(answer, str):
+                    refused.append((row, f"WRONGTYPE: {key} is there already, as a {answer}, not a {self.structure}"))
+        return refused
+
+    def _lives(self, row: Row) -> float | None:
+        if not isinstance(self.ttl, str):
+            return self.ttl
+        found = None if row.deleted else row.values.get(self.ttl)
+        return None if found is None else float(found)
+
+    def _call(self, row: Row, lives: float | None) -> Call:
+        key = key_of(self.place.name, row.key, tuple(self.plain[name] for name in self.key))
+        # Once a row has expired, one that is older must not come back either.
+        guard_lives = self.keep_deleted if row.deleted else None if lives is None else lives + self.keep_deleted
+        values = {name: value for name, value in row.values.items() if name != self.ttl}
+        head = [self.structure, row.source or "", str(row.version or 0), _millis(lives), _millis(guard_lives)]
+        keys = [key, self.place.guard(key)] if self.guarded else [key]
+        if row.deleted:
+            return keys, [*head, "delete"]
+        if self.structure == "string":
+            return keys, [*head, "put", as_json(values, self.plain)]
+        return keys, [*head, "put", *as_fields(values, self.plain)]
+
+
+def _millis(seconds: float | None) -> str:
+    return "" if seconds is None else str(max(1, int(seconds * 1000)))
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Rows to the end of a stream or list, in pieces. Each moves the guard of its partition in the same step: what is
+    below it is there already. One piece after the other: one that failed must not be overtaken by the next."""
+
+    place: Place
+    structure: str
+    pipeline: str
+    plain: Mapping[str, Callable[[Any], Any]]
+    ranges: tuple[Range, ...]
+    topic_ids: Mapping[str, str]
+    epoch: int
+    maxlen: int | None
+    origin: str | None
+    most: int | None
+
+    def __call__(self, batches: Iterator[Any]) -> tasks.Report:
+        refusals = Refusals(self.place.sink, self.most)
+        count = 0
+        try:
+            for at, arguments, rows in self._pieces(records(batches, refusals), refusals):
+                self._append(at, arguments)
+                count += rows
+            return tasks.Report(count, refused=refusals.found)
+        except HeadraceError as error:
+            return tasks.failed(error)
+        finally:
+            for _ in batches:  # a task that leaves its input unread would cost the worker
+                pass
+
+    def _pieces(
+        self, found: Iterator[tuple[Origin, list[dict[str, Any]]]], refusals: Refusals
+    ) -> Iterator[tuple[Origin, list[str | bytes], int]]:
+        """Arguments of the script, each piece with the last record in it: all of one partition, and whole records."""
+        piece: list[str | bytes] = []
+        last: Origin | None = None
+        rows = size = 0
+        for origin, several in found:
+            self._check(origin, len(several))
+            if last is not None and (last[:2] != origin[:2] or rows >= _PIECE_ROWS or size >= _PIECE_SIZE):
+                yield last, piece, rows
+                piece, rows, size = [], 0, 0
+            last = origin
+            for row in several:
+                if entry := self._entry(origin, row, refusals):
+                    piece += [str(origin.offset), str(len(entry)), *entry]
+                    rows += 1
+                    size += sum(len(item) for item in entry)
+        if last is not None:
+            yield last, piece, rows
+
+    def _check(self, origin: Origin, rows: int) -> None:
+        ours = [r for r in self.ranges if (r.at.topic, r.at.partition) == origin[:2]]
+        if not ours or not ours[0].start <= origin.offset < ours[0].until:
+            raise ConfigError(
+                f"{self.place.sink}: a row says that it comes from {origin}, which is not in this batch",
+                hint="leave _kafka as it is in the transform",
+            )
+        if rows > _MOST_OF_ONE_RECORD:
+            raise ConfigError(
+                f"{self.place.sink}: {rows:,} rows come from one record ({origin}); they are appended in one step,"
+                f" which takes {_MOST_OF_ONE_RECORD:,}",
+                hint="make less of a record",
+            )
+
+    def _entry(self, origin: Origin, row: dict[str, Any], refusals: Refusals) -> list[str | bytes]:
+        if self.structure == "list":
+            return [as_json(row, self.plain)]
+        made = as_fields(row, self.plain)
+        if self.origin is not None:
+            made += [self.origin, ":".join(str(part) for part in origin)]
+        if not made:
+            refusals.add(origin, "every column is NULL, and an entry of a stream has a field at least")
+        if len(made) > MAX_VALUES:
+            most = MAX_VALUES // 2
+            refusals.add(
+                origin, f"an entry of a stream takes up to {most:,} fields, and this row has {len(made) // 2:,}"
+            )
+            return []
+        return made
+
+    def _append(self, last: Origin, arguments: list[str | bytes]) -> None:
+        # A guard for each epoch: what is read again after the offsets were moved back is appended again.
+        epoch = f"@{self.epoch}" if self.epoch else ""
+        field = f"{self.pipeline} {self.topic_ids.get(last.topic, '')}:{last.partition}{epoch}"
+        head = [self.structure, field, str(last.offset + 1), "" if self.maxlen is None else str(self.maxlen)]
+        keys = [self.place.name, self.place.guard(self.place.name)]
+        with self.place.client() as client:
+            (answer,) = call(client, APPEND, [(keys, [*head, *arguments])])
+            if isinstance(answer, Exception):
+                raise answer
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Members to a set. To add one twice is to add it once: no guard is needed. `member` is a column; None: all."""
+
+    place: Place
+    plain: Mapping[str, Callable[[Any], Any]]
+    member: str | None
+    most: int | None
+
+    def __call__(self, batches: Iterator[Any]) -> tasks.Report:
+        refusals = Refusals(self.place.sink, self.most)
+        count = 0
+        try:
+            rows = each(batches, refusals)
+            while piece := list(islice(rows, _PIECE_ROWS)):
+                members = [made for origin, row in piece if (made := self._member(origin, row, refusals)) is not None]
+                if members:
+                    with self.place.client() as client:
+                        client.sadd(self.place.name, *members)
+                count += len(members)
+            return tasks.Report(count, refused=refusals.found)
+        except HeadraceError as error:
+            return tasks.failed(error)
+        finally:
+            for _ in batches:
+                pass
+
+    def _member(self, origin: Origin | None, row: dict[str, Any], refusals: Refusals) -> str | bytes | None:
+        if self.member is None:
+            return as_json(row, self.plain)
+        if row[self.member] is None:
+            refusals.add(origin, f"{self.member}, which is the member of the set, is NULL")
+            return None
+        return as_text(row[self.member], self.plain[self.member])

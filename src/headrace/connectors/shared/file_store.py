@@ -1,0 +1,201 @@
+"""A place for files in which no more is taken for granted than that one file appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.errors import ConfigError, RetriableError
+from headrace.support.durable import make_directory, sync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import SparkSession
+
+# Where closing a new file makes it visible at once and whole, and where a rename is a copy.
+_PUT_IS_ATOMIC = frozenset({"s3", "s3a", "s3n", "gs", "oss", "obs", "cosn"})
+
+
+class Objects(Protocol):
+    """Names are relative to the root and use slashes."""
+
+    def uri(self, name: str = "") -> str:
+        """What Spark and other readers call it."""
+
+    def below(self, under: str) -> list[str]:
+        """Every file below, at any depth; none if there is nothing."""
+
+    def read(self, name: str) -> bytes | None:
+        """What is in it; None if it is not there."""
+
+    def put(self, name: str, data: bytes) -> bool:
+        """Make a file appear, whole and durable; False, and nothing changes, if there is one of that name."""
+
+    def remove(self, names: Iterable[str]) -> None: ...
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Return when files that Spark wrote would outlive a power cut."""
+
+
+class Local:
+    """A directory of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def uri(self, name: str = "") -> str:
+        return str(self.root / name)
+
+    def below(self, under: str) -> list[str]:
+        found = os.walk(self.root / under)
+        return [str(Path(place, name).relative_to(self.root)) for place, _, names in found for name in names]
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, data: bytes) -> bool:
+        target = self.root / name
+        make_directory(target.parent)
+        aside = target.with_name(f".{uuid.uuid4().hex}")
+        try:
+            aside.write_bytes(data)
+            sync(aside)
+            os.link(aside, target)  # a rename would replace what is there
+        except FileExistsError:
+            return False
+        finally:
+            aside.unlink(missing_ok=True)
+            sync(target.parent)  # also of one that is there already: whoever put it may not have come so far
+        return True
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            path = self.root / name
+            path.unlink(missing_ok=True)
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's, beside each file it writes
+            for parent in path.relative_to(self.root).parents[:-2]:
+                try:
+                    (self.root / parent).rmdir()
+                except OSError:
+                    break  # not empty
+
+    def settle(self, names: Iterable[str]) -> None:
+        files = [self.root / name for name in names]
+        for file in files:
+            sync(file)
+        for directory in {parent for file in files for parent in file.parents if parent.is_relative_to(self.root)}:
+            sync(directory)
+
+
+class Hadoop:
+    """Any file system that Spark can write to, through Spark: with its credentials and its settings."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        jvm: Any = spark._jvm
+        java_context: Any = spark.sparkContext._jsc
+        self._root = root.rstrip("/")
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._io = jvm.org.apache.commons.io.IOUtils
+        self._atomic_put = self._root.partition(":")[0].lower() in _PUT_IS_ATOMIC
+        with translated(root):
+            self._system = self._path(self._root).getFileSystem(java_context.hadoopConfiguration())
+            self._prefix = str(self._system.makeQualified(self._path(self._root)).toString()) + "/"
+
+    def uri(self, name: str = "") -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def below(self, under: str) -> list[str]:
+        found = []
+        with suppress(FileNotFoundError), translated(self.uri(under)):
+            entries = self._system.listFiles(self._path(self.uri(under)), True)
+            while entries.hasNext():
+                found.append(str(entries.next().getPath().toString()).removeprefix(self._prefix))
+        return found
+
+    def exists(self, name: str) -> bool:
+        with translated(self.uri(name)):
+            return bool(self._system.exists(self._path(self.uri(name))))
+
+    def read(self, name: str) -> bytes | None:
+        with suppress(FileNotFoundError), translated(self.uri(name)):
+            stream = self._system.open(self._path(self.uri(name)))
+            try:
+                return bytes(self._io.toByteArray(stream))
+            finally:
+                stream.close()
+        return None
+
+    def put(self, name: str, data: bytes) -> bool:
+        target = self._path(self.uri(name))
+        with suppress(FileExistsError), translated(self.uri(name)):
+            if self._system.exists(target):
+                return False
+            if self._atomic_put:
+                self._write(target, data)
+                return True
+            aside = self._path(target.getParent(), f".{uuid.uuid4().hex}")
+            self._write(aside, data)
+            if self._system.rename(aside, target):  # HDFS and ABFS replace nothing
+                return True
+            self._system.delete(aside, False)
+            if not self._system.exists(target):
+                raise RetriableError(f"{self.uri(name)} could not be written")
+        return False
+
+    def _write(self, target: Any, data: bytes) -> None:
+        """Create a file; FileExistsError where the file system compares and puts in one step, and there is one."""
+        builder = self._system.createFile(target).recursive().overwrite(False)
+        stream = builder.opt("fs.option.create.conditional.overwrite", True).build()  # S3, from Hadoop 3.4.2 on
+        stream.write(bytearray(data))
+        # Only after all of it was taken: closing is what makes an object appear.
+        stream.close()
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            path = self._path(self.uri(name))
+            with translated(self.uri(name)):
+                self._system.delete(path, False)
+            if not self._atomic_put:  # an object store has no directories
+                with suppress(Exception):  # not empty
+                    self._system.delete(path.getParent(), False)
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Such a file system answers for what it has taken."""
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Java's exceptions in our terms; FileNotFoundError and FileExistsError as Python has them."""
+    try:
+        yield
+    except Exception as error:
+        java: Any = getattr(error, "java_exception", None)
+        if java is None:
+            raise
+        kind, said = str(java.getClass().getSimpleName()), str(java.getMessage()).partition("\n")[0]
+        if kind == "FileNotFoundException":
+            raise FileNotFoundError(said) from error
+        if kind in ("FileAlreadyExistsException", "RemoteFileChangedException"):
+            raise FileExistsError(said) from error
+        if kind == "UnsupportedFileSystemException" or "ClassNotFoundException" in said:
+            raise ConfigError(
+                f"{place}: Spark has no file system for it: {said}",
+                hint="--spark spark.jars.packages=org.apache.hadoop:hadoop-aws:… brings s3a://",
+            ) from error
+        if kind in ("AccessControlException", "AccessDeniedException"):
+            raise ConfigError(f"{place}: {said}", hint="look at the credentials in the session's options") from error
+        raise RetriableError(f"{place}: {kind}: {said}") from error
+
+
+def at(spark: SparkSession, root: str) -> Objects:
+    """The files below a path as Spark writes it: `file:/…` is here."""
+    if root.startswith("file:"):
+        return Local(Path("/" + root.removeprefix("file:").lstrip("/")))
+    return Hadoop(spark, root)

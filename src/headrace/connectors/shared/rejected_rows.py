@@ -1,0 +1,54 @@
+"""The rows of one task that a sink takes, as Python values, and those that it does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.dead_letters import Origin, refused, shortened, too_many
+from headrace.core.sink import METADATA
+from headrace.spark.origin_columns import PLACE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(slots=True)
+class Refusals:
+    """`most` rows may be refused; None: not one."""
+
+    sink: str
+    most: int | None
+    found: list[tuple[Origin, str]] = field(default_factory=list)
+
+    def add(self, origin: Origin | None, why: str) -> None:
+        """Note it, or raise BadRecord."""
+        why = shortened(why)  # what quotes a large value would pass through the driver for each row
+        if origin is None:
+            raise refused(self.sink, why, hint=f"keep {METADATA} in the transform: it tells which record that was")
+        if self.most is None:
+            raise refused(self.sink, f"the row of {origin}: {why}")
+        self.found.append((origin, why))
+        if len(self.found) > self.most:
+            raise too_many(self.most, f"{self.found[0][0]}: {self.found[0][1]}")
+
+    def taken(self, piece: Any) -> Iterator[tuple[Origin | None, dict[str, Any]]]:
+        """The rows of an Arrow batch that has PLACE, each with the record it came from.
+
+        One with a value that Python has none for, such as a date after 9999, is refused.
+        """
+        try:
+            found = piece.to_pylist()
+        except (ValueError, OverflowError) as error:
+            if len(piece) == 1:
+                self.add(_origin(*(piece.column(name)[0].as_py() for name in PLACE)), f"it cannot be read: {error}")
+                return
+            yield from self.taken(piece.slice(0, len(piece) // 2))
+            yield from self.taken(piece.slice(len(piece) // 2))
+        else:
+            for values in found:
+                yield _origin(*(values.pop(name) for name in PLACE)), values
+
+
+def _origin(topic: str | None, partition: int, offset: int) -> Origin | None:
+    return None if topic is None else Origin(topic, partition, offset)

@@ -1,0 +1,31 @@
+"""Sinks that the tasks on the executors write to: rows that they refuse come back in their reports."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from headrace.core.dead_letters import Refusal
+from headrace.core.sink import QuarantiningSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.core.dead_letters import Quarantine
+    from headrace.spark.tasks import Report
+    from headrace.types import Batch
+
+
+class WrittenByTasks(QuarantiningSink):
+    @abstractmethod
+    def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+        """The reports of the tasks, when all rows are durable. `most` of them may be refused; None: not one."""
+
+    def write(self, batch: Batch, rows: DataFrame) -> None:
+        self._written(batch, rows, most=None)
+
+    def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
+        reports = self._written(batch, rows, most=quarantine.most)
+        place = self.identity or type(self).__name__
+        quarantine.refuse([Refusal(origin, why, place) for r in reports for origin, why in r.refused])
+        quarantine.settled()

@@ -1,0 +1,85 @@
+"""Source offsets as timestamps, for stores whose cells have one: the topics that wrote to a table, one era each.
+
+A store that keeps the value with the highest timestamp needs one number that grows from version to version. Offsets do,
+until a topic is made anew and starts again at 0. So a table remembers the ids of the topics it has rows of, in the
+order they came: the number of a topic there is its era, and counts before the offset.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from headrace.core.sink import METADATA
+from headrace.errors import ConfigError, OffsetConflict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headrace.types import Batch
+
+OFFSETS = 2**40
+"""Timestamps of one era: as many records a partition may have, in its whole life."""
+NO_OFFSET = f"it has no {METADATA}, so no offset tells it from an older value"
+"""Why a row is refused among others that have theirs."""
+
+
+def timestamp(era: int, offset: int) -> int:
+    """Of what the record at `offset` says, in a topic of that era."""
+    if offset >= OFFSETS:
+        raise ConfigError(f"offset {offset} is too large to order values by", hint="write it without a key of its own")
+    return era * OFFSETS + offset
+
+
+def era_of(
+    batch: Batch, sink: str, read: Callable[[], str | None], swap: Callable[[str | None, str], bool], first: int
+) -> int:
+    """The era of the topic that `batch` is of, which is written down when it is met for the first time.
+
+    `read` gives the text under which a table's topics are kept, `swap` puts another in its place if it still is the
+    one that was read. Eras count from `first`. ConfigError for several topics, also one after the other and back: a new
+    record of the earlier topic would have a lower timestamp than an old one of the later topic. OffsetConflict for a
+    topic that was recreated since: what is left of it is older than what is there. (A run that comes with the id of a
+    deleted topic for the first time would count as the newer one; but there is nothing left that it could read.)
+    """
+    ids = {r.at.topic: "" for r in batch.ranges} | dict(batch.topic_ids)
+    if len(ids) != 1:
+        raise several_topics(sink, list(ids))
+    ((topic, number),) = ids.items()
+    while True:
+        text = read()
+        known: list[list[str]] = json.loads(text) if text else []
+        if known and known[-1] == [topic, number]:
+            return first + len(known) - 1
+        if [topic, number] in known:
+            if any(name == topic for name, _ in known[known.index([topic, number]) + 1 :]):
+                raise OffsetConflict(
+                    f"{sink}: the topic {topic} was recreated, and another run has written rows of the new one",
+                    hint="stop the run that still reads the old one",
+                )
+            raise ConfigError(
+                f"{sink}: the table has rows of the topic {known[-1][0]}, which came after {topic}: new values of"
+                f" {topic} would lose to older ones of {known[-1][0]}",
+                hint="a table for each topic; or fill a new table from the start",
+            )
+        if swap(text, json.dumps([*known, [topic, number]])):
+            return first + len(known)
+
+
+def several_topics(sink: str, topics: Sequence[str] | None) -> ConfigError:
+    which = "topics not known ahead" if topics is None else f"{len(topics)} topics ({', '.join(sorted(topics))})"
+    return ConfigError(
+        f"{sink}: the rows come from {which}, and offsets of two topics do not tell"
+        " which of two values with one key is newer",
+        hint="a pipeline and a table for each topic",
+    )
+
+
+def refuse_unversioned(sink: str, known: str | None) -> None:
+    """ConfigError for rows without an offset in a table whose values have one: which of them counts would be chance."""
+    if known is not None:
+        raise ConfigError(
+            f"{sink}: its values have source offsets as timestamps, and the transform dropped {METADATA}, so that these"
+            " rows have none to compare",
+            hint=f"keep {METADATA} in the transform, or write to another table",
+        )

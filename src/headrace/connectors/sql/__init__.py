@@ -1,0 +1,1 @@
+"""What sinks and offset stores in SQL databases have in common."""

@@ -1,0 +1,52 @@
+"""Marks of effects in a table, for stores that speak SQL."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from headrace.connectors.sql.offset_tables import Connection
+
+TABLE = """CREATE TABLE IF NOT EXISTS headrace_marks (
+    pipeline TEXT NOT NULL, message TEXT NOT NULL, marked BIGINT NOT NULL, PRIMARY KEY (pipeline, message))"""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlMarker:
+    """Marks in the table headrace_marks. `connection` commits each statement; `translated` is for its errors."""
+
+    connection: Connection
+    pipeline: str
+    translated: Callable[[], AbstractContextManager[None]]
+    end: Callable[[], object]
+
+    def prepare(self, keep: float) -> None:
+        with self.translated():
+            old = [self.pipeline, int(time.time() - keep)]
+            self.connection.execute("DELETE FROM headrace_marks WHERE pipeline = ? AND marked < ?", old)
+
+    def among(self, messages: Sequence[str]) -> set[str]:
+        if not messages:
+            return set()
+        several = ", ".join("?" * len(messages))
+        asked = f"SELECT message FROM headrace_marks WHERE pipeline = ? AND message IN ({several})"
+        with self.translated():
+            return {message for (message,) in self.connection.execute(asked, [self.pipeline, *messages]).fetchall()}
+
+    def mark(self, message: str) -> bool:
+        new = "INSERT INTO headrace_marks VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1"
+        with self.translated():
+            return bool(self.connection.execute(new, [self.pipeline, message, int(time.time())]).fetchall())
+
+    def unmark(self, message: str) -> None:
+        gone = "DELETE FROM headrace_marks WHERE pipeline = ? AND message = ?"
+        with self.translated():
+            self.connection.execute(gone, [self.pipeline, message])
+
+    def close(self) -> None:
+        self.end()

@@ -1,0 +1,21 @@
+"""Names, quoted for SQL databases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def listed(names: Sequence[str]) -> str:
+    return ", ".join(quoted(name) for name in names)
+
+
+def qualified(table: str) -> str:
+    """A table's name, quoted, with its schema if it has one."""
+    return ".".join(quoted(part) for part in table.split("."))

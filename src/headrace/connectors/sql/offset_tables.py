@@ -1,0 +1,117 @@
+"""State as rows of three plain tables, for every store that speaks SQL.
+
+headrace_offsets   one row per partition; `next_offset` is the next record to read
+headrace_pipelines one row per pipeline: last batch, topic ids, the pending batch and the live run as JSON
+headrace_history   the audit log
+
+The caller holds a transaction that no other writer can enter: these functions compare and then set.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.core.state import Change, Run, State
+from headrace.types import Batch, Progress, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS headrace_offsets (
+        pipeline TEXT NOT NULL, topic TEXT NOT NULL, "partition" INTEGER NOT NULL, next_offset BIGINT NOT NULL,
+        PRIMARY KEY (pipeline, topic, "partition"))""",
+    """CREATE TABLE IF NOT EXISTS headrace_pipelines (
+        pipeline TEXT PRIMARY KEY, last_batch BIGINT NOT NULL, topic_ids TEXT NOT NULL, pending TEXT, run TEXT)""",
+    """CREATE TABLE IF NOT EXISTS headrace_history (
+        pipeline TEXT NOT NULL, number INTEGER NOT NULL, change TEXT NOT NULL, PRIMARY KEY (pipeline, number))""",
+)
+
+UPSERT_OFFSETS = """INSERT INTO headrace_offsets (pipeline, topic, "partition", next_offset) VALUES :rows
+    ON CONFLICT (pipeline, topic, "partition") DO UPDATE SET next_offset = excluded.next_offset"""
+UPSERT_PIPELINE = """INSERT INTO headrace_pipelines (pipeline, last_batch, topic_ids, pending, run)
+    VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (pipeline) DO UPDATE SET last_batch = excluded.last_batch, topic_ids = excluded.topic_ids,
+    pending = excluded.pending, run = excluded.run"""
+APPEND_HISTORY = """INSERT INTO headrace_history (pipeline, number, change)
+    SELECT ?, coalesce(max(number), 0) + 1, ? FROM headrace_history WHERE pipeline = ?"""
+
+_EPOCH = ""
+"""The epoch stands among the topic ids, under a name that no topic has: tables of earlier versions have no column for
+it, and a user who may write them may not alter them."""
+
+
+class Cursor(Protocol):
+    def fetchall(self) -> list[Any]: ...
+
+
+class Connection(Protocol):
+    """What the connections of SQL drivers have in common, with `?` for a parameter."""
+
+    def execute(self, query: str, parameters: Sequence[Any] = ..., /) -> Cursor: ...
+
+
+def read(connection: Connection, pipeline: str) -> State:
+    offsets = connection.execute(
+        'SELECT topic, "partition", next_offset FROM headrace_offsets WHERE pipeline = ?', [pipeline]
+    ).fetchall()
+    found = connection.execute(
+        "SELECT last_batch, topic_ids, pending, run FROM headrace_pipelines WHERE pipeline = ?", [pipeline]
+    ).fetchall()
+    last_batch, ids, pending, run = found[0] if found else (0, "{}", None, None)
+    topic_ids = json.loads(ids)
+    epoch = int(topic_ids.pop(_EPOCH, 0))
+    progress = Progress(
+        offsets={TopicPartition(topic, partition): offset for topic, partition, offset in offsets},
+        pending=Batch.from_json(pending) if pending else None,
+        topic_ids=topic_ids,
+        last_batch=last_batch,
+        epoch=epoch,
+    )
+    return State(progress, Run(**json.loads(run)) if run else None)
+
+
+def write(connection: Connection, pipeline: str, old: State, new: State, change: Change | None = None) -> None:
+    """Turn what is stored from `old` into `new`, touching only the rows that differ."""
+    before, progress = old.progress.offsets, new.progress
+    moved = {at: offset for at, offset in progress.offsets.items() if before.get(at) != offset}
+    for some in _chunks(moved):
+        rows = ", ".join(["(?, ?, ?, ?)"] * len(some))
+        values = [value for at, offset in some for value in (pipeline, at.topic, at.partition, offset)]
+        connection.execute(UPSERT_OFFSETS.replace(":rows", rows), values)
+    connection.execute(
+        UPSERT_PIPELINE,
+        [
+            pipeline,
+            progress.last_batch,
+            json.dumps({**progress.topic_ids, **({_EPOCH: str(progress.epoch)} if progress.epoch else {})}),
+            progress.pending.to_json() if progress.pending else None,
+            json.dumps(asdict(new.run)) if new.run else None,
+        ],
+    )
+    if change is not None:
+        connection.execute(APPEND_HISTORY, [pipeline, change.to_json(), pipeline])
+
+
+def swap(connection: Connection, pipeline: str, old: State, new: State, change: Change | None) -> bool:
+    """`write`, if what is stored is still `old`."""
+    if read(connection, pipeline) != old:
+        return False
+    write(connection, pipeline, old, new, change)
+    return True
+
+
+def history(connection: Connection, pipeline: str) -> list[Change]:
+    found = connection.execute(
+        "SELECT change FROM headrace_history WHERE pipeline = ? ORDER BY number", [pipeline]
+    ).fetchall()
+    return [Change.from_json(text) for (text,) in found]
+
+
+def _chunks(offsets: Mapping[TopicPartition, int], size: int = 200) -> Iterator[Sequence[tuple[TopicPartition, int]]]:
+    """One statement for many rows: a statement each is slow in DuckDB, and all at once passes SQLite's limit."""
+    items = list(offsets.items())
+    for first in range(0, len(items), size):
+        yield items[first : first + size]

@@ -1,0 +1,172 @@
+"""How rows meet what is in a table: appended, or upserted, guarded by the source offset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from headrace.connectors.sql.identifiers import listed, qualified, quoted
+from headrace.core.sink import METADATA
+from headrace.errors import ConfigError
+from headrace.spark.origin_columns import traces
+from headrace.spark.sql import column_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame
+
+    from headrace.types import Batch
+
+_FLAGS = frozenset({"boolean", "tinyint", "smallint", "int", "bigint"})
+Mode = Literal["append", "upsert", "delete-aware"]
+
+ORIGIN, OFFSET, DELETED = "headrace_origin", "headrace_offset", "headrace_deleted"
+"""Columns of an upserted table: the partition a row came from, of the topic by its id, and the offset. The third is
+only on the way there."""
+
+
+def already_there(sink: object, reason: object) -> ConfigError:
+    return ConfigError(
+        f"{sink}: a row is there already: {reason}",
+        hint='mode="upsert" with key=… puts a row in place of the one before it',
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How rows meet what is in a table: appended, or put in place of the row with the same key."""
+
+    table: str
+    mode: Mode = "append"
+    key: tuple[str, ...] = ()
+    deleted: str = "deleted"
+
+    @classmethod
+    def of(cls, table: str, key: str | Sequence[str] | None, mode: str, deleted: str) -> Shape:
+        """Checked, or ConfigError."""
+        if not isinstance(table, str) or not all(table.split(".")):
+            raise ConfigError(f"table={table!r} is not a table's name", hint='table="clicks"')
+        keys = (key,) if isinstance(key, str) else tuple(key or ())
+        if mode not in get_args(Mode):
+            raise ConfigError(f"mode={mode!r} is unknown", hint=f"one of: {', '.join(get_args(Mode))}")
+        if mode == "append" and keys:
+            raise ConfigError("rows that are appended need no key", hint='mode="upsert"')
+        if mode != "append" and (not keys or not all(isinstance(name, str) and name for name in keys)):
+            raise ConfigError(f"mode={mode!r} needs the columns of the key", hint='key="user"')
+        if mode != "delete-aware" and deleted != "deleted":
+            raise ConfigError(f"deleted={deleted!r} means nothing with mode={mode!r}", hint='mode="delete-aware"')
+        return cls(table, mode, keys, deleted)  # type: ignore[arg-type]
+
+    @property
+    def keyed(self) -> bool:
+        return self.mode != "append"
+
+    @property
+    def name(self) -> str:
+        return qualified(self.table)
+
+    @property
+    def guards(self) -> tuple[str, ...]:
+        """Columns of the table beside those of the rows."""
+        return (ORIGIN, OFFSET) if self.keyed else ()
+
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """Those of the rows that are stored. ConfigError if one of the key is not among them."""
+        kept = [
+            name for name in names if name != METADATA and not (self.mode == "delete-aware" and name == self.deleted)
+        ]
+        if taken := [name for name in kept if name.lower().startswith("headrace_")]:
+            raise ConfigError(f"a column is called {taken[0]}: such names are ours", hint="rename it in the transform")
+        if missing := [name for name in self.key if name not in kept]:
+            raise ConfigError(f"the rows have no column {missing[0]}, which is in the key", hint=f"rows: {kept}")
+        if self.mode == "delete-aware" and self.deleted not in names and METADATA not in names:
+            raise ConfigError(
+                f"no column {self.deleted} says which rows delete, and the transform dropped {METADATA}",
+                hint=f'keep {METADATA}, or name the boolean column: deleted="…"',
+            )
+        return kept
+
+    def staged(self, names: Sequence[str]) -> list[str]:
+        """The columns of a table from which `merge` takes rows."""
+        return [*self.columns(names), *((ORIGIN, OFFSET, DELETED) if self.keyed else ())]
+
+    def merge(self, source: str, columns: Sequence[str]) -> list[str]:
+        """SQL that brings the rows of `source`, a table or a query in parentheses, into the table.
+
+        Of several rows with one key the newest counts. An older one than what is there, by the offset in the same
+        partition, changes nothing: neither a replay nor a run that was overtaken puts it back.
+        """
+        if not self.keyed:
+            return [f"INSERT INTO {self.name} ({listed(columns)}) SELECT {listed(columns)} FROM {source} AS s"]
+        key = listed(self.key)
+        ranked = f"SELECT s.*, row_number() OVER (PARTITION BY {key} ORDER BY {OFFSET} DESC) AS headrace_rank"
+        newest = f"(SELECT * FROM ({ranked} FROM {source} AS s) AS r WHERE headrace_rank = 1)"
+        same = " AND ".join(f"t.{quoted(name)} = n.{quoted(name)}" for name in self.key)
+        gone = f"SELECT 1 FROM {newest} AS n WHERE n.{DELETED} AND {same} AND {_newer('n', 't')}"
+        stored = [*columns, *self.guards]
+        # Ordered, so that two transactions that meet in several keys do not wait for each other.
+        there = f"SELECT {listed(stored)} FROM {newest} AS n WHERE NOT n.{DELETED} ORDER BY {key}"
+        changes = ", ".join(f"{quoted(n)} = excluded.{quoted(n)}" for n in stored if n not in self.key)
+        update = f"ON CONFLICT ({key}) DO UPDATE SET {changes} WHERE {_newer('excluded', 't')}"
+        return [
+            f"DELETE FROM {self.name} AS t WHERE EXISTS ({gone})",
+            f"INSERT INTO {self.name} AS t ({listed(stored)}) {there} {update}",
+        ]
+
+    def frame(self, batch: Batch, rows: DataFrame, *, traced: bool = False) -> DataFrame:
+        """The columns that go into `staged`, of `rows`, and if `traced` those of PLACE."""
+        from pyspark.sql import functions as sql
+
+        columns = self.columns(rows.columns)
+        more = traces(rows) if traced else []
+        if not self.keyed:
+            return rows.select(*[column_of(name) for name in columns], *more)
+        kinds = {field.name: field.dataType.simpleString() for field in rows.schema}
+        if not kinds.get(METADATA, "struct").startswith("struct"):
+            raise ConfigError(
+                f"the transform made {METADATA} a {kinds[METADATA]}", hint="leave it as it is, or drop it"
+            )
+        if self.mode == "delete-aware" and kinds.get(self.deleted, "boolean") not in _FLAGS:
+            raise ConfigError(
+                f"{self.deleted}, which says what is deleted, is {kinds[self.deleted]}",
+                hint=f"make it a BOOLEAN in the transform: {self.deleted} = '…' AS {self.deleted}",
+            )
+        origin = sql.lit(None).cast("string")
+        offset = sql.lit(None).cast("bigint")
+        tombstone = sql.lit(False)
+        key: dict[str, Expression] = {}
+        if METADATA in rows.columns:
+            ids = sql.lit("")
+            for topic, number in batch.topic_ids.items():
+                ids = sql.when(sql.col(f"{METADATA}.topic") == topic, number).otherwise(ids)
+            origin = sql.concat(ids, sql.lit(":"), sql.col(f"{METADATA}.partition"))
+            offset = sql.col(f"{METADATA}.offset")
+            if "tombstone" in rows.schema[METADATA].dataType.fieldNames():  # type: ignore[attr-defined]
+                tombstone = sql.coalesce(sql.col(f"{METADATA}.tombstone"), sql.lit(False))
+                key = {name: sql.when(tombstone, self._from_key(rows, name)) for name in self.key}
+        deleted = tombstone
+        if self.mode == "delete-aware" and self.deleted in rows.columns:
+            deleted = tombstone | sql.coalesce(column_of(self.deleted).cast("boolean"), sql.lit(False))
+        # What a transform made of the key columns of a tombstone wins over the record's key.
+        stored = [
+            sql.coalesce(column_of(name), key[name]).alias(name) if name in key else column_of(name) for name in columns
+        ]
+        return rows.select(*stored, origin.alias(ORIGIN), offset.alias(OFFSET), deleted.alias(DELETED), *more)
+
+    def _from_key(self, rows: DataFrame, name: str) -> Expression:
+        """A column of the key from the record's own key: its text, or a field of its JSON where the key has several."""
+        from pyspark.sql import functions as sql
+
+        kind = rows.schema[name].dataType
+        text = sql.col(f"{METADATA}.key").cast("string")
+        found = text if len(self.key) == 1 else sql.get_json_object(text, f"$['{name}']")
+        return found.try_cast(kind)
+
+
+def _newer(new: str, old: str) -> str:
+    return (
+        f"({new}.{OFFSET} IS NULL OR {old}.{OFFSET} IS NULL OR {old}.{ORIGIN} IS DISTINCT FROM {new}.{ORIGIN}"
+        f" OR {old}.{OFFSET} <= {new}.{OFFSET})"
+    )

@@ -1,0 +1,53 @@
+"""Marks in a SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.connectors.sql.effect_marks import TABLE, SqlMarker
+from headrace.errors import ConfigError, RetriableError
+from headrace.support.paths import private_directory, private_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LOCK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class SQLiteMarks:
+    path: str
+    pipeline: str
+    keep: float
+    local: bool = True
+
+    def prepare(self) -> None:
+        with self._translated():
+            private_directory(Path(self.path).parent)
+            private_file(Path(self.path))
+        with closing(self.connect()) as marker:
+            with self._translated():
+                marker.connection.execute("PRAGMA journal_mode = WAL")
+                marker.connection.execute(TABLE)
+            marker.prepare(self.keep)
+
+    def connect(self) -> SqlMarker:
+        with self._translated():
+            connection = sqlite3.connect(self.path, timeout=_LOCK_SECONDS, isolation_level=None)
+            connection.execute("PRAGMA synchronous = FULL")
+        return SqlMarker(connection, self.pipeline, self._translated, connection.close)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise RetriableError(
+                f"marks in {self.path}: {error}", hint="is the directory there, and writable?"
+            ) from error
+        except (sqlite3.DatabaseError, OSError) as error:
+            raise ConfigError(f"marks in {self.path}: {error}", hint="name another file") from error

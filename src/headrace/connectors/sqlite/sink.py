@@ -1,0 +1,142 @@
+"""A table in a SQLite file, with the offsets beside it in the same transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.connectors.sql.embedded_sink import ROWS, EmbeddedTable
+from headrace.connectors.sql.identifiers import listed, quoted
+from headrace.connectors.sql.table_check import Column
+from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, Shape, already_there
+from headrace.connectors.sqlite import offset_store
+from headrace.core.dead_letters import refused
+from headrace.errors import ConfigError
+from headrace.spark.sql import column_of, time_text, times_in_utc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+
+class SQLite(offset_store.SQLite, EmbeddedTable):
+    """Rows into `table` of the file at `path`, both created when they are not there: appended, or put in place of the
+    row with the same `key`. See `sinks.Postgres` for the modes.
+
+    Rows pass through the driver. Other processes read the file meanwhile and see whole batches.
+    """
+
+    _word = "sqlite"
+    _extra: ClassVar[Mapping[str, str]] = {ORIGIN: "TEXT", OFFSET: "INTEGER", DELETED: "INTEGER"}
+
+    def __init__(
+        self,
+        path: str | Path,
+        table: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        mode: str = "append",
+        deleted: str = "deleted",
+        create: bool = True,
+        evolve: bool = False,
+    ) -> None:
+        offset_store.SQLite.__init__(self, path)
+        EmbeddedTable.__init__(self, Shape.of(table, key, mode, deleted), create=create, evolve=evolve)
+
+    @property
+    def identity(self) -> str:
+        return f"sinks.SQLite({self._given!r}, table={self._shape.table!r})"
+
+    def _types(self, schema: StructType) -> dict[str, str]:
+        return {field.name: _affinity(field.dataType) for field in schema}
+
+    def _columns(self, connection: Any, table: str) -> list[Column]:
+        schema, _, table = table.rpartition(".")
+        found = connection.execute(
+            'SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_info(?, ?)',
+            [table, schema or "main"],
+        ).fetchall()
+        return [Column(name, kind, kind, bool(required)) for name, kind, required in found]
+
+    def _takes(self, kind: str, column: Column) -> bool:
+        return True  # any value goes into any column; what a STRICT table refuses is found row by row
+
+    def _arrow(self, rows: DataFrame) -> Any:
+        utc = times_in_utc(rows)
+        return rows.select(*[_value(field.name, field.dataType, utc=utc) for field in rows.schema]).toArrow()
+
+    @contextmanager
+    def _loaded(self, connection: Any, rows: Any) -> Iterator[None]:
+        names = rows.schema.names
+        connection.execute(f"CREATE TEMP TABLE {ROWS} ({listed(names)})")
+        insert = f"INSERT INTO {ROWS} VALUES ({', '.join('?' * len(names))})"
+        for some in rows.to_batches(max_chunksize=10_000):
+            columns = [column.to_pylist() for column in some.columns]
+            connection.executemany(insert, zip(*columns, strict=True))
+        yield
+        connection.execute(f"DROP TABLE {ROWS}")  # after an error the rollback takes it away
+
+    @contextmanager
+    def _looking(self) -> Iterator[Any]:
+        # A file that nobody has open is not locked either: the log of changes would be made beside it.
+        alone = "" if self._path.with_name(f"{self._path.name}-wal").exists() else "&immutable=1"
+        place = f"{self._path.absolute().as_uri()}?mode=ro{alone}" if self._path.exists() else ":memory:"
+        with self._translated(), closing(sqlite3.connect(place, uri=True)) as connection:
+            yield connection
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.IntegrityError as error:
+            if error.sqlite_errorname in {"SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE"}:
+                raise already_there(self, error) from error
+            raise refused(repr(self), error) from error
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_ERROR":
+                raise
+            key = "ON CONFLICT" in str(error)
+            index = f"CREATE UNIQUE INDEX {quoted('key')} ON {self._shape.name} ({listed(self._shape.key)})"
+            raise ConfigError(
+                f"the rows do not fit {self!r}: {error}", hint=index if key else "change the transform, or the table"
+            ) from error
+
+
+def _affinity(kind: DataType) -> str:
+    from pyspark.sql import types
+
+    match kind:
+        case types.BooleanType() | types.ByteType() | types.ShortType() | types.IntegerType() | types.LongType():
+            return "INTEGER"
+        case types.FloatType() | types.DoubleType():
+            return "REAL"
+        case types.BinaryType():
+            return "BLOB"
+    return "TEXT"
+
+
+def _value(name: str, kind: DataType, *, utc: bool) -> Expression:
+    """The column as what SQLite has: numbers, text and bytes; anything else as text."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    column = column_of(name)
+    match kind:
+        case types.BooleanType():
+            made = column.cast("int")
+        case types.TimestampType():
+            made = time_text(column, utc=utc)
+        case types.ArrayType() | types.MapType() | types.StructType():
+            made = sql.to_json(column, {"ignoreNullFields": "false"})
+        case types.VariantType():
+            made = sql.to_json(column)
+        case _ if _affinity(kind) == "TEXT":
+            made = column.cast("string")
+        case _:
+            made = column
+    return made.alias(name)

@@ -1,0 +1,298 @@
+"""Offsets in ZooKeeper, in the layout that old consumers and their tools know."""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.connectors.zookeeper import znodes
+from headrace.connectors.zookeeper.znodes import Number, View
+from headrace.core.offset_store import OffsetStore
+from headrace.core.state import Change, Run
+from headrace.errors import ConfigError, RetriableError
+from headrace.support.optional_imports import require
+from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from headrace.core.offset_store import Heartbeats
+    from headrace.core.state import State
+    from headrace.types import Progress
+
+_TIMEOUT = 10.0
+_KEPT_CHANGES = 1000
+_HEARTBEAT = "headrace/heartbeat"
+
+
+class ZooKeeper(OffsetStore):
+    """`/consumers/<group>/offsets/<topic>/<partition>`: a plain number each, that old tools read and may write.
+
+    The group is the pipeline's name unless given. What has no place in that layout is JSON in a node beside it,
+    `/consumers/<group>/headrace`, and the audit log is its children. A swap is one multi: it sets that node if it
+    has the version that was read, and the same for every offset it moves or builds on, so that a number set by an old
+    tool in the meantime is noticed. Such a number counts, and gives up a pending batch that it contradicts.
+
+    ZooKeeper reads one node at a time, while others write. So the JSON also says how the last swap left the numbers,
+    and is read after them: what differs from it was set by a tool.
+
+    One multi is one request, which a server limits to 1 MB (`jute.maxbuffer`): about 7,000 partitions. Where the
+    servers allow more, raise `largest_request` too. A lost session is made anew, and what it had in hand is told by
+    the next read. `auth` is a scheme and its credential, such as `("digest", "user:password")`.
+    """
+
+    driver = ("kazoo", "zookeeper")
+
+    largest_request = 1_000_000
+
+    def __init__(
+        self,
+        hosts: str,
+        *,
+        root: str = "/consumers",
+        group: str | None = None,
+        auth: tuple[str, str] | None = None,
+    ) -> None:
+        self._hosts = hosts
+        self._root = "/" + root.strip("/")
+        self._group = group
+        self._auth = auth
+        self._base = ""
+        self._client: Any = None
+        self._seen: View | None = None
+
+    @property
+    def identity(self) -> str:
+        return f"stores.ZooKeeper({self._hosts!r}" + (f", group={self._group!r})" if self._group else ")")
+
+    def open(self, pipeline: str) -> Self:
+        kazoo = require("kazoo.client", extra="zookeeper")
+        group = self._group or pipeline
+        if "/" in group:
+            raise ConfigError(f"{group!r} cannot name a node of ZooKeeper", hint='group="a-name-without-slashes"')
+        self._base, self._seen = f"{self._root.rstrip('/')}/{group}", None
+        with self._translated():
+            self._client = kazoo.KazooClient(
+                self._hosts,
+                timeout=_TIMEOUT,
+                auth_data=[self._auth] if self._auth else None,
+                # By default the pauses between attempts grow up to an hour.
+                connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": 1.0},
+                logger=_quiet_logger(),
+            )
+            self._client.start_async().wait(_TIMEOUT)
+            if not self._client.connected:
+                raise self._client.handler.timeout_exception("no connection")
+            if self._client.exists_async("/").get(timeout=_TIMEOUT) is None:
+                raise ConfigError(
+                    f"there is no node {self._client.chroot} in ZooKeeper at {self._hosts}",
+                    hint="correct the path behind the hosts, or create the node",
+                )
+        return self
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(Exception):  # whatever a lost connection says when it is closed
+                client.stop()
+                client.close()
+
+    def load(self) -> Progress:
+        self._seen = None  # also see what old tools wrote, which leave the node beside the offsets alone
+        return super().load()
+
+    def read(self) -> tuple[State, Any]:
+        with self._translated():
+            self._sync()
+            if self._seen is None or self._text()[1:] != (self._seen.version, self._seen.written):
+                self._seen = self._look()
+            return self._seen.state, self._seen
+
+    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+        kazoo = require("kazoo.exceptions", extra="zookeeper")
+        view: View = version
+        known = view.numbers
+        before, after, pending = old.progress.offsets, new.progress.offsets, new.progress.pending
+        moved = {at: offset for at, offset in after.items() if before.get(at) != offset}
+        with self._translated():
+            self._prepare({at.topic for at in moved if at not in known}, first=view.written == 0)
+            numbers = {
+                **known,
+                **{at: Number(to, known[at].version + 1 if at in known else 0) for at, to in moved.items()},
+            }
+            multi = self._connected.transaction()
+            multi.set_data(self._path("headrace"), znodes.encode(new, numbers), version=view.version)
+            for at, offset in moved.items():
+                if at in known:
+                    multi.set_data(self._node(at), b"%d" % offset, version=known[at].version)
+                else:
+                    multi.create(self._node(at), b"%d" % offset)
+            if pending is not None and pending != old.progress.pending:
+                for at in (r.at for r in pending.ranges if r.at in known and r.at not in moved):
+                    multi.check(self._node(at), known[at].version)
+            if change is not None:
+                multi.create(self._path("headrace/history/change-"), change.to_json().encode(), sequence=True)
+            self._refuse_large(multi)
+            self._seen = None
+            results = multi.commit_async().get(timeout=_TIMEOUT)
+            failed = [result for result in results if isinstance(result, Exception)]
+            if any(isinstance(e, kazoo.BadVersionError | kazoo.NodeExistsError | kazoo.NoNodeError) for e in failed):
+                return False
+            if failed:
+                raise failed[0]
+            self._seen = View(new, numbers, results[0].version, results[0].mzxid)
+        if change is not None:
+            self._trim()
+        return True
+
+    def heard(self) -> Run | None:
+        run, newest = super().heard(), self._heartbeat()
+        return newest if run is not None and run.same(newest) else run
+
+    def beat(self, run: Run) -> bool:
+        """In a node of its own: a change of the node beside the offsets would let the run read all of them again."""
+        with self._translated():
+            self._sync()
+            if not run.same(znodes.signed(self._text()[0])):
+                return False
+            self._connected.ensure_path_async(self._path(_HEARTBEAT)).get(timeout=_TIMEOUT)
+            self._connected.set_async(self._path(_HEARTBEAT), json.dumps(asdict(run)).encode()).get(timeout=_TIMEOUT)
+        return True
+
+    def _heartbeat(self) -> Run | None:
+        with self._translated(), suppress(require("kazoo.exceptions", extra="zookeeper").NoNodeError):
+            text, _ = self._connected.get_async(self._path(_HEARTBEAT)).get(timeout=_TIMEOUT)
+            return Run(**json.loads(text)) if text else None
+        return None
+
+    def heartbeat_handle(self) -> Heartbeats:
+        return ZooKeeper(self._hosts, root=self._root, group=self._group, auth=self._auth)
+
+    def history(self) -> Sequence[Change]:
+        kazoo = require("kazoo.exceptions", extra="zookeeper")
+        with self._translated():
+            self._sync()
+            parent = self._path("headrace/history")
+            try:
+                names = sorted(self._connected.get_children_async(parent).get(timeout=_TIMEOUT))
+            except kazoo.NoNodeError:
+                return []
+            asked = [self._connected.get_async(f"{parent}/{name}") for name in names]
+            return [Change.from_json(answer.get(timeout=_TIMEOUT)[0].decode()) for answer in asked]
+
+    @property
+    def _connected(self) -> Any:
+        if self._client is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        return self._client
+
+    def _path(self, name: str) -> str:
+        return f"{self._base}/{name}"
+
+    def _node(self, at: TopicPartition) -> str:
+        return f"{self._base}/offsets/{at.topic}/{at.partition}"
+
+    def _text(self) -> tuple[bytes, int, int]:
+        """The node beside the offsets: its text, its version and the transaction that wrote it."""
+        kazoo = require("kazoo.exceptions", extra="zookeeper")
+        try:
+            text, stat = self._connected.get_async(self._path("headrace")).get(timeout=_TIMEOUT)
+        except kazoo.NoNodeError:
+            return b"", 0, 0
+        return text, stat.version, stat.mzxid
+
+    def _sync(self) -> None:
+        """The server that is asked may be behind the others: catch up with every swap that came before."""
+        self._connected.sync_async(self._base).get(timeout=_TIMEOUT)
+
+    def _look(self) -> View:
+        found = {at: number for at, number in self._numbers(self._partitions()).items() if number is not None}
+        text, version, written = self._text()
+        left = znodes.expected(text)
+        again = self._numbers(znodes.unclear(left, found))
+        numbers = znodes.settled(left, found, again)
+        return View(znodes.decode(text, numbers), numbers, version, written)
+
+    def _partitions(self) -> list[TopicPartition]:
+        kazoo = require("kazoo.exceptions", extra="zookeeper")
+        client, parent = self._connected, self._path("offsets")
+        try:
+            topics = client.get_children_async(parent).get(timeout=_TIMEOUT)
+            listed = {topic: client.get_children_async(f"{parent}/{topic}") for topic in topics}
+            names = {topic: answer.get(timeout=_TIMEOUT) for topic, answer in listed.items()}
+        except kazoo.NoNodeError:
+            return []
+        return [TopicPartition(topic, int(name)) for topic in topics for name in names[topic] if name.isdecimal()]
+
+    def _numbers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Number | None]:
+        """None where there is no node. Asked all at once, for each answer takes a round trip."""
+        kazoo = require("kazoo.exceptions", extra="zookeeper")
+        asked = {at: self._connected.get_async(self._node(at)) for at in partitions}
+        found: dict[TopicPartition, Number | None] = {}
+        for at, answer in asked.items():
+            try:
+                text, stat = answer.get(timeout=_TIMEOUT)
+                found[at] = Number(self._number(at, text), stat.version)
+            except kazoo.NoNodeError:
+                found[at] = None
+        return found
+
+    def _number(self, at: TopicPartition, text: bytes) -> int:
+        try:
+            return int(text)
+        except ValueError as error:
+            raise ConfigError(
+                f"{self._node(at)} in ZooKeeper at {self._hosts} is no offset: {text[:40]!r}",
+                hint="set it to a number, or delete the node",
+            ) from error
+
+    def _prepare(self, topics: set[str], *, first: bool) -> None:
+        paths = [self._path(f"offsets/{topic}") for topic in sorted(topics)]
+        for path in [self._path("headrace/history"), *paths] if first else paths:
+            self._connected.ensure_path_async(path).get(timeout=_TIMEOUT)
+
+    def _refuse_large(self, multi: Any) -> None:
+        # Nothing but a closed connection would tell, and repeating would not help.
+        size = sum(40 + len(op.path) + len(getattr(op, "data", None) or b"") for op in multi.operations)
+        if size > self.largest_request:
+            raise ConfigError(
+                f"{len(multi.operations):,} changes of {size:,} bytes are more than ZooKeeper takes at once",
+                hint="raise jute.maxbuffer on the servers and largest_request of the store, or use another store",
+            )
+
+    def _trim(self) -> None:
+        """Keep the newest entries of the audit log; if that fails, the next one will."""
+        with suppress(Exception), self._translated():
+            parent = self._path("headrace/history")
+            names = sorted(self._connected.get_children_async(parent).get(timeout=_TIMEOUT))
+            for name in names[:-_KEPT_CHANGES]:
+                self._connected.delete_async(f"{parent}/{name}").get(timeout=_TIMEOUT)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        kazoo = require("kazoo.exceptions", extra="zookeeper")
+        timeout = require("kazoo.handlers.threading", extra="zookeeper").KazooTimeoutError
+        try:
+            yield
+        except (kazoo.NoAuthError, kazoo.AuthFailedError) as error:
+            raise ConfigError(
+                f"ZooKeeper at {self._hosts} does not let this user at {self._base}",
+                hint='stores.ZooKeeper(…, auth=("digest", "user:password")), or open the nodes to it',
+            ) from error
+        except (kazoo.KazooException, timeout) as error:
+            self._seen = None
+            raise RetriableError(
+                f"ZooKeeper at {self._hosts} does not answer: {error or type(error).__name__}",
+                hint="headrace dev status, or zkServer.sh status on its host",
+            ) from error
+
+
+def _quiet_logger() -> logging.Logger:
+    """kazoo tells each lost connection; the runner says it once, in its own words."""
+    logger = logging.getLogger("headrace.kazoo")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger

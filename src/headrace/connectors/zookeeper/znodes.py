@@ -1,0 +1,105 @@
+"""State as one plain number for each partition, and one JSON text beside them that knows them all. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.core.state import Run, State, is_back
+from headrace.types import Batch, Progress, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Number(NamedTuple):
+    """An offset, and the version of its node, which counts how often it was set."""
+
+    offset: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What was read: the state, the number and version of each offset's node, and the version of the text's."""
+
+    state: State = field(default_factory=State)
+    numbers: Mapping[TopicPartition, Number] = field(default_factory=dict)
+    version: int = 0
+    written: int = 0
+
+
+def encode(state: State, numbers: Mapping[TopicPartition, Number]) -> bytes:
+    progress = state.progress
+    by_topic: dict[str, dict[int, Number]] = {}
+    for at, number in numbers.items():
+        by_topic.setdefault(at.topic, {})[at.partition] = number
+    raw = {
+        "last_batch": progress.last_batch,
+        "epoch": progress.epoch,
+        "topic_ids": dict(progress.topic_ids),
+        "pending": json.loads(progress.pending.to_json()) if progress.pending is not None else None,
+        "run": asdict(state.run) if state.run else None,
+        "offsets": by_topic,
+    }
+    return json.dumps(raw, separators=(",", ":")).encode()
+
+
+def expected(text: bytes) -> dict[TopicPartition, Number]:
+    """The numbers as the last swap left them."""
+    return {
+        TopicPartition(topic, int(partition)): Number(*number)
+        for topic, numbers in (json.loads(text)["offsets"] if text else {}).items()
+        for partition, number in numbers.items()
+    }
+
+
+def decode(text: bytes, numbers: Mapping[TopicPartition, Number]) -> State:
+    """The state, with these numbers. Another tool may have set some: a pending batch that they contradict was given up,
+    and where one was set back or deleted a new epoch begins."""
+    offsets = {at: number.offset for at, number in numbers.items()}
+    if not text:
+        return State(Progress(offsets))
+    raw = json.loads(text)
+    pending = Batch.from_json(json.dumps(raw["pending"])) if raw["pending"] else None
+    progress = Progress(offsets, pending, raw["topic_ids"], raw["last_batch"], raw.get("epoch", 0))
+    left = {at: number.offset for at, number in expected(text).items()}
+    if pending is not None and progress.behind(pending):
+        progress = replace(progress, pending=None, last_batch=max(progress.last_batch, pending.id))
+    else:
+        pending = None
+    if is_back(Progress(left, pending), offsets):
+        progress = replace(progress, epoch=progress.epoch + 1)
+    return State(progress, signed(text))
+
+
+def signed(text: bytes) -> Run | None:
+    """The run that signed last."""
+    run = json.loads(text)["run"] if text else None
+    return Run(**run) if run else None
+
+
+def unclear(left: Mapping[TopicPartition, Number], found: Mapping[TopicPartition, Number]) -> set[TopicPartition]:
+    """Partitions that were older when they were `found` than the text read after them says: ask again."""
+    return {at for at, number in left.items() if at not in found or found[at].version < number.version}
+
+
+def settled(
+    left: Mapping[TopicPartition, Number],
+    found: Mapping[TopicPartition, Number],
+    again: Mapping[TopicPartition, Number | None],
+) -> dict[TopicPartition, Number]:
+    """The numbers that hold together: as the last swap `left` them, but for those that other tools set since.
+
+    The numbers were `found` before the text that says how they were left, so one that is ahead of it was not set by
+    a swap. One that was behind it and still is when asked `again`, was deleted and made anew by hand.
+    """
+    ahead = {at: number for at, number in found.items() if at not in left or number.version > left[at].version}
+    numbers = {**left, **ahead}
+    for at, late in again.items():
+        if late is None:
+            del numbers[at]
+        elif late.version < left[at].version:
+            numbers[at] = late
+    return numbers

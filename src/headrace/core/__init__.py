@@ -1,0 +1,1 @@
+"""What is true without any system: decisions, which are pure, and the contracts."""

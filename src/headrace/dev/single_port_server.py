@@ -1,0 +1,81 @@
+"""Dev servers of one address and one port: what they all have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from headrace.dev import ports as loopback
+from headrace.dev.server import Server, silent
+from headrace.errors import ConfigError
+from headrace.support.paths import stored_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.dev.node import Node
+    from headrace.dev.server import Progress
+
+
+class Single(Server):
+    """A server that clients reach at one port: a free one unless given.
+
+    `options` are settings in the server's own words and win over ours. The data stays in `directory`.
+    """
+
+    usual_port: ClassVar[int]
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int | None = None,
+        options: Mapping[str, str | int] | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        self.directory = directory.absolute()
+        self.port = port or loopback.free(1)[0]
+        self.options = dict(options or {})
+        super().__init__(self.make_nodes(), progress)
+
+    @abstractmethod
+    def make_nodes(self) -> Sequence[Node]:
+        """Its processes, in the order in which they are started."""
+
+    @classmethod
+    def chosen(cls, directory: Path, *, port: int | None, nodes: int, progress: Progress) -> Self:
+        if nodes != 1:
+            raise ConfigError(f"{cls.name} of {nodes} nodes cannot be", hint=f"headrace dev up {cls.name}")
+        return cls(directory, port=loopback.chosen(port, cls.usual_port, cls.name), progress=progress)
+
+    @cached_property
+    def password(self) -> str:
+        """What a server that asks for a password asks for: generated once, in a file that only this user can read."""
+        return stored_secret(self.directory / "password")
+
+    @property
+    def address(self) -> str:
+        return f"{loopback.HOST}:{self.port}"
+
+    def settings(self) -> dict[str, Any]:
+        return {"port": self.port, "options": self.options}
+
+    @classmethod
+    def again(cls, directory: Path, settings: Mapping[str, Any]) -> Self:
+        return cls(directory, **settings)
+
+
+def packaged(server: str, package: str, program: str) -> Path:
+    """A program inside a Python package, found without importing it. Raises ConfigError when it is not there."""
+    spec = find_spec(package)
+    folders = spec.submodule_search_locations if spec else None
+    for folder in folders or ():
+        found = Path(folder) / program
+        if found.is_file():
+            return found.resolve()
+    name = package.replace("_", "-")
+    missing = f"{name} has no {program}" if folders else f"{name} is not installed"
+    raise ConfigError(f"{server} comes inside a Python package, and {missing}", hint="pip install 'headrace[dev]'")

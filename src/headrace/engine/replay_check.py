@@ -1,0 +1,39 @@
+"""Whether a repeated batch gives the rows that it gave before: what exactly-once rests on, and what else to know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.core.delivery import Guarantee
+from headrace.core.sink import IdempotentSink
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headrace.engine.lineage import Lineage
+    from headrace.runtime.pipeline import Pipeline
+
+
+def refuse_volatile_keys(pipeline: Pipeline, lineage: Lineage) -> None:
+    """ConfigError where a repeated batch would not meet its own rows, though the guarantee says that it does."""
+    if pipeline.guaranteed is not Guarantee.EXACTLY_ONCE or not isinstance(pipeline.sink, IdempotentSink):
+        return
+    names = pipeline.sink.identity_columns
+    found = {name: why for name, why in lineage.columns.items() if names is None or name in names}
+    for name, why in found.items():
+        raise ConfigError(
+            f"{why} gives column {name} another value each time a batch is read, and {pipeline.sink!r} finds the rows"
+            f" of a repeated batch by {name}: they would be stored twice, which is not exactly-once",
+            hint=f'make {name} of the record: to_date(_kafka.timestamp), concat(_kafka.partition, "-", _kafka.offset)',
+        )
+
+
+def notes(lineage: Lineage) -> list[str]:
+    """What a repeated batch, or the end of a batch, means to these rows."""
+    return [
+        *(f"column {name} has another value each time a batch is read: {why}" for name, why in lineage.columns.items()),
+        *(f"a batch that is repeated may have other rows: {why}" for why in lineage.rows),
+        *(
+            f"{operation} sees one batch only: results over all records belong where the rows are read"
+            for operation in lineage.per_batch
+        ),
+    ]

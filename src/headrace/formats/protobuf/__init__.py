@@ -1,0 +1,117 @@
+"""Protobuf messages: plain, or in Confluent's wire format (a zero byte, an id, which message it is, the message)."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.format import UNFIT, Decoding, Format, Part
+from headrace.errors import ConfigError
+from headrace.spark.sql import quoted
+from headrace.support.pipeline_folder import located
+from headrace.support.redaction import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_EXAMPLE = (
+    'hr.Protobuf("shop.Order", descriptor="shop.desc"), made by:'
+    " protoc --include_imports --descriptor_set_out=shop.desc shop.proto"
+)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Protobuf(Format):
+    """Messages of the type `message`, its full name, which `descriptor` describes: a file of protoc, or its bytes.
+
+    With `registry`, the address of a schema registry, records are in its wire format; a sink writes the id of the
+    newest schema of `subject` there, by default `<topic>-value`. The columns are those of the descriptor: fields that
+    it does not know are left out.
+    """
+
+    message: str = field(kw_only=False)
+    descriptor: str | Path | bytes
+    registry: str | None = None
+    subject: str | None = None
+    _ids: dict[str, int] = field(default_factory=dict, init=False, compare=False)
+    _token: str = field(default_factory=lambda: secrets.token_hex(6), init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.message, str) or not self.message:
+            raise ConfigError(f"Protobuf({self.message!r}) names no message", hint=_EXAMPLE)
+        if not isinstance(self.descriptor, bytes):
+            try:
+                object.__setattr__(self, "descriptor", located(self.descriptor).read_bytes())
+            except (OSError, TypeError) as error:
+                raise ConfigError(f"the descriptor {str(self.descriptor)!r} cannot be read", hint=_EXAMPLE) from error
+        if self.registry is not None:
+            from headrace.formats import schema_registry as registry  # here, for it loads Python's HTTP and TLS
+
+            registry.checked(self.registry)
+        elif self.subject is not None:
+            raise ConfigError("Protobuf(subject=…) is of a registry", hint="registry=…")
+
+    def __repr__(self) -> str:
+        where = f", registry={masked(self.registry)!r}" if self.registry else ""
+        return f"Protobuf({self.message!r}{where})"
+
+    def check(self, part: Part, topics: Sequence[str]) -> None:
+        from headrace.formats.protobuf.types import Messages
+
+        Messages(self.message, self._described).row()
+
+    def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
+        from headrace.formats import arrow_udf
+        from headrace.formats.protobuf import codec
+        from headrace.formats.protobuf.types import Messages
+
+        messages = Messages(self.message, self._described)
+        decode = codec.decoder(messages, framed=self.registry is not None)
+        return arrow_udf.ArrowDecoding(spark, f"headrace_decode_{self._token}", decode, messages.row())
+
+    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+        from headrace.formats import arrow_udf
+        from headrace.formats.protobuf import codec
+        from headrace.formats.protobuf.types import Messages
+
+        messages = Messages(self.message, self._described)
+        messages.check(columns)
+        name = f"headrace_encode_{self._token}"
+        arrow_udf.encoder(name, codec.encoder(messages), "value BINARY, error STRING")
+        made = f"{name}(struct({', '.join(quoted(column) for column in columns)}))"
+        # The function is called for every row, also for one that stays a record without a value: only where its bytes
+        # are asked for it matters that there are none.
+        body = f"if({made}.error IS NULL, {made}.value, CAST(raise_error(concat('{UNFIT}', {made}.error)) AS BINARY))"
+        if self.registry is None:
+            return body
+        return f"concat(X'00{self._id(topic):08X}{messages.place().hex()}', {body})"
+
+    @property
+    def _described(self) -> bytes:
+        assert isinstance(self.descriptor, bytes)
+        return self.descriptor
+
+    def _id(self, topic: str | None) -> int:
+        """Of the newest schema there is for a topic; asked for once."""
+        from headrace.formats import schema_registry as registry
+
+        if self.subject is None and topic is None:
+            raise ConfigError(
+                "Protobuf() with a topic_column needs the subject of the schema that all the topics share",
+                hint='hr.Protobuf(…, subject="events-value")',
+            )
+        subject = self.subject or f"{topic}-value"
+        if subject not in self._ids:
+            assert self.registry is not None
+            numbers = registry.versions(self.registry, subject)
+            newest = registry.version(self.registry, subject, numbers[-1]) if numbers else None
+            if newest is None or newest.type != "PROTOBUF":
+                raise ConfigError(
+                    f"the schema registry at {masked(self.registry)} has no Protobuf schema for {subject}",
+                    hint="register the .proto file there, or name its subject=",
+                )
+            self._ids[subject] = newest.id
+        return self._ids[subject]

@@ -1,0 +1,84 @@
+"""Descriptors of Protobuf, as protoc and registries have them, to messages of Google's library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ConfigError
+from headrace.support.optional_imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_BUILT: dict[tuple[str, bytes], tuple[Any, Any]] = {}
+
+
+def built(name: str, descriptor: bytes) -> tuple[Any, Any]:
+    """The descriptor of a message, and its class."""
+    if (name, descriptor) not in _BUILT:
+        pool, numbers = (library("descriptor_pool").DescriptorPool() for _ in range(2))
+        try:
+            described = library("descriptor_pb2").FileDescriptorSet.FromString(descriptor)
+            files = {file.name: file for file in described.file}
+            for file in files.values():
+                _add(pool, file, files)
+            found = pool.FindMessageTypeByName(name)
+            opened = {file.name: _opened(file, pool) for file in files.values()}
+            for file in opened.values():
+                _add(numbers, file, opened)
+        except (library("message").DecodeError, TypeError) as error:
+            raise ConfigError(
+                f"the descriptor of {name} cannot be used: {error}",
+                hint="protoc --include_imports --descriptor_set_out=<file> <name>.proto",
+            ) from error
+        except KeyError as error:
+            there = [f"{f.package}.{m.name}".lstrip(".") for f in files.values() for m in f.message_type]
+            raise ConfigError(
+                f"the descriptor has no message {name}", hint=f"it has: {', '.join(sorted(there)) or 'none'}"
+            ) from error
+        made = library("message_factory").GetMessageClass(numbers.FindMessageTypeByName(name))
+        _BUILT[name, descriptor] = found, made
+    return _BUILT[name, descriptor]
+
+
+def _opened(file: Any, pool: Any) -> Any:
+    """The same file with plain numbers for enums that are closed, as those of proto2 are.
+
+    Google's library passes over a number that such an enum does not have, and in a list over its place.
+    """
+    made = type(file).FromString(file.SerializeToString())
+    enum = library("descriptor_pb2").FieldDescriptorProto.TYPE_ENUM
+    waiting = list(made.message_type)
+    while waiting:
+        message = waiting.pop()
+        waiting += message.nested_type
+        for field in message.field:
+            if field.type == enum and pool.FindEnumTypeByName(field.type_name.lstrip(".")).is_closed:
+                field.type = library("descriptor_pb2").FieldDescriptorProto.TYPE_INT32
+                field.ClearField("type_name")
+                field.ClearField("default_value")
+    return made
+
+
+def _add(pool: Any, file: Any, files: Mapping[str, Any]) -> None:
+    """A file, after those that it imports. Protobuf's own need not be in the set."""
+    try:
+        pool.FindFileByName(file.name)
+        return
+    except KeyError:
+        pass
+    for needed in file.dependency:
+        if needed not in files and needed.startswith("google/protobuf/"):
+            files = {**files, needed: _shipped(needed)}
+        if needed in files:
+            _add(pool, files[needed], files)
+    pool.AddSerializedFile(file.SerializeToString())
+
+
+def _shipped(name: str) -> Any:
+    module = library(name.removeprefix("google/protobuf/").removesuffix(".proto").replace("/", ".") + "_pb2")
+    return library("descriptor_pb2").FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+
+
+def library(module: str) -> Any:
+    return require(f"google.protobuf.{module}", extra="protobuf")

@@ -1,0 +1,57 @@
+"""Values taken as they are: text, or bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.format import Described, Format
+from headrace.errors import ConfigError
+from headrace.spark.sql import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text(Described):
+    """UTF-8 text in one column `value STRING`. Bytes that are not UTF-8 are a bad record."""
+
+    single = True
+
+    def decoded(self, source: str) -> str:
+        return f"named_struct('value', CAST({source} AS STRING))"
+
+    def error(self, source: str, decoded: str) -> str | None:
+        return f"CASE WHEN NOT is_valid_utf8({decoded}.value) THEN 'not UTF-8 text' END"
+
+    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+        return f"CAST({only(self, columns, 'string')} AS BINARY)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bytes(Described):
+    """The untouched bytes in one column `value BINARY`. No record is ever bad."""
+
+    single = True
+
+    def decoded(self, source: str) -> str:
+        return f"named_struct('value', {source})"
+
+    def error(self, source: str, decoded: str) -> str | None:
+        return None
+
+    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+        return only(self, columns, "binary")
+
+
+def only(fmt: Format, columns: Mapping[str, Any], kind: str) -> str:
+    """The one column there is, or the one called value beside others, which must be of the type `kind`."""
+    name = next(iter(columns)) if len(columns) == 1 else "value"
+    if columns.get(name) != kind:
+        found = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+        raise ConfigError(
+            f"{type(fmt).__name__}() writes one column, value {kind.upper()}; the rows have: {found}",
+            hint=f"select it in the transform: CAST(… AS {kind.upper()}) AS value; or hr.Json()",
+        )
+    return quoted(name)

@@ -1,0 +1,1 @@
+"""Java: its installation, the jars, and where they come from."""

@@ -1,0 +1,40 @@
+"""Programs that come as an archive instead of as jars."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from typing import TYPE_CHECKING
+
+from headrace.errors import ConfigError
+from headrace.jars import ivy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def unpacked(folder: Path) -> list[Path]:
+    """Lay the files of every archive in `folder` beside it, and drop the archive. Links are left out."""
+    return [file for archive in sorted(folder.glob("*.tar.gz")) for file in _unpacked(archive)]
+
+
+def _unpacked(archive: Path) -> list[Path]:
+    # By hand: the filters that make extractall() safe are missing in the first releases of Python 3.11.
+    files = []
+    try:
+        with tarfile.open(archive) as members:
+            for member in members:
+                content = members.extractfile(member) if member.isfile() else None
+                if content is None:
+                    continue
+                file = archive.parent / member.name
+                if ".." in file.parts or not file.is_relative_to(archive.parent):
+                    raise ConfigError(f"{archive.name} would be unpacked elsewhere: {member.name}")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with content, file.open("wb") as out:
+                    shutil.copyfileobj(content, out)
+                files.append(file)
+    except (tarfile.TarError, EOFError) as error:
+        raise ConfigError(f"{archive.name} cannot be unpacked: {error}", hint=ivy.RETRY) from error
+    archive.unlink()
+    return files

@@ -1,0 +1,109 @@
+"""Which jars belong together: the connector's, Avro's, and those of each server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from headrace.jars import pyspark_install
+from headrace.jars.ivy import Artifact
+from headrace.support import paths
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+_JARS, NATIVES = ("jar", "bundle"), ("so", "dylib")
+CONNECTOR = f"spark-sql-kafka-0-10_{pyspark_install.SCALA}"
+AVRO = f"spark-avro_{pyspark_install.SCALA}"
+_SPARK = "org.apache.spark"
+# Some mirrors have holes; these were run together, on Spark 4.2.0.
+PROVEN = "4.2.0"
+_PINNED_AVRO = Artifact(_SPARK, AVRO, "4.1.1")
+_PINNED_TOKENS = Artifact(_SPARK, f"spark-token-provider-kafka-0-10_{pyspark_install.SCALA}", "4.0.0")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One way to resolve a bundle. `alternative` says how it differs from what was really wanted."""
+
+    artifacts: tuple[Artifact, ...]
+    overrides: tuple[Artifact, ...] = ()
+    alternative: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Jars that are used together, and the routes to them in the order they are tried.
+
+    `natives`: with the libraries in machine code that they depend on, which lie beside them.
+    """
+
+    name: str
+    version: str
+    routes: tuple[Route, ...]
+    exclude_shipped: bool = False
+    natives: bool = False
+
+    @classmethod
+    def of(cls, name: str, *artifacts: Artifact, exclude_shipped: bool = False, natives: bool = False) -> Bundle:
+        """A bundle with one route, in the version of its first artifact."""
+        return cls(name, artifacts[0].version, (Route(artifacts),), exclude_shipped, natives)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types of artifacts, in Maven's words."""
+        archived = {a.type for route in self.routes for a in route.artifacts if a.archive}
+        return (*_JARS, *(NATIVES if self.natives else ()), *sorted(archived))
+
+    @property
+    def directory(self) -> Path:
+        return root() / f"{self.name}-{self.version}"
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+def root() -> Path:
+    return paths.cache_directory().absolute() / "jars"
+
+
+def connector_bundle(pyspark: str | None = None) -> Bundle:
+    """The Spark-Kafka connector for a pyspark version, by default the installed one."""
+    version = pyspark or pyspark_install.version()
+    exact = Artifact(_SPARK, CONNECTOR, version)
+    routes = [
+        Route((exact,)),
+        Route((exact,), (_PINNED_TOKENS,), f"token provider {_PINNED_TOKENS.version} instead of {version}"),
+    ]
+    release = _release(version)
+    first_of_line = ".".join(str(part) for part in (*release[:2], 0))  # not run by us: doctor warns
+    near = PROVEN if release > _release(PROVEN) else first_of_line
+    if near != version:
+        other = Artifact(_SPARK, CONNECTOR, near)
+        said = f"connector {near} instead of {version}"
+        routes += [
+            Route((other,), (), said),
+            Route((other,), (_PINNED_TOKENS,), f"{said}, token provider {_PINNED_TOKENS.version}"),
+        ]
+    return Bundle("spark-kafka", version, tuple(routes), exclude_shipped=True)
+
+
+def avro_bundle(pyspark: str | None = None) -> Bundle:
+    """What Spark's functions `to_avro` and `from_avro` call, for a pyspark version, by default the installed one."""
+    version = pyspark or pyspark_install.version()
+    exact = Artifact(_SPARK, AVRO, version)
+    routes = [Route((exact,))]
+    if exact != _PINNED_AVRO:
+        routes.append(Route((_PINNED_AVRO,), (), f"Avro {_PINNED_AVRO.version} instead of {version}"))
+    return Bundle("spark-avro", version, tuple(routes), exclude_shipped=True)
+
+
+def bundles() -> list[Bundle]:
+    """What a session needs beside pyspark."""
+    return [connector_bundle(), avro_bundle()]
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in takewhile(str.isdigit, version.split(".")[:3]))

@@ -1,0 +1,170 @@
+"""One run of the Ivy resolver inside pyspark: what is asked, and what its answer means."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import quoteattr
+
+from headrace.errors import ConfigError, RetriableError
+from headrace.jars import java, pyspark_install
+from headrace.support.polling import readable
+from headrace.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    Progress = Callable[[str], None]
+
+SETTINGS = "HEADRACE_IVY_SETTINGS"
+_SILENCE = 120.0  # seconds without a byte from Ivy, which prints a dot every few kilobytes
+
+RETRY = "headrace jars fetch   (a machine without network: copy the cache folder from one that has it)"
+_PROXY = "behind a proxy first: export JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=<host> -Dhttps.proxyPort=<port>'"
+
+_WITHOUT_POMS = (
+    '<ivysettings><settings defaultResolver="public"/><resolvers>'
+    '<ibiblio name="public" m2compatible="true" usepoms="false"/></resolvers></ivysettings>'
+)
+
+_NETWORK = re.compile(r"Server access error|^\s*Host \S+ not found|timed out|HTTP response code: 5\d\d")
+_MISSING = re.compile(r"^\s*:: (\S+#\S+;\S+): \S|^\s*\[(?:FAILED|NOT FOUND)\s*\] (\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A Maven coordinate. One of another `type` than a jar is an archive with all it needs inside."""
+
+    org: str
+    name: str
+    version: str
+    classifier: str = ""
+    type: str = "jar"
+
+    @property
+    def archive(self) -> bool:
+        return self.type != "jar"
+
+    def __str__(self) -> str:
+        alone = f":{self.classifier}@{self.type}" if self.archive else ""
+        return f"{self.org}:{self.name}:{self.version}{alone}"
+
+
+def description(artifacts: Iterable[Artifact], overrides: Iterable[Artifact], excludes: Iterable[str]) -> str:
+    """The ivy.xml that asks for `artifacts` and what they need to run, without the names in `excludes`."""
+    lines = [
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">',
+        '<info organisation="headrace" module="jars"/>',
+        '<configurations><conf name="default"/></configurations>',
+        "<dependencies>",
+        *(_dependency(artifact) for artifact in artifacts),
+        *(f"<exclude module={quoteattr(name)}/>" for name in sorted(excludes)),
+        *(
+            f"<override org={quoteattr(a.org)} module={quoteattr(a.name)} rev={quoteattr(a.version)}/>"
+            for a in overrides
+        ),
+        "</dependencies>",
+        "</ivy-module>",
+    ]
+    return "\n".join(lines)
+
+
+def _dependency(wanted: Artifact) -> str:
+    named = f"org={quoteattr(wanted.org)} name={quoteattr(wanted.name)} rev={quoteattr(wanted.version)}"
+    if not wanted.archive:
+        return f'<dependency {named} conf="default->master,runtime(default)"/>'
+    kind = f"type={quoteattr(wanted.type)} ext={quoteattr(wanted.type)} m:classifier={quoteattr(wanted.classifier)}"
+    return (
+        f'<dependency {named} conf="default->*" transitive="false">'
+        f"<artifact name={quoteattr(wanted.name)} {kind}/></dependency>"
+    )
+
+
+def retrieve(
+    asked: str, *, types: Sequence[str], poms: bool, into: Path, work: Path, label: str, progress: Progress
+) -> list[str]:
+    """Resolve and download into `into`. Returns what the registry does not have: nothing, when all went well.
+
+    `poms`: by the descriptions of the artifacts, which name what they need; for an archive they, and the parents that
+    they have, need not be there. Raises RetriableError when the registry does not answer, ConfigError when Ivy cannot
+    work at all.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "ivy.xml").write_text(asked, encoding="utf-8")
+    command = [
+        str(java.path()),
+        "-jar",
+        str(pyspark_install.ivy()),
+        *_settings(work, poms),
+        "-ivy",
+        str(work / "ivy.xml"),
+    ]
+    command += ["-confs", "default", "-types", *types, "-cache", str(work / "cache")]
+    command += ["-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"]
+    said: list[str] = []
+    found = loaded = 0
+
+    def read(line: str) -> None:
+        nonlocal found, loaded
+        said.append(line)
+        if line.startswith("\tfound "):
+            found += 1
+            progress(f"fetching {label} … {found} found")
+        elif "[SUCCESSFUL ]" in line:
+            loaded += 1
+            progress(f"fetching {label} … {loaded} of {counted(found, 'jar')}")
+
+    return missing(said) if run(command, read) != 0 else []
+
+
+def run(command: Sequence[str], read: Callable[[str], None]) -> int:
+    """Run Ivy, hand over its lines, return its exit code. Raises RetriableError if it falls silent."""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as ivy:
+        assert ivy.stdout is not None
+        try:
+            rest = b""
+            while True:
+                if not readable(ivy.stdout, _SILENCE):
+                    raise RetriableError(f"the download stood still for {_SILENCE:.0f} s", hint=RETRY)
+                chunk = os.read(ivy.stdout.fileno(), 65536)
+                if not chunk:
+                    break
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    read(line.decode(errors="replace"))
+            return ivy.wait()
+        finally:
+            ivy.kill()  # Ctrl-C, or silence: the resolver must not go on alone; a no-op after its end
+
+
+def missing(said: Sequence[str]) -> list[str]:
+    """What a failed run could not find. Raises when it failed for another reason.
+
+    A network failure wins: it must never be taken for a hole in the registry.
+    """
+    network = [line.strip() for line in said if _NETWORK.search(line)]
+    if network:
+        raise RetriableError(f"the registry did not answer: {network[0]}", hint=f"{RETRY}; {_PROXY}")
+    absent = [match[1] or match[2] for line in said if (match := _MISSING.match(line))]
+    if absent:
+        return list(dict.fromkeys(absent))
+    words = [line.strip() for line in said if line.strip()][-5:]
+    raise ConfigError(f"Ivy failed: {' / '.join(words) or 'without a word'}", hint=f"check {SETTINGS}, then {RETRY}")
+
+
+def _settings(work: Path, poms: bool) -> list[str]:
+    given = os.environ.get(SETTINGS)
+    if not given and poms:
+        return []
+    if not given:
+        (work / "ivysettings.xml").write_text(_WITHOUT_POMS, encoding="utf-8")
+        return ["-settings", str(work / "ivysettings.xml")]
+    if not Path(given).is_file():
+        raise ConfigError(
+            f"{SETTINGS} names a file that is not there: {given}", hint=f"unset {SETTINGS}, or correct it"
+        )
+    return ["-settings", given]

@@ -1,0 +1,109 @@
+"""Options of Kafka's clients as a user gives them: a table, or a file in the manner of Java's properties."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import ConfigError
+from headrace.support.pipeline_folder import located
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_PAIR = re.compile(r"((?:\\.|[^\\=:\s])*)\s*(?:[=:]\s*)?(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
+
+
+class FromFile(dict[str, str]):
+    """Options of a file that other programs may share: names that only they know are no mistake."""
+
+
+def given(options: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, str]:
+    """The options, from a table or from the file of that path."""
+    if options is None:
+        return {}
+    if isinstance(options, FromFile):  # a source is made again from another
+        return options
+    if isinstance(options, str) and "=" in options:
+        raise ConfigError(
+            "options=… is a text with an = in it; a table or the path of a file is meant",  # it may be a password
+            hint='options={"security.protocol": "SSL"}, or options="client.properties"',
+        )
+    if isinstance(options, str | os.PathLike):
+        return FromFile(read(located(options)))
+    if not isinstance(options, Mapping):
+        raise ConfigError(
+            "options=… is neither a table of names and values nor a file",
+            hint='options={"security.protocol": "SSL"}, or options="client.properties"',
+        )
+    return {name: _with_path(name, value) for name, value in flat(options)}
+
+
+def _with_path(name: str, value: str) -> str:
+    """Files such as `ssl.truststore.location` belong to the folder of the pipeline's file, like every other path."""
+    is_path = name.endswith(".location") or name == "sasl.kerberos.keytab"
+    return str(located(value)) if is_path and value != "probe" else value
+
+
+def read(path: Path) -> dict[str, str]:
+    """The options in a file. `${NAME}` in a value stands for an environment variable."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"the options in {path} cannot be read: {error.strerror}; looked in {Path.cwd()}",
+            hint='options="client.properties", with a line such as security.protocol=SSL',
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8", hint="write other characters as \\u00e4") from error
+    return {name: _with_path(name, with_environment(value)) for name, value in parsed(text).items()}
+
+
+def parsed(text: str) -> dict[str, str]:
+    """Names and values in the syntax of Java's properties: comments, continued lines, escapes."""
+    found: dict[str, str] = {}
+    lines = iter(re.split(r"\r\n|\r|\n", text))
+    for raw in lines:
+        line = raw.lstrip(" \t\f")
+        if not line or line[0] in "#!":
+            continue
+        while _continued(line):
+            line = line[:-1] + next(lines, "").lstrip(" \t\f")
+        pair = _PAIR.fullmatch(line)
+        assert pair is not None  # it fits any text
+        found[_unescaped(pair[1])] = _unescaped(pair[2])
+    return found
+
+
+def with_environment(value: str) -> str:
+    def replaced(match: re.Match[str]) -> str:
+        if match[1] not in os.environ:
+            raise ConfigError(f"the environment variable {match[1]} is not set", hint=f"export {match[1]}=…")
+        return os.environ[match[1]]
+
+    return _VARIABLE.sub(replaced, value)
+
+
+def _continued(line: str) -> bool:
+    """Whether it ends with a backslash that is not itself escaped."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPES.get(m[2], m[2]), text)
+
+
+def flat(options: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Names with dots, and texts: TOML reads `security.protocol = "SSL"` as a table within a table."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            pairs += flat(value, f"{prefix}{name}.")
+        elif value is None:
+            raise ConfigError(f"the option {prefix}{name} is None", hint="is an environment variable missing?")
+        else:
+            pairs.append((f"{prefix}{name}", str(value).lower() if isinstance(value, bool) else str(value)))
+    return pairs

@@ -1,0 +1,208 @@
+"""Settings of the consumers looked at before anything starts, where Kafka would fail late, or do nothing."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from headrace.errors import ConfigError
+from headrace.kafka import config_keys
+from headrace.kafka.client_options import FromFile
+from headrace.support.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from headrace.kafka.cluster import Cluster
+    from headrace.kafka.source import Kafka
+
+PARTITION_FETCH_BYTES = 8 << 20
+"""What one fetch brings of one partition, unless told: Kafka's 1 MB makes many small fetches of a large range."""
+
+_WRONG = {
+    "session.time.out.ms": "session.timeout.ms",
+    "min.fetch.bytes": "fetch.min.bytes",
+    "max.message.size": "max.partition.fetch.bytes, and max.message.bytes of the topic",
+    "auto.commit.offset": "enable.auto.commit, which Headrace sets",
+    "max.in.flights.requests.per.session": "max.in.flight.requests.per.connection, of a producer",
+    "in.flight.requests.per.session": "max.in.flight.requests.per.connection, of a producer",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "timeout.ms": "request.timeout.ms",
+    "metadata.fetch.timeout.ms": "default.api.timeout.ms; of a producer max.block.ms",
+    "block.on.buffer.full": "max.block.ms, of a producer",
+    "zookeeper.connect": "the brokers, the first argument",
+}
+_OF_SPARK = {
+    "subscribe": 'topics=["clicks"]',
+    "subscribePattern": 'pattern="clicks.*"',
+    "assign": 'partitions={"clicks": [0, 1]}',
+    "startingOffsets": 'start="earliest"',
+    "startingTimestamp": "start=, a time with its zone",
+    "failOnDataLoss": 'on_data_loss="earliest"',
+    "maxOffsetsPerTrigger": "limits=hr.Limits(max_records=…), of the pipeline",
+    "minOffsetsPerTrigger": "limits=hr.Limits(min_records=…), of the pipeline",
+    "maxTriggerDelay": "limits=hr.Limits(max_delay=…), of the pipeline",
+    "includeHeaders": "nothing: _kafka.headers is there",
+    "groupIdPrefix": "nothing: the group is derived from the pipeline's name",
+}
+_CHOICES = {
+    "isolation.level": {"read_committed", "read_uncommitted"},
+    "security.protocol": {"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"},
+    "group.protocol": {"classic", "consumer"},
+    "check.crcs": {"true", "false"},
+}
+_IDLE = {
+    **dict.fromkeys(
+        ("partition.assignment.strategy", "group.remote.assignor", "group.protocol", "group.instance.id"),
+        "nobody joins the group: Spark hands the partitions out",
+    ),
+    **dict.fromkeys(
+        ("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"),
+        "nobody joins the group, so nobody watches its members",
+    ),
+    "auto.commit.interval.ms": "the offset store commits",
+    "exclude.internal.topics": "topics are chosen by topics=, pattern= or partitions=",
+    "allow.auto.create.topics": "it is always false: only topics that are there are read",
+}
+_PLUGS = {
+    "metric.reporters",
+    "sasl.client.callback.handler.class",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "security.providers",
+    "ssl.engine.factory.class",
+}
+"""Options that name a class of somebody else."""
+_NUMBER = re.compile(r".*\.(ms|bytes|records|samples|seconds)")
+_HEARTBEAT_MS, _SESSION_MS, _REQUEST_MS, _FETCH_BYTES = 3_000, 45_000, 30_000, 50 << 20
+_LOOPBACK = re.compile(r"(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?$")
+
+
+def check(options: Mapping[str, str]) -> None:
+    """ConfigError for what cannot work."""
+    for name, value in options.items():
+        check_name(name)
+        _check_value(name, value)
+    number = _Numbers(options)
+    if number("heartbeat.interval.ms", _HEARTBEAT_MS) >= number("session.timeout.ms", _SESSION_MS):
+        raise ConfigError(
+            f"heartbeat.interval.ms={number('heartbeat.interval.ms', _HEARTBEAT_MS)} is not below"
+            f" session.timeout.ms={number('session.timeout.ms', _SESSION_MS)}: the consumers would not start",
+            hint="a third of the session is usual: session.timeout.ms=45000, heartbeat.interval.ms=15000",
+        )
+    if number("fetch.max.wait.ms", 0) >= number("request.timeout.ms", _REQUEST_MS):
+        raise ConfigError(
+            f"fetch.max.wait.ms={options['fetch.max.wait.ms']} is not below request.timeout.ms="
+            f"{number('request.timeout.ms', _REQUEST_MS)}: a fetch would be given up before it is answered",
+            hint="lower fetch.max.wait.ms, or raise request.timeout.ms",
+        )
+
+
+def refuse_unknown(names: Collection[str]) -> None:
+    """ConfigError for a name that no client of Kafka has. librdkafka has many of its own and knows them best.
+
+    Classes that are plugged into Java's clients get all options, and have names of their own; so have others who read
+    the same file.
+    """
+    if isinstance(names, FromFile):
+        return
+    others = [name for name in names if name not in config_keys.EVERY | config_keys.JAVA_PRODUCER]
+    for name in others:
+        check_name(name)
+    if not others or any(name in _PLUGS for name in names):
+        return
+    from confluent_kafka import KafkaException, Producer
+
+    for name in others:
+        try:
+            Producer({name: "", "log_level": 0})
+        except KafkaException as error:
+            if "No such configuration property" in error.args[0].str():
+                raise ConfigError(
+                    f"unknown option {name}: neither librdkafka nor Java's client has it",
+                    hint="NAME=VALUE, for example security.protocol=SSL",
+                ) from error
+
+
+def notes(source: Kafka) -> list[str]:
+    """What works, and perhaps not as meant."""
+    options, number = source.options, _Numbers(source.options)
+    found = []
+    brokers = [address.strip() for address in source.bootstrap.split(",") if address.strip()]
+    if len(brokers) == 1 and not _LOOPBACK.match(brokers[0]):
+        found.append(f"{brokers[0]} is the only broker that is named: while it is down, no run can start; name two")
+    session, heartbeat = number("session.timeout.ms", _SESSION_MS), number("heartbeat.interval.ms", _HEARTBEAT_MS)
+    if 3 * heartbeat > session:
+        found.append(f"heartbeat.interval.ms={heartbeat} is more than a third of session.timeout.ms={session}")
+    found += [f"{name} has no effect: {_IDLE[name]}" for name in options if name in _IDLE]
+    found += [
+        f"{name} is no setting of a consumer: only a plug-in could heed it"
+        for name in options
+        if name not in config_keys.EVERY
+    ]
+    if options.get("isolation.level") == "read_uncommitted":
+        found.append("isolation.level=read_uncommitted: records of transactions that were aborted are read, too")
+    whole, part = number("fetch.max.bytes", _FETCH_BYTES), number("max.partition.fetch.bytes", PARTITION_FETCH_BYTES)
+    if part > whole:
+        found.append(f"max.partition.fetch.bytes={part} is never reached: fetch.max.bytes={whole} is below it")
+    if number("fetch.min.bytes", 1) > whole:
+        found.append(
+            f"fetch.min.bytes={options['fetch.min.bytes']} is above fetch.max.bytes={whole}: every fetch waits"
+        )
+    return found
+
+
+def asked(cluster: Cluster, source: Kafka) -> list[str]:
+    """What the topics' own settings say to those of the source."""
+    number = _Numbers(source.options)
+    usual = {"max.partition.fetch.bytes": PARTITION_FETCH_BYTES, "fetch.max.bytes": _FETCH_BYTES}
+    limits = {name: number(name, default) for name, default in usual.items()}
+    name = min(limits, key=lambda one: limits[one])
+    return [
+        f"{topic} takes up to {largest:,} bytes at once, and {name} is {limits[name]:,}: what is larger is read all the"
+        f' same, one batch of its producer per fetch; options={{"{name}": "{largest}"}} reads more of them at a time'
+        for topic, largest in cluster.largest(source.subscription).items()
+        if largest > limits[name]
+    ]
+
+
+class _Numbers:
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+
+    def __call__(self, name: str, default: int) -> int:
+        return int(self._options.get(name, default))
+
+
+def check_name(name: str) -> None:
+    """ConfigError for a name that no client has, if it resembles one."""
+    if name in config_keys.EVERY:
+        if name == "interceptor.classes":
+            raise ConfigError(
+                "interceptor.classes cannot be set: what an offset stands for must not change on the way",
+                hint="change records in the transform",
+            )
+        return
+    if name in _OF_SPARK:
+        raise ConfigError(
+            f"{name} is an option of Spark's source, not of Kafka's clients", hint=f"use {_OF_SPARK[name]}"
+        )
+    if name.startswith("kafka."):
+        raise ConfigError(f"{name}: Kafka's own names have no kafka. in front", hint=name.removeprefix("kafka."))
+    if name == "config.providers" or name.startswith("config.providers."):
+        raise ConfigError(
+            "config.providers is for Java alone, and half of the clients are not",
+            hint="${NAME} in a file of options stands for an environment variable",
+        )
+    every = config_keys.EVERY | config_keys.JAVA_PRODUCER
+    near = f"did you mean {_WRONG[name]}?" if name in _WRONG else did_you_mean(name, every, 0.85)
+    if near and name not in every:
+        raise ConfigError(f"Kafka's clients have no option {name}", hint=near)
+
+
+def _check_value(name: str, value: str) -> None:
+    # What is in a value is not shown: it might be a password in the wrong place.
+    if name in config_keys.JAVA and _NUMBER.fullmatch(name) and not re.fullmatch(r"-?\d{1,18}", value):
+        raise ConfigError(f"the option {name} is not a whole number", hint=f"{name}=30000")
+    if name in _CHOICES and value.lower() not in _CHOICES[name]:
+        raise ConfigError(f"the option {name} cannot be so", hint=f"one of: {', '.join(sorted(_CHOICES[name]))}")

@@ -1,0 +1,87 @@
+"""Heartbeats of a run whose offsets are a consumer group: in a group of their own.
+
+A commit to the group itself would fence the run's producer, and a task that compares entries would find another one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.core.state import Run
+from headrace.errors import RetriableError
+from headrace.kafka.transactions import TIMEOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from headrace.types import TopicPartition
+
+
+class GroupHeartbeat:
+    """Commits without a transaction to the group `<name>-heartbeat`, which nobody joins, on one of `places`."""
+
+    def __init__(self, config: Mapping[str, Any], group: str, places: Callable[[], Collection[TopicPartition]]) -> None:
+        self._config = {**config, "group.id": f"{group}-heartbeat", "enable.auto.commit": False}
+        self._places = places
+        self._consumer: Any = None
+        self._before: list[Run] | None = None
+        """Runs whose heartbeats were there before the first one of this handle."""
+
+    def open(self, pipeline: str) -> Self:
+        from confluent_kafka import Consumer
+
+        self._consumer = Consumer(self._config)
+        return self
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def beat(self, run: Run) -> bool:
+        """False if another run has begun to send heartbeats. Whose sign is in the group, the run's own commits tell.
+
+        The runs that were there before may be ahead by the clock, and one may even write once more: they are stopping.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka import TopicPartition as Position
+
+        if not (places := self._places()):
+            return True  # no partition has an offset yet
+        if (found := self._found()) is not None:
+            if self._before is None:
+                self._before = found
+            if not all(run.same(other) or any(other.same(known) for known in self._before) for other in found):
+                return False
+        at = min(places)
+        try:
+            self._consumer.commit(
+                offsets=[Position(at.topic, at.partition, 0, json.dumps(asdict(run)))], asynchronous=False
+            )
+        except KafkaException as error:
+            raise RetriableError(f"the heartbeat could not be committed: {error.args[0].str()}") from error
+        return True
+
+    def newest(self, run: Run) -> Run | None:
+        """The newest heartbeat of `run`; None if there is none, or if it cannot be read."""
+        return max((own for own in self._found() or [] if run.same(own)), key=lambda own: own.beat, default=None)
+
+    def _found(self) -> list[Run] | None:
+        """The heartbeats of all runs; None if they cannot be read."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka import TopicPartition as Position
+
+        positions = [Position(at.topic, at.partition) for at in self._places()]
+        try:
+            found = self._consumer.committed(positions, timeout=TIMEOUT) if positions else []
+        except KafkaException:
+            return None
+        return [Run(**json.loads(position.metadata)) for position in found if position.metadata]

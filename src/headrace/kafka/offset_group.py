@@ -1,0 +1,370 @@
+"""A consumer group that nobody joins: its offsets read when they are settled, and committed in transactions."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.kafka.commit_metadata import Entry
+from headrace.kafka.connection_errors import SILENCE, Ear, explained
+from headrace.kafka.group_heartbeat import GroupHeartbeat
+from headrace.kafka.librdkafka import librdkafka_options, quiet_logger
+from headrace.kafka.placeholder_topics import Names
+from headrace.kafka.transactions import FENCED, PATIENCE, TIMEOUT, bounded, commit, in_transaction, initialised, parts
+from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+
+_UNSETTLED_SECONDS = 2.0  # a living run settles within milliseconds
+_ATTEMPTS = 5  # to be the newest, while somebody else tries the same
+_AT_ONCE = 16  # clients that are made side by side; each waits for answers most of the time
+
+
+def connection(bootstrap: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """Settings that every client of a cluster needs, of a pipeline with these options."""
+    return {
+        "socket.timeout.ms": int(TIMEOUT * 1000),
+        "reconnect.backoff.max.ms": 1000,  # 10 s by default: a broker that is back should be found
+        **librdkafka_options(bootstrap, options),
+    }
+
+
+class Topic(NamedTuple):
+    """`id` is None of one that only stands in for a topic of another cluster."""
+
+    id: str | None
+    partitions: frozenset[int]
+
+
+class Group:
+    """The border to the driver: every method raises ConfigError or RetriableError, and waits some seconds at most.
+
+    `claim` makes this handle the only one whose transactions commit, until somebody else claims: it settles what
+    others had in hand (commits it if it was decided, else aborts it) and fences them for good.
+    `token` is another object after each claim and each commit, and None without a claim.
+
+    `names` are those of the topics here, where they are of another cluster. `writers` gives the transactional id under
+    which a task may commit the offset of a partition, if tasks do: see `take_over`. `producing` are settings of
+    producers, where they also produce.
+
+    Offsets are asked of a consumer that never joins. The admin client would list a group without being told its
+    partitions, but it takes the process down when the coordinator moves while it asks (librdkafka #5040, #5397), and
+    it leaves out partitions whose first commit is not settled yet, where a consumer waits.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        options: Mapping[str, str],
+        name: str,
+        *,
+        names: Names | None = None,
+        writers: Callable[[TopicPartition], str] | None = None,
+    ) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        self.name = name
+        self._names = names or Names("")
+        self._writers = writers
+        self.producing: Mapping[str, Any] = {}
+        self.token: object | None = None
+        self._bootstrap = bootstrap
+        self._errors = KafkaException
+        self._ear = Ear(bootstrap, options)
+        self._config: dict[str, Any] = {
+            **connection(bootstrap, options),
+            "retry.backoff.ms": 1,  # between two looks at an offset that is not settled yet
+            "retry.backoff.max.ms": 5,
+            "logger": quiet_logger(),
+            "error_cb": self._ear,
+        }
+        self._producer: Any = None
+        try:
+            self._admin: Any = AdminClient(self._config)
+        except KafkaException as error:
+            raise ConfigError(f"Kafka refuses these options: {error.args[0].str()}") from error
+
+    @cached_property
+    def _consumer(self) -> Any:
+        """Made when it is first needed: as soon as it is connected, the broker creates the topic of all groups."""
+        from confluent_kafka import Consumer
+
+        return Consumer({**self._config, "group.id": self.name, "enable.auto.commit": False})
+
+    @cached_property
+    def _membership(self) -> Any:
+        return self._consumer.consumer_group_metadata()  # of nobody
+
+    def close(self) -> None:
+        self.release()
+        if "_consumer" in self.__dict__:
+            self._consumer.close()
+
+    def release(self) -> None:
+        """Give up the claim, for one's own part."""
+        self._producer = self.token = None
+
+    def cluster_id(self) -> str:
+        """Asked first, and of the admin client: a login that is refused is told at once."""
+        future = self._admin.describe_cluster(request_timeout=TIMEOUT)
+        return str(self._asked(lambda: self._ear.answer(self._admin, future)).cluster_id)
+
+    def any_offsets(self) -> bool:
+        """Whether any group has offsets. To ask for those of a group would create their topic."""
+        return "__consumer_offsets" in self._asked(lambda: self._admin.list_topics(timeout=TIMEOUT)).topics
+
+    def partitions(self) -> list[TopicPartition]:
+        """All there are in the cluster: the group may hold any of them."""
+        topics = self._metadata().topics
+        found = [TopicPartition(topic, number) for topic, found in topics.items() for number in found.partitions]
+        return sorted({self._names.there(at) for at in found})
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Those of the topics that exist."""
+        from confluent_kafka import TopicCollection
+
+        found: dict[str, Topic] = {}
+        asked = {self._names.here(name): name for name in sorted(names)}
+        futures = self._admin.describe_topics(TopicCollection(list(asked)), request_timeout=TIMEOUT) if asked else {}
+        for here, future in futures.items():
+            try:
+                described = future.result()
+            except self._errors as error:
+                if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
+                    raise self._translated(error) from error
+            else:
+                name = asked[here]
+                known = str(described.topic_id) if here == name else None
+                found[name] = Topic(known, frozenset(p.id for p in described.partitions))
+        return found
+
+    def broker_setting(self, setting: str) -> int:
+        from confluent_kafka.admin._config import ConfigResource
+        from confluent_kafka.admin._resource import ResourceType
+
+        broker = min(self._metadata("__consumer_offsets").brokers)
+        asked = ConfigResource(ResourceType.BROKER, str(broker))
+        futures = self._admin.describe_configs([asked], request_timeout=TIMEOUT)
+        return int(self._asked(futures[asked].result)[setting].value)
+
+    def heartbeat(self, partitions: Callable[[], Iterable[TopicPartition]]) -> GroupHeartbeat:
+        """Where a run of this group sends its heartbeats: on one of `partitions`."""
+        return GroupHeartbeat(self._config, self.name, lambda: [self._names.placed(at) for at in partitions()])
+
+    def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Entry]:
+        """What the group holds of these, with every transaction that was decided, and none that is open."""
+        from confluent_kafka import TopicPartition as Position
+
+        places = [self._names.placed(at) for at in partitions]
+        positions = [Position(at.topic, at.partition) for at in places]
+        found: dict[TopicPartition, Entry] = {}
+        for some in parts(positions):
+            for position in self._settled(some):
+                if position.error is not None:
+                    raise self._translated(self._errors(position.error))
+                if position.offset >= 0:
+                    at = self._names.there(TopicPartition(position.topic, position.partition))
+                    found[at] = Entry(position.offset, position.metadata or "")
+        return found
+
+    def _settled(self, positions: list[Any]) -> list[Any]:
+        """The driver waits while a transaction is open over an offset, and says then that its time is up."""
+        settle: tuple[Callable[[list[Any]], None], ...] = (self._settle_open, self._settle_lost)
+        for attempt in settle:
+            if (found := self._committed(positions, _UNSETTLED_SECONDS)) is not None:
+                return found
+            attempt(positions)
+        return list(self._asked(lambda: self._consumer.committed(positions, timeout=TIMEOUT)))
+
+    def _committed(self, positions: list[Any], seconds: float) -> list[Any] | None:
+        """None if they are not settled within `seconds`."""
+        try:
+            return list(self._consumer.committed(positions, timeout=seconds))
+        except self._errors as error:
+            if error.args[0].name() != "_TIMED_OUT":
+                raise self._translated(error) from error
+            return None
+
+    def _settle_open(self, positions: list[Any]) -> None:
+        self.reclaim()
+        self._as_writers(self._unsettled(positions), lambda producer, at: None)
+
+    def _settle_lost(self, positions: list[Any]) -> None:
+        self._complete_lost(self._producer)
+        self._as_writers(self._unsettled(positions), lambda producer, at: self._complete_lost(producer))
+
+    def _unsettled(self, positions: list[Any]) -> list[TopicPartition]:
+        """Those of them over which a transaction is open."""
+        if self._writers is None:
+            return []
+        return [
+            self._names.there(TopicPartition(position.topic, position.partition))
+            for position in positions
+            if self._committed([position], _UNSETTLED_SECONDS / 4) is None
+        ]
+
+    def reclaim(self) -> None:
+        """A transaction was left open, which a claim ends; or nobody answers, which a claim tells."""
+        self.release()
+        self.claim()
+
+    def take_over(self, partitions: Iterable[TopicPartition], anew: Callable[[Entry], Entry]) -> None:
+        """End what tasks of others had in hand for these, and refuse them from now on.
+
+        A task commits only over the entry that it was planned from, with a producer that is the newest of its
+        partition. So each entry is read and put in its place as `anew` has it, by a newer producer: a task that began
+        before is fenced, and one that begins later, in a run that does not know yet, finds another entry.
+        """
+        self._as_writers(partitions, lambda producer, at: self._replace(producer, at, anew))
+
+    def _replace(self, producer: Any, at: TopicPartition, anew: Callable[[Entry], Entry]) -> None:
+        there = self.fetch([at])
+        if at in there:
+            position = self._names.position(at, anew(there[at]))
+            self._bounded(lambda: in_transaction(producer, [position], self._membership))
+
+    def _as_writers(self, partitions: Iterable[TopicPartition], step: Callable[[Any, TopicPartition], None]) -> None:
+        """Take `step` with a producer of each partition's writer, the newest there is."""
+        writers = self._writers
+        if writers is None:
+            return
+
+        def one(at: TopicPartition) -> None:
+            for attempt in range(_ATTEMPTS):
+                producer = self._bounded(lambda: self._initialised(writers(at)))
+                try:
+                    step(producer, at)
+                except RetriableError as error:
+                    if attempt + 1 == _ATTEMPTS or not self._is_fenced(error):
+                        raise
+                else:
+                    return
+
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-take-over") as side_by_side:
+            for _ in side_by_side.map(one, partitions):
+                pass
+
+    def _is_fenced(self, error: Exception) -> bool:
+        return isinstance(error.__cause__, self._errors) and error.__cause__.args[0].name() in FENCED
+
+    def _complete_lost(self, producer: Any) -> None:
+        """Finish a transaction whose end a broker forgot to write down with the offsets.
+
+        A broker that dies right after it decided a transaction may, when it comes back, call it complete and leave
+        its offsets open for ever (seen on Kafka 4.3 with one broker). The end of any later transaction of the same
+        producer in the same partition of `__consumer_offsets` ends them too: so commit one for a group that is kept
+        there and that nobody reads.
+        """
+        from confluent_kafka import Consumer
+        from confluent_kafka import TopicPartition as Position
+
+        topics = self._metadata().topics
+        count = len(topics["__consumer_offsets"].partitions)
+        here = _java_hash(self.name) % count
+        names = (f"{self.name}-settled-{number}" for number in range(100 * count))
+        neighbour = next(name for name in names if _java_hash(name) % count == here)
+        consumer = Consumer({**self._config, "group.id": neighbour, "enable.auto.commit": False})
+        membership = consumer.consumer_group_metadata()
+        consumer.close()
+        topic = next(name for name in sorted(topics) if not name.startswith("__"))
+        self._bounded(lambda: in_transaction(producer, [Position(topic, 0, 0)], membership))
+
+    def claim(self) -> None:
+        """Fence all others; nothing is done if this was the last to claim, as far as it knows."""
+        if self._producer is not None:
+            return
+        self._refuse_members()
+        self._producer = self._bounded(lambda: self._initialised(f"headrace-offsets-{self.name}"))
+        self.token = object()
+
+    def commit(
+        self, entries: Mapping[TopicPartition, Entry], produce: Callable[[Any], None] = lambda producer: None
+    ) -> bool:
+        """Commit all the entries or none, with what `produce` gives to the producer it is called with; False, with
+        none committed, if somebody else claimed the group."""
+        positions = [self._names.position(at, entry) for at, entry in entries.items()]
+        producer = self._producer
+        self.release()  # until it is known to have gone well; the next claim settles what is open or decided
+        try:
+            producer.begin_transaction()
+            with _aborted_if_it_fails(producer):
+                produce(producer)
+            self._bounded(lambda: commit(producer, positions, self._membership))
+        except self._errors as error:
+            if error.args[0].name() in FENCED:
+                return False
+            raise self._translated(error) from error
+        except RetriableError as error:
+            if self._is_fenced(error):
+                return False
+            raise
+        self._producer, self.token = producer, object()
+        return True
+
+    def _initialised(self, transactional_id: str) -> Any:
+        from confluent_kafka import Producer
+
+        return initialised(Producer({**self._config, **self.producing, "transactional.id": transactional_id}))
+
+    def _bounded(self, step: Callable[[], Any]) -> Any:
+        try:
+            return bounded(step, PATIENCE)
+        except TimeoutError:
+            raise RetriableError(
+                f"Kafka at {self._bootstrap} does not answer for the group {self.name}",
+                hint=f"headrace doctor --bootstrap {self._bootstrap}",
+            ) from None
+        except self._errors as error:
+            raise self._translated(error) from error
+
+    def _metadata(self, topic: str | None = None) -> Any:
+        asked = {"timeout": TIMEOUT} if topic is None else {"topic": topic, "timeout": TIMEOUT}
+        return self._asked(lambda: self._consumer.list_topics(**asked))
+
+    def _refuse_members(self) -> None:
+        from confluent_kafka import ConsumerGroupState
+
+        found = self._asked(self._admin.list_consumer_groups(request_timeout=TIMEOUT).result)
+        nobody = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+        if any(group.group_id == self.name and group.state not in nobody for group in found.valid):
+            raise ConfigError(
+                f"the group {self.name} has live consumers, which would commit over this pipeline's offsets",
+                hint='choose another group: stores.Kafka(…, group="another"), or stop those consumers',
+            )
+
+    def _asked(self, question: Callable[[], Any]) -> Any:
+        try:
+            return question()
+        except self._errors as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> HeadraceError:
+        # A refused password shows as silence; the reason for it comes on another way.
+        if error.args[0].name() in SILENCE and (refusal := self._ear.refusal()) is not None:
+            return refusal
+        return explained(error.args[0], self._bootstrap, f"the group {self.name}")
+
+
+@contextmanager
+def _aborted_if_it_fails(producer: Any) -> Iterator[None]:
+    """Readers wait at an open transaction until somebody ends it."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            bounded(lambda: producer.abort_transaction(TIMEOUT), TIMEOUT)
+        raise
+
+
+def _java_hash(text: str) -> int:
+    """How a broker chooses the partition of `__consumer_offsets` that keeps a group."""
+    value = 0
+    for unit in memoryview(text.encode("utf-16-le")).cast("H"):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return abs(value - 2**32 if value >= 2**31 else value) % 2**31

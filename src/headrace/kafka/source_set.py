@@ -1,0 +1,81 @@
+"""The sources of a pipeline together: their names, their topics, and whose a partition is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TypeVar
+
+from headrace.errors import ConfigError
+from headrace.kafka.source import Kafka
+from headrace.support.redaction import masked
+
+_Name = TypeVar("_Name")
+
+ROWS = "rows"
+"""What SQL calls the rows of a pipeline with one source."""
+_VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+
+def sources_by_name(given: Kafka | Mapping[str, Kafka]) -> dict[str, Kafka]:
+    """A source, or several that can be read together, by the names that SQL has for their rows."""
+    example = 'hr.Kafka("localhost:9092", topics=["clicks"])'
+    if isinstance(given, Kafka):
+        return {ROWS: given}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"source={masked(repr(given))} is not a headrace.kafka.source.Kafka", hint=example)
+    if not given:
+        raise ConfigError("source={} names nothing to read", hint=f'source={{"clicks": {example}}}')
+    known: dict[str, str] = {}
+    lowered: dict[str, str] = {}
+    for name, source in given.items():
+        if (other := lowered.setdefault(str(name).lower(), name)) != name:
+            raise ConfigError(f"the sources {other} and {name} have one name to SQL, which knows no capitals")
+        if not isinstance(name, str) or not _VIEW.fullmatch(name):
+            raise ConfigError(
+                f"{name!r} cannot be the name of a source: letters, digits and _ can, no digit first",
+                hint=f'source={{"clicks": {example}}}',
+            )
+        if not isinstance(source, Kafka):
+            raise ConfigError(
+                f"source {name} is not a headrace.kafka.source.Kafka: {masked(repr(source))}", hint=example
+            )
+        for topic in source.names or ():
+            if topic in known:
+                raise ConfigError(
+                    f"both {known[topic]} and {name} read {topic}: their offsets would be one",
+                    hint='name the clusters apart: hr.Kafka(…, cluster="east"); or read the topic once',
+                )
+            known[topic] = name
+    for name, source in given.items():
+        for topic, other in known.items():
+            if source.names is None and other != name and source.reads_known(topic):
+                raise ConfigError(
+                    f"both {other} and {name} read {topic}: their offsets would be one",
+                    hint='a pattern that leaves it out; or name the clusters apart: hr.Kafka(…, cluster="east")',
+                )
+    return dict(given)
+
+
+def refuse_skipping(sources: Mapping[str, Kafka], longest_delay: float) -> None:
+    """ConfigError where records would be held back until they are too old."""
+    for source in sources.values():
+        if isinstance(source.max_lag, timedelta) and source.max_lag.total_seconds() <= longest_delay:
+            raise ConfigError(
+                f"max_lag={source.max_lag} would skip what min_records holds back for up to {longest_delay:g} s",
+                hint="Limits(max_delay=…) below max_lag",
+            )
+
+
+def owner(sources: Mapping[_Name, Kafka], topic: str) -> _Name | None:
+    """Which of them reads a topic, by the name it is known as."""
+    # The name of a cluster says more than a pattern.
+    exact = sorted(sources, key=lambda name: -len(sources[name].prefix))
+    return next((name for name in exact if sources[name].reads_known(topic)), None)
+
+
+def known_topics(sources: Mapping[str, Kafka]) -> tuple[str, ...] | None:
+    """The names of all topics, as offsets and rows have them; None where they are not known ahead."""
+    names = [source.names for source in sources.values()]
+    return None if None in names else tuple(topic for given in names for topic in given or ())

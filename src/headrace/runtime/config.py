@@ -1,0 +1,348 @@
+"""Pipelines from files: TOML, or a Python file and the name in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import sys
+import threading
+import tomllib
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.fanout import Fanout
+from headrace.core.dead_letters import DeadLetters
+from headrace.core.planner import Limits
+from headrace.errors import ConfigError, HeadraceError
+from headrace.formats.avro import Avro
+from headrace.formats.csv import Csv
+from headrace.formats.json import Json
+from headrace.formats.protobuf import Protobuf
+from headrace.formats.raw import Bytes, Text
+from headrace.kafka import client_options
+from headrace.kafka.source import Kafka
+from headrace.kafka.source_set import ROWS
+from headrace.runtime.file_hints import import_hint
+from headrace.runtime.pipeline import Pipeline
+from headrace.runtime.plugins import sink_kinds, store_kinds
+from headrace.runtime.retry import Retry
+from headrace.runtime.static_tables import StaticTable, static_tables
+from headrace.support.pipeline_folder import export, paths_below
+from headrace.support.redaction import masked
+from headrace.support.suggest import did_you_mean
+from headrace.support.tracebacks import shown_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from headrace.core.format import Format
+    from headrace.core.sink import Sink
+
+PROFILE = "HEADRACE_PROFILE"
+FORMATS: dict[str, type[Format]] = {
+    "avro": Avro,
+    "bytes": Bytes,
+    "csv": Csv,
+    "json": Json,
+    "protobuf": Protobuf,
+    "text": Text,
+}
+_READ = {"topics", "pattern", "partitions"}
+_NAMING = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A pipeline, and the Spark options its file asks for."""
+
+    pipeline: Pipeline
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+
+def load(target: str, profile: str | None = None) -> Loaded:
+    """`clicks.toml`, `app.py:clicks`, or `app.py` where it holds one pipeline.
+
+    `profile`, or else `HEADRACE_PROFILE`, names a part of a TOML file that is laid over the rest.
+    """
+    file, _, name = target.partition(":") if not Path(target).exists() else (target, "", "")
+    path = Path(file)
+    if not path.is_file():
+        raise ConfigError(
+            f"no file {file}; looked in {Path.cwd()}", hint="headrace run app.py:clicks, or headrace run clicks.toml"
+        )
+    if path.suffix == ".toml":
+        return from_toml(path, profile or os.environ.get(PROFILE) or None)
+    if path.suffix == ".py":
+        if profile:
+            raise ConfigError(
+                f"--profile {profile} is for TOML files; {file} is Python",
+                hint=f"{PROFILE}={profile} in the environment, which the file can read",
+            )
+        return Loaded(_from_python(path, name))
+    raise ConfigError(f"{file} is neither a .py nor a .toml file", hint="headrace run app.py:clicks")
+
+
+def from_toml(path: Path, profile: str | None = None) -> Loaded:
+    """Read one pipeline. `${NAME}` in a text stands for an environment variable; `[profile.NAME…]` is laid over the
+    rest if it is the one asked for."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}", hint=f"correct {path}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    try:
+        with paths_below(path.parent):
+            return _pipeline(_with_environment(_with_profile(raw, profile)))
+    except ConfigError as error:
+        raise type(error)(f"{path}: {error.message}", hint=error.hint) from error
+
+
+def _pipeline(raw: dict[str, Any]) -> Loaded:
+    known = {
+        "name",
+        "guarantee",
+        "engine",
+        "source",
+        "sources",
+        "transform",
+        "tables",
+        "expect",
+        "mirror_group",
+        "sink",
+        "sinks",
+        "offsets",
+        "limits",
+        "dead_letters",
+        "retry",
+        "timeout",
+        "spark",
+        "profile",
+    }
+    _refuse_unknown("the file", raw, known)
+    sources = "sources" if "sources" in raw else "source"
+    for needed in ("name", "guarantee", sources, "sinks" if "sinks" in raw else "sink"):
+        if needed not in raw:
+            raise ConfigError(f"{needed} is missing", hint=f"known here: {', '.join(sorted(known))}")
+    for table in ("source", "sources", "transform", "expect", "sink", "offsets", "limits", "retry", "spark"):
+        if not isinstance(raw.get(table, {}), dict):
+            raise ConfigError(f"[{table}] is a table", hint=f"[{table}]")
+    arguments: dict[str, Any] = {
+        "name": raw["name"],
+        "guarantee": raw["guarantee"],
+        "source": _sources(raw),
+        "sink": _sink(raw),
+    }
+    if "engine" in raw:
+        arguments["engine"] = raw["engine"]
+    tables = static_tables(raw.get("tables", {}), arguments["source"] if "sources" in raw else [ROWS])
+    if "transform" in raw:
+        arguments["transform"] = _transform(raw["transform"], tables)
+    elif tables:
+        raise ConfigError("[tables] are for a transform in SQL", hint='[transform]\nsql = "SELECT * FROM rows JOIN …"')
+    if "dead_letters" in raw:
+        arguments["dead_letters"] = _dead_letters(raw["dead_letters"])
+    if "offsets" in raw:
+        arguments["offsets"] = _one_of("offsets", raw["offsets"], store_kinds())
+    if "limits" in raw:
+        arguments["limits"] = _call("limits", Limits, [], raw["limits"])
+    if "retry" in raw:
+        arguments["retry"] = _call("retry", Retry, [], raw["retry"])
+    arguments |= {name: raw[name] for name in ("expect", "mirror_group", "timeout") if name in raw}
+    return Loaded(Pipeline(**arguments), dict(client_options.flat(raw.get("spark", {}))))
+
+
+def _sources(raw: Mapping[str, Any]) -> Kafka | dict[str, Kafka]:
+    """One `[source]`, or several `[sources.NAME]` whose rows SQL knows by their names."""
+    if "sources" not in raw:
+        return _source("source", raw["source"])
+    if "source" in raw:
+        raise ConfigError("one [source], or several [sources.NAME]")
+    return {name: _source(f"sources.{name}", one) for name, one in raw["sources"].items()}
+
+
+def _source(where: str, raw: Any) -> Kafka:
+    source: Kafka = _one_of(where, _with_format(where, raw), {"kafka": Kafka})
+    return source
+
+
+def _with_format(where: str, raw: Any) -> Any:
+    """`format = "text"` is `Text()`, and `format = {json = "id INT"}` is `Json("id INT")`; `key_format` too."""
+    if not isinstance(raw, Mapping):
+        return raw
+    found = dict(raw)
+    for name in {"format", "key_format"} & set(raw):
+        found[name] = _format(f"{where}.{name}", raw[name])
+    return found
+
+
+def _format(where: str, wanted: Any) -> Format:
+    table = {wanted: True} if isinstance(wanted, str) else wanted
+    made: Format = _one_of(where, table, FORMATS)
+    return made
+
+
+def _sink(raw: Mapping[str, Any]) -> Sink:
+    """One `[sink]`, or several `[[sinks]]` that every batch goes to."""
+    if "sinks" not in raw:
+        return _one_sink("sink", raw["sink"])
+    if "sink" in raw or not isinstance(raw["sinks"], list):
+        raise ConfigError("one [sink], or several [[sinks]]")
+    return Fanout([_one_sink(f"sinks {number}", one) for number, one in enumerate(raw["sinks"], start=1)])
+
+
+def _one_sink(where: str, raw: Any) -> Sink:
+    sink: Sink = _one_of(where, _with_format(where, raw), sink_kinds())
+    return sink
+
+
+def _dead_letters(raw: Any) -> Any:
+    """`dead_letters = "table"`, or a table with `table` or `topic`, and `limit`."""
+    return _call("dead_letters", DeadLetters, [], raw) if isinstance(raw, Mapping) else raw
+
+
+def _transform(
+    raw: dict[str, Any], tables: Mapping[str, StaticTable]
+) -> Callable[[DataFrame | dict[str, DataFrame]], DataFrame]:
+    _refuse_unknown("[transform]", raw, {"sql"})
+    query = raw.get("sql")
+    if not isinstance(query, str):
+        raise ConfigError("[transform] needs sql", hint='sql = "SELECT * FROM rows"')
+
+    def by_sql(rows: DataFrame | dict[str, DataFrame]) -> DataFrame:
+        views = rows if isinstance(rows, dict) else {ROWS: rows}
+        with _NAMING:  # pipelines of one process may share a session, and so the names
+            for name, frame in views.items():
+                frame.createOrReplaceTempView(name)
+            spark = next(iter(views.values())).sparkSession
+            for name, table in tables.items():
+                table.frame(spark).createOrReplaceTempView(name)
+            return spark.sql(query)
+
+    return by_sql
+
+
+def _one_of(where: str, raw: Mapping[str, Any], kinds: Mapping[str, Callable[..., Any]]) -> Any:
+    """`{duckdb = "file", table = "t"}` is `DuckDB("file", table="t")`; `{console = true}` is `Console()`."""
+    if not isinstance(raw, Mapping):
+        raise ConfigError(
+            f"[{where}] is {masked(repr(raw))}; a table is meant", hint=f"one of: {', '.join(sorted(kinds))}"
+        )
+    named = [key for key in raw if key in kinds]
+    if len(named) != 1:
+        found = ", ".join(named) or ", ".join(raw) or "nothing"
+        near = None if named else next(filter(None, (did_you_mean(key, kinds, 0.75) for key in raw)), None)
+        raise ConfigError(f"[{where}] names {found}; expected one of: {', '.join(sorted(kinds))}", hint=near)
+    first = raw[named[0]]
+    rest = {key: value for key, value in raw.items() if key != named[0]}
+    return _call(where, kinds[named[0]], [] if first is True else [first], rest)
+
+
+def _call(where: str, kind: Callable[..., Any], first: list[Any], rest: Mapping[str, Any]) -> Any:
+    signature = inspect.signature(kind)
+    try:
+        given = signature.bind(*first, **rest)
+    except TypeError as error:
+        unknown = next((name for name in rest if name not in signature.parameters), None)
+        near = unknown and did_you_mean(unknown, signature.parameters)
+        hint = f"{getattr(kind, '__name__', where)} takes: {', '.join(signature.parameters)}"
+        raise ConfigError(f"[{where}]: {error}", hint=f"{near} {hint}" if near else hint) from error
+    for name, value in given.arguments.items():
+        if signature.parameters[name].annotation in ("bool", bool):
+            given.arguments[name] = _switch(f"[{where}] {name}", value)
+    try:
+        return kind(*given.args, **given.kwargs)
+    except TypeError as error:
+        raise ConfigError(f"[{where}]: a value is of the wrong kind: {error}") from error
+
+
+def _switch(name: str, value: Any) -> bool:
+    """Also as a text, which is what the environment has. Any other text would be taken for true."""
+    if isinstance(value, bool):
+        return value
+    if value not in ("true", "false"):
+        raise ConfigError(f"{name} = {masked(repr(value))}: true or false is meant")
+    return bool(value == "true")
+
+
+def _with_profile(raw: dict[str, Any], wanted: str | None) -> dict[str, Any]:
+    profiles = raw.pop("profile", {})
+    if not isinstance(profiles, dict):
+        raise ConfigError("[profile.NAME] is a table", hint="[profile.staging.source]")
+    if wanted is None:
+        return raw
+    if wanted not in profiles:
+        there = ", ".join(sorted(profiles)) or "none"
+        near = did_you_mean(wanted, profiles)
+        raise ConfigError(f"no profile {wanted}; profiles there: {there}", hint=near or f"[profile.{wanted}.source]")
+    if not isinstance(profiles[wanted], dict):
+        raise ConfigError(f"[profile.{wanted}] is a table", hint=f"[profile.{wanted}.source]")
+    return _laid_over(raw, profiles[wanted], {*sink_kinds(), *store_kinds(), *FORMATS})
+
+
+def _laid_over(under: dict[str, Any], over: Mapping[str, Any], kinds: set[str]) -> dict[str, Any]:
+    """Tables by their keys, but for a sink, store or format of another kind; anything else whole."""
+    laid = dict(under)
+    if _READ & set(over):  # what is read is said in one way
+        laid = {key: value for key, value in laid.items() if key not in _READ}
+    for key, value in over.items():
+        below = laid.get(key)
+        own = set() if key in ("spark", "options") else kinds  # names of others, such as spark.executor.memory
+        alike = isinstance(value, dict) and isinstance(below, dict) and not (own & set(value)) - set(below)
+        laid[key] = _laid_over(below, value, own) if alike and isinstance(below, dict) else value
+    return laid
+
+
+def _refuse_unknown(where: str, raw: Mapping[str, Any], known: set[str]) -> None:
+    if unknown := sorted(set(raw) - known):
+        near, hint = did_you_mean(unknown[0], known), f"known here: {', '.join(sorted(known))}"
+        raise ConfigError(f"{where} does not know {unknown[0]}", hint=f"{near} {hint}" if near else hint)
+
+
+def _with_environment(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_environment(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_environment(item) for item in value]
+    return client_options.with_environment(value) if isinstance(value, str) else value
+
+
+def _from_python(path: Path, name: str) -> Pipeline:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    # Executors unpickle the user's functions by module name, and the file may import its neighbours.
+    sys.modules[path.stem] = module
+    directory = str(path.parent.absolute())
+    sys.path.insert(0, directory)
+    # Python workers are started later, by Spark, and find the file, and what it names, the same way. The file is not
+    # sent to them by value: what it keeps (a connection, a cache) would be made anew for every task.
+    export(path.parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH")]))
+    try:
+        with paths_below(path.parent):
+            spec.loader.exec_module(module)
+    except HeadraceError:
+        raise
+    except Exception as error:
+        frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename.startswith(directory)]
+        lines = [frame.lineno for frame in frames if frame.filename == spec.origin]
+        line = f", line {lines[-1]}" if lines else ""
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        if frames and frames[-1].filename != spec.origin:  # in a neighbour that the file imports
+            said += f" at {shown_path(frames[-1].filename)}:{frames[-1].lineno}"
+        raise ConfigError(f"{path}{line}: cannot be imported: {said}", hint=import_hint(error)) from error
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
+    names = ", ".join(sorted(found)) or "none"
+    if name and name not in found:
+        raise ConfigError(f"no pipeline {name} in {path}; pipelines there: {names}", hint=did_you_mean(name, found))
+    if not name and len(found) != 1:
+        raise ConfigError(f"{path} holds {len(found)} pipelines: {names}", hint=f"headrace run {path}:NAME")
+    return found[name] if name else next(iter(found.values()))

@@ -1,0 +1,92 @@
+"""Hints for what the import of a user's file fails with: words that are not known, and Spark before it has started."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import pkgutil
+import re
+import sys
+import traceback
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from headrace.support.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_KEYWORD = re.compile(r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'")
+_NO_SESSION = re.compile("SESSION_OR_CONTEXT_NOT_EXISTS|NO_ACTIVE_OR_DEFAULT_SESSION")
+_IMPORTED = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
+
+
+def import_hint(error: Exception) -> str | None:
+    match error:
+        case TypeError():
+            return _keyword(error)
+        case AttributeError() if isinstance(error.obj, ModuleType | type):
+            return did_you_mean(str(error.name), _public(error.obj))
+        case ModuleNotFoundError():
+            return _module(error.name or "")
+        case ImportError() if found := _IMPORTED.match(str(error)):
+            return did_you_mean(found[1], _public(sys.modules.get(found[2])))
+    return _of_spark(error)
+
+
+def _keyword(error: TypeError) -> str | None:
+    """From the parameters of what was called."""
+    found = _KEYWORD.search(str(error))
+    called = found and _called(error)
+    if not found or called is None:
+        return None
+    try:
+        taken = inspect.signature(called).parameters
+    except (TypeError, ValueError):
+        return None
+    near, hint = did_you_mean(found[2], taken), f"{found[1]} takes: {', '.join(taken)}"
+    return f"{near} {hint}" if near else hint
+
+
+def _called(error: TypeError) -> Any:
+    """What the line calls that failed, by the names in it: `headrace`, `sinks` and `stores` each have a Kafka."""
+    frame = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    if at.lineno is None or at.end_lineno is None or at.colno is None or at.end_colno is None:
+        return None
+    lines = [line.encode() for line in linecache.getlines(at.filename)[at.lineno - 1 : at.end_lineno]]
+    if not lines:
+        return None
+    lines[-1] = lines[-1][: at.end_colno]
+    lines[0] = lines[0][at.colno :]
+    try:
+        node = ast.parse(b"".join(lines).decode(), mode="eval").body
+    except SyntaxError:
+        return None
+    first, *rest = ast.unparse(node.func).split(".") if isinstance(node, ast.Call) else [""]
+    found = frame.f_locals.get(first, frame.f_globals.get(first))
+    for name in rest:
+        found = getattr(found, name, None)
+    return found
+
+
+def _module(name: str) -> str | None:
+    above, _, last = name.rpartition(".")
+    if not above:
+        return did_you_mean(last, ["headrace", "pyspark"], 0.8)
+    package = sys.modules.get(above)
+    return did_you_mean(last, [one.name for one in pkgutil.iter_modules(getattr(package, "__path__", []))])
+
+
+def _public(module: Any) -> Iterable[str]:
+    return getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
+
+
+def _of_spark(error: Exception) -> str | None:
+    """For columns and functions of Spark at the top of a file, which is loaded before Spark starts."""
+    of_spark = "pyspark" in traceback.extract_tb(error.__traceback__)[-1].filename
+    if not of_spark or not (isinstance(error, AssertionError) or _NO_SESSION.search(str(error))):
+        return None
+    cure = '@F.udf(StringType()) needs none where @F.udf("string") does; move anything else into the transform'
+    return f"Spark has not started yet: {cure}"

@@ -1,0 +1,60 @@
+"""Where the last run of a pipeline had its files: a run that finds them missing, and starts over elsewhere, says so."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from headrace.support.paths import private_directory, state_directory, write_private
+from headrace.support.pipeline_folder import below_here
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.runtime.pipeline import Pipeline
+
+
+def moved(pipeline: Pipeline) -> list[str]:
+    """A note for each file or folder that is not there, where the last run had it elsewhere.
+
+    A run of a version that took relative paths to be below the current directory has left no record.
+    """
+    try:
+        before = json.loads(_record(pipeline).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        before = {}
+    notes = []
+    for what, path in _paths(pipeline).items():
+        if path.exists():
+            continue
+        if what in before:
+            if before[what] != str(path):
+                notes.append(f"last run used {before[what]}; this one is {path}, which is not there yet")
+        elif (here := below_here(path)) is not None and here.exists():
+            notes.append(
+                f"this run uses {path}, which is not there yet; there is {here}: relative paths belong to the folder of"
+                " the pipeline's file, and no longer to the current directory"
+            )
+    return notes
+
+
+def remember(pipeline: Pipeline) -> None:
+    """For the next run. Nothing that a run could fail for."""
+    paths = {what: str(path) for what, path in _paths(pipeline).items()}
+    record = _record(pipeline)
+    if paths or record.exists():
+        with suppress(OSError):
+            private_directory(record.parent)
+            write_private(record, json.dumps(paths))
+
+
+def _paths(pipeline: Pipeline) -> dict[str, Path]:
+    named = {f"sink {number}": sink.local_path for number, sink in enumerate(pipeline.sink.members, start=1)}
+    # Offsets that are kept in the state directory are where they were, or the record of them has gone, too.
+    named["offsets"] = pipeline.offsets.local_path if pipeline.offsets is not None else None
+    return {what: path for what, path in named.items() if path is not None}
+
+
+def _record(pipeline: Pipeline) -> Path:
+    return state_directory() / "locations" / f"{pipeline.name}.json"

@@ -1,0 +1,275 @@
+"""A run put together: Spark and Kafka, the observers, and what signals do where it owns the main thread."""
+
+from __future__ import annotations
+
+import os
+import queue
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from headrace.core.delivery import Guarantee
+from headrace.engine import replay_check
+from headrace.errors import ConfigError, HeadraceError
+from headrace.kafka.source_set import owner
+from headrace.runtime.event_messages import log
+from headrace.runtime.heartbeat import refuse_second
+from headrace.runtime.in_use import reserve
+from headrace.runtime.positions import Feed
+from headrace.runtime.retry import patiently
+from headrace.runtime.run_handle import DRAIN_SECONDS, GRACE_SECONDS, Run, not_drained
+from headrace.runtime.runner import Runner, Stop, Summary
+from headrace.runtime.signals import ctrl_c_kept, heard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace import events
+    from headrace.core.resource import Resource
+    from headrace.engine.source_readers import Inputs
+    from headrace.kafka.source import Kafka
+    from headrace.runtime.heartbeat import Rival
+    from headrace.runtime.pipeline import Pipeline
+
+_Answer = TypeVar("_Answer")
+
+FORCED = 130
+"""Exit code after a second Ctrl-C, as shells expect it."""
+
+
+def start(
+    pipeline: Pipeline,
+    *,
+    until: Literal["caught-up"] | None = None,
+    session: SparkSession | None = None,
+    options: Mapping[str, str],
+    observer: events.Observer | None = None,
+    fail_fast: bool = False,
+    progress: Callable[[str], None] = lambda line: None,
+    rival: Rival = "stop",
+    while_spark_starts: AbstractContextManager[object] | None = None,
+    ended: Callable[[], None] = lambda: None,
+) -> Run:
+    """A run of `pipeline`, begun.
+
+    What is wrong before its thread begins is raised here: arguments, another run on this machine, an object that
+    another run has open, Spark that does not start. The rest, which may be tried again, comes out of `Run.wait`.
+    """
+    from headrace.spark.own_jobs import OwnJobs
+
+    if until not in (None, "caught-up"):
+        raise ConfigError(f"until={until!r} is unknown", hint='until="caught-up"')
+    with ExitStack() as reserved:
+        reserved.enter_context(reserve(pipeline.name, _resources(pipeline)))
+        if rival == "stop":
+            refuse_second(pipeline.name, pipeline.store)  # before Spark starts, which takes long
+        with while_spark_starts or nullcontext(), ctrl_c_kept():
+            spark = session_for(pipeline, session, options, progress)
+        jobs = OwnJobs(spark)
+        until_the_end = reserved.pop_all()
+
+    def work(stop: Stop, observe: events.Observer) -> Summary:
+        with until_the_end:
+            jobs.adopt_thread()
+            return carry_out(pipeline, spark, stop, observe, until=until, fail_fast=fail_fast, rival=rival)
+
+    return Run(pipeline.name, work, cancel=jobs.cancel, observer=observer or log, ended=ended)
+
+
+def launch(pipeline: Pipeline, *, drain: float = DRAIN_SECONDS, **how: Any) -> Summary:
+    """Run `pipeline` until it is done, or a signal stops it where this is the main thread. `how` is that of `start`.
+
+    First SIGTERM or Ctrl-C: finish the batch in flight, within `drain` seconds. Second: leave at once. While Spark
+    starts, the first leaves at once, for nothing is lost by that.
+    """
+    told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    at_once = False
+
+    def hear(name: str) -> None:
+        if at_once:
+            raise KeyboardInterrupt if name == "SIGINT" else _StoppedEarly
+        told.put(name)
+
+    @contextmanager
+    def leaving_at_once() -> Iterator[None]:
+        nonlocal at_once
+        at_once = True
+        try:
+            yield
+        finally:
+            at_once = False
+
+    with heard(hear, then=lambda *_: os._exit(FORCED)):
+        try:
+            run = start(pipeline, **how, while_spark_starts=leaving_at_once(), ended=partial(told.put, None))
+        except _StoppedEarly:
+            return Summary(0, 0)
+        if (name := told.get()) is not None:  # None: the run has ended by itself
+            run.stop(drain=drain, reason=name)
+            if run.wait(drain + GRACE_SECONDS) is None:
+                # Not in Spark, so nothing can be cancelled; what is half done is repeated at the next start.
+                error = not_drained(drain)
+                os.write(2, f"error: {error.message}\nhint: {error.hint}\n".encode())
+                os._exit(HeadraceError.exit_code)
+        return run.wait()
+
+
+def carry_out(
+    pipeline: Pipeline,
+    spark: SparkSession,
+    stop: Stop,
+    observe: events.Observer,
+    *,
+    until: Literal["caught-up"] | None,
+    fail_fast: bool,
+    rival: Rival,
+) -> Summary:
+    """A run from its first look at schemas and topics to its end; nothing is left of it then."""
+    from headrace.engine.engine import DirectEngine
+    from headrace.engine.source_readers import Inputs
+
+    def ask(question: Callable[[], _Answer]) -> _Answer | None:
+        """Servers that do not answer are asked again; None once a stop is asked for."""
+        if fail_fast:
+            return question()
+        return patiently(question, stop.asked.wait, watching, retry=pipeline.retry, until=until)
+
+    with ExitStack() as ending:
+        watching = _locating(pipeline, _mirrored(pipeline, observe, ending))
+        inputs = ask(partial(Inputs.of, spark, pipeline))  # asks schema registries
+        if inputs is None or ask(partial(refuse_loops, pipeline)) is None:
+            return Summary(0, 0)
+        ending.callback(inputs.close)
+        result = check_transform(pipeline, inputs)
+        feeds = connected(pipeline.sources, f"headrace-{pipeline.name}")
+        for feed in feeds:
+            ending.callback(feed.topics.close)
+        schema = result.schema if result is not None else None
+        runner = Runner(
+            pipeline,
+            feeds,
+            DirectEngine(spark, pipeline, inputs, schema, patient=not fail_fast),
+            observer=watching,
+            fail_fast=fail_fast,
+            rival=rival,
+            stop=stop,
+        )
+        return runner.run(until)
+
+
+def refuse_loops(pipeline: Pipeline) -> bool:
+    """ConfigError if the sink would write to a topic that the pipeline reads, or to that of its dead letters, by
+    whatever address it does so."""
+    from headrace.kafka.cluster import Cluster
+
+    def cluster(source: Kafka) -> str:
+        return Cluster.of(source).id()
+
+    for source in pipeline.sources.values():
+        if (topic := pipeline.sink.loops_on(partial(cluster, source), pipeline.avoids(source))) is not None:
+            raise pipeline.loop(topic)
+    return True
+
+
+def connected(sources: Mapping[str, Kafka], client: str = "headrace") -> list[Feed]:
+    """Each source with a connection to its cluster, which knows it as `client`."""
+    from headrace.kafka import config_checks
+    from headrace.kafka.cluster import Cluster
+
+    def feed(source: Kafka) -> Feed:
+        cluster = Cluster.of(source, client)
+        return Feed(source, cluster, lambda: [*config_checks.notes(source), *config_checks.asked(cluster, source)])
+
+    return [feed(source) for source in sources.values()]
+
+
+def check_transform(pipeline: Pipeline, inputs: Inputs) -> DataFrame | None:
+    """The transform's result on no rows, before anything is read; ConfigError for what cannot work.
+
+    None if the function raised something of its own: it may depend on what is there later, so a batch will tell.
+    """
+    try:
+        return analyse_transform(pipeline, inputs)
+    except HeadraceError:
+        raise
+    except Exception:
+        return None
+
+
+def analyse_transform(pipeline: Pipeline, inputs: Inputs) -> DataFrame:
+    """The same, with whatever the function raised."""
+    from headrace.engine import expectation_check
+    from headrace.engine.lineage import trace
+    from headrace.engine.transform_check import preview
+
+    result = preview(inputs, pipeline.transform)
+    expectation_check.analyse(result, pipeline.expect or {})
+    replay_check.refuse_volatile_keys(pipeline, trace(result))
+    return result
+
+
+def _resources(pipeline: Pipeline) -> list[Resource]:
+    return [pipeline.store, pipeline.sink, *pipeline.sink.members]
+
+
+def _mirrored(pipeline: Pipeline, observer: events.Observer, ending: ExitStack) -> events.Observer:
+    """Also commits to the group that mirrors the offsets, if there is one, until `ending` ends."""
+    from headrace.kafka.group_mirror import Mirror
+
+    group, sources = pipeline.mirror_group, pipeline.sources
+    if group is None:
+        return observer
+
+    def mirror(own: str) -> Mirror:
+        return Mirror(sources[own], group, observer, reads=lambda topic: owner(sources, topic) == own)
+
+    mirrors = [ending.enter_context(mirror(own)) for own in sources]
+
+    def all_of_them(event: events.Event) -> None:
+        observer(event)
+        for mirror in mirrors:
+            mirror(event)
+
+    return all_of_them
+
+
+def _locating(pipeline: Pipeline, observer: events.Observer) -> events.Observer:
+    """Also says, once, if files are not where the last run had them, and remembers where they are."""
+    from headrace import events
+    from headrace.runtime import file_locations
+
+    notes = file_locations.moved(pipeline)  # before anything is opened, and so created
+
+    def observe(event: events.Event) -> None:
+        observer(event)
+        if isinstance(event, events.RunStarted):
+            for note in notes:
+                observer(events.Noted(note))
+            file_locations.remember(pipeline)
+
+    return observe
+
+
+def session_for(
+    pipeline: Pipeline,
+    given: SparkSession | None,
+    options: Mapping[str, str],
+    progress: Callable[[str], None],
+) -> SparkSession:
+    """The session that was given, or one with `options`; ConfigError if the guarantee cannot be kept with it."""
+    from headrace.spark import session, task_retries
+
+    once = pipeline.guaranteed is Guarantee.AT_MOST_ONCE
+    spark = given or session.create(
+        {**pipeline.sink.spark_options, **options, **(task_retries.OFF if once else {})}, progress
+    )
+    if once:
+        task_retries.refuse(spark)
+    return spark
+
+
+class _StoppedEarly(BaseException):
+    """SIGTERM while Spark was starting: no batch is running."""

@@ -1,0 +1,305 @@
+"""What to run. Everything that can be known without a server is checked when a pipeline is built."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace.connectors.sqlite.offset_store import SQLite
+from headrace.core import delivery
+from headrace.core.dead_letters import DeadLetters
+from headrace.core.delivery import Guarantee
+from headrace.core.expectations import refuse_wrong_conditions
+from headrace.core.offset_store import OffsetStore
+from headrace.core.planner import Limits
+from headrace.core.sink import LetterKeeper, Sink, TransactionalSink
+from headrace.core.transforms import refuse_wrong_arguments
+from headrace.errors import ConfigError
+from headrace.kafka.source import Kafka
+from headrace.kafka.source_set import ROWS, known_topics, refuse_skipping, sources_by_name
+from headrace.runtime.retry import Retry
+from headrace.support.durations import seconds
+from headrace.support.paths import state_directory
+from headrace.support.redaction import masked
+from headrace.support.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.core.delivery import Step
+    from headrace.events import Observer
+    from headrace.runtime.run_handle import Run
+    from headrace.runtime.runner import Summary
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def _unchanged(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """A named source, transform and sink, with a guarantee.
+
+    `transform` takes a DataFrame of one batch (the decoded columns and the struct `_kafka`) and returns one. `source`
+    may be several by name, `{"clicks": hr.Kafka(…), "users": hr.Kafka(…)}`: it takes a dict of them then.
+    `offsets` is where offsets are kept: by default the sink itself where it is transactional, else a SQLite
+    file in the state directory. `dead_letters` is where records go that cannot be stored: a table of the sink by its
+    name, or `hr.DeadLetters(…)`; without it such a record stops the pipeline. `retry` is how failures are repeated.
+    A batch that takes longer than `timeout` ("10m", or seconds) is cancelled and repeated as `retry` says.
+    `expect` are conditions in SQL over the transform's result, each with the least share of rows that meet it,
+    `{"user IS NOT NULL": 0.99}`: a batch whose rows do not is not published. `mirror_group` names a consumer group that
+    follows the offsets, for tools that show lag.
+    """
+
+    name: str
+    source: Kafka | Mapping[str, Kafka]
+    sink: Sink
+    guarantee: Guarantee | Literal["at-most-once", "at-least-once", "exactly-once"]
+    transform: Callable[[Any], Any] = _unchanged
+    offsets: OffsetStore | None = None
+    limits: Limits = field(default_factory=Limits)
+    dead_letters: DeadLetters | str | None = None
+    expect: Mapping[str, float] | None = None
+    mirror_group: str | None = None
+    retry: Retry = field(default_factory=Retry)
+    timeout: str | float | timedelta | None = None
+    engine: Literal["direct"] = "direct"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise ConfigError(
+                f"{self.name!r} is not a pipeline's name: letters, digits, dots, dashes and underscores are",
+                hint='name="clicks"',
+            )
+        _expect(self.name, "sink", self.sink, Sink, 'sinks.DuckDB("app.duckdb", table="clicks")')
+        _expect(self.name, "limits", self.limits, Limits, "hr.Limits(max_records=100_000)")
+        _expect(self.name, "retry", self.retry, Retry, 'hr.Retry(first="1s", longest="1m", attempts=10)')
+        if self.timeout is not None:
+            if seconds(self.timeout) is None:
+                raise ConfigError(
+                    f"{self.name}: timeout={self.timeout!r}: expected a duration above 0", hint='timeout="10m"'
+                )
+            object.__setattr__(self, "timeout", seconds(self.timeout))
+        try:
+            named = sources_by_name(self.source)
+            refuse_skipping(named, self.limits.longest_delay)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error.message}", hint=error.hint) from error
+        object.__setattr__(self, "source", self.source if isinstance(self.source, Kafka) else named)
+        if self.offsets is not None:
+            _expect(self.name, "offsets", self.offsets, OffsetStore, 'stores.SQLite("offsets.db")')
+        if not callable(self.transform):
+            raise ConfigError(f"{self.name}: transform is not a function", hint="lambda rows: rows.where(…)")
+        refuse_wrong_arguments(self.transform)
+        if self.expect is not None:
+            refuse_wrong_conditions(self.expect)
+        if self.engine != "direct":
+            raise ConfigError(f"{self.name}: engine={self.engine!r} is unknown", hint='engine="direct"')
+        if self.guarantee not in list(Guarantee):
+            near, known = did_you_mean(str(self.guarantee), Guarantee), f"one of: {', '.join(Guarantee)}"
+            raise ConfigError(
+                f"{self.name}: guarantee={self.guarantee!r} is unknown", hint=f"{near} {known}" if near else known
+            )
+        object.__setattr__(self, "guarantee", Guarantee(self.guarantee))
+        if isinstance(self.sink, TransactionalSink) and self.offsets not in (None, self.sink):
+            raise ConfigError(
+                f"{self.name}: {type(self.sink).__name__} keeps the offsets beside the rows, in one transaction;"
+                " a second store could only disagree with it",
+                hint="leave offsets= out",
+            )
+        self._check_mirror_group()
+        delivery.protocol(self.guaranteed, self.sink)
+        self.sink.accept(self.topics)
+        self._check_dead_letters()
+        for source in self.sources.values():
+            if (topic := self.sink.loops(source.bootstrap, self.avoids(source))) is not None:
+                raise self.loop(topic)
+
+    def avoids(self, source: Kafka) -> Callable[[str], bool]:
+        """Whether the sink must not write to a topic on the cluster of `source`.
+
+        Neither to one that is read, nor to that of the dead letters, where a row could pose as a letter.
+        """
+        return partial(_avoided, source.subscription.reads, self.quarantine.topic if self.quarantine else None)
+
+    def loop(self, topic: str) -> ConfigError:
+        if self.quarantine and topic == self.quarantine.topic:
+            return ConfigError(
+                f"{self.name}: rows and dead letters would go to the same topic, {topic}",
+                hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
+            )
+        return ConfigError(
+            f"{self.name}: what it writes to {topic} would be read again: it is a topic of the source",
+            hint="another topic for the sink, or a pattern that leaves it out",
+        )
+
+    @property
+    def sources(self) -> Mapping[str, Kafka]:
+        """By the names that SQL has for their rows."""
+        return {ROWS: self.source} if isinstance(self.source, Kafka) else self.source
+
+    @property
+    def topics(self) -> tuple[str, ...] | None:
+        """The names of all topics, as offsets and rows have them, where they are known ahead."""
+        return known_topics(self.sources)
+
+    @property
+    def quarantine(self) -> DeadLetters | None:
+        """Where records go that cannot be stored."""
+        return DeadLetters(table=self.dead_letters) if isinstance(self.dead_letters, str) else self.dead_letters
+
+    @property
+    def caches_rows(self) -> bool:
+        """Whether Spark caches the transformed rows of a batch, because they are read more than once."""
+        return self.expect is not None or not self.sink.reads_rows_once
+
+    @property
+    def guaranteed(self) -> Guarantee:
+        return Guarantee(self.guarantee)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """How a batch is delivered."""
+        return delivery.protocol(self.guaranteed, self.sink)
+
+    @property
+    def store(self) -> OffsetStore:
+        """Where the offsets are kept."""
+        if self.offsets is not None:
+            return self.offsets
+        if isinstance(self.sink, TransactionalSink):
+            return self.sink
+        return SQLite(state_directory() / "offsets.db")
+
+    def run(
+        self,
+        *,
+        until: Literal["caught-up"] | None = None,
+        session: SparkSession | None = None,
+        spark: Mapping[str, str] | None = None,
+        observer: Observer | None = None,
+        fail_fast: bool = False,
+        take_over: bool = False,
+        standby: bool = False,
+    ) -> Summary:
+        """Run until SIGTERM or Ctrl-C, or until everything there was at the start is processed.
+
+        `session` is a Spark session of your own (see `hr.configure`); otherwise one is made with the options
+        in `spark` over our defaults. `fail_fast` gives up at the first error instead of retrying.
+
+        If another run of this pipeline is alive, this one stops with OffsetConflict. `take_over` begins all the same:
+        the other one stops at its next batch, and nothing is stored twice. `standby` waits until the other has ended.
+        """
+        from headrace.runtime.heartbeat import rival_policy
+        from headrace.runtime.launch import launch
+
+        return launch(
+            self,
+            until=until,
+            session=session,
+            options=spark or {},
+            observer=observer,
+            fail_fast=fail_fast,
+            rival=rival_policy(take_over=take_over, standby=standby),
+        )
+
+    def _check_mirror_group(self) -> None:
+        if self.mirror_group is None:
+            return
+        hint = f'mirror_group="{self.name}-lag"'
+        if not isinstance(self.mirror_group, str) or not self.mirror_group:
+            raise ConfigError(
+                f"{self.name}: mirror_group={self.mirror_group!r}: expected the name of a consumer group", hint=hint
+            )
+        if self.mirror_group == self.store.consumer_group(self.name):
+            raise ConfigError(
+                f"{self.name}: the offsets themselves are kept in the group {self.mirror_group}; a mirror would commit"
+                " over them",
+                hint=f"{hint}; or leave it out: tools show the lag of {self.mirror_group} as it is",
+            )
+
+    def start(
+        self,
+        *,
+        until: Literal["caught-up"] | None = None,
+        session: SparkSession | None = None,
+        spark: Mapping[str, str] | None = None,
+        observer: Observer | None = None,
+        fail_fast: bool = False,
+        take_over: bool = False,
+        standby: bool = False,
+    ) -> Run:
+        """Start a run in a thread of its own, with the arguments of `run()`, and return its handle.
+
+            with clicks.start() as run:
+                ...
+
+        Raises what is wrong before that thread begins: arguments, another run of this pipeline on this machine, a store
+        or sink that another run of this process has open, Spark that does not start. Everything else, such as a store
+        that does not answer, is repeated as `retry` says, shown by `run.status` and raised by `run.wait()`. No signal
+        is handled.
+        """
+        from headrace.runtime.heartbeat import rival_policy
+        from headrace.runtime.launch import start
+
+        return start(
+            self,
+            until=until,
+            session=session,
+            options=spark or {},
+            observer=observer,
+            fail_fast=fail_fast,
+            rival=rival_policy(take_over=take_over, standby=standby),
+        )
+
+    def _check_dead_letters(self) -> None:
+        if self.dead_letters is None:
+            return
+        if not isinstance(self.dead_letters, str):
+            _expect(self.name, "dead_letters", self.dead_letters, DeadLetters, 'dead_letters="clicks_dead"')
+        wanted = self.quarantine
+        if wanted and wanted.table and not isinstance(self.sink, LetterKeeper):
+            raise ConfigError(
+                f"{self.name}: {type(self.sink).__name__} has no tables of its own for dead letters",
+                hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
+            )
+        if wanted and wanted.table and isinstance(self.sink, LetterKeeper) and self.sink.holds_rows(wanted.table):
+            raise ConfigError(
+                f"{self.name}: expected a table of their own for dead letters, got {wanted.table}, where the rows go",
+                hint=f'dead_letters="{wanted.table}_dead"',
+            )
+        if wanted and wanted.topic and len({source.bootstrap for source in self.sources.values()}) > 1:
+            raise ConfigError(
+                f"{self.name}: dead letters of several clusters have no topic in common",
+                hint='a sink with tables: dead_letters="clicks_dead"',
+            )
+        for source in self.sources.values():
+            if wanted and wanted.topic and source.reads(wanted.topic):
+                raise ConfigError(
+                    f"{self.name}: the dead letters would be read again: {wanted.topic} is a topic of the source",
+                    hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
+                )
+            if source.format.on_error != "fail":
+                raise ConfigError(
+                    f'{self.name}: bad records can go to the dead letters or be treated by on_error="'
+                    f'{source.format.on_error}", not both',
+                    hint="leave on_error out",
+                )
+
+
+def _avoided(reads: Callable[[str], bool], letters: str | None, topic: str) -> bool:
+    return topic == letters or reads(topic)
+
+
+def _expect(pipeline: str, argument: str, value: object, kind: type, example: str) -> None:
+    if not isinstance(value, kind):
+        raise ConfigError(
+            f"{pipeline}: {argument}={masked(repr(value))} is not a {kind.__module__}.{kind.__name__}", hint=example
+        )

@@ -1,0 +1,223 @@
+"""A run as a value to hold: stop it, wait for its end, ask how it stands, from any thread."""
+
+from __future__ import annotations
+
+import atexit
+import contextvars
+import threading
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, Self, overload
+
+from headrace import events
+from headrace.errors import ConfigError, HeadraceError
+from headrace.runtime.runner import Stop, Summary
+from headrace.support.durations import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+    from types import TracebackType
+
+    from headrace.types import Batch
+
+DRAIN_SECONDS = 60.0
+GRACE_SECONDS = 5.0
+"""What a batch gets after its Spark jobs were cancelled at the deadline."""
+
+State = Literal["starting", "running", "stopping", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """How a run stood when it was asked.
+
+    `since` is when it entered its `state`. `batch` is the one in flight. `batches`, `records` and `rows` count what
+    this run has done; `rows` is None if those of a batch could not be counted. `error` is the last one: the run is
+    repeating what failed, or it has ended with it. It is None again once a batch is done or nothing is left to read.
+    """
+
+    state: State
+    since: datetime
+    batch: Batch | None = None
+    batches: int = 0
+    records: int = 0
+    rows: int | None = 0
+    error: BaseException | None = None
+
+    def after(self, event: events.Event, now: datetime) -> RunStatus:
+        match event:
+            case events.RunStarted() if self.state == "starting":
+                return replace(self, state="running", since=now)
+            case events.Stopping():
+                return replace(self, state="stopping", since=now)
+            case events.BatchStarted(batch):
+                return replace(self, batch=batch)
+            case events.BatchDone(batch, records=records, rows=rows):
+                return replace(
+                    self,
+                    batch=None,
+                    batches=self.batches + 1,
+                    records=self.records + (len(batch) if records is None else records),
+                    rows=None if rows is None or self.rows is None else self.rows + rows,
+                    error=None,
+                )
+            case events.BatchSkipped() | events.CaughtUp():
+                return replace(self, batch=None, error=None)
+            case events.Retrying(error):
+                return replace(self, batch=None, error=error)
+        return self
+
+
+class Run:
+    """A run of a pipeline in a thread of its own, made by `pipeline.start()`; to be used from any thread.
+
+    As a context manager it is stopped, and waited for, where the block ends. So it is where the process ends.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[Stop, events.Observer], Summary],
+        *,
+        cancel: Callable[[threading.Event], None],
+        observer: events.Observer = events.ignore,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`work` is the run itself; `cancel` cancels its Spark jobs until an event is set; `ended` is called last."""
+        self.name = name
+        self._cancel = cancel
+        self._observer = observer
+        self._one_at_a_time = threading.RLock()
+        self._stop = Stop()
+        self._lock = threading.RLock()
+        self._deadline: float | None = None
+        """When the batch in flight is cut off, after a stop."""
+        self._watches: list[threading.Thread] = []
+        self._overdue: HeadraceError | None = None
+        self._status = RunStatus("starting", datetime.now(UTC))
+        self._summary: Summary | None = None
+        self._over = threading.Event()
+        # With the context of the caller: decimals, traces and logs behave as they would there.
+        run = contextvars.copy_context().run
+        self._thread = threading.Thread(
+            target=run, args=(self._run, work, ended), name=f"headrace-run-{name}", daemon=True
+        )
+        atexit.register(self._leave_with_process)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<Run {self.name}: {self._status.state} since {self._status.since:%Y-%m-%d %H:%M:%S} UTC>"
+
+    @property
+    def status(self) -> RunStatus:
+        return self._status
+
+    def stop(self, *, drain: bool | str | float | timedelta = True, reason: str = "stop()") -> None:
+        """Ask the run to stop, and return at once; `wait()` waits for its end.
+
+        The batch in flight gets `drain` to be finished: 60 seconds, or a duration such as "10s". Then its Spark jobs
+        are cancelled, the next run repeats it, and `wait()` raises HeadraceError. `drain=False` cancels them now, and
+        that is no error.
+        """
+        allowed = _drain_seconds(drain)
+        deadline = time.monotonic() + allowed
+        with self._lock:
+            if not self._over.is_set() and (self._deadline is None or deadline < self._deadline):
+                self._deadline = deadline
+                late = None if drain is False else not_drained(allowed)
+                watch = threading.Thread(
+                    target=self._cut_off_after, args=(allowed, late), name="headrace-stop", daemon=True
+                )
+                self._watches.append(watch)
+                watch.start()
+        self._stop.ask(reason, self._observe)
+
+    @overload
+    def wait(self) -> Summary: ...
+
+    @overload
+    def wait(self, timeout: float) -> Summary | None: ...
+
+    def wait(self, timeout: float | None = None) -> Summary | None:
+        """Wait for the end. None if the run still goes on after `timeout` seconds. Raises what the run ended with.
+
+        When it has returned a summary or raised, nothing of the run is left but this object and the Spark session.
+        """
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("run.wait() in the run's own thread would wait for itself; run.stop() returns at once")
+        # Not join(): if a signal handler raises in it, Python 3.11 takes the thread for ended.
+        if not self._over.wait(timeout):
+            return None
+        for thread in (self._thread, *self._watches):
+            thread.join()
+        if self._status.state == "failed" and self._status.error is not None:
+            raise self._status.error
+        return self._summary
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.stop()
+        try:
+            self.wait()
+        except Exception:
+            if error is None:
+                raise
+
+    def _run(self, work: Callable[[Stop, events.Observer], Summary], ended: Callable[[], None]) -> None:
+        error: BaseException | None = None
+        try:
+            self._summary = work(self._stop, self._observe)
+        except BaseException as failure:
+            if self._stop.cut_off.is_set() and isinstance(failure, Exception):
+                self._summary = Summary(0, 0)  # before its first batch
+            else:
+                error = failure
+        if self._stop.abandoned:
+            error = self._overdue
+        atexit.unregister(self._leave_with_process)
+        with self._one_at_a_time:
+            status = replace(self._status, state="failed" if error else "stopped", since=datetime.now(UTC), batch=None)
+            self._status = replace(status, error=error) if error else status
+            self._over.set()
+        ended()
+
+    def _observe(self, event: events.Event) -> None:
+        """One event at a time, also where a stop or a heartbeat reports from another thread."""
+        with self._one_at_a_time:
+            if not self._over.is_set():
+                self._status = self._status.after(event, datetime.now(UTC))
+                self._observer(event)
+
+    def _cut_off_after(self, allowed: float, overdue: HeadraceError | None) -> None:
+        if not self._over.wait(allowed):
+            with self._lock:
+                if not self._stop.cut_off.is_set():
+                    self._overdue = overdue
+                self._stop.cut_off.set()
+            self._cancel(self._over)
+
+    def _leave_with_process(self) -> None:
+        """While there is a JVM: pyspark ends it at exit. No thread can be started any more."""
+        self._stop.ask("the process ends", self._observe)
+        self._over.wait(DRAIN_SECONDS)
+
+
+def not_drained(allowed: float) -> HeadraceError:
+    return HeadraceError(
+        f"the batch in flight was not finished {allowed:.0f} s after the stop; it is repeated at the next start",
+        hint="--drain SECONDS, or run.stop(drain=…), gives it more time",
+    )
+
+
+def _drain_seconds(drain: bool | str | float | timedelta) -> float:
+    if drain is True:
+        return DRAIN_SECONDS
+    if not drain:
+        return 0.0
+    if (given := seconds(drain)) is None:
+        raise ConfigError(f"drain={drain!r}: expected a duration, or False to cut the batch off", hint='drain="30s"')
+    return given

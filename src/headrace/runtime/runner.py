@@ -1,0 +1,317 @@
+"""The loop: load, plan, deliver, observe, stop. Knows neither Spark nor Kafka, only what they are asked for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from headrace import events
+from headrace.core.delivery import Guarantee, Step, Written, deliver, resume
+from headrace.core.planner import caught_up, reachable
+from headrace.core.sink import IdempotentSink
+from headrace.errors import BatchChanged, BatchTimeout, HeadraceError, OffsetConflict, RetriableError, TopicRecreated
+from headrace.runtime.heartbeat import Presence
+from headrace.runtime.positions import Reading
+from headrace.runtime.retry import IDLE
+from headrace.support.crashpoints import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headrace.core.offset_store import OffsetStore
+    from headrace.core.resource import Resource
+    from headrace.runtime.heartbeat import Rival
+    from headrace.runtime.pipeline import Pipeline
+    from headrace.runtime.positions import Feed
+    from headrace.types import Batch, TopicPartition
+
+
+class Engine(Protocol):
+    """What the loop asks of Spark."""
+
+    def prepare(self) -> None:
+        """Tell the sink, which is open, what rows will come."""
+
+    def write(self, batch: Batch) -> Written:
+        """Read, transform and write the rows of a batch."""
+
+    def translated(self, error: Exception) -> Exception:
+        """A driver's error in our own terms, where it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run did. `rows` is None if those of a batch could not be counted."""
+
+    batches: int
+    records: int
+    rows: int | None = None
+
+
+class Stop:
+    """A stop that any thread may ask for: after the batch in flight, or without it, once that is cut off."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.asked = threading.Event()
+        self.cut_off = threading.Event()
+        self.abandoned = False
+        """Whether a batch failed after it was cut off: it is left as a crash would leave it."""
+
+    def ask(self, reason: str, observe: events.Observer) -> None:
+        with self._lock:
+            first = not self.asked.is_set()
+            self.asked.set()
+        if first:
+            observe(events.Stopping(reason))
+
+
+class Runner:
+    """One run of one pipeline."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        feeds: Sequence[Feed],
+        engine: Engine,
+        *,
+        observer: events.Observer = events.ignore,
+        fail_fast: bool = False,
+        idle: float = IDLE,
+        clock: Callable[[], float] = time.monotonic,
+        rival: Rival = "stop",
+        stop: Stop | None = None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._engine = engine
+        self._observe = observer
+        self._fail_fast = fail_fast
+        self._idle = idle
+        self._clock = clock
+        self._stop = stop or Stop()
+        self._presence = Presence(pipeline.name, self._observe, rival, self._stop.asked.wait)
+        self._reading = Reading(pipeline.name, feeds, pipeline.limits, self._observe, clock, self._presence)
+        self._targets: Mapping[TopicPartition, int] | None = None
+        self._announced = False
+        self._started = False
+        self._batches = 0
+        self._records = 0
+        self._rows: int | None = 0
+        self._timeouts = 0
+        self._recreated_after: int | None = None
+        """How many batches were done when a recreated topic was last met."""
+
+    def stop(self, reason: str) -> None:
+        """Ask for a stop from any thread; said at once, while the batch in hand is still being finished."""
+        self._stop.ask(reason, self._observe)
+
+    def run(self, until: Literal["caught-up"] | None = None) -> Summary:
+        """Run until stopped, caught up (if asked), or met by an error that repeating cannot cure."""
+        error: BaseException | None = None
+        try:
+            self._run(until)
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            self._sign_off()
+            self._reading.close()
+            self._observe(events.RunStopped(self._batches, self._records, error, self._rows))
+        return Summary(self._batches, self._records, self._rows)
+
+    def _run(self, until: Literal["caught-up"] | None) -> None:
+        attempt = 0
+        while not self._stop.asked.is_set():
+            done_before = self._batches
+            try:
+                with _Opened(self._pipeline) as store:
+                    self._loop(store, until)
+                    self._reading.leave(store)
+                return
+            except Exception as raw:
+                if self._stop.cut_off.is_set():
+                    self._stop.abandoned = True
+                    return
+                error = self._engine.translated(raw)
+                attempt = self._failed(attempt, done_before)
+                if not self._again(error, attempt, until):
+                    raise error from (error.__cause__ if error is raw else raw)
+                if self._stop.asked.is_set():
+                    return
+                if isinstance(error, TopicRecreated):
+                    self._recreated_after = self._batches
+                delay = 0.0 if isinstance(error, BatchChanged) else self._pipeline.retry.delay(attempt)
+                self._observe(events.Retrying(error, attempt, delay))
+                self._stop.asked.wait(delay)
+
+    def _sign_off(self) -> None:
+        """Take back the sign of a run that ended with an error, or between two attempts: its store is closed."""
+        if self._reading.signed:
+            # A sign that cannot be taken back lapses, and must not hide the error of the run.
+            with suppress(Exception), self._pipeline.store as store:
+                self._reading.leave(store.open(self._pipeline.name))
+
+    def _failed(self, attempts: int, done_before: int) -> int:
+        """How many attempts have failed now: progress in between means that the trouble before this one is over."""
+        return attempts + 1 if self._batches == done_before else 1
+
+    def _again(self, error: Exception, attempt: int, until: Literal["caught-up"] | None) -> bool:
+        """Whether to try once more after attempt number `attempt` failed with `error`."""
+        # Each changed batch leaves out a record that it did not before, and only so many: this ends.
+        if isinstance(error, BatchChanged):
+            return True
+        # A recreated topic is not a failure to give up at: the next look records the gap, or says DataLoss. If it is
+        # met again before any batch is done, that did not help.
+        if isinstance(error, TopicRecreated) and self._recreated_after != self._batches:
+            return True
+        if isinstance(error, OffsetConflict) and self._presence.waits:
+            return True
+        return not self._fail_fast and _repeatable(error) and not self._pipeline.retry.used_up(attempt, until)
+
+    def _loop(self, store: OffsetStore, until: Literal["caught-up"] | None) -> None:
+        reading, sink = self._reading, self._pipeline.sink
+        self._engine.prepare()
+        # The sink before the store: a batch that another run begins after this load is refused at `begin`, and one it
+        # wrote before is pending or committed in what is loaded.
+        reading.newest = sink.last_batch() if isinstance(sink, IdempotentSink) else 0
+        if not reading.open(store):
+            return
+        if self._pipeline.guaranteed is not Guarantee.AT_LEAST_ONCE:
+            reading.refuse_sink_ahead()
+        if not self._announced:
+            self._announced = True
+            offsets = dict(reading.progress.offsets)
+            self._observe(events.RunStarted(self._pipeline.guaranteed, tuple(self._pipeline.steps), offsets))
+        self._settle(store)
+        reading.look()
+        if not self._started:
+            self._started = True
+            self._targets = reading.ends if until == "caught-up" else None
+        told = False
+        while not self._stop.asked.is_set():
+            if self._targets is not None and caught_up(reading.progress, reachable(self._targets, reading.ends)):
+                self._observe(events.CaughtUp(reading.progress.last_batch))
+                return
+            batch = reading.next(wait=self._targets is None)
+            if batch is not None:
+                self._deliver(batch, self._pipeline.steps, store, replay=False)
+                told = False
+            else:
+                if not told and not reading.lag:
+                    told = True
+                    self._observe(events.CaughtUp(reading.progress.last_batch))
+                self._stop.asked.wait(self._idle)
+            reading.refresh()
+
+    def _settle(self, store: OffsetStore) -> None:
+        """Finish the batch that an earlier run died with, with exactly its journalled ranges."""
+        pending = self._reading.progress.pending
+        if pending is None or self._reading.starts_fresh:  # which gives it up
+            return
+        sink = self._pipeline.sink
+        steps = resume(self._pipeline.guaranteed, sink)
+        readable: Batch | None = pending
+        if Step.WRITE in steps:
+            readable = self._reading.readable(pending, parts=sink.takes_parts)
+            steps = steps if readable else (Step.COMMIT,)
+        self._deliver(pending, steps, store, replay=True, readable=readable)
+
+    def _deliver(
+        self,
+        batch: Batch,
+        steps: tuple[Step, ...],
+        store: OffsetStore,
+        *,
+        replay: bool,
+        readable: Batch | None = None,
+    ) -> None:
+        """Take the steps. `readable` is what is left of a batch some of whose records are gone."""
+        self._observe(events.BatchStarted(batch, replay))
+        began = self._clock()
+        taken: list[Step] = []
+        written: list[Written] = []
+        writing = 0.0
+
+        def write() -> None:
+            nonlocal writing
+            start = self._clock()
+            written.append(self._engine.write(readable or batch))
+            writing = self._clock() - start
+
+        again = "replay: " if replay else ""
+        try:
+            for step in deliver(steps, batch, write, store):
+                taken.append(step)
+                reach(f"{again}before {step}")
+            reach(f"{again}delivered")
+        except Exception as error:
+            if isinstance(error, BatchTimeout):
+                self._timeouts += 1
+                self._observe(events.BatchTimedOut(batch, self._clock() - began, self._timeouts))
+            if steps[0] is Step.COMMIT and taken != [Step.COMMIT]:
+                # At-most-once: the offsets have moved, so these rows are given up.
+                self._observe(events.BatchSkipped(batch))
+            raise
+        seconds = self._clock() - began
+        if Step.WRITE not in steps:
+            self._reading.done(batch)
+            self._observe(events.BatchSkipped(batch))
+            return
+        (outcome,) = written
+        self._reading.done(batch, seconds, outcome.bytes_each)
+        self._batches += 1
+        records, rows = outcome.records, outcome.rows
+        self._records += len(batch) if records is None else records
+        self._rows = None if rows is None or self._rows is None else self._rows + rows
+        if outcome.dropped:
+            self._observe(events.BadRecordsDropped(batch, outcome.dropped))
+        if outcome.quarantined:
+            self._observe(events.RecordsQuarantined(batch, outcome.quarantined, outcome.left_out))
+        # A batch that was found pending was planned by an earlier attempt.
+        metadata, plan = (0.0, 0.0) if replay else (self._reading.metadata_seconds, self._reading.plan_seconds)
+        self._observe(
+            events.BatchDone(
+                batch,
+                seconds,
+                self._reading.lag,
+                records,
+                rows,
+                events.Phases(metadata, plan, writing, seconds - writing),
+                outcome.bytes,
+                None if replay else self._reading.scheduling_delay,
+            )
+        )
+
+
+class _Opened:
+    """Store and sink, opened for the run and closed after it; one object where the sink is the store."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._name = pipeline.name
+        self._store = pipeline.store
+        self._resources: dict[int, Resource] = {id(part): part for part in (self._store, pipeline.sink)}
+
+    def __enter__(self) -> OffsetStore:
+        try:
+            for resource in self._resources.values():
+                resource.open(self._name)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self._store
+
+    def __exit__(self, *_: object) -> None:
+        with ExitStack() as closing:
+            for resource in self._resources.values():
+                closing.callback(resource.close)
+
+
+def _repeatable(error: Exception) -> bool:
+    """Our own errors say whether to repeat; others came out of a transform or a driver and may pass.
+
+    But for a driver that is not installed.
+    """
+    return isinstance(error, RetriableError) or not isinstance(error, HeadraceError | ImportError)

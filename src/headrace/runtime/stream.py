@@ -1,0 +1,301 @@
+"""The loop in hand: batches one by one, with the offsets of a pipeline and without its sink."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from headrace import events
+from headrace.core.offset_store import OffsetStore
+from headrace.core.planner import Limits, caught_up, reachable
+from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.kafka.source_set import known_topics, refuse_skipping, sources_by_name
+from headrace.runtime.event_messages import log
+from headrace.runtime.heartbeat import Presence, refuse_second
+from headrace.runtime.in_use import reserve
+from headrace.runtime.positions import Feed, Reading
+from headrace.runtime.retry import IDLE, patiently
+from headrace.runtime.signals import heard
+from headrace.support.crashpoints import reach
+from headrace.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import TracebackType
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.engine.decoder import Decoded
+    from headrace.engine.source_readers import Inputs, Raw
+    from headrace.events import Observer
+    from headrace.kafka.source import Kafka
+    from headrace.runtime.heartbeat import Rival
+    from headrace.types import Batch, Range
+
+_Answer = TypeVar("_Answer")
+
+
+class InHand:
+    """One batch of a stream: journalled, so that it comes again with the same ranges until it is committed."""
+
+    def __init__(
+        self, batch: Batch, inputs: Inputs, commit: Callable[[Batch], None], *, replay: bool, weigh: bool = False
+    ) -> None:
+        self._batch = batch
+        self._inputs = inputs
+        self._commit = commit
+        self._weigh = weigh
+        self._raw: Raw | None = None
+        self._decoded: list[Decoded] = []
+        self.replay = replay
+        """Whether it was begun before: what was done with it then may have to be recognised."""
+        self.committed = False
+
+    def __repr__(self) -> str:
+        return f"batch {self.id}: {counted(len(self), 'offset')}"
+
+    def __len__(self) -> int:
+        """Offsets covered: the records in the batch, or more on compacted and transactional topics."""
+        return len(self._batch)
+
+    @property
+    def id(self) -> int:
+        return self._batch.id
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """What it reads, by partition."""
+        return self._batch.ranges
+
+    def rows(self) -> Any:
+        """A DataFrame of the decoded columns and `_kafka`, or a dict of them by source. Lazy; asked again, the same."""
+        frames = self.raw()
+        decoded = {name: one.decoder.decode(frames[name]) for name, one in self._inputs.each.items()}
+        self._decoded = list(decoded.values())
+        return self._inputs.given({name: found.rows for name, found in decoded.items()})
+
+    def raw(self) -> dict[str, DataFrame]:
+        """The records as Kafka has them, by source."""
+        from headrace.engine.source_readers import Raw
+
+        self._raw = Raw(self._inputs, self._batch, weigh=self._weigh)
+        return self._raw.frames
+
+    def seen(self) -> tuple[int, float | None]:
+        """How many bad records were left out, and what a record weighs, as far as its rows have been read."""
+        return sum(found.dropped() for found in self._decoded), self._raw.bytes_each() if self._raw else None
+
+    def commit(self) -> None:
+        """Say that it is done: the offsets move to its end. OffsetConflict if another run has moved them."""
+        if self.committed:
+            raise ConfigError(f"batch {self.id} was committed before", hint="commit() once at the end of the loop")
+        self._commit(self._batch)
+        self.committed = True
+
+
+class Stream:
+    """Made by `hr.stream`; to be iterated once, best inside `with`, which puts Spark's errors into our words."""
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Inputs,
+        feeds: list[Feed],
+        store: OffsetStore,
+        limits: Limits,
+        until: Literal["caught-up"] | None,
+        observer: Observer,
+        rival: Rival = "stop",
+    ) -> None:
+        self._name = name
+        self._inputs = inputs
+        self._store = store
+        self._until = until
+        self._observe = observer
+        self._weigh = limits.max_bytes is not None
+        self._batch: Batch | None = None
+        """The one in hand, or the last."""
+        self._stop = threading.Event()
+        presence = Presence(name, observer, rival, self._stop.wait)
+        self._reading = Reading(name, feeds, limits, observer, presence=presence)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if not isinstance(error, Exception) or isinstance(error, HeadraceError) or self._batch is None:
+            return
+        if found := self._inputs.blamed(self._batch, error):
+            raise found from error
+
+    def stop(self) -> None:
+        """End the loop after the batch in hand; from any thread."""
+        self._stop.set()
+
+    def __iter__(self) -> Iterator[InHand]:
+        with heard(lambda _: self.stop()), reserve(self._name, [self._store]), self._store.open(self._name) as store:
+            try:
+                if self._reading.open(store):
+                    yield from self._batches(store)
+            finally:
+                self._reading.leave(store)
+                self._reading.close()
+
+    def _batches(self, store: OffsetStore) -> Iterator[InHand]:
+        reading = self._reading
+        if reading.progress.pending is not None:
+            yield from self._settled(reading.progress.pending, store)
+        self._patiently(reading.look, store)
+        targets = reading.ends if self._until else None
+        while not self._stop.is_set():
+            if targets is not None and caught_up(reading.progress, reachable(targets, reading.ends)):
+                return
+            batch = self._patiently(lambda: reading.next(wait=targets is None), store)
+            if batch is not None:
+                reach("stream: before begin")
+                if self._patiently(partial(_done, store.begin, batch), store) is None:
+                    return
+                reach("stream: begun")
+                yield from self._handed(batch, store, replay=False)
+            else:
+                self._stop.wait(IDLE)
+            self._patiently(reading.refresh, store)
+
+    def _settled(self, pending: Batch, store: OffsetStore) -> Iterator[InHand]:
+        """The batch that an earlier loop died with, unless its records are gone."""
+        if self._reading.starts_fresh:
+            return  # the first look gives it up
+        readable = self._patiently(lambda: [self._reading.readable(pending, parts=False)], store)
+        if readable == [None]:
+            self._commit(pending, store)
+            self._reading.done(pending)
+        elif not self._stop.is_set():
+            yield from self._handed(pending, store, replay=True)
+
+    def _handed(self, batch: Batch, store: OffsetStore, *, replay: bool) -> Iterator[InHand]:
+        began = self._reading.clock()
+        self._batch = batch
+        self._observe(events.BatchStarted(batch, replay))
+        self._inputs.renew()
+        self._learn(batch, store)
+        commit = partial(self._commit, store=store)
+        given = InHand(batch, self._inputs, commit, replay=replay, weigh=self._weigh)
+        yield given
+        if not given.committed:
+            raise ConfigError(
+                f"batch {batch.id} was not committed, and the next one was asked for",
+                hint="batch.commit() at the end of the loop; what is not committed comes again at the next start",
+            )
+        seconds = self._reading.clock() - began
+        dropped, bytes_each = given.seen()
+        self._reading.done(batch, seconds, bytes_each)
+        if dropped:
+            self._observe(events.BadRecordsDropped(batch, dropped))
+        self._observe(events.BatchDone(batch, seconds, self._reading.lag))
+
+    def _learn(self, batch: Batch, store: OffsetStore) -> None:
+        """Ask for schemas that its records name and nobody knows: a loop cannot repeat a batch as a run does."""
+        from headrace.engine.source_readers import Raw
+
+        frames = Raw(self._inputs, batch).frames
+        for name, one in self._inputs.each.items():
+            while one.decoder.learns and not self._stop.is_set():
+                try:
+                    one.decoder.judged(frames[name]).frame.selectExpr("count(error)").collect()
+                    break
+                except Exception as error:
+                    if self._patiently(partial(one.decoder.learn, error, frames[name]), store) is None:
+                        raise
+
+    def _commit(self, batch: Batch, store: OffsetStore) -> None:
+        def ask() -> bool:
+            self._reading.load(store)
+            if any(self._reading.progress.offsets.get(r.at) != r.until for r in batch.ranges):
+                store.commit(batch)
+            return True  # else it was heard, and only its answer was lost
+
+        def verify() -> bool:
+            if self._reading.recreated(batch, deleted=False):
+                # Recorded, or DataLoss: some of its records may be of the new topic.
+                self._reading.readable(batch, parts=False)
+            return True
+
+        try:
+            verify()
+        except RetriableError:
+            if self._patiently(verify, store) is None:  # a stop came first: the batch comes again at the next start
+                raise
+        try:
+            store.commit(batch)
+        except RetriableError:
+            if self._patiently(ask, store) is None:  # a stop came first: the batch comes again at the next start
+                raise
+
+    def _patiently(self, ask: Callable[[], _Answer], store: OffsetStore) -> _Answer | None:
+        def again() -> None:
+            with suppress(RetriableError):  # whether a call whose answer was lost was heard, the store knows
+                self._reading.load(store)
+
+        return patiently(ask, self._stop.wait, self._observe, again, until=self._until)
+
+
+def _done(do: Callable[[Batch], None], batch: Batch) -> bool:
+    do(batch)
+    return True
+
+
+def stream(
+    source: Kafka | Mapping[str, Kafka],
+    *,
+    offsets: OffsetStore,
+    name: str | None = None,
+    limits: Limits | None = None,
+    until: Literal["caught-up"] | None = None,
+    session: SparkSession | None = None,
+    spark: Mapping[str, str] | None = None,
+    observer: Observer = log,
+    take_over: bool = False,
+) -> Stream:
+    """Batches to work on in a loop of your own, each to be committed at the end of it:
+
+        with hr.stream(source, offsets=stores.SQLite("offsets.db")) as batches:
+            for batch in batches:
+                rows = batch.rows()
+                ...
+                batch.commit()
+
+    A batch that is not committed, because the loop or the process died, comes again with exactly the same records:
+    at-least-once, or exactly-once where the work can recognise `batch.id` or the rows' origins. `name` names the
+    offsets, by default after the topics. Ends on SIGTERM or Ctrl-C after the batch in hand, or with
+    `until="caught-up"` when everything there was at the start has been handed out. A second loop over the same
+    offsets is refused while the first is alive, unless it is told to `take_over`.
+    """
+    from headrace.engine.source_readers import Inputs
+    from headrace.runtime.launch import connected
+    from headrace.spark import session as sessions
+
+    sources = sources_by_name(source)
+    if not isinstance(offsets, OffsetStore):
+        raise ConfigError(f"offsets={offsets!r} is no store", hint='offsets=stores.SQLite("offsets.db")')
+    if until not in (None, "caught-up"):
+        raise ConfigError(f"until={until!r} is unknown", hint='until="caught-up"')
+    refuse_skipping(sources, (limits or Limits()).longest_delay)
+    named = name or _name(sources)
+    rival: Rival = "take-over" if take_over else "stop"
+    if rival == "stop" and session is None:
+        with reserve(named, [offsets]):
+            refuse_second(named, offsets)  # before Spark starts, which takes long
+    made = session or sessions.create(spark or {})
+    inputs = Inputs(made, source, f"headrace-{named}", whole=False)
+    return Stream(
+        named, inputs, connected(sources, f"headrace-{named}"), offsets, limits or Limits(), until, observer, rival
+    )
+
+
+def _name(sources: Mapping[str, Kafka]) -> str:
+    topics = known_topics(sources)
+    if topics is None:
+        raise ConfigError("a stream over a pattern needs a name for its offsets", hint='name="clicks"')
+    return "-".join(topics)[:100]

@@ -1,0 +1,1 @@
+"""What any module may use: text, paths, redaction. Knows nothing of Kafka or Spark."""

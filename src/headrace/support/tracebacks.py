@@ -1,0 +1,77 @@
+"""Tracebacks that point into the user's code."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+from headrace.text import printable
+
+_OURS = str(Path(__file__).parents[1])
+_DRIVERS = (
+    *(f"/site-packages/{package}/" for package in ("pyspark", "py4j", "typer", "click")),
+    "/pyspark.zip/",
+    "/py4j-",
+)
+_WORKER = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t].*\n)+)(\S.*)")
+"""The traceback of a Python worker inside Spark's message: its frames, then the error that was raised."""
+_FRAME = re.compile(r'^[ \t]*File "([^"]+)", line \d+, in .*\n(?:[ \t]{4,}.*\n)*', re.MULTILINE)
+
+
+_JAVA = re.compile(r"^(?::|Caused by:) (?:[\w$]+\.)+([\w$]+(?:: .*)?)$", re.MULTILINE)
+"""An exception and its causes, as Java writes them: the last one says what is wrong."""
+
+
+_CALLED = re.compile(r"was called from\n(\S.*):(\d+)$", re.MULTILINE)
+"""Where the call of the DataFrame API stands whose expression failed."""
+_SQLSTATE = re.compile(r" SQLSTATE: \w{5}(?=[;\s]|$);?")
+
+
+def in_user_code(error: BaseException) -> str:
+    """The frames of `error`, on the driver and on a worker, without Headrace's and Spark's own."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    shown = "".join(traceback.format_list(frames))
+    if worker := _WORKER.search(str(error)):
+        shown += "".join(frame[0] for frame in _FRAME.finditer(worker[1]) if _is_users(frame[1]))
+    return "".join(f"{printable(line)}\n" for line in shown.removesuffix("\n").split("\n")) if shown else ""
+
+
+def raised_on_worker(error: BaseException) -> list[str]:
+    """The names of the exceptions that a worker tells of, in their order: those that were being handled come first.
+
+    What comes after the first may also be text of a record, which an exception quotes.
+    """
+    return [re.split(r"[:\s]", last, maxsplit=1)[0] for _, last in _WORKER.findall(str(error))]
+
+
+def user_line(error: BaseException) -> str | None:
+    """`app.py:12`: the last line of the user's code that `error` came through, or that built the failing expression."""
+    found = re.findall(r'File "([^"]+)", line (\d+)', in_user_code(error)) or _CALLED.findall(str(error))
+    return f"{shown_path(found[-1][0])}:{found[-1][1]}" if found else None
+
+
+def short(error: BaseException) -> str:
+    """The error in a line: what a worker's traceback ends with, the last cause in Java, or the first line.
+
+    Of an analysis error of Spark that is the message, without the plan below it and the SQLSTATE.
+    """
+    text = str(error)
+    if worker := _WORKER.search(text):
+        return printable(worker[2].strip())
+    if text.startswith("An error occurred while calling") and (causes := _JAVA.findall(text)):
+        return printable(str(causes[-1]).strip())
+    text = _SQLSTATE.sub("", text)
+    return next(
+        (printable(line.strip().removesuffix(";")) for line in text.split("\n") if line.strip()), type(error).__name__
+    )
+
+
+def shown_path(filename: str) -> str:
+    """Relative to the working directory where it is below it."""
+    path = Path(filename)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename
+
+
+def _is_users(filename: str) -> bool:
+    return not filename.startswith(_OURS) and not any(part in filename for part in _DRIVERS)

@@ -1,0 +1,1 @@
+"""What people ask for beside running pipelines: checks, topics, groups, records, offsets."""

@@ -1,0 +1,302 @@
+"""What a pipeline will do, why its guarantee holds, and what keeps it from running; changes nothing anywhere.
+
+What needs no Spark is asked first: a topic that is not there costs a second.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.core.delivery import Guarantee
+from headrace.core.sink import IdempotentSink, TransactionalSink
+from headrace.core.transforms import cannot_run
+from headrace.engine import replay_check
+from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError
+from headrace.kafka import config_checks
+from headrace.kafka.cluster import Cluster
+from headrace.kafka.source_set import ROWS
+from headrace.runtime import file_locations
+from headrace.runtime.launch import analyse_transform, refuse_loops, session_for
+from headrace.support.optional_imports import require
+from headrace.support.paths import obstacle
+from headrace.support.tracebacks import short, user_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from headrace.core.format import Format, Part
+    from headrace.core.resource import Resource
+    from headrace.kafka.source import Kafka
+    from headrace.runtime.pipeline import Pipeline
+
+
+_PATIENCE = 1.0
+"""Seconds of silence after which whoever waits is told for whom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a pipeline cannot run, and the cure."""
+
+    message: str
+    hint: str | None = None
+
+
+@dataclass(slots=True)
+class Findings:
+    errors: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, error: HeadraceError) -> None:
+        self.errors.append(Problem(error.message, error.hint))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    pipeline: str
+    guarantee: str
+    reason: str
+    steps: tuple[str, ...]
+    source: str
+    sink: str
+    offsets: str
+    columns: tuple[str, ...]
+    notes: tuple[str, ...]
+    errors: tuple[Problem, ...] = ()
+
+
+def check(
+    pipeline: Pipeline, options: Mapping[str, str], progress: Callable[[str], None] = lambda line: None
+) -> Report:
+    """Ask everybody that the pipeline needs. `errors` of the report say why it cannot run."""
+    found = Findings()
+    _check_drivers(pipeline, found)
+    for source in pipeline.sources.values():
+        found.notes += [*_skips(source), *config_checks.notes(source)]
+        with _told(progress, f"waiting for Kafka at {source.bootstrap} …"):
+            _check_topics(source, found)
+    for source in pipeline.sources.values():
+        _check_formats(source, found, progress)
+    if not found.errors:
+        _check_letter_topic(pipeline, found)
+    _check_files(pipeline, found)
+    if not found.errors:
+        with _told(progress, f"waiting for {pipeline.store!r} …"):
+            _check_store(pipeline, found)
+        with _told(progress, f"waiting for {pipeline.sink!r} …"):
+            _check_sink(pipeline, found)
+    if not found.errors:
+        _check_loops(pipeline, found)
+    found.notes += file_locations.moved(pipeline)
+    found.notes += _unpinned()
+    rows = None if found.errors else _check_rows(pipeline, options, found, progress)
+    return Report(
+        pipeline=pipeline.name,
+        guarantee=pipeline.guaranteed,
+        reason=_reason(pipeline, rows),
+        steps=tuple(pipeline.steps),
+        source="; ".join(
+            str(source) if name == ROWS else f"{name}: {source}" for name, source in pipeline.sources.items()
+        ),
+        sink=_described(pipeline.sink),
+        offsets="in the sink" if isinstance(pipeline.sink, TransactionalSink) else _described(pipeline.store),
+        columns=tuple(f"{f.name} {f.dataType.simpleString()}" for f in rows.schema) if rows is not None else (),
+        notes=tuple(found.notes),
+        errors=tuple(found.errors),
+    )
+
+
+@contextmanager
+def _told(progress: Callable[[str], None], line: str) -> Iterator[None]:
+    """Show `line` if what is done within takes long."""
+    timer = threading.Timer(_PATIENCE, progress, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _described(resource: Resource) -> str:
+    """With its whole path, where a relative one was given."""
+    path = resource.local_path
+    return repr(resource) if path is None or str(path) in repr(resource) else f"{resource!r} at {path}"
+
+
+def _check_drivers(pipeline: Pipeline, found: Findings) -> None:
+    for driver in dict.fromkeys(one.driver for one in _resources(pipeline) if one.driver is not None):
+        try:
+            require(*driver)
+        except ConfigError as error:
+            found.add(error)
+        except ImportError as error:
+            found.errors.append(
+                Problem(f"{driver[0]} cannot be imported: {error}", f"pip install 'headrace[{driver[1]}]'")
+            )
+
+
+def _resources(pipeline: Pipeline) -> Iterator[Resource]:
+    store: Resource = pipeline.store
+    if store is not pipeline.sink:
+        yield store
+    yield from pipeline.sink.members
+
+
+def _check_topics(source: Kafka, found: Findings) -> None:
+    try:
+        cluster = Cluster.of(source)
+        if not cluster.led_logs(source.subscription):
+            found.notes.append(f"no topic is there yet of {source.subscription}; topics are looked for while it runs")
+        found.notes += config_checks.asked(cluster, source)
+    except HeadraceError as error:
+        found.add(error)
+
+
+def _check_formats(source: Kafka, found: Findings, progress: Callable[[str], None]) -> None:
+    formats: dict[Part, Format | None] = {"value": source.format, "key": source.key_format}
+    for part, fmt in formats.items():
+        if fmt is None:
+            continue
+        with _told(progress, f"waiting for {fmt!r} …"):
+            try:
+                fmt.check(part, source.subscription.names or ())
+            except HeadraceError as error:
+                found.add(error)
+
+
+def _check_letter_topic(pipeline: Pipeline, found: Findings) -> None:
+    """A run would meet a topic that is not there at the first bad record."""
+    if pipeline.quarantine is None or (topic := pipeline.quarantine.topic) is None:
+        return
+    try:
+        cluster = Cluster.of(next(iter(pipeline.sources.values())))
+        if (note := cluster.refuse_missing(topic)) is not None:
+            found.notes.append(f"dead letters: {note}")
+    except HeadraceError as error:
+        found.errors.append(Problem(f"dead letters: {error.message}", error.hint))
+
+
+def _skips(source: Kafka) -> list[str]:
+    """What the guarantee does not speak of: records that are not read at all, or read by another run again."""
+    notes = []
+    if not source.resume:
+        notes.append(f"resume=False: every run starts at {source.start}, whatever the runs before have read or left")
+    if source.max_lag is not None:
+        notes.append(f"max_lag={source.max_lag}: what lags more is never read; headrace offsets history has it")
+    return notes
+
+
+def _check_files(pipeline: Pipeline, found: Findings) -> None:
+    for one in _resources(pipeline):
+        if (path := one.local_path) is not None and (wrong := obstacle(path)) is not None:
+            found.errors.append(Problem(f"{one!r} at {path}: {wrong}", "choose a path that this user may write"))
+
+
+def _unpinned() -> list[str]:
+    from headrace.jars import bundles, cache
+
+    return [warning for bundle in bundles.bundles() if (warning := cache.unpinned(bundle)) is not None]
+
+
+def _check_loops(pipeline: Pipeline, found: Findings) -> None:
+    try:
+        refuse_loops(pipeline)
+    except HeadraceError as error:
+        found.add(error)
+
+
+def _check_store(pipeline: Pipeline, found: Findings) -> None:
+    try:
+        with pipeline.store as store:
+            store.open_for_reading(pipeline.name)
+    except OffsetConflict as error:  # a run has it open, which is a way of being usable
+        found.notes.append(f"the store could not be looked at: {error.message}")
+        return
+    except HeadraceError as error:
+        found.add(error)
+        return
+    try:
+        found.notes += pipeline.store.advice(pipeline.name)
+    except RetriableError as error:  # nobody answers: a run would wait
+        found.add(error)
+    except HeadraceError as error:  # a run does not ask this
+        found.notes.append(f"the store could not be asked: {error.message}")
+
+
+def _check_sink(pipeline: Pipeline, found: Findings) -> None:
+    if found.errors:
+        return  # of the store, which may be the same server
+    try:
+        pipeline.sink.check_reachable()
+    except OffsetConflict as error:
+        found.notes.append(f"the sink could not be looked at: {error.message}")
+    except HeadraceError as error:
+        found.add(error)
+
+
+def _check_rows(
+    pipeline: Pipeline, options: Mapping[str, str], found: Findings, progress: Callable[[str], None]
+) -> DataFrame | None:
+    """The transform's result on no rows; None if it has none."""
+    from headrace.engine.lineage import trace
+    from headrace.engine.source_readers import Inputs
+    from headrace.spark import session
+
+    try:
+        if not session.running():
+            progress("starting Spark to check the schema, the transform and the table …")
+        inputs = Inputs.of(session_for(pipeline, None, options, progress), pipeline)
+        rows = analyse_transform(pipeline, inputs)
+    except HeadraceError as error:
+        found.add(error)
+        return None
+    except Exception as error:  # of the user's own function
+        _add_raised(error, found)
+        return None
+    found.notes += replay_check.notes(trace(rows))
+    try:
+        pipeline.sink.check_target(rows.schema)
+    except OffsetConflict as error:  # a run has the file: it fits, or that one says so
+        found.notes.append(f"the sink could not be looked at: {error.message}")
+    except HeadraceError as error:
+        found.add(error)
+    return rows
+
+
+def _add_raised(error: Exception, found: Findings) -> None:
+    at = user_line(error)
+    said = f"the transform raised {type(error).__name__}: {short(error)}" + (f" at {at}" if at else "")
+    if cannot_run(error):
+        found.errors.append(Problem(said, "correct the function; nothing was read"))
+    else:
+        found.notes.append(f"{said}, on no rows: its columns are unknown until a batch is there")
+
+
+def _reason(pipeline: Pipeline, rows: DataFrame | None) -> str:
+    way = None
+    if rows is not None:
+        cached = pipeline.quarantine is not None or pipeline.caches_rows
+        way = pipeline.sink.describe_write(rows, cached=cached)
+    return _why(pipeline) + (f": {way}" if way else "")
+
+
+def _why(pipeline: Pipeline) -> str:
+    if isinstance(pipeline.sink, TransactionalSink):
+        if pipeline.guaranteed is Guarantee.EXACTLY_ONCE:
+            return "rows and offsets move in one transaction of the sink"
+        return "stronger than asked: rows and offsets move in one transaction of the sink, which is exactly-once"
+    match pipeline.guaranteed:
+        case Guarantee.AT_MOST_ONCE:
+            return "offsets move before the rows are written, and no write is ever repeated"
+        case Guarantee.AT_LEAST_ONCE:
+            if isinstance(pipeline.sink, IdempotentSink):
+                return "stronger than asked: a repeated batch leaves the sink unchanged, which is exactly-once"
+            return "the ranges are journalled before the write, and offsets move after it; a crash repeats the batch"
+        case Guarantee.EXACTLY_ONCE:
+            return "the exact ranges are journalled before the write, and a repeated batch leaves the sink unchanged"

@@ -1,0 +1,237 @@
+"""What could keep Headrace from working on this machine, and what to type about it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from headrace.dev import ports
+from headrace.errors import ConfigError, RetriableError
+from headrace.jars import bundles, cache, checksums, classpath, java, pyspark_install
+from headrace.jars.bundles import PROVEN
+from headrace.support import paths
+from headrace.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from headrace.jars.bundles import Bundle
+
+OLDEST_PYTHON = (3, 11)
+PYSPARK = ((4, 0), (4, 4))
+_PIN = "pip install 'pyspark>=4.0,<4.4'"
+_PROVEN = f"pip install 'pyspark=={PROVEN}'"
+_MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One answer: what was looked at, how it is, what was found, and the cure for anything not ok."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    found: str
+    hint: str | None = None
+
+
+def examine(bootstrap: Sequence[str] = (), options: Mapping[str, str] | None = None) -> Iterator[Check]:
+    """Every check, in the order a person would ask. One that cannot be made has failed; none raises.
+
+    `options` are those of Kafka's clients.
+    """
+    checks: list[tuple[str, Callable[[], list[Check]]]] = [
+        ("java", check_java),
+        ("python", check_python),
+        ("pyspark", check_pyspark),
+        ("environment", check_environment),
+        ("connector", check_connector),
+        ("jars", check_jars),
+        ("class path", check_classpath),
+        ("directories", check_directories),
+        ("ports", check_ports),
+    ]
+    for name, check in checks:
+        try:
+            yield from check()
+        except ConfigError as error:
+            yield Check(name, "fail", error.message, error.hint)
+    for address in bootstrap:
+        yield check_broker(address, options)
+
+
+def check_java() -> list[Check]:
+    found = java.find()
+    where = f"{found.version} at {found.path}"
+    if found.major < java.OLDEST:
+        looked = " then ".join(java.places())
+        return [Check("java", "fail", f"{where}; Spark 4 needs {java.OLDEST}; looked in {looked}", java.INSTALL)]
+    home = os.environ.get("JAVA_HOME")
+    if home and not found.path.is_relative_to(home):
+        return [Check("java", "fail", f"{where}; JAVA_HOME={home} holds none, and Spark insists", "unset JAVA_HOME")]
+    return [Check("java", "ok", where)]
+
+
+def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> list[Check]:
+    shown = ".".join(str(part) for part in version)
+    if version[:2] < OLDEST_PYTHON:
+        return [Check("python", "fail", f"{shown}, older than 3.11", "uv venv --python 3.11")]
+    return [Check("python", "ok", f"{shown} at {sys.executable}")]
+
+
+def check_pyspark() -> list[Check]:
+    version = pyspark_install.version()
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    where = f"{version} at {pyspark_install.folder()}"
+    if not PYSPARK[0] <= numbers < PYSPARK[1]:
+        return [Check("pyspark", "fail", f"{where}; 4.0 to 4.3 is supported", _PIN)]
+    return [Check("pyspark", "ok", where)]
+
+
+def check_environment() -> list[Check]:
+    return [_spark_home(os.environ.get("SPARK_HOME")), _worker_python(os.environ.get("PYSPARK_PYTHON"))]
+
+
+def _spark_home(home: str | None) -> Check:
+    if not home:
+        return Check("SPARK_HOME", "ok", "not set: pyspark's own Spark is used")
+    core = next(iter(sorted(Path(home).glob("jars/spark-core_*.jar"))), None)
+    if core is None:
+        return Check("SPARK_HOME", "fail", f"{home} holds no Spark", "unset SPARK_HOME")
+    other, mine = pyspark_install.split_version(core.name)[1], pyspark_install.version()
+    if other != mine:
+        return Check("SPARK_HOME", "fail", f"{home} is Spark {other}, pyspark is {mine}", "unset SPARK_HOME")
+    return Check("SPARK_HOME", "ok", f"{home}, Spark {other}")
+
+
+def _worker_python(given: str | None) -> Check:
+    name = "PYSPARK_PYTHON"
+    if not given:
+        return Check(name, "ok", "not set: headrace sets it to its own Python")
+    found = shutil.which(given)
+    if found is None:
+        return Check(name, "fail", f"{given} is not there", f"unset {name}")
+    ask = "import sys; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run([found, "-c", ask], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check(name, "fail", f"{found} does not run: {error}", f"unset {name}")
+    mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if done.stdout.strip() != mine:
+        said = f"{found} is Python {done.stdout.strip()}, this is {mine}: Spark refuses the mix"
+        return Check(name, "fail", said, f"export {name}={sys.executable}")
+    return Check(name, "ok", f"{found}, Python {mine}")
+
+
+def check_connector() -> list[Check]:
+    return [_brought("connector", bundles.connector_bundle()), _brought("avro", bundles.avro_bundle())]
+
+
+def _brought(name: str, bundle: Bundle) -> Check:
+    manifest = cache.Manifest.read(bundle.directory)
+    if manifest is None:
+        return Check(name, "warn", f"not fetched yet; goes to {bundle.directory}", "headrace jars fetch")
+    if manifest.alternative and manifest.alternative.startswith("connector"):
+        return Check(name, "warn", f"{bundle}: {manifest.alternative}", _PROVEN)
+    if manifest.alternative and bundle.version != PROVEN:
+        return Check(name, "warn", f"{bundle}: {manifest.alternative}, not tried by us", _PROVEN)
+    note = f", {manifest.alternative} (known to work)" if manifest.alternative else ", the exact version"
+    return Check(name, "ok", f"{bundle}{note}")
+
+
+def check_jars() -> list[Check]:
+    checks = []
+    for manifest in cache.cached():
+        problems = cache.verify(manifest)
+        name = f"{manifest.name} {manifest.version}"
+        if problems:
+            checks.append(Check("jars", "fail", f"{name} is damaged: {'; '.join(problems)}", "headrace jars fetch"))
+        else:
+            pinned = checksums.pinned(manifest.directory.name) is not None
+            said = "checksums right" if pinned else "as first fetched: this release of Headrace has no checksums of it"
+            found = f"{name}: {counted(len(manifest.jars), 'jar')}, {said}"
+            checks.append(Check("jars", "ok", found) if pinned else Check("jars", "warn", found, _PROVEN))
+    return checks
+
+
+def check_classpath() -> list[Check]:
+    fetched = [manifest for bundle in bundles.bundles() if (manifest := cache.Manifest.read(bundle.directory))]
+    ours = [classpath.Named.parse(jar.name, str(jar.parent)) for manifest in fetched for jar in manifest.jars]
+    every = classpath.named() + ours
+    checks = [
+        Check(
+            "class path",
+            "fail",
+            f"{jar} is built for Scala {jar.scala}; this Spark has {pyspark_install.SCALA}",
+            f"write {jar.name}_{pyspark_install.SCALA}, or leave it out: headrace brings its own connector",
+        )
+        for jar in classpath.wrong_scala(every)
+    ]
+    checks += [
+        Check(
+            "class path",
+            "fail",
+            f"two versions: {', '.join(str(jar) for jar in clash)}",
+            f"leave {clash[0].name} out of spark.jars and PYSPARK_SUBMIT_ARGS; needed is: headrace jars path",
+        )
+        for clash in classpath.clashes(every)
+    ]
+    return checks or [Check("class path", "ok", "no jar for another Scala, no two versions of one")]
+
+
+def check_directories() -> list[Check]:
+    return [
+        _directory("cache", paths.cache_directory(), "HEADRACE_CACHE"),
+        _directory("state", paths.state_directory(), "HEADRACE_STATE"),
+    ]
+
+
+def _directory(name: str, path: Path, variable: str) -> Check:
+    hint = f"export {variable}=<a folder you can write to, with space>"
+    try:
+        paths.private_directory(path)
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(b"headrace")
+        free = shutil.disk_usage(path).free
+    except OSError as error:
+        return Check(name, "fail", f"{path} cannot be written: {error.strerror}", hint)
+    found = f"{path}, {free // _MEGABYTE:,} MB free"
+    if free < 100 * _MEGABYTE:
+        return Check(name, "fail", found, hint)
+    return Check(name, "warn", found, hint) if free < 1000 * _MEGABYTE else Check(name, "ok", found)
+
+
+def check_ports() -> list[Check]:
+    try:
+        ports.free(2)
+    except OSError as error:
+        return [
+            Check(
+                "ports",
+                "fail",
+                str(error),
+                "ip link set lo up   (in a container: allow the loopback interface)",
+            )
+        ]
+    taken = "" if ports.is_free(9092) else "; 9092 is taken, dev servers choose another"
+    return [Check("ports", "ok", f"{ports.HOST} can be listened on{taken}")]
+
+
+def check_broker(address: str, options: Mapping[str, str] | None = None, seconds: float = 5.0) -> Check:
+    from headrace.kafka.connection_errors import greeted
+
+    name = f"broker {address}"
+    try:
+        found = greeted(address, options or {}, seconds)
+    except RetriableError as error:
+        said = f"does not answer within {seconds:.0f} s: {error.message}"
+        return Check(name, "fail", said, "headrace dev up kafka   (or check the address, the firewall, TLS settings)")
+    except ConfigError as error:
+        return Check(name, "fail", error.message, error.hint)
+    return Check(name, "ok", f"{counted(len(found.nodes), 'broker')}, cluster {found.cluster_id}")

@@ -1,0 +1,280 @@
+"""One pipeline's offsets on the desk: its store and its cluster, opened to be looked at and changed."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from headrace.core.state import Change, Run, State
+from headrace.errors import ConfigError, OffsetConflict
+from headrace.kafka.cluster import Cluster, Clusters
+from headrace.runtime.heartbeat import EVERY, lapse, seconds_to_wait, standing
+from headrace.support.paths import private_directory, state_directory, write_private
+from headrace.text import counted
+from headrace.tools.offsets import targets
+from headrace.tools.offsets.imports import from_kafka_group, from_spark_json, to_spark_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.core.offset_store import OffsetStore
+    from headrace.core.planner import Log
+    from headrace.kafka.source import Kafka
+    from headrace.tools.offsets.targets import Move, Target
+    from headrace.types import Progress, TopicPartition
+
+FORCE_SECONDS = 30.0
+"""How long a forced move looks for a moment between two batches of a live run."""
+_LOOK_EVERY = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far one partition is behind. `committed` is None if nothing is: then all records there are unread.
+    `seconds` is the age of the oldest unread record, None if not known."""
+
+    at: TopicPartition
+    committed: int | None
+    end: int
+    records: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What takes a change back: a file that says where each partition stood before and after."""
+
+    pipeline: str
+    before: Mapping[TopicPartition, int]
+    after: Mapping[TopicPartition, int]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+            return cls(
+                raw["pipeline"], from_spark_json(raw["before"], str(path)), from_spark_json(raw["after"], str(path))
+            )
+        except (OSError, KeyError, json.JSONDecodeError) as error:
+            raise ConfigError(f"{path} is not an undo file: {error}", hint=f"ls {undo_directory()}") from error
+
+    def write(self) -> Path:
+        directory = undo_directory()
+        private_directory(directory)
+        path = directory / f"{self.pipeline}-{time.strftime('%Y%m%dT%H%M%S')}-{time.time_ns() % 10**9:09}.json"
+        before, after = to_spark_json(self.before), to_spark_json(self.after)
+        write_private(path, json.dumps({"pipeline": self.pipeline, "before": before, "after": after}, indent=2))
+        return path
+
+
+def undo_directory() -> Path:
+    return state_directory() / "undo"
+
+
+class Desk:
+    """`with Desk(…) as desk:` opens the store; the cluster is asked only when something needs it.
+
+    Unless it `changes` offsets, nothing is created: a store that is not there has no offsets, and `missing` says so.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        store: OffsetStore,
+        bootstrap: str | None,
+        options: Mapping[str, str],
+        topics: Sequence[str] = (),
+        sources: Sequence[Kafka] = (),
+        *,
+        changes: bool = False,
+    ) -> None:
+        self.missing: str | None = None
+        self._changes = changes
+        self.pipeline = pipeline
+        self.store = store
+        self._bootstrap = bootstrap
+        self._options = options
+        self._topics = tuple(topics)
+        self._sources = sources
+
+    def __enter__(self) -> Self:
+        if self._changes:
+            self.store.open(self.pipeline)
+        else:
+            self.missing = self.store.open_for_reading(self.pipeline)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+    @property
+    def state(self) -> State:
+        return State() if self.missing else self.store.read()[0]
+
+    def refuse_missing(self) -> None:
+        """ConfigError if there is no store to look at."""
+        if self.missing:
+            raise ConfigError(
+                f"{self.pipeline} has no offsets: {self.missing}", hint="run the pipeline first, or check the path"
+            )
+
+    @property
+    def cluster(self) -> Cluster | Clusters:
+        if len(self._sources) > 1:
+            return Clusters(self._sources)
+        if self._sources:
+            (source,) = self._sources
+            return Cluster.of(source)
+        if self._bootstrap is None:
+            raise ConfigError("the cluster is not known", hint="--bootstrap localhost:9092")
+        return Cluster(self._bootstrap, self._options)
+
+    def logs(self, progress: Progress) -> dict[str, Log]:
+        topics = self._topics or tuple(sorted({at.topic for at in progress.offsets}))
+        if not topics:
+            raise ConfigError(f"{self.pipeline} has no offsets in {self.store!r} yet", hint="--topic clicks")
+        return self.cluster.logs_of(topics)
+
+    def lag(self) -> list[Lag]:
+        return self.lag_of(self.state.progress)
+
+    def lag_of(self, progress: Progress) -> list[Lag]:
+        """Asks the cluster alone, and so works when the store is closed again."""
+        logs = self.logs(progress)
+        ends = {at: end for log in logs.values() for at, end in log.ends.items()}
+        beginnings = {at: first for log in logs.values() for at, first in log.beginnings.items()}
+        reached = {at: progress.offsets.get(at, beginnings.get(at, 0)) for at in ends}
+        behind = {at: offset for at, offset in reached.items() if ends[at] > offset}
+        produced, now = self.cluster.times(behind), time.time()
+        found = []
+        for at, end in sorted(ends.items()):
+            committed = progress.offsets.get(at)
+            records = max(0, end - reached[at])
+            age = max(0.0, now - produced[at]) if at in produced else (0.0 if not records else None)
+            found.append(Lag(at, committed, end, records, age))
+        return found
+
+    def plan(self, target: Target, only: Iterable[TopicPartition] = ()) -> tuple[Progress, list[Move]]:
+        progress = self.state.progress
+        logs = self.logs(progress)
+        partitions = [at for log in logs.values() for at in log.ends]
+        at_time = self.cluster.at_time(partitions, target.time) if target.time else {}
+        return progress, targets.moves(progress, logs, target, at_time, only)
+
+    def plan_offsets(self, offsets: Mapping[TopicPartition, int]) -> tuple[Progress, list[Move]]:
+        progress = self.state.progress
+        logs = self.cluster.logs_of(sorted({at.topic for at in offsets}))
+        return progress, targets.to_offsets(progress, logs, offsets)
+
+    def group_offsets(self, group: str) -> dict[TopicPartition, int]:
+        if self._bootstrap is None:
+            raise ConfigError("the cluster is not known", hint="--bootstrap localhost:9092")
+        return from_kafka_group(self._bootstrap, self._options, group)
+
+    def execute(
+        self,
+        progress: Progress,
+        moves: Sequence[Move],
+        action: str,
+        note: str,
+        *,
+        outside: bool = False,
+        force: bool = False,
+    ) -> Path:
+        """Change the offsets as the table of `moves` says; returns the undo file, written before the change.
+
+        With `force` also under a live run, between two of its batches: what a batch has stored in part could not be
+        told from what it has not. The run is refused at its next batch.
+        """
+        forced = force and self.live() is not None
+        if not force:
+            self.refuse_while_running()
+            self._refuse_pending(progress, {move.at: move.after for move in moves})
+        if negative := [move for move in moves if move.after < 0]:
+            raise ConfigError(f"{negative[0].at} cannot go to {negative[0].after}: offsets begin at 0")
+        if not outside and (wrong := [move for move in moves if move.outside]):
+            first, *others = wrong
+            more = f"; so with {counted(len(others), 'more partition')}" if others else ""
+            raise ConfigError(
+                f"{first.at} has offsets {first.beginning} to {first.end}; {first.after} lies outside{more}",
+                hint="--outside sets it all the same; --to earliest or --to latest stay inside",
+            )
+        after = {move.at: move.after for move in moves}
+        logs = self.cluster.logs_of(sorted({at.topic for at in after}))
+        after.update(targets.stale(progress, logs, after))
+        topic_ids = {topic: log.topic_id for topic, log in logs.items()}
+        deadline = time.monotonic() + FORCE_SECONDS
+        while True:
+            if forced:
+                progress = self._between_batches(deadline)
+            before = {at: progress.offsets[at] for at in after if at in progress.offsets}
+            undo = Undo(self.pipeline, before, after).write()
+            try:
+                self.store.move(progress, after, change(action, before, after, note), topic_ids)
+            except OffsetConflict:
+                undo.unlink()
+                if not forced or time.monotonic() >= deadline:
+                    raise
+                continue  # the live run has begun a batch meanwhile
+            return undo
+
+    def live(self) -> Run | None:
+        """The run that is at the pipeline, or may be: one that cannot be looked up counts while its heart beats."""
+        run = self.store.heard()
+        if run is None or (state := standing(run)) == "dead":
+            return None
+        if state == "alive" or time.time() - run.beat < lapse(run):
+            return run
+        return run if self._still_beats(run) else None
+
+    def _still_beats(self, run: Run) -> bool:
+        """Clocks of two machines may differ: a heartbeat that seems too old is watched for the next one."""
+        deadline = time.monotonic() + min(seconds_to_wait(run, time.time()), 2 * EVERY)
+        while time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY)
+            if (now := self.store.heard()) is None or not run.same(now):
+                return now is not None
+            if now.beat != run.beat:
+                return True
+        return False
+
+    def refuse_while_running(self) -> None:
+        if run := self.live():
+            raise OffsetConflict(
+                f"{self.pipeline} is running: {run}, last heard of {time.time() - run.beat:.0f} s ago",
+                hint=f"stop it first: kill {run.pid} on {run.host}; or --force, which stops it at its next batch",
+            )
+
+    def _refuse_pending(self, progress: Progress, moved: Mapping[TopicPartition, int]) -> None:
+        """A move drops the pending batch: what stays of it, or is cut in two, would be read again as another batch."""
+        pending = progress.pending
+        if pending is None:
+            return
+        if left := [r for r in pending.ranges if r.at not in moved or r.start < moved[r.at] < r.until]:
+            raise OffsetConflict(
+                f"batch {pending.id} of {self.pipeline} was begun and may be stored in part;"
+                f" {left[0]} of it would be read again and stored twice",
+                hint="run the pipeline once, which finishes it; or move all partitions of the batch; or --force",
+            )
+
+    def _between_batches(self, deadline: float) -> Progress:
+        """The progress of a live run at a moment when no batch is pending."""
+        while (progress := self.state.progress).pending is not None:
+            if time.monotonic() >= deadline:
+                raise OffsetConflict(
+                    f"batch {progress.pending.id} of {self.pipeline} is being written, and may be stored in part",
+                    hint="try again, or stop the run: what it has begun is finished at its next start",
+                )
+            time.sleep(0.01)
+        return progress
+
+
+def change(action: str, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int], note: str) -> Change:
+    who = f"{getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
+    return Change(time.time(), who, action, before, after, note)

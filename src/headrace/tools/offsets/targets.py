@@ -1,0 +1,134 @@
+"""Where offsets are to go, and what that means record by record. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from headrace.errors import ConfigError
+from headrace.support.durations import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.core.planner import Log
+    from headrace.types import Progress, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What `--to` said: exactly one of the fields is set."""
+
+    edge: str | None = None
+    time: datetime | None = None
+    offset: int | None = None
+    shift: int | None = None
+
+
+def parse(text: str, now: datetime) -> Target:
+    """`earliest`, `latest`, `2026-11-01T12:00:00Z`, `1h` or `PT1H` (that long ago), `1000`, `shift:-1000`."""
+    text = text.strip()
+    if text in {"earliest", "latest"}:
+        return Target(edge=text)
+    if re.fullmatch(r"shift:[+-]?\d+", text):
+        return Target(shift=int(text.removeprefix("shift:")))
+    if text.isdigit():
+        return Target(offset=int(text))
+    try:
+        if (ago := duration(text)) is not None:
+            return Target(time=now - ago)
+        time = datetime.fromisoformat(text)
+    except (OverflowError, ValueError) as error:  # longer ago than Python has times for, or none
+        raise ConfigError(
+            f"{text!r} is no place to go to",
+            hint="earliest, latest, 2026-11-01T12:00:00Z, 1h, an offset such as 1000, or shift:-1000",
+        ) from error
+    return Target(time=time if time.tzinfo else time.replace(tzinfo=UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One partition before and after. `before` is None for one that has no offset yet."""
+
+    at: TopicPartition
+    before: int | None
+    after: int
+    beginning: int
+    end: int
+
+    @property
+    def difference(self) -> int | None:
+        return None if self.before is None else self.after - self.before
+
+    @property
+    def outside(self) -> bool:
+        """The log has no such offset: reading there would fail, or begin somewhere else."""
+        return not self.beginning <= self.after <= self.end
+
+
+def moves(
+    progress: Progress,
+    logs: Mapping[str, Log],
+    target: Target,
+    at_time: Mapping[TopicPartition, int],
+    only: Iterable[TopicPartition] = (),
+) -> list[Move]:
+    """What `target` means for each partition (or those in `only`). `at_time` holds the offsets at its time."""
+    wanted = set(only)
+    found: list[Move] = []
+    for log in logs.values():
+        for at, beginning in sorted(log.beginnings.items()):
+            if wanted and at not in wanted:
+                continue
+            before, end = progress.offsets.get(at), log.ends[at]
+            if target.shift is not None and before is None:
+                raise ConfigError(f"{at} has no offset to shift", hint="--to earliest")
+            after = _after(target, before or 0, beginning, end, at_time.get(at))
+            found.append(Move(at, before, after, beginning, end))
+    if missing := sorted(wanted - {move.at for move in found}):
+        raise ConfigError(f"no partition {missing[0]} on the cluster", hint="headrace offsets show")
+    return found
+
+
+def to_offsets(progress: Progress, logs: Mapping[str, Log], offsets: Mapping[TopicPartition, int]) -> list[Move]:
+    """What setting these offsets means. A partition that the cluster does not have is marked as outside."""
+    found = []
+    for at, after in sorted(offsets.items()):
+        log = logs.get(at.topic)
+        known = log is not None and at in log.ends
+        beginning, end = (log.beginnings[at], log.ends[at]) if log is not None and known else (0, -1)
+        found.append(Move(at, progress.offsets.get(at), after, beginning, end))
+    return found
+
+
+def _after(target: Target, before: int, beginning: int, end: int, at_time: int | None) -> int:
+    if target.offset is not None:
+        return target.offset
+    if target.shift is not None:
+        return before + target.shift
+    if target.time is not None:
+        return end if at_time is None else at_time  # nothing younger than that time: the next record to come
+    return beginning if target.edge == "earliest" else end
+
+
+def stale(
+    progress: Progress, logs: Mapping[str, Log], moved: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Offsets of topics made anew that are of the topic before, in partitions that the new one has not: at 0 now.
+
+    ConfigError for one in a partition that it has and that is not `moved`: it would pass for an offset of the new one.
+    """
+    found: dict[TopicPartition, int] = {}
+    for topic, log in logs.items():
+        if progress.topic_ids.get(topic, log.topic_id) == log.topic_id:
+            continue
+        others = [at for at in progress.offsets if at.topic == topic and at not in moved]
+        if there := sorted(at for at in others if at in log.ends):
+            raise ConfigError(
+                f"{topic} was deleted and created again: {there[0]} has an offset of the topic before",
+                hint="move all its partitions at once: leave out --partition",
+            )
+        found |= dict.fromkeys(others, 0)
+    return found

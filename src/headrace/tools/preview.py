@@ -1,0 +1,76 @@
+"""A look at what a pipeline makes of the newest records; nothing is committed, and nothing is created."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.core.sink import without_metadata
+from headrace.errors import ConfigError
+from headrace.kafka.cluster import Cluster
+from headrace.types import Batch, Range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.engine.source_readers import Inputs
+    from headrace.runtime.pipeline import Pipeline
+
+_SCHEMAS = 10
+"""Times that a registry is asked for schemas which the records name."""
+
+
+def preview(
+    pipeline: Pipeline,
+    n: int = 20,
+    *,
+    session: SparkSession | None = None,
+    spark: Mapping[str, str] | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+) -> DataFrame:
+    """At most `n` rows that the transform makes of the newest `n` records of each partition.
+
+    Neither offsets nor the sink are touched. Bad records raise BadRecord, or are left out where the pipeline has dead
+    letters. `session` and `spark` are as in `Pipeline.run`.
+    """
+    from headrace.engine.source_readers import Inputs
+    from headrace.spark import session as sessions
+
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ConfigError(f"n={n!r}: expected a number of rows above 0", hint="hr.preview(pipeline, 20)")
+    batch = _newest(pipeline, n)
+    made = session or sessions.create({**pipeline.sink.spark_options, **(spark or {})}, progress)
+    inputs = Inputs.of(made, pipeline)
+    for _ in range(_SCHEMAS):
+        rows = without_metadata(_transformed(pipeline, inputs, batch)).limit(n)
+        try:
+            return made.createDataFrame(rows.collect(), rows.schema)
+        except Exception as error:
+            if (bad := inputs.blamed(batch, error)) is not None:
+                raise bad from error
+            if inputs.learnt(batch, error) is None:
+                raise
+    raise ConfigError(f"the records name new schemas after {_SCHEMAS} questions to the registry")
+
+
+def _newest(pipeline: Pipeline, n: int) -> Batch:
+    logs = {}
+    for source in pipeline.sources.values():
+        logs.update(Cluster.of(source).led_logs(source.subscription))
+    ranges = tuple(
+        Range(at, max(log.beginnings[at], end - n), end) for log in logs.values() for at, end in log.ends.items()
+    )
+    return Batch(1, tuple(r for r in ranges if len(r)), {topic: log.topic_id for topic, log in logs.items()})
+
+
+def _transformed(pipeline: Pipeline, inputs: Inputs, batch: Batch) -> DataFrame:
+    from headrace.engine import transform_check
+    from headrace.engine.source_readers import Raw
+
+    raw = Raw(inputs, batch).frames
+    if pipeline.quarantine is not None:
+        frames = {name: one.decoder.judged(raw[name]).good for name, one in inputs.each.items()}
+    else:
+        frames = {name: one.decoder.decode(raw[name]).rows for name, one in inputs.each.items()}
+    return transform_check.apply(pipeline.transform, inputs.given(frames))

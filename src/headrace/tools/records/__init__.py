@@ -1,0 +1,1 @@
+"""Records read, decoded, sent and replayed from the command line."""

@@ -1,0 +1,106 @@
+"""The part of `headrace consume` that needs Spark: records decoded as a pipeline does, and chosen by a condition."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.errors import ConfigError, RetriableError
+from headrace.types import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from headrace.core.format import Format
+    from headrace.tools.records.decoded_query import Looking
+    from headrace.tools.records.record import Record
+    from headrace.tools.records.start_positions import Places
+
+_PAUSE = 0.3
+_REFRESH_SECONDS = 10.0
+_AT_ONCE = 50_000
+"""Records of a partition that are asked for together."""
+
+
+def format_of(name: str, columns: str | None, registry: str | None, schema: Path | None) -> Format:
+    from headrace.formats.avro import Avro
+    from headrace.formats.csv import Csv
+    from headrace.formats.json import Json
+    from headrace.formats.raw import Bytes, Text
+
+    if name == "avro":
+        return Avro(schema, registry=registry, on_error="drop")
+    if registry or schema:
+        raise ConfigError("a registry and a schema are of Avro", hint="--format avro")
+    if name in ("json", "csv") or columns:
+        if columns is None:
+            raise ConfigError(f"which columns the {name} has is not said", hint="--columns 'user STRING, amount INT'")
+        return Csv(columns, on_error="drop") if name == "csv" else Json(columns, on_error="drop")
+    return Text(on_error="drop") if name == "text" else Bytes(on_error="drop")
+
+
+def is_plain(fmt: Format) -> bool:
+    """Whether values stay the text or the bytes that they are."""
+    from headrace.formats.raw import Bytes, Text
+
+    return isinstance(fmt, Text | Bytes)
+
+
+def format_like(target: str, topics: list[str], profile: str | None = None) -> Format:
+    """The format of the source of a pipeline, of the one that reads these topics if it has several."""
+    from headrace.runtime.config import load
+
+    sources = list(load(target, profile).pipeline.sources.values())
+    reading = (one for one in sources if set(topics) & set(one.subscription.names or ()))
+    return replace(next(reading, sources[0]).format, on_error="drop")
+
+
+class Decoded:
+    """`batches` of records, of which `left_out` were not of the format. `query`, made of the topics, starts Spark,
+    which takes the signals."""
+
+    def __init__(self, places: Places, query: Callable[[list[str]], Looking]) -> None:
+        names = places.names()
+        self._places = places
+        self._positions = places.begins(names)
+        self._ends = places.ends(self._positions)
+        self._looking = query(names)
+        self.left_out = 0
+
+    @property
+    def first_bad(self) -> str | None:
+        """The first record that was left out, and what is wrong with it."""
+        return self._looking.first_bad
+
+    def batches(
+        self, most: Callable[[], int | None], stop: Callable[[], bool], *, follow: bool
+    ) -> Iterator[list[Record]]:
+        """`most` says how many more are wanted. Ends where the log ended at the start, unless it follows."""
+        refreshed = time.monotonic()
+        while not stop():
+            if wanted := self._next():
+                found, left_out = self._looking.records(wanted, most())
+                self.left_out += left_out
+                self._positions |= {r.at: r.until for r in wanted}
+                yield found
+            elif not follow:
+                return
+            else:
+                time.sleep(_PAUSE)
+            if follow:
+                with suppress(RetriableError):  # a broker that is away may come back
+                    if time.monotonic() - refreshed > _REFRESH_SECONDS:
+                        self._positions |= self._places.newcomers(self._positions.keys())
+                        refreshed = time.monotonic()
+                    self._ends = self._places.ends(self._positions)
+
+    def _next(self) -> list[Range]:
+        wanted = []
+        for at, start in self._positions.items():
+            until = min(self._ends.get(at, start), start + _AT_ONCE)
+            if until > start:
+                wanted.append(Range(at, start, until))
+        return wanted

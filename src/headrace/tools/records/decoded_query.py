@@ -1,0 +1,117 @@
+"""Decoded records for people to look at: as a pipeline would see them, and only those that a condition holds for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import functions as sql
+
+from headrace.core.sink import METADATA
+from headrace.engine.decoder import Decoder
+from headrace.engine.range_reader import Reader
+from headrace.errors import ConfigError
+from headrace.formats.base import TIME_OPTIONS
+from headrace.formats.raw import Bytes, Text
+from headrace.spark.jvm_errors import refused
+from headrace.spark.sql import quoted
+from headrace.support.tracebacks import short
+from headrace.tools.records.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from headrace.core.format import Format
+    from headrace.types import Range
+
+_AS_JSON = {"ignoreNullFields": "false", **TIME_OPTIONS}
+_OF_A_VALUE = ("22", "P0")
+"""How the SQL states of such errors begin: data exceptions, and what a condition raises by itself."""
+_PLACE = ("topic", "partition", "offset", "timestamp", "key", "headers")
+
+
+class Looking:
+    """The records of ranges that are of `fmt` and that `where`, a condition in SQL over the columns and `_kafka`,
+    holds for. Their values are what was decoded, as JSON; text and bytes stay what they are."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        bootstrap: str,
+        options: Mapping[str, str],
+        fmt: Format,
+        topics: Sequence[str],
+        where: str | None,
+    ) -> None:
+        self._reader = Reader(spark, bootstrap, options, "headrace-consume")
+        self._decoder = Decoder(spark, fmt, topics=topics)
+        self._plain = isinstance(fmt, Text | Bytes)
+        self._where = where
+        self.first_bad: str | None = None
+        """The first record that was not of the format, and what is wrong with it."""
+        self._chosen(self._decoder.empty())
+
+    def records(self, ranges: Sequence[Range], most: int | None) -> tuple[list[Record], int]:
+        """At the most `most` of them, and how many were left out because they are not of the format."""
+        self._decoder.renew()
+        while True:
+            raw = self._reader.rows(ranges)
+            decoded = self._decoder.decode(raw)
+            chosen = self._chosen(decoded.rows)
+            try:
+                found = (chosen if most is None else chosen.limit(most)).collect()
+            except Exception as error:
+                if self._decoder.learn(error, raw):
+                    continue
+                raise refused(error) or self._failed(error) or error from None
+            left_out = decoded.dropped()
+            if left_out and self.first_bad is None and (bad := self._decoder.first_bad(raw)) is not None:
+                self.first_bad = bad.message
+            return [_record(row) for row in found], left_out
+
+    def _chosen(self, rows: DataFrame) -> DataFrame:
+        try:
+            columns = [sql.col(quoted(name)) for name in self._decoder.columns]
+            whole = sql.when(~sql.col(f"{METADATA}.tombstone"), sql.to_json(sql.struct(*columns), _AS_JSON))
+            value = sql.col(quoted("value")) if self._plain else whole
+            chosen = rows if self._where is None else rows.where(sql.expr(self._where))
+            # As a number: Python has no time for what lies beyond the year 9999.
+            when = sql.unix_millis(f"{METADATA}.timestamp").alias("at")
+            place = (sql.col(f"{METADATA}.{name}").alias(name) for name in _PLACE if name != "timestamp")
+            return chosen.select(*place, when, value.cast("binary").alias("v"))
+        except (AnalysisException, ParseException) as error:
+            raise ConfigError(
+                f"--where {self._where}: {short(error)}",
+                hint=f"columns: {', '.join(self._decoder.columns)}, {METADATA}.{{{', '.join(_PLACE)}}}",
+            ) from error
+
+    def _failed(self, error: Exception) -> ConfigError | None:
+        """A condition that breaks off at a value, as a cast of one that does not fit does; None for any other error."""
+        if self._where is None or not isinstance(error, PySparkException):
+            return None
+        kind, state = error.getCondition() or "", error.getSqlState() or ""
+        if not state.startswith(_OF_A_VALUE) or kind.startswith("KAFKA"):
+            return None
+        return ConfigError(
+            f"--where {self._where} fails at a record: {short(error)}",
+            hint="try_cast, try_divide and the like give NULL for a value that does not fit",
+        )
+
+
+def _record(row: Row) -> Record:
+    return Record(
+        row["topic"],
+        row["partition"],
+        row["offset"],
+        row["at"],
+        None,
+        _bytes(row["key"]),
+        _bytes(row["v"]),
+        tuple((header["key"], _bytes(header["value"])) for header in row["headers"] or ()),
+    )
+
+
+def _bytes(value: bytearray | bytes | None) -> bytes | None:
+    return None if value is None else bytes(value)

@@ -1,0 +1,148 @@
+"""Lines to produce: where they come from, and what each says."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import threading
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import Empty, Queue
+from typing import IO, TYPE_CHECKING
+
+from headrace.errors import BadRecord, ConfigError
+from headrace.support.polling import readable
+from headrace.tools.records.record import ENCODERS, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from headrace.kafka.headers import Headers
+
+_CHUNK = 1 << 16
+_CHUNKS = 64
+_PATIENCE = 0.1
+_LONGEST = 256 << 20
+"""Bytes of a line. It is held in memory, and brokers take a megabyte unless they are told otherwise."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A file, unpacked if its name ends in .gz."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield file  # type: ignore[misc]
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def from_files(paths: Sequence[Path]) -> Iterator[bytes]:
+    for path in paths:
+        with opened(path) as file:
+            while line := file.readline(_LONGEST + 1):
+                yield _short(line, str(path))
+
+
+def from_stdin(stop: Callable[[], bool]) -> Iterator[bytes | None]:
+    """None while nothing comes, so that whoever sends can hear of what was sent, and stop."""
+    if sys.stdin is None:
+        raise ConfigError("standard input is closed", hint="--file FILE, or < FILE")
+    chunks: Queue[bytes | Exception] = Queue(_CHUNKS)
+    descriptor = sys.stdin.fileno()
+
+    def read() -> None:
+        # Not through sys.stdin: its lock, held at the end of the process, would be fatal.
+        chunk: bytes | None = None
+        try:
+            while chunk != b"":
+                try:
+                    chunk = os.read(descriptor, _CHUNK)
+                except BlockingIOError:  # whoever shares it made it so that nobody waits
+                    readable(descriptor)
+                else:
+                    chunks.put(chunk)
+        except Exception as error:
+            chunks.put(error)
+
+    threading.Thread(target=read, name="headrace-stdin", daemon=True).start()
+    parts: list[bytes] = []  # of the line that has not ended
+    size = 0
+    while not stop():
+        try:
+            chunk = chunks.get(timeout=_PATIENCE)
+        except Empty:
+            yield None
+            continue
+        if isinstance(chunk, Exception):
+            raise ConfigError(f"standard input cannot be read: {getattr(chunk, 'strerror', None) or chunk}") from chunk
+        if not chunk:
+            if parts and (rest := b"".join(parts)):
+                yield rest
+            return
+        rest, *others = chunk.split(b"\n")
+        parts.append(rest)
+        size += len(rest)
+        if size > _LONGEST:
+            raise _too_long("standard input")
+        if others:
+            yield b"".join(parts)
+            yield from others[:-1]
+            parts, size = [others[-1]], len(others[-1])
+
+
+def _short(line: bytes, where: str) -> bytes:
+    if len(line) > _LONGEST:
+        raise _too_long(where)
+    return line
+
+
+def _too_long(where: str) -> ConfigError:
+    return ConfigError(
+        f"a line of {where} is longer than {_LONGEST >> 20} MiB: it is not sent, nor what comes after it",
+        hint="a record is a line: is this a text file?",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """How a line becomes a record: its key before `separator`, `null` for nothing, the rest by its format."""
+
+    topic: str
+    separator: bytes | None = None
+    null: bytes | None = None
+    key_format: str = "text"
+    value_format: str = "text"
+    headers: Headers = ()
+    partition: int | None = None
+    encode: Callable[[bytes], bytes] | None = None
+    """What makes a value of a line, in place of its format; ValueError if it cannot."""
+
+    def record(self, line: bytes) -> Record:
+        """BadRecord if the line does not say what it should."""
+        line = line.rstrip(b"\n").removesuffix(b"\r")
+        key, value = None, line
+        if self.separator is not None:
+            key, found, value = line.partition(self.separator)
+            if not found:
+                raise BadRecord(f"no key: the line has no {self.separator.decode()!r}")
+        made = self._part(key, ENCODERS[self.key_format], f"the key is not {self.key_format}")
+        if self.encode is not None:
+            return self._made(made, self._part(value, self.encode, "the value does not fit the Avro schema"))
+        return self._made(made, self._part(value, ENCODERS[self.value_format], f"the value is not {self.value_format}"))
+
+    def as_it_is(self, line: bytes) -> Record:
+        return self._made(None, line.rstrip(b"\n"))
+
+    def _made(self, key: bytes | None, value: bytes | None) -> Record:
+        return Record(self.topic, self.partition, None, None, None, key, value, self.headers)
+
+    def _part(self, raw: bytes | None, encode: Callable[[bytes], bytes], wrong: str) -> bytes | None:
+        if raw is None or raw == self.null:
+            return None
+        try:
+            return encode(raw)
+        except (ValueError, RecursionError) as error:
+            raise BadRecord(f"{wrong}: {error}") from error

@@ -1,0 +1,182 @@
+"""Records into one topic, each accounted for: acknowledged or failed, with the reason."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ConfigError
+from headrace.kafka.headers import headers_of
+from headrace.tools.records.record import Record
+from headrace.tools.topics import Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka import KafkaError
+
+    from headrace.kafka.client import Client
+    from headrace.kafka.headers import Headers
+    from headrace.tools.topics import Topic
+
+_FULL_SECONDS = 0.05
+_MOST_SECONDS = 2_147_483
+"""The client counts milliseconds in 31 bits."""
+_NOW = 0
+"""The timestamp that the client reads as now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Producing:
+    """How records are sent. `timeout` is how many seconds one may take; `linger` (milliseconds) and `batch_size`
+    (bytes) say how long and how far a batch is filled before it goes.
+
+    What is said here counts more than the user's options for all clients; where nothing is, they do.
+    """
+
+    acks: str | None = None
+    compression: str | None = None
+    timeout: float = 30.0
+    linger: float | None = None
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout <= _MOST_SECONDS:
+            raise ConfigError(f"{self.timeout:g} is no number of seconds to wait", hint="--timeout 30")
+
+    def owned(self) -> dict[str, Any]:
+        said = {
+            "acks": self.acks,
+            "enable.idempotence": None if self.acks is None else self.acks == "all",
+            "compression.type": self.compression,
+            "linger.ms": self.linger,
+            "batch.size": self.batch_size,
+            "message.timeout.ms": max(1, int(self.timeout * 1000)),
+        }
+        return {name: value for name, value in said.items() if value is not None}
+
+    def usual(self, acks: str, most_bytes: int) -> dict[str, Any]:
+        return {
+            "acks": "all",
+            # Kept in order and free of duplicates, also when a batch is sent again.
+            "enable.idempotence": acks in ("all", "-1"),
+            "linger.ms": 5.0,
+            # A key goes where Java's producer would send it.
+            "partitioner": "murmur2_random",
+            # Records without a key are spread one by one, not a batch each.
+            "sticky.partitioning.linger.ms": 0,
+            # The topic's own limit decides; a smaller one here would refuse what it takes.
+            "message.max.bytes": most_bytes,
+        }
+
+
+class Sender:
+    """Sends to one topic, which must be there. `told` hears of each acknowledged record, `failed` of each other; with
+    `acks=0` nobody is `asked`, and all count as acknowledged.
+
+    Nothing is sent twice by hand: the client itself repeats what may succeed, until the time is up.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        how: Producing,
+        told: Callable[[Record], None] | None = None,
+        failed: Callable[[Record, str], None] = lambda record, reason: None,
+    ) -> None:
+        from confluent_kafka import Producer
+
+        topics = Topics(client, how.timeout)
+        found = topics.describe_if_there(topic)
+        if found is None:
+            raise topics.missing(topic)
+        self.topic: Topic = found
+        self.acknowledged = 0
+        self.failures = 0
+        self._told = told
+        self._failed = failed
+        self._timeout = how.timeout
+        # 1,000 to 1,000,000,000 is what the client takes.
+        most = min(max(int(found.setting("max.message.bytes") or 1_048_588), 1000), 1_000_000_000)
+        acks = how.acks or client.tuning.get("acks", "all")
+        self.asked = acks != "0"
+        self._producer = client.make(Producer, how.owned(), how.usual(acks, most))
+        self._began = time.monotonic()
+
+    @property
+    def rate(self) -> float:
+        """Acknowledged records a second."""
+        return self.acknowledged / max(time.monotonic() - self._began, 1e-9)
+
+    def send(self, record: Record) -> None:
+        """The record's topic and offset count for nothing, its partition only if it has one."""
+        from confluent_kafka import KafkaException
+
+        if record.timestamp == _NOW:
+            self.refuse(record, "its timestamp is 0, the first moment of 1970, which the client would take as now")
+            return
+        extra: dict[str, Any] = {}
+        if record.partition is not None:
+            extra["partition"] = record.partition
+        if record.timestamp is not None:
+            extra["timestamp"] = record.timestamp
+        if record.headers:
+            extra["headers"] = list(record.headers)
+        # A report has the key and the value. It lacks these, and the whole record would be in memory twice.
+        heard = partial(self._heard, record.timestamp, record.headers)
+        while True:
+            try:
+                self._producer.produce(self.topic.name, record.value, record.key, on_delivery=heard, **extra)
+            except BufferError:
+                self._producer.poll(_FULL_SECONDS)
+                continue
+            except KafkaException as error:  # too large, or no such partition: known before anything is sent
+                self.refuse(record, error.args[0].str())
+            self._producer.poll(0)
+            return
+
+    def refuse(self, record: Record, reason: str) -> None:
+        """A record that cannot be sent counts as failed."""
+        self.failures += 1
+        self._failed(record, reason)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, and hear of what was sent."""
+        self._producer.poll(seconds)
+
+    def finish(self) -> None:
+        """On return every record is acknowledged or failed."""
+        self._producer.flush(self._timeout + 1)
+        if len(self._producer):
+            self._producer.purge()
+            self._producer.flush(1)
+
+    def _heard(self, timestamp: int | None, headers: Headers, error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            self.acknowledged += 1
+            if self._told is not None:
+                self._told(as_record(message))
+        else:
+            made = None if timestamp is None else "create"
+            self.refuse(
+                replace(as_record(message), timestamp=timestamp, timestamp_type=made, headers=headers), error.str()
+            )
+
+
+def as_record(message: Any) -> Record:
+    """A record as it came from a broker, or as it was given to it."""
+    kind, at = message.timestamp()
+    offset, partition = message.offset(), message.partition()
+    return Record(
+        message.topic(),
+        None if partition is None or partition < 0 else partition,
+        None if offset is None or offset < 0 else offset,
+        at if kind else None,
+        {1: "create", 2: "append"}.get(kind),
+        message.key(),
+        message.value(),
+        headers_of(message),
+    )

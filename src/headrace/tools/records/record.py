@@ -1,0 +1,229 @@
+"""A record of a topic as a value, as one line of JSON and back, and as text that is safe to show. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import BadRecord
+from headrace.text import UNSAFE, json_text, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from headrace.kafka.headers import Headers
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SPACE = re.compile(r"[\r\n\t]+ *")
+_BLANK = re.compile(r"[ \t\r\n]*")
+_DIGITS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`timestamp` is in milliseconds since the epoch, and `timestamp_type` says of what: create or append."""
+
+    topic: str
+    partition: int | None
+    offset: int | None
+    timestamp: int | None
+    timestamp_type: str | None
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+    @property
+    def place(self) -> str:
+        partition = "?" if self.partition is None else self.partition
+        return f"{self.topic}[{partition}] offset {'?' if self.offset is None else self.offset}"
+
+
+def instant(milliseconds: int) -> str | int:
+    """As ISO 8601. What is no time of the years 1 to 9999, as microseconds are not, stays the number that it is."""
+    try:
+        at = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return milliseconds
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def milliseconds(text: str) -> int:
+    """The other way; ValueError if it is no time. One without a zone is taken as UTC."""
+    at = datetime.fromisoformat(text)
+    return round(((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) / timedelta(milliseconds=1))
+
+
+def to_json(record: Record, *, parsed: bool = False, **more: str) -> str:
+    """One line. Bytes that are UTF-8 stand as text, others as Base64 under a name that says so: `value_base64`.
+
+    `parsed`: the value is JSON, and stands as it is, not as text; a string or null does not, to be told from text and
+    from a record without a value.
+    """
+    fields: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": None if record.timestamp is None else instant(record.timestamp),
+        "timestamp_type": record.timestamp_type,
+        **_bytes("key", record.key),
+        "headers": [{"name": name, **_bytes("value", value)} for name, value in record.headers],
+        **more,
+    }
+    text = json_text(fields)
+    if parsed and record.value is not None and record.value.lstrip()[:1] not in (b'"', b"n"):
+        return f'{text[:-1]}, "value": {compact(record.value)}}}'
+    return f"{text[:-1]}, {json_text(_bytes('value', record.value))[1:]}"
+
+
+def _bytes(name: str, raw: bytes | None) -> dict[str, str | None]:
+    if raw is None:
+        return {name: None}
+    try:
+        return {name: raw.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(raw).decode()}
+
+
+def is_record(fields: Mapping[str, Any]) -> bool:
+    """Whether this was written by `to_json`, and is not just any object."""
+    return {"topic", "partition", "offset", "timestamp"} <= fields.keys() and (
+        "value" in fields or "value_base64" in fields
+    )
+
+
+def from_json(line: str, fields: Mapping[str, Any]) -> Record:
+    """What `to_json` wrote, and what was found in it; BadRecord if it did not."""
+    try:
+        at = fields["timestamp"]
+        return Record(
+            topic=str(fields["topic"]),
+            partition=_number(fields, "partition"),
+            offset=_number(fields, "offset"),
+            timestamp=milliseconds(at) if isinstance(at, str) else _number(fields, "timestamp"),
+            timestamp_type=fields.get("timestamp_type"),
+            key=_raw(fields, "key", line),
+            value=_raw(fields, "value", line),
+            headers=tuple((_name(header), _raw(header, "value")) for header in fields.get("headers") or ()),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadRecord(f"not a record as `headrace consume --json` writes them: {error}") from error
+
+
+def _number(fields: Mapping[str, Any], name: str) -> int | None:
+    found = fields[name]
+    if found is None or (isinstance(found, int) and not isinstance(found, bool)):
+        return found
+    raise TypeError(f"its {name} is {found!r}, not a number")
+
+
+def _name(header: Mapping[str, Any]) -> str:
+    if isinstance(header["name"], str):
+        return header["name"]
+    raise TypeError(f"a header is called {header['name']!r}")
+
+
+def _raw(fields: Mapping[str, Any], name: str, line: str | None = None) -> bytes | None:
+    """What is no text is JSON, and taken from the line as it stands there: decoding rounds numbers, for one."""
+    if f"{name}_base64" in fields:
+        return base64.b64decode(fields[f"{name}_base64"], validate=True)
+    value = fields.get(name)
+    if value is None or isinstance(value, str):
+        return None if value is None else value.encode()
+    place = None if line is None else place_in(line, [name])
+    if line is None or place is None:
+        raise TypeError(f"a header is {value!r}, which is no text")
+    return line[slice(*place)].encode()
+
+
+def decoded(text: str, *, strict: bool = True) -> Any:
+    """What the JSON says, for looking at only: numbers lose digits. ValueError if it is none; NaN is, if not strict."""
+    try:
+        return (_STRICT if strict else _LENIENT).decode(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def place_in(text: str, path: Sequence[str]) -> tuple[int, int] | None:
+    """Where in a text that is JSON the value at `path` begins and ends; of a name that stands twice, the last."""
+    begin = _behind_blank(text, 0)
+    found: tuple[int, int] | None = (begin, len(text))
+    for name in path:
+        if found is None or text[found[0]] != "{":
+            return None
+        found = dict(_members(text, found[0])).get(name)
+    return found
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str, tuple[int, int]]]:
+    at = _behind_blank(text, at + 1)
+    while text[at] != "}":
+        name, at = _LENIENT.raw_decode(text, at)
+        begin = _behind_blank(text, _behind_blank(text, at) + 1)
+        _, end = _LENIENT.raw_decode(text, begin)
+        yield name, (begin, end)
+        at = _behind_blank(text, end)
+        at = _behind_blank(text, at + 1) if text[at] == "," else at
+
+
+def _behind_blank(text: str, at: int) -> int:
+    found = _BLANK.match(text, at)
+    return at if found is None else found.end()
+
+
+def compact(raw: bytes) -> str:
+    """JSON on one line, its numbers as they were written; ValueError if it is none."""
+    text = raw.decode()
+    decoded(text)
+    # A line cannot break inside of a string, so every break is space between two parts.
+    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", _SPACE.sub(" ", text).strip())
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _whole(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _DIGITS else float(digits)  # Python refuses to read very long ones
+
+
+_STRICT = json.JSONDecoder(parse_int=_whole, parse_constant=_no_constant)
+_LENIENT = json.JSONDecoder(parse_int=_whole)
+
+
+def shown(raw: bytes) -> str:
+    """Text for a terminal and for one line: what is not UTF-8, and what a terminal would obey, is escaped."""
+    return printable(raw.decode(errors="backslashreplace"))
+
+
+DECODERS: Mapping[str, Callable[[bytes], str]] = {
+    "text": shown,
+    "json": compact,
+    "hex": bytes.hex,
+    "base64": lambda raw: base64.b64encode(raw).decode(),
+}
+
+
+def _json_line(raw: bytes) -> bytes:
+    decoded(raw.decode())
+    return raw
+
+
+def _hex(raw: bytes) -> bytes:
+    return bytes.fromhex(raw.decode("ascii"))
+
+
+def _base64(raw: bytes) -> bytes:
+    return base64.b64decode(raw, validate=True)
+
+
+ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
+    "text": lambda raw: raw,
+    "json": _json_line,
+    "hex": _hex,
+    "base64": _base64,
+}
+"""What a line says, as bytes; ValueError if it does not say it so (binascii's errors are such)."""

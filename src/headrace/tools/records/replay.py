@@ -1,0 +1,206 @@
+"""Recorded records and their times, to be sent again: in which order, when, and as of when. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import BadRecord, ConfigError
+from headrace.tools.records.record import Record, decoded, from_json, instant, is_record, place_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# A number of seconds has at most eleven digits until the year 5138, one of milliseconds has more since 1973, and so on.
+_SCALES = ((10**11, 1), (10**14, 1_000), (10**17, 1_000_000), (10**20, 1_000_000_000))
+_TEXT = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d(?::\d\d(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:?\d\d)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time as it was written: in milliseconds since the epoch, and the words or the number that said it."""
+
+    milliseconds: float
+    written: str | int | float
+
+    @classmethod
+    def read(cls, written: Any) -> Moment:
+        """ValueError if it is no time."""
+        if isinstance(written, bool) or written is None:
+            raise ValueError(f"{written!r} is no time")
+        if isinstance(written, int | float):
+            return cls(written * 1000 / _scale(written), written)
+        if isinstance(written, str) and _TEXT.fullmatch(written):
+            return cls(_parsed(written).timestamp() * 1000, written)
+        raise ValueError(f"{written!r} is no time")
+
+    def shifted(self, milliseconds: float) -> str | int | float:
+        """Later by so much, written the same way."""
+        if isinstance(self.written, str):
+            return _rewritten(self.written, milliseconds)
+        by = milliseconds / 1000 * _scale(self.written)
+        return self.written + (round(by) if isinstance(self.written, int) else by)
+
+
+def _scale(number: float) -> int:
+    """How many of its units make a second."""
+    for most, scale in _SCALES:
+        if abs(number) < most:
+            return scale
+    raise ValueError(f"{number!r} is no time")
+
+
+def _parsed(text: str) -> datetime:
+    found = _TEXT.fullmatch(text)
+    fraction = found[2] if found else None
+    if fraction and len(fraction) > 6:  # Python has microseconds
+        text = text.replace(f".{fraction}", f".{fraction[:6]}", 1)
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _rewritten(text: str, milliseconds: float) -> str:
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no time")
+    at = _parsed(text) + timedelta(milliseconds=milliseconds)
+    seconds = text.count(":", 0, len(text) - len(found[3] or "")) == 2
+    made = f"{at:%Y-%m-%d}{found[1]}{at:%H:%M:%S}" if seconds else f"{at:%Y-%m-%d}{found[1]}{at:%H:%M}"
+    if found[2]:
+        made += "." + f"{at.microsecond:06}000"[: len(found[2])]
+    return made + (found[3] or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One line: the record, and its event time if there is one."""
+
+    record: Record
+    at: Moment | None
+
+
+def recorded(line: bytes, field: str | None, key: str | None) -> Recorded:
+    """A line that `headrace consume --json` wrote, or any JSON object; BadRecord if it is none of them.
+
+    `field` is where in the value the event time stands, else it is the record's own; `key` is the field of a plain
+    object that becomes its key. Both may lead inwards: `event.at`. A tombstone has no fields, and its own time counts.
+    """
+    try:
+        text = line.decode("utf-8-sig").strip()
+        fields = decoded(text, strict=False)
+    except ValueError as error:
+        raise BadRecord(f"not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise BadRecord("not a JSON object")
+    if key is not None and is_record(fields):
+        raise BadRecord(f"a record of `headrace consume --json` has its own key; --key {key} is for other objects")
+    record = from_json(text, fields) if is_record(fields) else _plain(text, fields, key)
+    if field is None or record.value is None:
+        at = None if record.timestamp is None else Moment(record.timestamp, record.timestamp)
+        return Recorded(record, at)
+    try:
+        at = Moment.read(_inside(decoded(record.value.decode(), strict=False), field))
+    except ValueError as error:
+        raise BadRecord(f"no time at {field}: {error}") from error
+    stamped = record if record.timestamp is not None else replace(record, timestamp=round(at.milliseconds))
+    return Recorded(stamped, at)
+
+
+def _plain(text: str, fields: dict[str, Any], key: str | None) -> Record:
+    found = _inside(fields, key) if key else None
+    if key and found is not None and not isinstance(found, str):
+        place = place_in(text, key.split("."))
+        found = None if place is None else text[slice(*place)]
+    try:
+        return Record("", None, None, None, None, None if found is None else found.encode(), text.encode())
+    except UnicodeEncodeError as error:  # half a character, which JSON can escape
+        raise BadRecord(f"no key at {key}: {error}") from error
+
+
+def _inside(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def in_order(lines: Iterable[tuple[tuple[str, int | None], float | None]]) -> list[tuple[int, float]]:
+    """The numbers of the lines, and the time of each, as they are to be sent; each is given by place and time.
+
+    By time, but never before what stood earlier in the same partition: its order is kept, whatever its times say. A
+    line without a time goes with the one before it.
+    """
+    latest: dict[tuple[str, int | None], float] = {}
+    found = []
+    for number, (place, at) in enumerate(lines):
+        before = latest.get(place)
+        time = max(at if at is not None else float("-inf"), before if before is not None else float("-inf"))
+        latest[place] = time
+        found.append((number, time))
+    return sorted(found, key=lambda entry: entry[1])
+
+
+def shift(times: Sequence[float], factor: float | None, now: float) -> float:
+    """By how much to move all times, so that they are as late as can be and none is ahead of the moment it is sent at:
+    brokers refuse what is. Sent slower than they came the first one is of now; faster, the last when its turn comes."""
+    if not times:
+        return 0.0
+    first, last = min(times), max(times)
+    if factor is not None and factor <= 1:
+        return now - first
+    return now + (0.0 if factor is None else (last - first) / factor) - last
+
+
+def shifted(given: Recorded, milliseconds: float, field: str | None, now: float = float("inf")) -> Record:
+    """The record as of later by so much; its field `field` too, written as it was. All else of the value stays, byte
+    for byte. BadRecord if there is no such time.
+
+    A timestamp of its own may be much later than the time in its field: then it is of `now`, and not ahead of it.
+    """
+    record = given.record
+    if record.timestamp is not None:
+        later = record.timestamp + round(milliseconds)
+        record = replace(record, timestamp=later if field is None or later < now else round(now))
+    if field is None or given.at is None or record.value is None:
+        return record
+    text = record.value.decode()
+    place = place_in(text, field.split("."))
+    if place is None:
+        raise BadRecord(f"no time at {field}")
+    begin, end = place
+    try:
+        moved = _token(text[begin:end], given.at, milliseconds)
+    except OverflowError as error:
+        raise BadRecord(f"{text[begin:end]} cannot be shifted: {error}") from error
+    return replace(record, value=f"{text[:begin]}{moved}{text[end:]}".encode())
+
+
+def _token(written: str, at: Moment, milliseconds: float) -> str:
+    """A later time in the place of one in a JSON text; a fraction keeps its digits, up to nine."""
+    if not isinstance(at.written, float):
+        return json.dumps(at.shifted(milliseconds), ensure_ascii=False)
+    number = Decimal(written)
+    later = number + Decimal(milliseconds) * _scale(at.written) / 1000
+    digits = len(written.partition(".")[2]) if "e" not in written.lower() else 0
+    return format(later.quantize(Decimal(1).scaleb(-min(digits, 9)), context=Context(prec=60)), "f")
+
+
+def speed(text: str) -> float | None:
+    """`60x` is 60, `max` is None."""
+    if text == "max":
+        return None
+    try:
+        found = float(text.removesuffix("x"))
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise ConfigError(f"--speed {text} is no speed", hint="--speed 60x, --speed 0.5x or --speed max")
+    return found
+
+
+def span(times: Sequence[float]) -> str:
+    """From when to when."""
+    return f"{instant(round(min(times)))} to {instant(round(max(times)))}" if times else "without times"

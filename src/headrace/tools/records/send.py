@@ -1,0 +1,61 @@
+"""Records sent at a pace, each when it is due."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headrace.tools.records.producer import Sender
+    from headrace.tools.records.record import Record
+
+_PAUSE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A line that makes no record: what there is of it, and why."""
+
+    record: Record
+    reason: str
+
+
+def send_all(
+    sender: Sender,
+    records: Iterator[Record | Refused | None],
+    stop: Callable[[], bool],
+    due: Callable[[int], float] | None = None,
+    count: int | None = None,
+) -> None:
+    """Send each when it is due, and ask for it then; `due` gives the seconds from now on of the record with a number.
+    None stands for nothing yet."""
+    began, number = time.monotonic(), 0
+    while number != count and not stop():
+        if due is not None and not waited(sender, began + due(number), stop):
+            return
+        try:
+            record = next(records)
+        except StopIteration:
+            return
+        if record is None:
+            sender.wait(0)
+            if due is not None:  # what was not there in its time is not made up for
+                began = max(began, time.monotonic() - due(number))
+            continue
+        if isinstance(record, Refused):
+            sender.refuse(record.record, record.reason)
+        else:
+            sender.send(record)
+        number += 1
+
+
+def waited(sender: Sender, until: float, stop: Callable[[], bool]) -> bool:
+    """False if it was told to stop before."""
+    while (left := until - time.monotonic()) > 0:
+        if stop():
+            return False
+        sender.wait(min(left, _PAUSE))
+    return True

@@ -1,0 +1,142 @@
+"""Which partitions are looked at, and from where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.errors import ConfigError
+from headrace.kafka.cluster import Cluster
+from headrace.kafka.subscription import Subscription
+from headrace.tools.topics import Topics
+from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from headrace.core.planner import Log
+    from headrace.kafka.client import Client
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where to begin: exactly one of these. `offsets` also choose the partitions that are read."""
+
+    edge: str | None = None
+    time: datetime | None = None
+    last: int | None = None
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is read: topics by name or by pattern, and of them all partitions or some."""
+
+    topics: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    partitions: frozenset[int] = frozenset()
+
+    def takes(self, at: TopicPartition) -> bool:
+        return not self.partitions or at.partition in self.partitions
+
+
+@dataclass(frozen=True)
+class _Some(Subscription):
+    """Of these topics only the partitions that are wanted: the others may have no leader to ask."""
+
+    takes: Callable[[TopicPartition], bool]
+    names: Sequence[str] = ()
+
+    def wanted(self, topics: Mapping[str, int]) -> Iterable[TopicPartition]:
+        places = (TopicPartition(topic, number) for topic, count in topics.items() for number in range(count))
+        return [at for at in places if self.takes(at)]
+
+    def __str__(self) -> str:
+        return ", ".join(self.names)
+
+
+def positions(
+    start: Start, logs: Mapping[str, Log], wanted: Wanted, at_time: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Where each partition begins. ConfigError for an offset that a log does not have. Pure."""
+    found: dict[TopicPartition, int] = {}
+    for log in logs.values():
+        for at, first in sorted(log.beginnings.items()):
+            end = log.ends[at]
+            if start.offsets:
+                if at in start.offsets:
+                    found[at] = _inside(at, start.offsets[at], first, end)
+            elif wanted.takes(at):
+                found[at] = _position(start, first, end, at_time.get(at))
+    if missing := sorted(start.offsets.keys() - found.keys()):
+        raise ConfigError(f"there is no partition {missing[0]}", hint=f"headrace topics describe {missing[0].topic}")
+    if logs and not start.offsets and (missing_numbers := wanted.partitions - {at.partition for at in found}):
+        raise ConfigError(f"no topic has a partition {min(missing_numbers)}", hint="headrace topics describe TOPIC")
+    return found
+
+
+def _inside(at: TopicPartition, offset: int, first: int, end: int) -> int:
+    if not first <= offset <= end:
+        why = "it has aged out" if offset < first else "the log ends before it"
+        raise ConfigError(
+            f"{at} has no offset {offset:,}: {why}; there are {first:,} to {end:,}",
+            hint=f"--from {at.topic}:{at.partition}:{first if offset < first else end}, or --from earliest",
+        )
+    return offset
+
+
+def _position(start: Start, first: int, end: int, at_time: int | None) -> int:
+    if start.last is not None:
+        return max(first, end - start.last)
+    if start.time is not None:
+        return end if at_time is None else at_time
+    return first if start.edge == "earliest" else end
+
+
+class Places:
+    """What is wanted, asked of the cluster. Who follows is told of new topics and partitions."""
+
+    def __init__(self, client: Client, wanted: Wanted, start: Start, *, follow: bool) -> None:
+        self._topics = Topics(client)
+        self._cluster = Cluster(client.bootstrap, client.options)
+        self.wanted = wanted
+        self._start = start
+        self._follow = follow
+
+    def names(self) -> list[str]:
+        """The topics. ConfigError names one that is not there."""
+        if self.wanted.pattern is not None:
+            found = self._topics.names(self.wanted.pattern)
+            if not found and not self._follow:
+                raise ConfigError(f"no topic is called like {self.wanted.pattern.pattern}", hint="headrace topics list")
+            return found
+        there = set(self._topics.names(internal=True))
+        if missing := [name for name in self.wanted.topics if name not in there]:
+            raise self._topics.missing(missing[0])
+        return list(self.wanted.topics)
+
+    def begins(self, names: Sequence[str]) -> dict[TopicPartition, int]:
+        """Where each partition of these topics begins."""
+        logs = self._logs(names)
+        partitions = [at for log in logs.values() for at in log.ends]
+        at_time = self._cluster.at_time(partitions, self._start.time) if self._start.time else {}
+        return positions(self._start, logs, self.wanted, at_time)
+
+    def newcomers(self, known: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Partitions that were not there before, and their beginnings, where they are read from."""
+        names = self.names()
+        if self._start.offsets or not names:
+            return {}
+        return {
+            at: first for log in self._logs(names).values() for at, first in log.beginnings.items() if at not in known
+        }
+
+    def _logs(self, names: Sequence[str]) -> dict[str, Log]:
+        chosen = self._start.offsets.__contains__ if self._start.offsets else self.wanted.takes
+        return self._cluster.logs(_Some(chosen, tuple(names))) if names else {}
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Up to where there is something to read, now."""
+        return self._cluster.ends(partitions)

@@ -1,0 +1,28 @@
+"""Lines of text to count words in."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from headrace.tools.samples.sample import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+_WHO = ("the river", "a wheel", "the miller", "an old dog", "the quick fox", "rain", "the field", "a child")
+_DOES = ("turns", "carries", "watches", "follows", "fills", "forgets", "waits for", "jumps over")
+_WHERE = ("at night", "every day", "again", "in the valley", "near the bridge", "without a word", "slowly")
+_ENDS = (".", ".", ".", "!", "?")
+
+
+def words(seed: int, times: Iterable[datetime]) -> Iterator[Sample]:
+    """A sentence each, without a key."""
+    chance = Random(seed)  # noqa: S311 - made-up data
+    for at in times:
+        parts = [chance.choice(_WHO), chance.choice(_DOES), chance.choice(_WHO)]
+        if chance.random() < 0.5:
+            parts.append(chance.choice(_WHERE))
+        line = " ".join(parts) + chance.choice(_ENDS)
+        yield Sample(None, (line[0].upper() + line[1:]).encode(), (), at)
