@@ -22,7 +22,7 @@ import headrace as hr
 from benchmarks import topic
 from headrace import dev, events, sinks, stores
 from headrace.engine.engine import DirectEngine
-from headrace.runtime.launch import connected
+from headrace.runtime.launch import open_sources
 from headrace.runtime.runner import Runner
 from headrace.spark import session
 
@@ -42,7 +42,7 @@ WARM_UP = 20.0  # with the burst, so that the JVM has the memory it wants
 class Slow(sinks.Sink):
     """A store with a speed of its own. What a batch holds is in this process meanwhile."""
 
-    whole_ranges = False
+    needs_one_task_per_partition = False
 
     def __init__(self, began: float) -> None:
         self._began = began
@@ -89,7 +89,7 @@ def observe(spark: SparkSession, bootstrap: str, limits: hr.Limits, seconds: flo
             seen.batches.append((time.monotonic() - began, len(event.batch)))
             seen.lags.append((time.monotonic() - began, feed.sent - sum(done)))
 
-    runner = Runner(pipeline, connected(pipeline.sources), DirectEngine(spark, pipeline), observer=watch)
+    runner = Runner(pipeline, open_sources(pipeline.sources), DirectEngine(spark, pipeline), observer=watch)
     threads = [threading.Thread(target=runner.run), threading.Thread(target=_weigh, args=(seen, began, runner))]
     for thread in threads:
         thread.start()

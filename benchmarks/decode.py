@@ -11,7 +11,7 @@ from benchmarks import topic
 from benchmarks.frame import Benchmark, Bound, Contender, Schedule, Setting
 from headrace import dev
 from headrace.engine.decoder import Decoder
-from headrace.engine.range_reader import Reader
+from headrace.engine.range_reader import RangeReader
 from headrace.kafka.cluster import Cluster
 from headrace.spark.sql import literal
 from headrace.types import Range
@@ -57,7 +57,7 @@ class Decode(Benchmark):
         self._count = sum(map(len, self._ranges))
         if self._count != count:
             raise AssertionError(f"{self._count} records are in the topic where {count} were sent")
-        self._reader = Reader(setting.spark, setting.bootstrap, {}, f"bench-{self.name}")
+        self._reader = RangeReader(setting.spark, setting.bootstrap, {}, f"bench-{self.name}")
 
     @abstractmethod
     def format(self) -> hr.Json | hr.Avro:

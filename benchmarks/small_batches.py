@@ -15,7 +15,7 @@ from benchmarks.frame import Benchmark, Bound, Contender, Schedule, Setting
 from headrace import events, stores
 from headrace.core.sink import Sink
 from headrace.engine.engine import DirectEngine
-from headrace.runtime.launch import connected
+from headrace.runtime.launch import open_sources
 from headrace.runtime.runner import Runner
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class SmallBatches(Benchmark):
 
         # What Pipeline.run() puts together, by hand: the only way to stop after so many batches.
         engine = DirectEngine(setting.spark, pipeline)
-        runner = Runner(pipeline, connected(pipeline.sources), engine, observer=watch, fail_fast=True)
+        runner = Runner(pipeline, open_sources(pipeline.sources), engine, observer=watch, fail_fast=True)
         runner.run()
         self._batch_done.append(1e3 * statistics.median(seconds[FIRST:]))
         return statistics.median(stopwatch.milliseconds())

@@ -20,8 +20,8 @@ SUITES = {
 ABSTRACT = {
     "IdempotentSink",
     "KeyedSink",
-    "LetterKeeper",
-    "QuarantiningSink",
+    "DeadLetterTableSink",
+    "RowRejectingSink",
     "Sink",
     "TransactionalSink",
     "without_metadata",

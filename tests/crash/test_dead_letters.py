@@ -5,7 +5,7 @@ import pytest
 from crash.pipelines import POISON, TARGET, WITH_LETTERS
 from crash.runs import drained
 from headrace.testing import kill_at_every_point
-from headrace.tools.dead_letters import LetterBox
+from headrace.tools.dead_letters import DeadLetterAdmin
 
 
 @pytest.mark.parametrize("kind", WITH_LETTERS)
@@ -26,4 +26,4 @@ def test_a_run_killed_at_every_point_has_every_row_and_every_letter_once(kind, c
 
     assert len(crashes) >= 5
     assert str(feed.compare(stored)) == "0 missing, 0 duplicate", crashes
-    assert sorted(letter.value for letter in LetterBox(case.pipeline()).letters()) == sorted(bad), crashes
+    assert sorted(letter.value for letter in DeadLetterAdmin(case.pipeline()).letters()) == sorted(bad), crashes

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from headrace.core.dead_letters import Letter, Quarantine
+from headrace.core.dead_letters import DeadLetter, DeadLetterBatch
 from headrace.errors import RetriableError
 from headrace.testing.sinks import batch, frame, numbered
 
@@ -28,10 +28,10 @@ def refused(sink, batch, frame):
     found = []
 
     def originals(refusals):
-        return [Letter(r.origin, None, None, None, (), r.error, r.place) for r in refusals]
+        return [DeadLetter(r.origin, None, None, None, (), r.error, r.place) for r in refusals]
 
-    quarantine = Quarantine([], most=10, originals=originals, send=found.extend)
-    sink.write_apart(batch, frame, quarantine)
+    quarantine = DeadLetterBatch([], most=10, originals=originals, send=found.extend)
+    sink.write_with_dead_letters(batch, frame, quarantine)
     return {letter.origin.offset: letter.error for letter in found}
 
 

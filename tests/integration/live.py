@@ -4,7 +4,7 @@ import threading
 import time
 
 from headrace.engine.engine import DirectEngine
-from headrace.runtime.launch import connected
+from headrace.runtime.launch import open_sources
 from headrace.runtime.runner import Runner
 
 SOON = 60
@@ -16,7 +16,7 @@ class Live:
     def __init__(self, pipeline, spark):
         self.sink, self.seen = pipeline.sink, []
         engine = DirectEngine(spark, pipeline)
-        self._runner = Runner(pipeline, connected(pipeline.sources), engine, observer=self.seen.append)
+        self._runner = Runner(pipeline, open_sources(pipeline.sources), engine, observer=self.seen.append)
         self._failed = []
         self._thread = threading.Thread(target=self._run)
 

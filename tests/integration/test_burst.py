@@ -18,7 +18,7 @@ STEADY, BURST = 3_000, 15_000
 class SlowSink(sinks.Sink):
     """Takes its time for each record."""
 
-    whole_ranges = False
+    needs_one_task_per_partition = False
 
     def __init__(self):
         self.per_second = QUICK

@@ -12,7 +12,7 @@ import headrace as hr
 from headrace import sinks, stores
 from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableError
 from headrace.testing.sinks import batch, frame, numbered, upserts
-from headrace.tools.dead_letters import LetterBox
+from headrace.tools.dead_letters import DeadLetterAdmin
 from headrace.types import Batch, Range, TopicPartition
 from integration.door import Door, Slamming
 
@@ -251,7 +251,7 @@ def test_rows_that_cassandra_does_not_take_become_dead_letters_and_those_beside_
     )
     made.run(until="caught-up", session=spark, fail_fast=True)
     assert sorted(number for (number,) in ask(f"SELECT id FROM {table}")) == [0, 1, 2, 3, 4]
-    letters = {letter.origin.offset: letter.error for letter in LetterBox(made).letters()}
+    letters = {letter.origin.offset: letter.error for letter in DeadLetterAdmin(made).letters()}
     assert set(letters) == {5, 6, 7}
     assert '"id"' in letters[5]
     assert "Key may not be empty" in letters[6]

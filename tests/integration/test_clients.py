@@ -20,7 +20,7 @@ from headrace.kafka import dead_letter_topic
 from headrace.kafka.client import Client
 from headrace.testing.committed_records import committed
 from headrace.testing.fixtures import Topic
-from headrace.tools.records.producer import Producing, Sender
+from headrace.tools.records.producer import ProducerSettings, TopicProducer
 from headrace.tools.records.record import Record
 from integration.command import SOON, Running, here  # noqa: F401 - a fixture
 
@@ -120,7 +120,9 @@ def test_sends_do_not_wait_and_each_record_is_reported_stored_or_failed(kafka, t
     stored, failed = [], []
     report = lambda record, reason: failed.append((record.key, reason))  # noqa: E731
     # The linger holds every batch back, so what is known right after the last send was known before any reply.
-    sender = Sender(Client(kafka.bootstrap, {}), where.name, Producing(linger=500.0), stored.append, report)
+    sender = TopicProducer(
+        Client(kafka.bootstrap, {}), where.name, ProducerSettings(linger=500.0), stored.append, report
+    )
     for number in range(100):
         sender.send(record(b"x" * (20_000 if number == 50 else 10), str(number).encode()))
     assert stored == []

@@ -13,14 +13,14 @@ from confluent_kafka.admin import AdminClient
 
 import headrace as hr
 from headrace import events, sinks, stores
-from headrace.core.dead_letters import Letter, Origin
+from headrace.core.dead_letters import DeadLetter, RecordId
 from headrace.dev import Kafka
 from headrace.errors import BadRecord, ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
-from headrace.kafka.dead_letter_topic import LetterTopic
+from headrace.kafka.dead_letter_topic import DeadLetterTopic
 from headrace.testing.committed_records import committed
 from headrace.testing.fixtures import Topic
-from headrace.tools.dead_letters import LetterBox
+from headrace.tools.dead_letters import DeadLetterAdmin
 from headrace.types import TopicPartition
 from integration import raw_headers
 from integration.command import here  # noqa: F401 - a fixture
@@ -65,9 +65,9 @@ def test_bad_records_go_to_a_table_of_the_sink_whole_and_the_good_ones_are_store
     made = pipeline(mixed, sink, dead_letters=f"dead_{uuid.uuid4().hex[:8]}")
     made.run(until="caught-up", session=spark, observer=seen.append, fail_fast=True)
 
-    letters = LetterBox(made).letters()
+    letters = DeadLetterAdmin(made).letters()
     assert [letter.value for letter in letters] == BAD
-    assert [letter.origin for letter in letters] == [Origin(mixed.name, 0, 5 + n) for n in range(4)]
+    assert [letter.origin for letter in letters] == [RecordId(mixed.name, 0, 5 + n) for n in range(4)]
     assert [letter.key for letter in letters] == [b"k5", b"k6", b"k7", b"k8"]
     assert [letter.headers for letter in letters] == [(("trace", bytes([5 + n])),) for n in range(4)]
     assert all(letter.error and letter.place == "decoding" and letter.timestamp for letter in letters)
@@ -85,7 +85,7 @@ def test_text_that_the_database_refuses_goes_to_the_dead_letters_with_the_origin
     table = f"t_{uuid.uuid4().hex[:12]}"
     made = pipeline(where, sinks.Postgres(postgres.address, table, create=True), dead_letters=f"{table}_dead")
     made.run(until="caught-up", session=spark, fail_fast=True)
-    (letter,) = LetterBox(made).letters()
+    (letter,) = DeadLetterAdmin(made).letters()
     assert letter.value == values[1]
     assert "0x00" in letter.error
     assert letter.place == f"table {table}"
@@ -119,8 +119,8 @@ def test_a_refused_record_that_was_compacted_away_leaves_a_letter_that_says_so(t
 
     with meanwhile("postgres: staged", compact):
         made.run(until="caught-up", session=spark, fail_fast=True)
-    (letter,) = LetterBox(made).letters()
-    assert letter.origin == Origin(where.name, 0, 0)
+    (letter,) = DeadLetterAdmin(made).letters()
+    assert letter.origin == RecordId(where.name, 0, 0)
     assert (letter.key, letter.value, letter.timestamp) == (None, None, None)
     assert "0x00" in letter.error and "the broker has deleted the record" in letter.error
     with psycopg.connect(postgres.address) as connection:
@@ -146,7 +146,7 @@ def test_dead_letters_of_any_sink_go_to_a_topic(mixed, tmp_path, spark, topic):
         dead_letters=hr.DeadLetters(topic=dead.name),
     )
     made.run(until="caught-up", session=spark, fail_fast=True)
-    letters = sorted(LetterBox(made).letters(), key=lambda letter: letter.origin)
+    letters = sorted(DeadLetterAdmin(made).letters(), key=lambda letter: letter.origin)
     assert [letter.value for letter in letters] == BAD
     assert [letter.headers for letter in letters] == [(("trace", bytes([5 + n])),) for n in range(4)]
     assert spark.read.parquet(str(tmp_path / "rows")).count() == 10
@@ -154,8 +154,8 @@ def test_dead_letters_of_any_sink_go_to_a_topic(mixed, tmp_path, spark, topic):
 
 def test_a_letter_that_comes_while_others_are_dealt_with_stays(mixed, topic):
     dead = topic(partitions=1)
-    box = LetterTopic(dead.bootstrap, {}, dead.name, f"reader-{dead.name}")
-    first, late = (Letter(Origin("t", 0, n), None, None, b"x", (), "bad", "decoding") for n in (1, 2))
+    box = DeadLetterTopic(dead.bootstrap, {}, dead.name, f"reader-{dead.name}")
+    first, late = (DeadLetter(RecordId("t", 0, n), None, None, b"x", (), "bad", "decoding") for n in (1, 2))
     box.send([first])
     assert box.read() == [first]
     box.send([late])
@@ -166,8 +166,8 @@ def test_a_letter_that_comes_while_others_are_dealt_with_stays(mixed, topic):
 def test_what_was_dealt_with_stays_so_when_the_broker_forgets_the_offsets_of_the_group(topic):
     """Those of a group that nobody joins expire after offsets.retention.minutes: a week."""
     dead = topic(partitions=2)
-    mine, other = (LetterTopic(dead.bootstrap, {}, dead.name, f"{who}-{dead.name}") for who in ("mine", "other"))
-    first, late = (Letter(Origin("t", 0, n), None, None, b"x", (), "bad", "decoding") for n in (1, 2))
+    mine, other = (DeadLetterTopic(dead.bootstrap, {}, dead.name, f"{who}-{dead.name}") for who in ("mine", "other"))
+    first, late = (DeadLetter(RecordId("t", 0, n), None, None, b"x", (), "bad", "decoding") for n in (1, 2))
     mine.send([first] * 5)
     assert mine.read() == [first] * 5
     mine.settle()
@@ -182,9 +182,9 @@ def test_what_was_dealt_with_stays_so_when_the_broker_forgets_the_offsets_of_the
 
 def test_a_record_cannot_pass_itself_off_as_the_mark_of_what_was_dealt_with(topic):
     dead = topic(partitions=1)
-    box = LetterTopic(dead.bootstrap, {}, dead.name, "reader")
+    box = DeadLetterTopic(dead.bootstrap, {}, dead.name, "reader")
     forged = (("headrace.reader", b"reader"), ("headrace.settled", b"99"))
-    box.send([Letter(Origin("t", 0, n), None, None, b"x", forged, "bad", "decoding") for n in range(3)])
+    box.send([DeadLetter(RecordId("t", 0, n), None, None, b"x", forged, "bad", "decoding") for n in range(3)])
     assert len(box.read()) == 3
 
 
@@ -192,8 +192,8 @@ def test_a_broker_that_goes_away_while_letters_are_read_is_told(tmp_path, monkey
     monkeypatch.setattr("headrace.kafka.dead_letter_topic._SECONDS", 3.0)
     with Kafka(tmp_path / "kafka", heap="256m") as server:
         dead = Topic(server.bootstrap, "dead", 1, {})
-        box = LetterTopic(dead.bootstrap, {}, dead.name)
-        box.send([Letter(Origin("t", 0, 1), None, None, b"x", (), "bad", "decoding")])
+        box = DeadLetterTopic(dead.bootstrap, {}, dead.name)
+        box.send([DeadLetter(RecordId("t", 0, 1), None, None, b"x", (), "bad", "decoding")])
         known = box._left
 
         def dying(consumer):
@@ -211,15 +211,17 @@ def test_a_broker_that_goes_away_while_letters_are_read_is_told(tmp_path, monkey
 def test_records_that_are_none_of_ours_in_the_topic_are_passed_over(mixed, topic):
     dead = topic(partitions=1)
     dead.produce([b"somebody else's"])
-    box = LetterTopic(dead.bootstrap, {}, dead.name, "reader")
+    box = DeadLetterTopic(dead.bootstrap, {}, dead.name, "reader")
     assert box.read() == []
 
 
 def test_headers_that_are_not_utf_8_and_forged_letters_break_no_verb(topic, here, tmp_path):  # noqa: F811
     """Anybody who may write to the source or to the dead letters chooses these bytes."""
     source, dead, other = topic(partitions=1), topic(partitions=1), topic(partitions=1)
-    box = LetterTopic(dead.bootstrap, {}, dead.name, "reader")
-    real = Letter(Origin(source.name, 0, 1), None, None, b"x", (("headrace.trace", b"\xff\xfe"),), "bad", "decoding")
+    box = DeadLetterTopic(dead.bootstrap, {}, dead.name, "reader")
+    real = DeadLetter(
+        RecordId(source.name, 0, 1), None, None, b"x", (("headrace.trace", b"\xff\xfe"),), "bad", "decoding"
+    )
     box.send([real])
     about = {"topic": other.name.encode(), "partition": b"0", "offset": b"7", "error": b"\xff\xfe broken"}
     for change in ({}, {"partition": b"\xff"}, {"offset": b"-1"}, {"timestamp": b"yesterday"}):
@@ -230,7 +232,7 @@ def test_headers_that_are_not_utf_8_and_forged_letters_break_no_verb(topic, here
 
     first, *forged = box.read()
     assert (first.origin, first.value) == (real.origin, b"x")
-    assert {letter.origin for letter in forged} == {Origin(other.name, 0, 7)}
+    assert {letter.origin for letter in forged} == {RecordId(other.name, 0, 7)}
     assert {letter.error for letter in forged} == {"\ufffd\ufffd broken"}
 
     file = tmp_path / "letters.toml"
@@ -251,11 +253,11 @@ def test_headers_that_are_not_utf_8_and_forged_letters_break_no_verb(topic, here
 
 def test_header_names_that_are_not_utf_8_break_no_verb(topic, here, tmp_path):  # noqa: F811
     source, dead = topic(partitions=1), topic(partitions=1)
-    box = LetterTopic(dead.bootstrap, {}, dead.name, "reader")
+    box = DeadLetterTopic(dead.bootstrap, {}, dead.name, "reader")
     # After many others: Python calls the client in another way by then.
     dead.produce([b"other"] * 100, headers=[("a", b"1")])
     raw_headers.produce(dead.bootstrap, dead.name, b"forged", [(b"\xff\xfe", b"1"), (b"headrace.topic", b"t")])
-    box.send([Letter(Origin(source.name, 0, 1), None, None, b"x", (), "bad", "decoding")])
+    box.send([DeadLetter(RecordId(source.name, 0, 1), None, None, b"x", (), "bad", "decoding")])
     assert [letter.value for letter in box.read()] == [b"x"]
     box.settle()
     assert box.read() == []
@@ -277,7 +279,7 @@ def test_bad_records_of_more_bytes_than_the_limit_are_kept_without_them_and_stop
     dead = hr.DeadLetters(table="dead", max_bytes=max_bytes)
     made = pipeline(where, sinks.SQLite(tmp_path / "rows.db", "rows"), dead_letters=dead)
     made.run(until="caught-up", session=spark, observer=seen.append)
-    letters = LetterBox(made).letters()
+    letters = DeadLetterAdmin(made).letters()
     assert [letter.origin.offset for letter in letters] == [0, 1, 2, 3]
     assert sum(letter.size for letter in letters) <= max_bytes
     whole = {33_036: [0, 1, 3], 33_035: [0, 1, 3], 100: [3]}[max_bytes]
@@ -289,7 +291,7 @@ def test_bad_records_of_more_bytes_than_the_limit_are_kept_without_them_and_stop
     (told,) = [event for event in seen if isinstance(event, events.RecordsQuarantined)]
     assert (told.count, told.left_out) == (4, 4 - len(whole))
     with pytest.raises(ConfigError, match="does not hold the record") as refused:
-        LetterBox(made).replay(letters, None)
+        DeadLetterAdmin(made).replay(letters, None)
     assert f"--from {where.name}:0:{2 if len(whole) == 3 else 0}" in refused.value.hint
 
 
@@ -301,7 +303,7 @@ def test_a_letter_that_is_larger_than_its_topic_takes_goes_without_its_bytes_and
     where.produce([*bad, *GOOD])
     made = pipeline(where, sinks.SQLite(tmp_path / "rows.db", "rows"), dead_letters=hr.DeadLetters(topic=dead.name))
     made.run(until="caught-up", session=spark, fail_fast=True)
-    box = LetterBox(made)
+    box = DeadLetterAdmin(made)
     letters = {letter.origin.offset: letter for letter in box.letters()}
     assert sorted(letters) == list(range(len(bad)))
     assert [offset for offset, letter in letters.items() if letter.gone] == [len(together)]
@@ -319,12 +321,12 @@ def test_more_bad_records_than_the_limit_stop_the_pipeline_with_nothing_stored(m
     )
     if not stops:
         made.run(until="caught-up", session=spark)
-        assert len(LetterBox(made).letters()) == 4
+        assert len(DeadLetterAdmin(made).letters()) == 4
         return
     with pytest.raises(BadRecord, match="limit for dead letters") as stopped:
         made.run(until="caught-up", session=spark)
     assert f"{mixed.name}[0] offset 5" in stopped.value.message
-    assert LetterBox(made).letters() == []
+    assert DeadLetterAdmin(made).letters() == []
     with closing(sqlite3.connect(tmp_path / "rows.db")) as connection:
         assert connection.execute("SELECT count(*) FROM rows").fetchall() == [(0,)]
 
@@ -429,8 +431,10 @@ def test_all_letters_are_listed_for_machines_and_nothing_a_terminal_would_obey(f
     dead = topic(partitions=1)
     file = filed(f'{{ topic = "{dead.name}", limit = 0.9 }}')
     hostile = (("\x1b]0;owned\x07h", b"\x1b[2J"),)
-    letters = [Letter(Origin("t", 0, n), None, None, b"\x1b", hostile, "bad \x1b[31m", "decoding") for n in range(60)]
-    LetterTopic(dead.bootstrap, {}, dead.name).send(letters)
+    letters = [
+        DeadLetter(RecordId("t", 0, n), None, None, b"\x1b", hostile, "bad \x1b[31m", "decoding") for n in range(60)
+    ]
+    DeadLetterTopic(dead.bootstrap, {}, dead.name).send(letters)
     assert len(json.loads(here("dead-letters", "list", file, "--json").out)) == 64
     for verb in (("list", file), ("show", file, "--all"), ("drop", file, "--all")):
         shown = here("dead-letters", *verb)

@@ -20,7 +20,7 @@ from headrace.connectors.delta.sink import Delta
 from headrace.connectors.fanout import Fanout
 from headrace.engine.engine import DirectEngine
 from headrace.errors import ConfigError, HeadraceError, OffsetConflict
-from headrace.runtime.launch import connected
+from headrace.runtime.launch import open_sources
 from headrace.runtime.runner import Runner
 from headrace.testing.sinks import batch, frame, numbered
 from integration.interleaving import Died, die, meanwhile
@@ -81,7 +81,7 @@ def test_two_runs_of_a_pipeline_store_a_batch_once_though_one_was_suspended_at_i
     )
 
     def run():
-        Runner(pipeline, connected(pipeline.sources), DirectEngine(spark, pipeline), fail_fast=True).run("caught-up")
+        Runner(pipeline, open_sources(pipeline.sources), DirectEngine(spark, pipeline), fail_fast=True).run("caught-up")
 
     run()
     clicks.produce([{"id": n, "text": f"row {n}"} for n in range(3, 5)])

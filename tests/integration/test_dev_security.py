@@ -27,7 +27,7 @@ from headrace.support.paths import private_directory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.dev.single_port_server import Single
+    from headrace.dev.single_port_server import SinglePortServer
 
 OTHER_USER = 54_321
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can try what another user can do")
@@ -118,7 +118,7 @@ def modes(directory: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", [dev.Postgres, dev.Redis, dev.ZooKeeper, dev.Mongo], ids=lambda kind: str(kind.name))
 def test_files_and_environment_of_a_server_are_for_its_owner(
-    kind: type[Single], shared: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type[SinglePortServer], shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
     with kind(shared / "server") as server:

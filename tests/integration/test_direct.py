@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from headrace.engine import range_reader
-from headrace.engine.range_reader import Reader
+from headrace.engine.range_reader import RangeReader
 from headrace.errors import ConfigError
 from headrace.kafka.cluster import Cluster
 from headrace.types import Range, TopicPartition
@@ -16,7 +16,7 @@ COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timesta
 
 @pytest.fixture
 def reader(kafka, spark):
-    return Reader(spark, kafka.bootstrap, {}, group=f"headrace-test-{uuid.uuid4().hex[:8]}")
+    return RangeReader(spark, kafka.bootstrap, {}, group=f"headrace-test-{uuid.uuid4().hex[:8]}")
 
 
 def rows(frame):
@@ -178,11 +178,11 @@ def test_brokers_know_the_consumers_of_tasks_by_the_name_of_the_pipeline_unless_
     where, name = topic(partitions=2), f"headrace-named-{uuid.uuid4().hex[:8]}"
     where.produce([{"n": number} for number in range(10)])
     before = client_ids(spark)
-    assert len(rows(Reader(spark, kafka.bootstrap, {}, group=name).rows(of(where, (0, 0, 5), (1, 0, 5))))) == 10
+    assert len(rows(RangeReader(spark, kafka.bootstrap, {}, group=name).rows(of(where, (0, 0, 5), (1, 0, 5))))) == 10
     made = client_ids(spark) - before
     assert len(made) == 2
     assert [one for one in made if not one.startswith(f"consumer-{name}-")] == []
-    other = Reader(spark, kafka.bootstrap, {"client.id": f"my-{name}"}, group=f"{name}-other")
+    other = RangeReader(spark, kafka.bootstrap, {"client.id": f"my-{name}"}, group=f"{name}-other")
     assert len(rows(other.rows(of(where, (0, 0, 5))))) == 5
     assert client_ids(spark) - before - made == {f"my-{name}"}
 
@@ -241,7 +241,7 @@ def test_on_another_version_the_public_reader_is_used(topic, kafka, spark, monke
     monkeypatch.setattr(range_reader, "TESTED", ((9, 0), (9, 9)))
     where = topic(partitions=1)
     where.produce([{"n": number} for number in range(10)])
-    reader = Reader(spark, kafka.bootstrap, {}, group="headrace-public")
+    reader = RangeReader(spark, kafka.bootstrap, {}, group="headrace-public")
     frame = reader.rows(of(where, (0, 2, 7)))
     assert "LogicalRDD" not in frame._jdf.queryExecution().analyzed().toString()
     assert len(rows(frame)) == 5
@@ -272,6 +272,6 @@ class Without:
 
 def test_a_session_without_the_connector_is_told_what_to_do(spark):
     with pytest.raises(ConfigError, match="no Kafka connector") as refused:
-        Reader(Without(spark), "k:9092", {}, group="g")
+        RangeReader(Without(spark), "k:9092", {}, group="g")
     assert "hr.configure(builder)" in refused.value.hint
     assert "headrace jars path" in refused.value.hint

@@ -11,10 +11,10 @@ from pyspark.sql.types import LongType, StructType
 
 from headrace import dev, sinks
 from headrace.connectors.dynamodb import client as dynamodb_client
-from headrace.connectors.dynamodb.client import Pace
+from headrace.connectors.dynamodb.client import WriteUnitLimiter
 from headrace.connectors.dynamodb.transactions import ByRecord, _Record
 from headrace.connectors.shared.keyed_sink import Row
-from headrace.core.dead_letters import Origin
+from headrace.core.dead_letters import RecordId
 from headrace.errors import BadRecord, ConfigError, RetriableError
 from headrace.testing.sinks import batch, frame, numbered, upserts
 from integration.documents import refused, rows, write_around_a_death
@@ -208,7 +208,7 @@ def writer(sink, spark, source=None):
     """The sink's writer, as it runs on an executor, and 30 rows."""
     write = sink._writer(batch(1, 0, 1), frame(spark, []).schema)
     records = [
-        Row((n,), {"id": n, "text": f"row {n}"}, Origin("clicks", 0, n), source, n if source else None)
+        Row((n,), {"id": n, "text": f"row {n}"}, RecordId("clicks", 0, n), source, n if source else None)
         for n in range(30)
     ]
     return write, records
@@ -277,7 +277,7 @@ def test_tasks_at_once_share_the_rate_evenly(made, spark, monkeypatch):
 
 
 def test_a_pace_makes_up_for_nothing_that_was_not_used():
-    pace = Pace(100)
+    pace = WriteUnitLimiter(100)
     time.sleep(0.05)
     began = time.monotonic()
     pace.spent(10)
@@ -409,7 +409,7 @@ def test_a_transaction_that_meets_another_one_is_repeated(made, spark, lines, co
     puts = [
         items.put(Row(("a", n), {"id": "a", "line": n, "text": "x"}, None, "s:0", 5), items.makers()) for n in (1, 2)
     ]
-    assert ByRecord(items, None)._write(real, None, _Record(Origin("clicks", 0, 5), puts)) is None
+    assert ByRecord(items, None)._write(real, None, _Record(RecordId("clicks", 0, 5), puts)) is None
     assert met == []
     assert lines() == {("a", 1): "x", ("a", 2): "x"}
 

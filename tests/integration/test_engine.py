@@ -11,7 +11,7 @@ import headrace as hr
 from headrace import events, sinks, stores
 from headrace.engine import transform_check
 from headrace.engine.engine import DirectEngine
-from headrace.engine.source_readers import Inputs
+from headrace.engine.source_readers import SourceReaders
 from headrace.errors import ConfigError, HeadraceError
 from headrace.types import Batch, Range, TopicPartition
 
@@ -20,7 +20,7 @@ FORMAT = hr.Json("user STRING, page STRING, at TIMESTAMP, window STRING")
 
 def look(spark, transform):
     return transform_check.preview(
-        Inputs(spark, hr.Kafka("nowhere:1", topics=["t"], format=FORMAT), "g", whole=True), transform
+        SourceReaders(spark, hr.Kafka("nowhere:1", topics=["t"], format=FORMAT), "g", whole=True), transform
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace import sinks, stores
-from headrace.core.state import Change
+from headrace.core.state import AuditEntry
 from headrace.errors import ConfigError, OffsetConflict, RetriableError, UnsupportedGuarantee
 from headrace.testing.sinks import AT, batch, frame, numbered
 
@@ -81,7 +81,7 @@ def test_a_transactional_sink_follows_when_the_offsets_of_the_pipeline_were_move
         (child,) = sink._sinks.values()
         assert child.load().offsets == {AT: 3}
         assert [change.action for change in child.history()] == ["follow"]
-        assert isinstance(child.history()[0], Change)
+        assert isinstance(child.history()[0], AuditEntry)
     assert tables.rows(0) == sorted(numbered(0, 3) * 2)
 
 

@@ -16,7 +16,7 @@ import redis as driver
 
 import headrace as hr
 from headrace import sinks, stores
-from headrace.core.dead_letters import Letter, Quarantine
+from headrace.core.dead_letters import DeadLetter, DeadLetterBatch
 from headrace.errors import BadRecord, ConfigError, RetriableError, UnsupportedGuarantee
 from headrace.testing.sinks import SinkContract, batch, frame, numbered
 from integration.command import Running
@@ -203,12 +203,12 @@ def test_with_dead_letters_the_row_that_raises_is_put_aside(notes, spark):
     sent = []
 
     def originals(refused):
-        return [Letter(r.origin, None, None, None, (), r.error, r.place) for r in refused]
+        return [DeadLetter(r.origin, None, None, None, (), r.error, r.place) for r in refused]
 
     def write(error):
         with sinks.Foreach(failing(str(notes), error)).open("p") as sink:
-            quarantine = Quarantine([], most=5, originals=originals, send=sent.extend)
-            sink.write_apart(batch(1, 0, 3), frame(spark, numbered(0, 3)), quarantine)
+            quarantine = DeadLetterBatch([], most=5, originals=originals, send=sent.extend)
+            sink.write_with_dead_letters(batch(1, 0, 3), frame(spark, numbered(0, 3)), quarantine)
 
     write(ValueError)
     assert [(letter.origin.offset, letter.error.partition(" (")[0]) for letter in sent] == [
@@ -229,13 +229,15 @@ def test_a_row_with_a_value_that_python_has_none_for_is_put_aside(per, notes, sp
             note(row)
 
     def originals(refused):
-        return [Letter(r.origin, None, None, None, (), r.error, r.place) for r in refused]
+        return [DeadLetter(r.origin, None, None, None, (), r.error, r.place) for r in refused]
 
     rows = frame(spark, numbered(0, 3)).selectExpr(
         "id", "text", "IF(id = 1, DATE'+10000-01-01', DATE'2024-02-29') AS day", "_kafka"
     )
     with sinks.Foreach(note if per == "row" else every, per=per).open("p") as sink:
-        sink.write_apart(batch(1, 0, 3), rows, Quarantine([], most=5, originals=originals, send=sent.extend))
+        sink.write_with_dead_letters(
+            batch(1, 0, 3), rows, DeadLetterBatch([], most=5, originals=originals, send=sent.extend)
+        )
     assert [letter.origin.offset for letter in sent] == [1]
     assert sorted(noted(notes)) == [(0, "row 0"), (2, "row 2")]
 

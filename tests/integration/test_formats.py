@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace import events, sinks, stores
-from headrace.core.dead_letters import Refusal
+from headrace.core.dead_letters import RejectedRow
 from headrace.engine import transform_check
-from headrace.engine.dead_letter_records import originals
-from headrace.engine.decoder import Decoder, unnamed
+from headrace.engine.dead_letter_records import dead_letter_records
+from headrace.engine.decoder import Decoder, is_bad_record_error
 from headrace.engine.field_decoder import RAW_SCHEMA
 from headrace.errors import BadRecord, ConfigError
 from headrace.formats.avro import schema
@@ -133,7 +133,7 @@ def failure(spark, fmt, values, transform=lambda rows: rows):
     try:
         transform(decoder.decode(frame).rows).collect()
     except Exception as error:
-        return decoder.first_bad(frame) if unnamed(error) else None
+        return decoder.first_bad(frame) if is_bad_record_error(error) else None
     return None
 
 
@@ -218,7 +218,7 @@ def test_what_is_a_json_object_is_what_the_standard_says(spark):
 
 
 def test_an_error_that_is_no_bad_record_is_not_taken_for_one():
-    assert not unnamed(ValueError("something else"))
+    assert not is_bad_record_error(ValueError("something else"))
 
 
 @pytest.mark.parametrize("on_error", ["fail", "drop", "keep"])
@@ -517,8 +517,8 @@ def test_a_function_of_a_batch_gets_its_values_as_arrow_and_the_plan_stays_narro
     found = decoded(spark, hr.Custom(lengths, "size BIGINT", on_error="drop"), [b"abc", b"", None, b"x"])
     assert [row["size"] for row in found.rows.collect()] == [3, None, 1]
     assert found.dropped() == 1
-    assert task_alignment.keeps_partitions(found.rows.where("size > 1"))
-    assert task_alignment.keeps_order(found.rows)
+    assert task_alignment.plan_is_narrow(found.rows.where("size > 1"))
+    assert task_alignment.preserves_row_order(found.rows)
 
 
 def test_a_function_that_gives_something_else_fails_the_batch_and_says_so(spark):
@@ -530,7 +530,7 @@ def test_a_function_that_gives_something_else_fails_the_batch_and_says_so(spark)
         decoder, frame = Decoder(spark, hr.Custom(function, "n BIGINT")), raw(spark, [b"a", b"b"] * 4)
         with pytest.raises(Exception, match=said) as failed:
             decoder.decode(frame).rows.collect()
-        assert not unnamed(failed.value)
+        assert not is_bad_record_error(failed.value)
 
 
 # keys
@@ -567,8 +567,11 @@ def test_a_bad_record_of_a_time_that_python_does_not_have_is_a_letter_all_the_sa
     frame = frame.selectExpr("*", f"if(offset = 0, timestamp_millis({int(near.timestamp() * 1000)}), {far}) timestamp")
     letters = Decoder(spark, hr.Json("n INT")).judged(frame).letters(9)
     assert [(letter.value, letter.timestamp) for letter in letters] == [(b"near", near), (b"far", None)]
-    refused = [Refusal(letter.origin, "too far", "sink") for letter in letters]
-    assert {letter.value: letter.timestamp for letter in originals([frame], refused)} == {b"near": near, b"far": None}
+    refused = [RejectedRow(letter.origin, "too far", "sink") for letter in letters]
+    assert {letter.value: letter.timestamp for letter in dead_letter_records([frame], refused)} == {
+        b"near": near,
+        b"far": None,
+    }
 
 
 # there and back

@@ -6,7 +6,7 @@ import pytest
 
 import headrace as hr
 from headrace import dev, events, sinks, stores
-from headrace.engine.range_reader import Reader
+from headrace.engine.range_reader import RangeReader
 from headrace.errors import DataLoss
 from headrace.kafka.cluster import Cluster
 from headrace.testing.fixtures import Topic
@@ -201,10 +201,10 @@ def test_a_deleted_topic_is_not_made_again_by_reading_it(tmp_path, spark):
     with dev.Kafka(tmp_path, options={"auto.create.topics.enable": "true"}, heap="256m") as server:
         where = Topic(server.bootstrap, "gone", 1, {})
         where.produce(numbered(0, 10))
-        reader = Reader(spark, server.bootstrap, {"default.api.timeout.ms": "3000"}, "headrace-gone")
+        reader = RangeReader(spark, server.bootstrap, {"default.api.timeout.ms": "3000"}, "headrace-gone")
         ranges = [Range(TopicPartition("gone", 0), 0, 10)]
         assert reader.rows(ranges).count() == 10
         where.delete()
         with pytest.raises(Exception, match="gone"):
-            Reader(spark, server.bootstrap, {"default.api.timeout.ms": "3000"}, "other").rows(ranges).count()
+            RangeReader(spark, server.bootstrap, {"default.api.timeout.ms": "3000"}, "other").rows(ranges).count()
         assert Cluster(server.bootstrap, {}).there(["gone"]) == {}

@@ -10,7 +10,7 @@ import headrace as hr
 from headrace import sinks, stores
 from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableError
 from headrace.testing.sinks import batch, frame, numbered, upserts
-from headrace.tools.dead_letters import LetterBox
+from headrace.tools.dead_letters import DeadLetterAdmin
 from headrace.types import Batch, Range, TopicPartition
 from integration.door import Door, Slamming
 
@@ -188,7 +188,7 @@ def test_rows_whose_key_hbase_does_not_take_become_dead_letters(topic, spark, ce
     made = pipeline(where, sink, hbase, dead_letters=hr.DeadLetters(topic=dead.name))
     made.run(until="caught-up", session=spark, fail_fast=True)
     assert set(cells()) == {"t0", "t1", "t2", "t3", "t4", "last"}
-    letters = {letter.origin.offset: letter.error for letter in LetterBox(made).letters()}
+    letters = {letter.origin.offset: letter.error for letter in DeadLetterAdmin(made).letters()}
     assert set(letters) == {5, 6}
     assert "Row length" in letters[6]
 

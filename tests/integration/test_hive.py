@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from headrace.connectors.hive.sink import Hive
-from headrace.connectors.shared.file_store import at
+from headrace.connectors.shared.file_store import file_store_at
 from headrace.errors import ConfigError
 from headrace.testing.sinks import batch, frame, numbered
 from integration.interleaving import meanwhile
@@ -191,7 +191,7 @@ def test_a_table_without_a_name_is_refused(name):
 
 def test_a_location_that_spark_has_no_file_system_for_is_a_mistake_with_a_hint(spark):
     with pytest.raises(ConfigError, match="no file system") as refused:
-        at(spark, "unheard://bucket/rows")
+        file_store_at(spark, "unheard://bucket/rows")
     assert "spark.jars.packages" in refused.value.hint
 
 

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import dev, sinks
 from headrace.cli.main import app
-from headrace.connectors.kafka.task import ByPartition, Fenced, Part
-from headrace.core.state import Run
+from headrace.connectors.kafka.task import Fenced, PartitionWrite, TransactionalProduceTask
+from headrace.core.state import RunLease
 from headrace.errors import BadRecord, ConfigError, HeadraceError, OffsetConflict, RetriableError
-from headrace.kafka.commit_metadata import Entry
+from headrace.kafka.commit_metadata import CommittedOffset
 from headrace.runtime.launch import refuse_loops
 from headrace.spark import tasks
 from headrace.testing.committed_records import committed
@@ -77,13 +77,13 @@ def ids(bootstrap, *topics, **how):
     [(lambda rows: rows, "each task produces"), (lambda rows: rows.repartition(3), "the driver produces")],
 )
 def test_the_plan_decides_which_way_and_check_says_it(filled, topic, spark, transform, way):
-    from headrace.engine.source_readers import Inputs
+    from headrace.engine.source_readers import SourceReaders
     from headrace.engine.transform_check import preview
 
     source, target = filled(), topic(partitions=3)
     sink = sinks.Kafka(source.bootstrap, target.name)
     made = pipeline(source, sink, transform=transform)
-    assert sink.describe_write(preview(Inputs.of(spark, made), transform), cached=False).startswith(way)
+    assert sink.describe_write(preview(SourceReaders.of(spark, made), transform), cached=False).startswith(way)
 
     caught_up(made, spark)
     source.produce([{"id": n, "name": "later"} for n in range(200, 300)])
@@ -425,9 +425,11 @@ class Work:
         at = TopicPartition(source.name, 0)
         self.sink.commit(Batch(0, (Range(at, 0, 0),)))
         before = self.sink._fetch()[at]
-        part = Part(Range(at, 0, until), source.name, before, Entry(until, "after"), self.sink._writer(at))
+        part = PartitionWrite(
+            Range(at, 0, until), source.name, before, CommittedOffset(until, "after"), self.sink._writer(at)
+        )
         self.id = part.transactional_id
-        self.call = ByPartition(self.sink._prepared(), self.sink._opened.name, (part,))
+        self.call = TransactionalProduceTask(self.sink._prepared(), self.sink._opened.name, (part,))
         self.at = at
 
     def offset(self):
@@ -451,7 +453,7 @@ def work(kafka, topic):
     yield make
     for one in made:
         one.sink.close()
-        tasks.drop((kafka.bootstrap, one.id))
+        tasks.evict((kafka.bootstrap, one.id))
 
 
 def eventually(question, seconds=30):
@@ -492,7 +494,7 @@ def test_of_two_attempts_at_once_the_later_wins_and_the_other_leaves_nothing(wor
         yield records(0, 1)
         kept = tasks.KEPT.pop((kafka.bootstrap, one.id))  # the other attempt is in another worker
         assert one.call(iter([records(0, 1, 2, 3)])).rows == 4
-        tasks.drop((kafka.bootstrap, one.id))
+        tasks.evict((kafka.bootstrap, one.id))
         tasks.KEPT[kafka.bootstrap, one.id] = kept
         yield records(2, 3)
 
@@ -506,10 +508,12 @@ def test_a_producer_of_an_earlier_batch_that_a_sibling_has_fenced_is_replaced(wo
     one, target = work()
     assert one.call(iter([])).rows == 0  # leaves a producer behind, and the offset at 4
     first = one.call.parts[0]
-    after = Part(Range(one.at, 4, 8), first.topic, first.after, Entry(8, "later"), first.transactional_id)
+    after = PartitionWrite(
+        Range(one.at, 4, 8), first.topic, first.after, CommittedOffset(8, "later"), first.transactional_id
+    )
     sibling = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": one.id})
     sibling.init_transactions(30)
-    again = ByPartition(one.call.target, one.call.group, (after,))
+    again = TransactionalProduceTask(one.call.target, one.call.group, (after,))
     assert again(iter([records(*range(n, n + 4)) for n in range(pieces)])).rows == 4 * pieces
     assert len(ids(target.bootstrap, target.name)) == 4 * pieces
     assert one.offset() == 8
@@ -533,23 +537,23 @@ def raise_reported(report):
 def test_a_task_that_begins_after_another_run_took_over_changes_nothing(work, kafka):
     """Queued, or repeated by Spark: its producer is newer than the successor, and the offset stands where it starts."""
     one, target = work()
-    one.sink.sign(Run("host", 1, 0.0, 0.0))
+    one.sink.sign(RunLease("host", 1, 0.0, 0.0))
     one.call = replace(one.call, parts=(replace(one.call.parts[0], before=one.sink._fetch()[one.at]),))
     with sinks.Kafka(kafka.bootstrap, target.name).open(one.sink._opened.name) as successor:
         assert successor.load().offsets == {one.at: 0}
         with pytest.raises(OffsetConflict, match="taken over"):
             raise_reported(one.call(iter([records(0, 1, 2, 3)])))
-        successor.sign(Run("host", 2, 1.0, 1.0))
+        successor.sign(RunLease("host", 2, 1.0, 1.0))
         with pytest.raises(OffsetConflict, match="taken over"):
-            one.sink.sign(Run("host", 1, 0.0, 9.0))
-        assert successor.read()[0].run == Run("host", 2, 1.0, 1.0)
+            one.sink.sign(RunLease("host", 1, 0.0, 9.0))
+        assert successor.read()[0].run == RunLease("host", 2, 1.0, 1.0)
         assert successor.load().offsets == {one.at: 0}
     assert ids(target.bootstrap, target.name) == []
 
 
 def test_a_run_whose_tasks_may_be_at_work_still_does_not_sign_off(work):
     one, _ = work()
-    one.sink.sign(Run("host", 1, 0.0, 0.0))
+    one.sink.sign(RunLease("host", 1, 0.0, 0.0))
     one.sink._unsure = True
     one.sink.sign(None)
     assert one.sink.read()[0].run is not None
@@ -560,7 +564,7 @@ def test_a_run_whose_tasks_may_be_at_work_still_does_not_sign_off(work):
 
 def test_a_transaction_of_the_driver_that_somebody_aborts_costs_a_repeat(work, kafka, spark):
     one, target = work()
-    one.sink.sign(Run("host", 1, 0.0, 0.0))
+    one.sink.sign(RunLease("host", 1, 0.0, 0.0))
     aborting = Producer(
         {"bootstrap.servers": kafka.bootstrap, "transactional.id": f"headrace-offsets-{one.sink._opened.name}"}
     )
@@ -584,7 +588,7 @@ def test_a_topic_made_anew_under_a_run_is_of_this_cluster_still(work):
     source = one.call.parts[0].range.at.topic
     Topic.recreate(existing(one.sink._bootstrap, source))
     with suppress(HeadraceError):
-        one.sink.sign(Run("host", 1, 0.0, 0.0))
+        one.sink.sign(RunLease("host", 1, 0.0, 0.0))
     admin = AdminClient({"bootstrap.servers": one.sink._bootstrap})
     assert not [
         name for name in admin.list_topics(timeout=10).topics if name.startswith("headrace.") and source in name
@@ -609,15 +613,15 @@ def test_groups_and_topics_with_dashes_and_dots_are_told_apart():
 
 
 def test_rows_that_a_transform_moved_by_itself_are_not_committed_by_their_task(filled, spark):
-    from headrace.engine.range_reader import Reader
-    from headrace.spark.task_alignment import one_task_per_range
+    from headrace.engine.range_reader import RangeReader
+    from headrace.spark.task_alignment import tasks_match_ranges
 
     source = filled()
     ranges = tuple(Range(TopicPartition(source.name, number), 0, 100) for number in range(2))
-    rows = Reader(spark, source.bootstrap, {}, "narrow").rows(ranges).select("value")
+    rows = RangeReader(spark, source.bootstrap, {}, "narrow").rows(ranges).select("value")
     moved = spark.createDataFrame(rows.rdd.map(lambda row: (len(row.value), row)).partitionBy(2).values(), rows.schema)
-    assert one_task_per_range(rows, 2)
-    assert not one_task_per_range(moved, 2)
+    assert tasks_match_ranges(rows, 2)
+    assert not tasks_match_ranges(moved, 2)
 
 
 # What is left of a run
@@ -625,7 +629,7 @@ def test_rows_that_a_transform_moved_by_itself_are_not_committed_by_their_task(f
 
 def test_a_transaction_that_a_dead_run_left_is_ended_when_the_next_one_starts(work, kafka):
     one, target = work()
-    one.sink.sign(Run("host", 1, 0.0, 0.0))
+    one.sink.sign(RunLease("host", 1, 0.0, 0.0))
     left = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": one.id})
     left.init_transactions(30)
     left.begin_transaction()

@@ -14,12 +14,12 @@ from confluent_kafka.cimpl import NewTopic
 
 import headrace as hr
 from headrace import dev, sinks, stores
-from headrace.core.delivery import Written
-from headrace.core.state import Change, Run
+from headrace.core.delivery import WriteResult
+from headrace.core.state import AuditEntry, RunLease
 from headrace.errors import ConfigError, DataLoss, OffsetConflict, RetriableError
 from headrace.kafka import offset_group as group_module
 from headrace.kafka import transactions
-from headrace.runtime.launch import connected
+from headrace.runtime.launch import open_sources
 from headrace.runtime.runner import Runner
 from headrace.types import Batch, Progress, Range, TopicPartition
 from integration.interleaving import Died, die, meanwhile
@@ -193,7 +193,7 @@ def test_ending_a_lost_transaction_through_a_neighbour_changes_nothing_else(new,
     store = new()
     store.commit(batch(1, (a, 0, 10)))
     state, _ = store.read()
-    store._group._complete_lost(store._group._producer)
+    store._group._finish_lost_commit(store._group._producer)
     assert store.read()[0] == state
     store.commit(batch(2, (a, 10, 20)))
     assert new().load().offsets == {a: 20}
@@ -239,7 +239,7 @@ def test_a_thousand_partitions_stay_far_below_the_limit_of_metadata(new, admin, 
     store = new()
     topic_id = "J8CTyRJ5SXWk4i4Wk3HvGQ"
     store.commit(batch(2**40, *((at, 0, 2**50) for at in many), topic_id=topic_id))
-    store.sign(Run("a-rather-long-host-name." * 10, 2**31, 1.7e9, 1.7e9))
+    store.sign(RunLease("a-rather-long-host-name." * 10, 2**31, 1.7e9, 1.7e9))
     store.begin(batch(2**40 + 1, *((at, 2**50, 2**51) for at in many), topic_id=topic_id))
     sizes = [len(position.metadata) for position in listed(admin, name).values()]
     assert len(sizes) == 1000
@@ -284,8 +284,8 @@ def test_a_sign_touches_one_partition_and_all_of_them_each_hour(new, admin, name
 
     def touched(beat):
         before = listed(admin, name)
-        store.sign(Run("host", 1, 0.0, beat))
-        assert store.read()[0].run == Run("host", 1, 0.0, beat)
+        store.sign(RunLease("host", 1, 0.0, beat))
+        assert store.read()[0].run == RunLease("host", 1, 0.0, beat)
         after = listed(admin, name)
         return sum(before[at].metadata != after[at].metadata for at in many)
 
@@ -333,7 +333,7 @@ def test_options_that_cannot_be_are_told_and_no_secret_with_them(name):
 
 
 def test_the_advice_carries_the_figure_of_the_broker(kafka):
-    (warning,) = stores.Kafka(kafka.bootstrap).advice("clicks")
+    (warning,) = stores.Kafka(kafka.bootstrap).durability_warnings("clicks")
     assert "10,080 minutes (7 days)" in warning
 
 
@@ -342,7 +342,7 @@ def test_a_group_that_is_gone_stops_the_pipeline_until_the_marker_is_removed(new
     store = new()
     topic_id = real_id(store._bootstrap, a.topic)
     store.commit(batch(1, (a, 0, 10), (b, 0, 10), topic_id=topic_id))
-    store.record(Change(1.0, "somebody", "note"))
+    store.record(AuditEntry(1.0, "somebody", "note"))
     admin.delete_consumer_groups([name])[name].result(30)
     with pytest.raises(DataLoss, match=name) as error:
         store.commit(batch(2, (a, 10, 20)))
@@ -352,14 +352,14 @@ def test_a_group_that_is_gone_stops_the_pipeline_until_the_marker_is_removed(new
     store._files.marker.unlink()
     later = new()
     assert later.load() == Progress()
-    assert list(later.history()) == [Change(1.0, "somebody", "note")]
+    assert list(later.history()) == [AuditEntry(1.0, "somebody", "note")]
 
 
 def test_another_cluster_is_another_group(new, name, topic, monkeypatch):
     (a, _) = partitions(topic())
     new().commit(batch(1, (a, 0, 10)))
-    monkeypatch.setattr(group_module.Group, "cluster_id", lambda _: "another")
-    monkeypatch.setattr(group_module.Group, "fetch", lambda *_: {})
+    monkeypatch.setattr(group_module.FencedOffsetGroup, "cluster_id", lambda _: "another")
+    monkeypatch.setattr(group_module.FencedOffsetGroup, "fetch", lambda *_: {})
     assert new().load() == Progress()
 
 
@@ -380,7 +380,7 @@ def test_a_topic_deleted_and_created_again_is_recognised_by_its_old_id(new, admi
     progress = store.load()
     assert progress.offsets == {a: 0, b: 0, kept: 7}
     assert progress.topic_ids[made.name] == "id-1"
-    store.move(progress, {a: 5, b: 6}, Change(1.0, "a run", "gap"), {made.name: "id-2"})
+    store.move(progress, {a: 5, b: 6}, AuditEntry(1.0, "a run", "gap"), {made.name: "id-2"})
     assert new().load().offsets == {a: 5, b: 6, kept: 7}
     assert new().load().topic_ids[made.name] == "id-2"
 
@@ -406,7 +406,7 @@ class Engine:
 
     def write(self, batch):
         self._sink.write(batch, None)
-        return Written()
+        return WriteResult()
 
     def translated(self, error):
         return error
@@ -427,7 +427,7 @@ def test_deleting_a_topic_under_a_pending_batch_replays_nothing_of_it(kafka, adm
             guarantee="exactly-once",
             offsets=stores.Kafka(kafka.bootstrap),
         )
-        Runner(pipeline, connected(pipeline.sources), Engine(sink), fail_fast=True).run("caught-up")
+        Runner(pipeline, open_sources(pipeline.sources), Engine(sink), fail_fast=True).run("caught-up")
 
     with meanwhile("before commit", die), pytest.raises(Died):
         run("fail")
@@ -516,7 +516,7 @@ def test_what_the_broker_forgets_is_told_and_what_a_run_keeps_alive_is_not_forgo
     options = {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 1000}
     with dev.Kafka(tmp_path / "forgetful", heap="512m", options=options) as server:
         a, b = make_topic(server.bootstrap, "clicks", 2)
-        assert "1 minutes" in stores.Kafka(server.bootstrap).advice("left")[0]
+        assert "1 minutes" in stores.Kafka(server.bootstrap).durability_warnings("left")[0]
         left, kept, half = (opened_patiently(server.bootstrap, name) for name in ("left", "kept", "half"))
         topic_id = real_id(server.bootstrap, "clicks")
         now = 0.0
@@ -530,10 +530,10 @@ def test_what_the_broker_forgets_is_told_and_what_a_run_keeps_alive_is_not_forgo
         while listed(admin, "left") or len(listed(admin, "half")) == 2:
             assert time.monotonic() < deadline
             now, beats = now + 3600, beats + 1
-            kept.sign(Run("host", 1, 0.0, beats))
+            kept.sign(RunLease("host", 1, 0.0, beats))
             if len(listed(admin, "half")) == 2:
                 with suppress(DataLoss):  # the broker may drop the offset between the two calls
-                    half.sign(Run("host", 2, 0.0, beats))
+                    half.sign(RunLease("host", 2, 0.0, beats))
             time.sleep(3)
         with pytest.raises(DataLoss, match=r"clicks\[0\], clicks\[1\]"):
             left.load()
@@ -569,6 +569,6 @@ def test_a_position_set_by_another_tool_is_in_the_history_with_the_newest_batch_
     set_by_hand(admin, name, a, 0)
     with new() as store:
         assert store.load().last_batch == 1  # that of batch 2 went with the entry
-        store.sign(Run("host", 1, 0.0, 1.0))
+        store.sign(RunLease("host", 1, 0.0, 1.0))
         (change,) = store.history()
         assert (change.action, change.after, change.last_batch) == ("reset", {a: 0}, 1)

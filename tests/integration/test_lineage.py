@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 import headrace as hr
 from headrace import sinks, stores
 from headrace.engine.lineage import trace
-from headrace.engine.source_readers import Inputs
+from headrace.engine.source_readers import SourceReaders
 from headrace.errors import ConfigError
 from headrace.runtime.launch import check_transform
 
@@ -53,7 +53,7 @@ STEADY = {
 
 
 def result(spark, transform, source=SOURCE):
-    given = Inputs(spark, source, "g", whole=True).empty()
+    given = SourceReaders(spark, source, "g", whole=True).empty()
     return transform(given)
 
 
@@ -127,7 +127,7 @@ def pipeline(sink, guarantee="exactly-once", transform=lambda rows: rows.withCol
 def test_a_key_that_changes_with_every_read_is_refused_where_it_would_double_rows(spark, tmp_path, name):
     made = pipeline(EXACT[name](tmp_path))
     with pytest.raises(ConfigError, match=r"uuid\(\) gives column k another value") as refused:
-        check_transform(made, Inputs.of(spark, made))
+        check_transform(made, SourceReaders.of(spark, made))
     assert "exactly-once" in refused.value.message
     assert "_kafka" in refused.value.hint
 
@@ -143,4 +143,4 @@ def test_it_is_no_error_where_nothing_is_doubled(spark, tmp_path):
             transform=lambda rows: rows.withColumn("day", F.to_date("_kafka.timestamp")),
         ),
     ):
-        assert check_transform(made, Inputs.of(spark, made)) is not None
+        assert check_transform(made, SourceReaders.of(spark, made)) is not None

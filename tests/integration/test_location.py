@@ -11,13 +11,13 @@ SESSION = """
 import json, sys, time
 import headrace as hr
 from headrace.spark import session
-from headrace.engine.source_readers import Inputs
-from headrace.engine.locality import Location
+from headrace.engine.source_readers import SourceReaders
+from headrace.engine.locality import LocalityHints
 from headrace.types import Range, TopicPartition
 
 options, bootstrap, topic, locations = json.loads(sys.argv[1])
 spark = session.create(options)
-deadline, executors = time.monotonic() + 60, Location(spark, hr.Kafka(bootstrap, topics=[topic]), dict)._executors
+deadline, executors = time.monotonic() + 60, LocalityHints(spark, hr.Kafka(bootstrap, topics=[topic]), dict)._executors
 while len(executors()) < 2:  # they come one after the other, and a partition goes to one that is there
     assert time.monotonic() < deadline, executors()
     time.sleep(0.1)
@@ -33,7 +33,7 @@ def host(rows):
 found = []
 for location in locations:
     source = hr.Kafka(bootstrap, topics=[topic], location=location)
-    (one,) = Inputs(spark, source, "headrace-location", whole=True).each.values()
+    (one,) = SourceReaders(spark, source, "headrace-location", whole=True).each.values()
     ranges = [Range(TopicPartition(topic, number), 0, 1) for number in range(4)]
     found.append(dict(one.raw(ranges, {}).rdd.mapPartitions(host).collect()))
 print(json.dumps(found))

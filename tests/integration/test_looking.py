@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from headrace import dev, stores
 from headrace.connectors.cassandra import client as cql
 from headrace.core.state import State
-from headrace.tools.offsets.editor import Desk
+from headrace.tools.offsets.editor import OffsetEditor
 from integration.command import here  # noqa: F401 - a fixture
 
 
@@ -22,7 +22,7 @@ def state(tmp_path, monkeypatch):
 
 def look(store, said):
     """A store that is not there, as the verbs of `headrace offsets` meet it."""
-    with Desk("nobody", store, None, {}) as desk:
+    with OffsetEditor("nobody", store, None, {}) as desk:
         assert desk.state == State()
         assert re.search(said, desk.missing or "")
 
@@ -111,7 +111,7 @@ def test_a_redis_and_a_zookeeper_that_have_nothing_of_the_pipeline(redis, zookee
 
     name = f"looking-{uuid.uuid4().hex[:12]}"
     for store in (stores.Redis(redis.url), stores.ZooKeeper(zookeeper.hosts)):
-        with Desk(name, store, None, {}) as desk:
+        with OffsetEditor(name, store, None, {}) as desk:
             assert (desk.state, list(desk.store.history())) == (State(), [])
     client = connect(redis.url)
     assert client.keys(f"*{name}*") == []

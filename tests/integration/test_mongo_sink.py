@@ -15,7 +15,7 @@ from pymongo.errors import BulkWriteError
 from headrace import dev, sinks
 from headrace.connectors.mongo import client as mongo_client
 from headrace.connectors.shared.keyed_sink import Row
-from headrace.core.dead_letters import Origin
+from headrace.core.dead_letters import RecordId
 from headrace.errors import BadRecord, ConfigError, RetriableError
 from headrace.testing.sinks import batch, frame, numbered, upserts
 from integration.documents import refused, rows, write_around_a_death
@@ -185,7 +185,7 @@ def test_every_write_names_the_shard_key_and_what_a_tombstone_leaves_has_it(made
     write = sink._writer(batch(1, 0, 1), schema)
     values = {"id": 1, "text": "a", "n": 5}
     for version, deleted in ((5, False), (3, False), (7, True), (5, False)):
-        assert write([Row((1, "a"), values, Origin("clicks", 0, version), "s:0", version, deleted)]) == []
+        assert write([Row((1, "a"), values, RecordId("clicks", 0, version), "s:0", version, deleted)]) == []
     assert [found["text"] for found in asked] == ["a"] * 4
     (left,) = shop.orders.find()
     assert left["text"] == "a"
@@ -247,7 +247,7 @@ def test_children_that_several_runs_write_at_once_are_those_of_the_newest_value_
 
     def author(version):
         titles = [{"title": f"{version} {position}"} for position in range(version % 7)]
-        return Row((1,), {"author": 1, "books": titles}, Origin("clicks", 0, version), "s:0", version)
+        return Row((1,), {"author": 1, "books": titles}, RecordId("clicks", 0, version), "s:0", version)
 
     assert write([author(0)]) == []
     versions = [n % 40 for n in range(0, 400, 13)]
@@ -311,7 +311,7 @@ def test_a_document_that_another_run_makes_at_the_same_moment_is_replaced_if_it_
         raise BulkWriteError({"writeErrors": [error], "writeConcernErrors": []})
 
     monkeypatch.setattr(Collection, "bulk_write", raced)
-    row = Row((1,), {"id": 1, "text": "newer"}, Origin("clicks", 0, 5), "s:0", 5)
+    row = Row((1,), {"id": 1, "text": "newer"}, RecordId("clicks", 0, 5), "s:0", 5)
     assert sink._writer(batch(1, 0, 1), frame(spark, []).schema)([row]) == []
     assert shop.orders.find_one()["text"] == "newer"
 
@@ -323,7 +323,7 @@ def test_a_newer_document_whose_id_is_another_type_of_the_same_number_stays(made
     sink = made(key=key)
     shop.orders.insert_one(there)
     values = {"id": 1, "text": "a"}
-    row = Row((1,) if key == "id" else (1, "a"), values, Origin("clicks", 0, 5), "s:0", 5)
+    row = Row((1,) if key == "id" else (1, "a"), values, RecordId("clicks", 0, 5), "s:0", 5)
     assert sink._writer(batch(1, 0, 1), frame(spark, []).schema)([row]) == []
     assert list(shop.orders.find()) == [there]
 
@@ -334,7 +334,7 @@ def test_a_write_concern_that_is_not_met_is_repeated_unless_it_never_can_be(made
         raise BulkWriteError({"writeErrors": [], "writeConcernErrors": [{"errmsg": "unmet", "code": code}]})
 
     monkeypatch.setattr(Collection, "bulk_write", unmet)
-    row = Row((), {"id": 1, "text": "a"}, Origin("clicks", 0, 5))
+    row = Row((), {"id": 1, "text": "a"}, RecordId("clicks", 0, 5))
     with pytest.raises(kind, match="unmet"):
         made()._writer(batch(1, 0, 1), frame(spark, []).schema)([row])
 

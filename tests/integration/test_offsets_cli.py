@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import sinks, stores
 from headrace.cli.main import app
-from headrace.core.state import Run
+from headrace.core.state import RunLease
 from headrace.errors import ConfigError, OffsetConflict
 from headrace.kafka.cluster import Cluster
 from headrace.runtime.heartbeat import this_run
@@ -154,7 +154,7 @@ def test_offsets_outside_the_log_are_marked_and_refused_unless_told(service):
 def test_a_running_pipeline_is_left_alone_and_named(service):
     service.processed(40, 50)
     with service.store.open("svc") as store:
-        store.sign(Run(os.uname().nodename, os.getpid(), started=time.time(), beat=time.time()))
+        store.sign(RunLease(os.uname().nodename, os.getpid(), started=time.time(), beat=time.time()))
     with pytest.raises(OffsetConflict, match=f"pid {os.getpid()}"):
         service.say("reset", "--to", "earliest", "--execute")
     assert service.offsets() == [40, 50]

@@ -13,12 +13,12 @@ from pyspark.sql.types import StringType
 
 import headrace as hr
 from headrace import events, sinks, stores
-from headrace.core.dead_letters import Origin
+from headrace.core.dead_letters import RecordId
 from headrace.engine.failing_records import _of_rows
 from headrace.engine.row_independence import indivisible
 from headrace.errors import BadRecord, BatchChanged, BatchTimeout, TransformFailed
 from headrace.support.tracebacks import shown_path
-from headrace.tools.dead_letters import LetterBox
+from headrace.tools.dead_letters import DeadLetterAdmin
 
 FORMAT = hr.Json("id BIGINT, text STRING")
 SOON = hr.Retry(first="10ms", longest="20ms", attempts=8)
@@ -79,8 +79,8 @@ def test_a_transactional_sink_stores_the_others_and_the_record_with_its_tracebac
     made = pipeline(poisoned, sink, by_function, dead_letters=f"{table}_dead")
     made.run(until="caught-up", session=spark, observer=seen.append, fail_fast=not patient)
 
-    letters = LetterBox(made).letters()
-    assert [letter.origin for letter in letters] == [Origin(poisoned.name, n, 7) for n in (0, 1)]
+    letters = DeadLetterAdmin(made).letters()
+    assert [letter.origin for letter in letters] == [RecordId(poisoned.name, n, 7) for n in (0, 1)]
     assert [letter.value for letter in letters] == [b'{"id": %d, "text": "poison"}' % n for n in (14, 15)]
     assert {letter.place for letter in letters} == {"transform"}
     for letter in letters:
@@ -116,13 +116,13 @@ def test_an_idempotent_sink_stores_the_others_and_a_replay_diverts_the_same_reco
     runs = []
     with pytest.raises(KeyboardInterrupt):
         made.run(until="caught-up", session=spark, observer=runs.append)
-    first = sorted(LetterBox(made).letters(), key=lambda letter: letter.origin)
+    first = sorted(DeadLetterAdmin(made).letters(), key=lambda letter: letter.origin)
     made.run(until="caught-up", session=spark, observer=runs.append)
     assert [event.replay for event in runs if isinstance(event, events.BatchStarted)][-1]
 
-    letters = sorted(LetterBox(made).letters(), key=lambda letter: letter.origin)
+    letters = sorted(DeadLetterAdmin(made).letters(), key=lambda letter: letter.origin)
     assert letters == first
-    assert [letter.origin for letter in letters] == [Origin(poisoned.name, n, 7) for n in (0, 1)]
+    assert [letter.origin for letter in letters] == [RecordId(poisoned.name, n, 7) for n in (0, 1)]
     assert all("CAST_INVALID_INPUT" in letter.error and letter.place == "transform" for letter in letters)
     rows = spark.read.parquet(str(tmp_path / "rows")).collect()
     assert sorted(row["id"] for row in rows) == GOOD
@@ -153,8 +153,8 @@ def test_whatever_way_spark_reports_a_value_its_record_is_found(topic, spark, ex
         dead_letters=hr.DeadLetters(topic=dead.name),
     )
     made.run(until="caught-up", session=spark)
-    (letter,) = LetterBox(made).letters()
-    assert letter.origin == Origin(where.name, 0, 3)
+    (letter,) = DeadLetterAdmin(made).letters()
+    assert letter.origin == RecordId(where.name, 0, 3)
     assert said in letter.error
     assert sorted(row["id"] for row in sink.rows) == [n for n in range(12) if n != 3]
 
@@ -239,7 +239,7 @@ def test_a_function_that_fails_for_a_moment_costs_no_record(poisoned, spark, tmp
 
     made.run(until="caught-up", session=spark, observer=back)
     assert len(sink.rows) == 120
-    assert LetterBox(made).letters() == []
+    assert DeadLetterAdmin(made).letters() == []
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_transform_that_fails_on_everything_stops_and_diverts_nothing(topic, s
     with pytest.raises(TransformFailed, match=said):
         made.run(until="caught-up", session=spark)
     assert sink.rows == []
-    assert LetterBox(made).letters() == []
+    assert DeadLetterAdmin(made).letters() == []
 
 
 def test_a_transform_over_several_records_stops_with_the_error_of_the_step(poisoned, spark, topic):
@@ -311,7 +311,7 @@ def test_an_error_of_programming_in_a_function_stops_at_once_and_diverts_nothing
     with pytest.raises(TransformFailed, match=f"NameError: .*:{shout.__code__.co_firstlineno + 1}"):
         made.run(session=spark, observer=seen.append)
     assert not [event for event in seen if isinstance(event, events.Retrying)]
-    assert not LetterBox(made).letters()
+    assert not DeadLetterAdmin(made).letters()
 
 
 def test_an_exception_of_the_transform_that_does_not_pass_stops_the_run(topic, spark):

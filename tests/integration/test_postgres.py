@@ -11,8 +11,8 @@ from pyspark.sql.types import LongType, StringType, StructType
 import headrace as hr
 from headrace import events, sinks
 from headrace.connectors.postgres import sink as sink_module
-from headrace.connectors.postgres.copy_task import ByPartition
-from headrace.core.state import Run
+from headrace.connectors.postgres.copy_task import CopyAndCommitTask
+from headrace.core.state import RunLease
 from headrace.dev import Postgres
 from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableError
 from headrace.spark import task_alignment
@@ -85,10 +85,10 @@ def test_the_way_is_read_off_the_plan_and_every_row_arrives(
         monkeypatch.setattr(sink_module.Postgres, name, spy)
     where = filled()
     made = pipeline(where, sinks.Postgres(postgres.address, table, create=True), transform=transform)
-    from headrace.engine.source_readers import Inputs
+    from headrace.engine.source_readers import SourceReaders
     from headrace.runtime.launch import check_transform
 
-    assert way in made.sink.describe_write(check_transform(made, Inputs.of(spark, made)), cached=False)
+    assert way in made.sink.describe_write(check_transform(made, SourceReaders.of(spark, made)), cached=False)
     made.run(until="caught-up", session=spark, fail_fast=True)
     assert set(ways) == {way}
     expected = transform(spark.createDataFrame([(n, f"u{n % 7}") for n in range(400)], "id BIGINT, user STRING"))
@@ -97,7 +97,7 @@ def test_the_way_is_read_off_the_plan_and_every_row_arrives(
 
 
 def test_an_operator_that_is_not_known_to_stay_in_its_task_makes_a_plan_wide(filled, spark):
-    assert not task_alignment.keeps_partitions(spark.range(10).toDF("id"))
+    assert not task_alignment.plan_is_narrow(spark.range(10).toDF("id"))
 
 
 # Types
@@ -229,7 +229,9 @@ def _attempt(postgres, name, r, table, lines, topic_id="old", **how):
     import pyarrow as pa
 
     batch = Batch(1, (r,), {r.at.topic: topic_id})
-    work = ByPartition(postgres.address, name, "mine", batch, None, f'COPY {table} (id, "user") FROM STDIN', **how)
+    work = CopyAndCommitTask(
+        postgres.address, name, "mine", batch, None, f'COPY {table} (id, "user") FROM STDIN', **how
+    )
     return work(iter([pa.RecordBatch.from_pydict({"line": lines})]))
 
 
@@ -263,9 +265,9 @@ def test_from_the_sign_of_a_new_run_on_the_old_one_commits_nothing(spark, postgr
         sinks.Postgres(postgres.address, table).open(name) as old,
         sinks.Postgres(postgres.address, table).open(name) as new,
     ):
-        old.sign(Run("host", 1, 1.0, 1.0))
+        old.sign(RunLease("host", 1, 1.0, 1.0))
         new.prepare(_schema("id BIGINT, user STRING"))
-        new.sign(Run("host", 2, 2.0, 2.0))
+        new.sign(RunLease("host", 2, 2.0, 2.0))
         refused = _attempt(postgres, name, r, table, ["1\ta\n"])
         assert (refused.error[0], "taken over" in refused.error[1]) == ("OffsetConflict", True)
         with pytest.raises(OffsetConflict, match="taken over"):
@@ -405,10 +407,10 @@ def test_the_last_value_of_every_key_is_there_and_what_was_deleted_is_not(topic,
             where.produce([value], key=f"u{number}".encode(), partition=number % 3)
     sink = sinks.Postgres(postgres.address, table, key="user", mode="upsert", create=True)
     made = pipeline(where, sink, limits=hr.Limits(max_records=70))
-    from headrace.engine.source_readers import Inputs
+    from headrace.engine.source_readers import SourceReaders
     from headrace.runtime.launch import check_transform
 
-    assert BY_PARTITION in made.sink.describe_write(check_transform(made, Inputs.of(spark, made)), cached=False)
+    assert BY_PARTITION in made.sink.describe_write(check_transform(made, SourceReaders.of(spark, made)), cached=False)
     made.run(until="caught-up", session=spark, fail_fast=True)
     expected = {(f"u{number}", 9) for number in range(30) if number % 5}
     assert set(ask(f'SELECT "user", id FROM {table}')) == expected

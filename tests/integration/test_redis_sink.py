@@ -11,9 +11,9 @@ import redis as driver
 
 import headrace as hr
 from headrace import dev, sinks, stores
-from headrace.connectors.redis.writer import Append, Place, Put
+from headrace.connectors.redis.writer import Append, Put, RedisTarget
 from headrace.connectors.shared.keyed_sink import Row
-from headrace.core.dead_letters import Letter, Origin, Quarantine
+from headrace.core.dead_letters import DeadLetter, DeadLetterBatch, RecordId
 from headrace.errors import BadRecord, ConfigError, RetriableError
 from headrace.spark.arrow import map_in_arrow
 from headrace.spark.origin_columns import PLACE
@@ -205,7 +205,7 @@ def arrow(first, until, times=1):
 @pytest.fixture
 def append(redis, name):
     at = Range(TopicPartition("clicks", 0), 0, 100_000)
-    place = Place(redis.url, name, "sink")
+    place = RedisTarget(redis.url, name, "sink")
     return Append(place, "stream", "p", {"id": int}, (at,), {"clicks": "id-1"}, 0, None, None, None)
 
 
@@ -262,7 +262,7 @@ def stored(client, name, structure):
 )
 def test_a_missing_right_is_found_before_anything_is_appended(structure, command, append, without, client, name):
     whole = replace(append, structure=structure, maxlen=1_000)
-    lacking = replace(whole, place=Place(without(command), name, "sink"))
+    lacking = replace(whole, place=RedisTarget(without(command), name, "sink"))
     for _ in range(2):
         kind, message, hint = lacking(iter([arrow(0, 5)])).error
         assert kind == "ConfigError" and "rights" in hint
@@ -302,7 +302,7 @@ def test_a_row_with_more_fields_than_an_entry_takes_is_refused_and_the_others_ar
 @pytest.mark.parametrize(("structure", "command"), [("hash", "hset"), ("hash", "pexpire"), ("string", "set")])
 def test_a_row_is_not_lost_to_a_missing_right(structure, command, redis, without, client, name):
     plain = {"id": int, "text": str}
-    put = Put(Place(redis.url, name, "sink"), structure, ("id",), plain, True, 1_000, 1_000.0)
+    put = Put(RedisTarget(redis.url, name, "sink"), structure, ("id",), plain, True, 1_000, 1_000.0)
 
     def row(text, version):
         return Row((7,), {"id": 7, "text": text}, None, "clicks:0", version)
@@ -313,7 +313,7 @@ def test_a_row_is_not_lost_to_a_missing_right(structure, command, redis, without
     assert put([row("old", 1)]) == []
     before = there()
     with pytest.raises(ConfigError, match=r"^(?!.*password)"):  # the user gets in
-        replace(put, place=Place(without(command), name, "sink"))([row("new", 2)])
+        replace(put, place=RedisTarget(without(command), name, "sink"))([row("new", 2)])
     assert there() == before
     assert put([row("new", 2)]) == []
     assert "new" in str(there())
@@ -352,9 +352,9 @@ class Letters:
 
     def quarantine(self):
         def originals(refused):
-            return [Letter(r.origin, None, None, None, (), r.error, r.place) for r in refused]
+            return [DeadLetter(r.origin, None, None, None, (), r.error, r.place) for r in refused]
 
-        return Quarantine([], most=10, originals=originals, send=self.sent.extend)
+        return DeadLetterBatch([], most=10, originals=originals, send=self.sent.extend)
 
 
 def test_a_key_that_holds_something_else_is_left_alone_and_its_row_refused(spark, redis, client, name):
@@ -363,8 +363,8 @@ def test_a_key_that_holds_something_else_is_left_alone_and_its_row_refused(spark
     with sinks.Redis(redis.url, name, key="id").open("p") as sink:
         with pytest.raises(BadRecord, match=r"offset 1: WRONGTYPE.*as a list, not a hash"):
             sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
-        sink.write_apart(batch(1, 0, 3), frame(spark, numbered(0, 3)), letters.quarantine())
-    assert [letter.origin for letter in letters.sent] == [Origin("clicks", 0, 1)]
+        sink.write_with_dead_letters(batch(1, 0, 3), frame(spark, numbered(0, 3)), letters.quarantine())
+    assert [letter.origin for letter in letters.sent] == [RecordId("clicks", 0, 1)]
     assert client.lrange(f"{name}:1", 0, -1) == ["mine"]
     assert client.hgetall(f"{name}:2") == {"id": "2", "text": "row 2"}
 
@@ -374,7 +374,7 @@ def test_an_entry_without_a_field_is_refused_and_the_others_are_appended(spark, 
     letters = Letters()
     for _ in range(2):
         with sinks.Redis(redis.url, name, structure="stream").open("p") as sink:
-            sink.write_apart(batch(1, 0, 3), rows, letters.quarantine())
+            sink.write_with_dead_letters(batch(1, 0, 3), rows, letters.quarantine())
     assert [row["id"] for _, row in client.xrange(name)] == ["0", "2"]
     assert [letter.origin.offset for letter in letters.sent] == [1, 1], "a repeat says it again"
 
@@ -388,7 +388,7 @@ def test_a_row_with_a_value_that_python_has_none_for_is_refused_and_the_others_a
     )
     letters = Letters()
     with sinks.Redis(redis.url, name, structure=structure).open("p") as sink:
-        sink.write_apart(batch(1, 0, 3), rows, letters.quarantine())
+        sink.write_with_dead_letters(batch(1, 0, 3), rows, letters.quarantine())
     assert [letter.origin.offset for letter in letters.sent] == [1]
     count = {"stream": client.xlen, "list": client.llen, "set": client.scard}[structure]
     assert count(name) == 2

@@ -23,11 +23,11 @@ import headrace as hr
 from headrace import sinks
 from headrace.dev.certificates import Certificate
 from headrace.errors import ConfigError
-from headrace.kafka.connection_errors import greeted
+from headrace.kafka.connection_errors import probe_cluster
 from headrace.testing.committed_records import committed
 from headrace.testing.fixtures import Topic
 from headrace.tools import doctor
-from headrace.tools.dead_letters import LetterBox
+from headrace.tools.dead_letters import DeadLetterAdmin
 from integration.command import here  # noqa: F401 - a fixture
 
 SOON = 9.0
@@ -121,7 +121,7 @@ def test_topic_to_topic_with_dead_letters_and_the_words_of_java_in_a_file(secure
     made.run(until="caught-up", session=spark, fail_fast=True)
     found = [json.loads(record.value())["id"] for record in committed(secure_kafka.bootstrap, target.name)]
     assert sorted(found) == list(range(50))
-    assert [letter.value for letter in LetterBox(made).letters()] == [b"{broken"]
+    assert [letter.value for letter in DeadLetterAdmin(made).letters()] == [b"{broken"]
 
 
 def test_a_certificate_of_the_client_is_a_login_too(secure_kafka, topic, spark, tmp_path):
@@ -162,7 +162,7 @@ def test_what_is_wrong_with_a_login_is_told_soon_and_without_the_password(wrong,
     bootstrap, options, said = wrong(what)
     began = time.monotonic()
     with pytest.raises(ConfigError, match=said) as error:
-        greeted(bootstrap, options, 30)
+        probe_cluster(bootstrap, options, 30)
     assert time.monotonic() - began < SOON
     told = f"{error.value.message} {error.value.hint}"
     assert bootstrap in told

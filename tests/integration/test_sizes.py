@@ -12,7 +12,7 @@ import headrace as hr
 from headrace import sinks
 from headrace.kafka import config_checks, config_keys
 from headrace.kafka.cluster import Cluster
-from headrace.tools.dead_letters import LetterBox
+from headrace.tools.dead_letters import DeadLetterAdmin
 
 LARGE = 5_000_000
 
@@ -46,7 +46,7 @@ def test_messages_of_5_mb_are_read_whatever_a_fetch_may_bring(large, topic, spar
     with duckdb.connect(str(tmp_path / "rows.duckdb"), read_only=True) as connection:
         sizes = connection.execute("SELECT length(t) FROM rows ORDER BY 1").fetchall()
     assert sizes == [(1,), (1,), (1,), (LARGE,), (LARGE,)]
-    assert [len(letter.value or b"") for letter in LetterBox(made).letters()] == [LARGE]
+    assert [len(letter.value or b"") for letter in DeadLetterAdmin(made).letters()] == [LARGE]
 
 
 def test_a_topic_that_takes_more_than_a_fetch_brings_is_noted(topic):
@@ -54,7 +54,7 @@ def test_a_topic_that_takes_more_than_a_fetch_brings_is_noted(topic):
 
     def found(where, **options):
         source = hr.Kafka(where.bootstrap, topics=[where.name], options=options)
-        return config_checks.asked(Cluster(source.bootstrap, source.options), source)
+        return config_checks.topic_limit_warnings(Cluster(source.bootstrap, source.options), source)
 
     assert found(usual) == []
     assert found(wide, **{"max.partition.fetch.bytes": "20000000"}) == []

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 import headrace as hr
 from headrace import dev, events, sinks, stores
-from headrace.engine.range_splitting import LEAST
+from headrace.engine.range_splitting import MIN_SPLIT_RECORDS
 from headrace.errors import ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
 from headrace.testing.committed_records import committed
@@ -164,7 +164,7 @@ class Tasks(sinks.Sink):
     """How many tasks read a batch, and the offsets in the order in which they come."""
 
     def __init__(self, whole):
-        self.whole_ranges = whole
+        self.needs_one_task_per_partition = whole
         self.tasks, self.offsets = [], []
 
     def write(self, batch, rows):
@@ -177,7 +177,7 @@ def test_a_long_range_is_read_by_several_tasks_unless_the_sink_wants_it_whole(sp
     producer = Producer(
         {"bootstrap.servers": where.bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 500_000}
     )
-    count = 4 * LEAST
+    count = 4 * MIN_SPLIT_RECORDS
     for _ in range(count):
         producer.produce(where.name, b"x")
     assert producer.flush(60) == 0
@@ -494,7 +494,7 @@ def test_a_loop_heeds_bytes_and_tells_what_was_dropped(spark, topic):
 
 
 def test_dead_letters_of_several_sources_go_back_where_they_came_from(spark, topic, second_kafka, tmp_path):
-    from headrace.tools.dead_letters import LetterBox
+    from headrace.tools.dead_letters import DeadLetterAdmin
 
     here, there = topic(partitions=1), topic(partitions=1, bootstrap=second_kafka.bootstrap)
     for where in (here, there):
@@ -511,10 +511,10 @@ def test_dead_letters_of_several_sources_go_back_where_they_came_from(spark, top
         transform=lambda rows: rows["east"].union(rows["west"]),
     )
     made.run(until="caught-up", session=spark)
-    box = LetterBox(made)
+    box = DeadLetterAdmin(made)
     letters = box.letters()
     assert {letter.origin.topic for letter in letters} == {f"east.{here.name}", f"west.{there.name}"}
-    less = LetterBox(replace(made, source={"east": made.sources["east"], "other": hr.Kafka("k:1", topics=["x"])}))
+    less = DeadLetterAdmin(replace(made, source={"east": made.sources["east"], "other": hr.Kafka("k:1", topics=["x"])}))
     with pytest.raises(ConfigError, match="does not read this topic"):
         less.replay(less.letters(), None)
     box.replay(letters, None)

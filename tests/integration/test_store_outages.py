@@ -17,7 +17,7 @@ from headrace import dev, sinks, stores
 from headrace.connectors.cassandra import client as cql
 from headrace.connectors.redis import client as redis_client
 from headrace.connectors.sql import offset_tables
-from headrace.core.state import Change
+from headrace.core.state import AuditEntry
 from headrace.errors import ConfigError, RetriableError
 from headrace.types import Batch, Progress, Range, TopicPartition
 
@@ -258,10 +258,10 @@ def test_redis_moves_no_offsets_when_the_history_cannot_be_written(own_redis: Pl
     with stores.Redis(f"redis://reader:pw@{at}/0").open(pipeline) as store:
         store.commit(Batch(1, (Range(AT[0], 0, 5),)))
         with pytest.raises(ConfigError, match="user"):
-            store.move(store.load(), {AT[0]: 0}, Change(0.0, "me", "seek"))
+            store.move(store.load(), {AT[0]: 0}, AuditEntry(0.0, "me", "seek"))
         assert store.load().offsets == {AT[0]: 5}
     with own_redis.new_store().open(pipeline) as store:
-        store.move(store.load(), {AT[0]: 0}, Change(0.0, "me", "seek"))
+        store.move(store.load(), {AT[0]: 0}, AuditEntry(0.0, "me", "seek"))
         assert (store.load().offsets, len(store.history())) == ({AT[0]: 0}, 1)
 
 
@@ -313,19 +313,19 @@ def assert_the_sink_says_so_too(hosts: str, username: str) -> None:
 
 
 def test_a_redis_that_may_forget_is_told_of_and_one_that_does_not_is_not(tmp_path: Any, own_redis: Place) -> None:
-    assert own_redis.new_store().advice("p") == []
+    assert own_redis.new_store().durability_warnings("p") == []
     import redis
 
     options = {"appendonly": "no", "maxmemory": "10mb", "maxmemory-policy": "allkeys-lru"}
     with dev.Redis(tmp_path, options=options) as server, redis.Redis.from_url(server.url) as client:
         client.config_set("save", "60 1")
         store = stores.Redis(server.url)
-        forgetting, evicting = store.advice("p")
+        forgetting, evicting = store.durability_warnings("p")
         assert "snapshot" in forgetting
         assert "appendfsync always" in forgetting
         assert "allkeys-lru" in evicting
         with store.open("p"):
-            assert len(store.advice("p")) == 2
+            assert len(store.durability_warnings("p")) == 2
     assert "once a second" in redis_client.losses({"appendonly": "yes", "appendfsync": "everysec"}, 0)[0]
     assert "failover" in redis_client.losses({"appendonly": "yes", "appendfsync": "always"}, 2)[0]
 
@@ -333,14 +333,14 @@ def test_a_redis_that_may_forget_is_told_of_and_one_that_does_not_is_not(tmp_pat
 def test_a_cassandra_with_one_copy_is_told_of(own_cassandra: Place) -> None:
     store = own_cassandra.new_store()
     store.open("p").close()
-    (said,) = store.advice("p")
+    (said,) = store.durability_warnings("p")
     assert "one copy" in said
 
 
 def test_a_postgres_that_does_not_wait_for_the_disk_is_told_of(tmp_path: Any, own_postgres: Place) -> None:
-    assert own_postgres.new_store().advice("p") == []
+    assert own_postgres.new_store().durability_warnings("p") == []
     with dev.Postgres(tmp_path, options={"fsync": "off"}) as server:
-        (said,) = stores.Postgres(server.dsn).advice("p")
+        (said,) = stores.Postgres(server.dsn).durability_warnings("p")
     assert "fsync" in said
 
 
@@ -380,7 +380,7 @@ def redis_errors() -> Iterator[tuple[Exception, type[Exception]]]:
 
 @pytest.mark.parametrize(("error", "ours"), list(cassandra_errors()), ids=repr)
 def test_errors_of_cassandra_are_named_by_the_reaction_they_ask_for(error: Exception, ours: type[Exception]) -> None:
-    with pytest.raises(ours) as caught, cql.translated("somebody"):
+    with pytest.raises(ours) as caught, cql.translate_error("somebody"):
         raise error
     assert caught.value.__cause__ is error
 

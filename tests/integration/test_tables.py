@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from headrace import sinks
-from headrace.core.dead_letters import Letter, Origin, Quarantine
+from headrace.core.dead_letters import DeadLetter, DeadLetterBatch, RecordId
 from headrace.errors import BadRecord, ConfigError
 from headrace.types import Batch, Range, TopicPartition
 
@@ -223,7 +223,7 @@ def test_a_column_with_a_name_of_ours_is_refused(database, pipeline, spark):
 def test_a_batch_without_rows_moves_the_offsets_in_every_mode(database, keyed, spark):
     with keyed() as sink:
         sink.write(batch(1, 0, 3), users(spark))
-        sink.write_apart(batch(2, 3, 5), users(spark), quarantine(f"{database.table}_dead"))
+        sink.write_with_dead_letters(batch(2, 3, 5), users(spark), quarantine(f"{database.table}_dead"))
         assert sink.load().offsets == {AT: 5}
 
 
@@ -313,11 +313,11 @@ def test_duckdb_has_a_type_for_everything(tmp_path, pipeline, spark):
 def quarantine(table, *letters, most=10):
     def originals(refused):
         return [
-            Letter(r.origin, None, b"k", f"value {r.origin.offset}".encode(), (("h", b"\xff"),), r.error, r.place)
+            DeadLetter(r.origin, None, b"k", f"value {r.origin.offset}".encode(), (("h", b"\xff"),), r.error, r.place)
             for r in refused
         ]
 
-    return Quarantine(letters, most=most, originals=originals, table=table)
+    return DeadLetterBatch(letters, most=most, originals=originals, table=table)
 
 
 def constrained(database):
@@ -330,15 +330,15 @@ def test_rows_that_the_table_refuses_go_to_the_dead_letters_and_the_others_are_s
     dead = f"{database.table}_dead"
     with database.sink().open(pipeline) as sink:
         found = quarantine(dead)
-        sink.write_apart(batch(1, 0, 20), rows, found)
+        sink.write_with_dead_letters(batch(1, 0, 20), rows, found)
         assert found.count == 2
         letters = sink.letters(dead)
         assert [(letter.origin, letter.key, letter.value, letter.headers) for letter in letters] == [
-            (Origin("users", 0, n), b"k", f"value {n}".encode(), (("h", b"\xff"),)) for n in (3, 11)
+            (RecordId("users", 0, n), b"k", f"value {n}".encode(), (("h", b"\xff"),)) for n in (3, 11)
         ]
         assert all("check" in letter.error.lower() and letter.place == f"table {database.table}" for letter in letters)
         assert sink.load().offsets == {AT: 20}
-        sink.drop_letters(dead, [letters[0].origin])
+        sink.drop_dead_letters(dead, [letters[0].origin])
         assert [letter.origin.offset for letter in sink.letters(dead)] == [11]
     stored = [n for (n,) in database.ask("SELECT age FROM {t} ORDER BY age")]
     assert stored == [n for n in range(20) if n not in (3, 11)]
@@ -354,16 +354,16 @@ def test_upserted_rows_that_the_table_refuses_go_to_the_dead_letters_and_deletes
     dead = f"{database.table}_dead"
     rows = users(spark, (0, "ann", 1), (1, "bob", 100), (2, "cyd", None), (3, "ann", "gone"), (4, "dan", 4))
     with database.sink(key="name", mode="upsert").open(pipeline) as sink:
-        sink.write_apart(batch(1, 0, 5), rows, quarantine(dead))
+        sink.write_with_dead_letters(batch(1, 0, 5), rows, quarantine(dead))
         assert [letter.origin.offset for letter in sink.letters(dead)] == [1, 2]
     assert database.ask("SELECT name, age FROM {t}") == [("dan", 4)]
 
 
 def test_records_that_did_not_parse_are_stored_with_the_rows(database, pipeline, spark):
     dead = f"{database.table}_dead"
-    bad = Letter(Origin("users", 0, 1), None, None, b"{broken", (), "not JSON", "decoding")
+    bad = DeadLetter(RecordId("users", 0, 1), None, None, b"{broken", (), "not JSON", "decoding")
     with database.sink(create=True).open(pipeline) as sink:
-        sink.write_apart(batch(1, 0, 2), users(spark, (0, "ann", 1)), quarantine(dead, bad))
+        sink.write_with_dead_letters(batch(1, 0, 2), users(spark, (0, "ann", 1)), quarantine(dead, bad))
         assert list(sink.letters(dead)) == [bad]
     assert database.ask("SELECT name FROM {t}") == [("ann",)]
 
@@ -373,7 +373,7 @@ def test_more_refused_rows_than_the_limit_stop_the_pipeline_with_nothing_stored(
     rows = users(spark, *((n, f"u{n}", 100) for n in range(8)))
     with database.sink().open(pipeline) as sink:
         with pytest.raises(BadRecord, match="more than 3 records"):
-            sink.write_apart(batch(1, 0, 8), rows, quarantine(f"{database.table}_dead", most=3))
+            sink.write_with_dead_letters(batch(1, 0, 8), rows, quarantine(f"{database.table}_dead", most=3))
         assert sink.load().offsets == {}
         assert list(sink.letters(f"{database.table}_dead")) == []
     assert database.ask("SELECT * FROM {t}") == []
@@ -399,6 +399,6 @@ def test_a_row_that_is_there_already_is_refused_with_the_mode_that_would_do(data
 
 
 def _change():
-    from headrace.core.state import Change
+    from headrace.core.state import AuditEntry
 
-    return Change(0.0, "a test", "reset")
+    return AuditEntry(0.0, "a test", "reset")

@@ -251,7 +251,7 @@ def test_the_first_ctrl_c_leaves_a_server_that_says_nothing(tmp_path):
         silent.settimeout(SOON)
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         typed = ("produce", "any", "--sample", "words", "--bootstrap", address)
-        with Running(*typed, cwd=tmp_path) as producer, silent.accept()[0]:
+        with Running(*typed, cwd=tmp_path) as producer, silent.check_topics()[0]:
             producer.process.send_signal(signal.SIGINT)
             done = producer.finish(10)
     assert (done.code != 0, "Traceback" in done.err) == (True, False), done.err

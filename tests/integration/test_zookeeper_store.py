@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 from headrace import dev, stores
-from headrace.core.state import Change
+from headrace.core.state import AuditEntry
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.types import Batch, Progress, Range, TopicPartition
 
@@ -221,7 +221,7 @@ def test_the_audit_log_keeps_the_newest_changes(new, monkeypatch):
     monkeypatch.setattr("headrace.connectors.zookeeper.offset_store._KEPT_CHANGES", 3)
     store = new()
     for number in range(5):
-        store.record(Change(float(number), "somebody", "note"))
+        store.record(AuditEntry(float(number), "somebody", "note"))
     assert [change.at for change in new().history()] == [2.0, 3.0, 4.0]
 
 

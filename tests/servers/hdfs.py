@@ -9,7 +9,7 @@ from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.hbase import HBASE, OPENS
 from headrace.dev.node import Node
-from headrace.dev.single_port_server import Single
+from headrace.dev.single_port_server import SinglePortServer
 
 _SOURCE = Path(__file__).with_name("Hdfs.java")
 _NOWHERE = f"{loopback.HOST}:0"
@@ -50,7 +50,7 @@ class NameNode(Node):
         return self.alive and self.process.said("HDFS is ready")
 
 
-class Hdfs(Single):
+class Hdfs(SinglePortServer):
     name = "hdfs"
     variable = "HDFS_URL"
     usual_port = 8020

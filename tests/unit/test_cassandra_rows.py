@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from headrace.connectors.cassandra import writer as cassandra_writer
-from headrace.connectors.cassandra.types import Kind, fits
-from headrace.connectors.cassandra.writer import CassandraWriter, Place
+from headrace.connectors.cassandra.types import CqlType, fits
+from headrace.connectors.cassandra.writer import CassandraTarget, CassandraWriter
 from headrace.connectors.shared.keyed_sink import Row
-from headrace.core.dead_letters import Origin
+from headrace.core.dead_letters import RecordId
 
 MOMENT = datetime(2024, 3, 31, 1, 30, 0, 123_000, UTC)
 
@@ -43,14 +43,14 @@ class Client(cassandra_writer._Client):
 @pytest.fixture
 def writer():
     key = ("user", "shop", "at")
-    kinds = {"user": Kind("text"), "shop": Kind("text"), "at": Kind("timestamp")}
-    place = Place((), None, None, {}, "")
+    kinds = {"user": CqlType("text"), "shop": CqlType("text"), "at": CqlType("timestamp")}
+    place = CassandraTarget((), None, None, {}, "")
     return CassandraWriter("sink", place, "insert", "delete", key, kinds, key, 1, None, "ONE")
 
 
 def row(offset, user="ann", at=MOMENT, *, deleted=False):
     values = {"user": user, "shop": "a", "at": at}
-    return Row(tuple(values.values()), values, Origin("clicks", 0, offset), "s", offset, deleted)
+    return Row(tuple(values.values()), values, RecordId("clicks", 0, offset), "s", offset, deleted)
 
 
 def test_a_key_that_cassandra_would_cut_to_that_of_another_row_is_refused(writer):
@@ -83,7 +83,7 @@ def test_a_column_that_would_round_numbers_does_not_fit_them(spark, taken, round
     from pyspark.sql import types
 
     kind = getattr(types, spark)()
-    assert {name for name in taken | rounded if fits(kind, Kind(name))} == taken
+    assert {name for name in taken | rounded if fits(kind, CqlType(name))} == taken
 
 
 def test_a_row_that_an_old_server_fails_to_write_for_its_size_is_refused_and_others_are_repeated(writer, monkeypatch):

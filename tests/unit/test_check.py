@@ -18,7 +18,7 @@ import headrace as hr
 from headrace import sinks, stores
 from headrace.connectors.jdbc.connection import Database
 from headrace.connectors.kafka import sink as kafka
-from headrace.connectors.kafka.records import Layout
+from headrace.connectors.kafka.records import RecordMapping
 from headrace.connectors.zookeeper import offset_store
 from headrace.dev import ports
 from headrace.errors import ConfigError, RetriableError
@@ -182,7 +182,7 @@ def test_a_store_that_refuses_the_login_is_an_error_and_one_that_hides_its_setti
     class Guarded(stores.Memory):
         pass
 
-    monkeypatch.setattr(Guarded, "advice", Mock(side_effect=ConfigError("CONFIG is refused")))
+    monkeypatch.setattr(Guarded, "durability_warnings", Mock(side_effect=ConfigError("CONFIG is refused")))
     report = checked(offsets=Guarded(), reaches_spark=True)
     assert (report.errors, report.notes) == ((), ("the store could not be asked: CONFIG is refused",))
     for refusal in (ConfigError("wrong password"), RetriableError("no answer")):
@@ -238,7 +238,7 @@ def test_a_target_topic_that_is_misspelt_is_an_error_before_spark_starts(checked
     asked = SimpleNamespace(rules=lambda topic: None, nearest=lambda topic: "did you mean clean?")
     monkeypatch.setattr(kafka, "Topics", lambda *_: asked)
     monkeypatch.setattr(sinks.Kafka, "open_for_reading", lambda sink, pipeline: None)
-    monkeypatch.setattr(sinks.Kafka, "advice", lambda sink, pipeline: [])
+    monkeypatch.setattr(sinks.Kafka, "durability_warnings", lambda sink, pipeline: [])
     monkeypatch.setattr(sinks.Kafka, "loops_on", lambda sink, cluster, reads: None)
     (error,) = checked(sink=sinks.Kafka("localhost:1", "claen")).errors
     assert error.message == "there is no topic claen at localhost:1"
@@ -282,7 +282,7 @@ def test_looking_at_a_catalog_of_iceberg_makes_nothing_in_its_database(checked, 
 def test_looking_at_a_target_topic_registers_no_schema(monkeypatch, rows):
     asked = []
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: SimpleNamespace(createDataFrame=lambda *_: "rows"))
-    monkeypatch.setattr(Layout, "check", lambda layout, rows, *, dry=False: asked.append(dry))
+    monkeypatch.setattr(RecordMapping, "check", lambda layout, rows, *, dry=False: asked.append(dry))
     monkeypatch.setattr(kafka, "Topics", lambda *_: SimpleNamespace(rules=lambda topic: "its rules"))
     sinks.Kafka("localhost:1", "clean", format=hr.Avro(registry="http://localhost:1")).check_target(rows)
     assert asked == [True]

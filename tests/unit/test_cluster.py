@@ -8,7 +8,7 @@ from confluent_kafka import Uuid
 import headrace as hr
 from headrace.engine.range_reader import consumer_options
 from headrace.kafka.cluster import Cluster
-from headrace.runtime.launch import connected
+from headrace.runtime.launch import open_sources
 
 
 @pytest.mark.parametrize(("said", "known"), [(Uuid(0, 0), "clicks"), (Uuid(1, 2), str(Uuid(1, 2)))])
@@ -23,7 +23,7 @@ def test_brokers_know_the_clients_of_a_pipeline_by_its_name_unless_told_another(
     sources = {"rows": hr.Kafka("localhost:1", topics=["clicks"])}
     named = {"rows": hr.Kafka("localhost:1", topics=["clicks"], options={"client.id": "mine"})}
     for given, expected in ((sources, "headrace-clicks"), (named, "mine")):
-        (feed,) = connected(given, "headrace-clicks")
+        (feed,) = open_sources(given, "headrace-clicks")
         assert feed.topics._config["client.id"] == expected
     # Of itself Java's consumer is called after its group, with a number behind: of these there are many in one process.
     assert "client.id" not in consumer_options("localhost:1", {}, "headrace-clicks")

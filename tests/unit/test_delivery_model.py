@@ -17,11 +17,11 @@ import pytest
 
 from headrace.connectors import fanout
 from headrace.connectors.memory.offset_store import Memory
-from headrace.connectors.shared.batch_ledger import Newest
+from headrace.connectors.shared.batch_ledger import LastBatch
 from headrace.core.delivery import Guarantee, Step, deliver, protocol, resume
 from headrace.core.planner import Limits, plan
 from headrace.core.sink import IdempotentSink, Sink, TransactionalSink
-from headrace.core.state import Change, State
+from headrace.core.state import AuditEntry, State
 from headrace.errors import OffsetConflict
 from headrace.types import Batch, Progress, Range, TopicPartition
 
@@ -111,7 +111,7 @@ class KeyedByNumber(IdempotentSink):
 
     def newest(self, member):
         marks = [row for row in self.rows if row[0] == "published" and row[1] == member]
-        return Newest(*marks[-1][2:]) if marks else Newest()
+        return LastBatch(*marks[-1][2:]) if marks else LastBatch()
 
     def write(self, batch, rows):
         self.write_member(batch, rows, self.places[0])
@@ -134,7 +134,7 @@ class FannedOutWithOffsets(KeyedByNumber):
     places = ("number", "offsets")
 
     def newest(self, member):
-        return super().newest(member) if member == "number" else Newest(self.kept().load().last_batch)
+        return super().newest(member) if member == "number" else LastBatch(self.kept().load().last_batch)
 
     def kept(self):
         """The store that the second one is."""
@@ -330,7 +330,7 @@ class Model:
         may_reset = self.resets and world.reset is None and world.progress.offsets != START.offsets
         if may_reset and not (self.between_batches and world.progress.pending):
             store = self.store({"p": (State(world.progress), ())}).open("p")
-            store.move(world.progress, START.offsets, Change(0.0, "operator", "reset"))
+            store.move(world.progress, START.offsets, AuditEntry(0.0, "operator", "reset"))
             yield replace(world, progress=store.load(), reset=len(world.rows))
         for which, run in enumerate(world.runs):
             if run is None:

@@ -69,7 +69,8 @@ def test_methods_of_the_contracts_are_documented_with_the_parameters_that_they_h
     written = []
     for found in re.split(r"^class ", block, flags=re.MULTILINE)[1:]:
         name = re.match(r"\w+", found)[0]
-        kind = {**vars(sinks), **vars(stores), "Engine": Engine, "Subscription": Subscription}[name]
+        others = {"Engine": Engine, "Subscription": Subscription}
+        kind = others.get(name) or getattr(sinks if name in sinks.__all__ else stores, name)
         for method, arguments in re.findall(r"(\w+)\((self[^)]*)\)", found):
             written.append((f"{name}.{method}", as_written(arguments)))
             assert written[-1] == (f"{name}.{method}", parameters(getattr(kind, method)))
@@ -85,7 +86,7 @@ def test_methods_of_a_sink_are_documented_with_the_parameters_that_they_have():
         assert (method, as_written(arguments)) == (method, parameters(getattr(kind, method)))
 
 
-@pytest.mark.parametrize("name", sorted(name for name in sinks.__all__ if issubclass(getattr(sinks, name), sinks.Sink)))
+@pytest.mark.parametrize("name", sorted(set(sinks.__all__) - {"without_metadata"}))
 def test_every_sink_describes_a_write_with_the_parameters_of_the_contract(name):
     signature = inspect.signature(getattr(sinks, name).describe_write)
     assert signature.replace(return_annotation=None) == inspect.signature(sinks.Sink.describe_write).replace(

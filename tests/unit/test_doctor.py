@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from headrace.cli.doctor import doctor as command
 from headrace.jars import classpath, java, pyspark_install
-from headrace.jars.classpath import Named
+from headrace.jars.classpath import JarReference
 from headrace.spark import jvm_errors
 from headrace.tools import doctor
 from headrace.tools.doctor import Check
@@ -147,8 +147,8 @@ def test_a_jar_for_another_scala_fails_with_its_name_and_source(monkeypatch: pyt
 
 
 def test_two_versions_of_the_kafka_client_clash_and_the_same_one_twice_does_not() -> None:
-    def clients(*versions: str) -> list[Named]:
-        return [Named.parse(f"kafka-clients-{version}.jar", "here") for version in versions]
+    def clients(*versions: str) -> list[JarReference]:
+        return [JarReference.parse(f"kafka-clients-{version}.jar", "here") for version in versions]
 
     assert classpath.clashes(clients("3.9.2", "3.9.2")) == []
     (clash,) = classpath.clashes(clients("3.9.2", "3.4.0"))

@@ -2,7 +2,12 @@
 
 import pytest
 
-from headrace.connectors.shared.topic_generations import OFFSETS, era_of, refuse_unversioned, timestamp
+from headrace.connectors.shared.topic_generations import (
+    OFFSETS_PER_GENERATION,
+    refuse_unversioned,
+    timestamp,
+    topic_generation,
+)
 from headrace.errors import ConfigError, OffsetConflict
 from headrace.types import Batch, Range, TopicPartition
 
@@ -27,7 +32,7 @@ class Register:
 
     def era(self, *topics):
         ranges = tuple(Range(TopicPartition(topic, 0), 0, 1) for topic, _ in topics)
-        return era_of(Batch(1, ranges, dict(topics)), "a sink", self.read, self.swap, first=1)
+        return topic_generation(Batch(1, ranges, dict(topics)), "a sink", self.read, self.swap, first=1)
 
 
 def test_a_topic_keeps_its_era_and_one_made_anew_gets_the_next():
@@ -71,9 +76,9 @@ def test_offsets_of_two_topics_are_not_compared():
 
 
 def test_every_value_of_an_era_is_above_those_of_the_one_before():
-    assert timestamp(1, OFFSETS - 1) < timestamp(2, 0)
+    assert timestamp(1, OFFSETS_PER_GENERATION - 1) < timestamp(2, 0)
     with pytest.raises(ConfigError):
-        timestamp(1, OFFSETS)
+        timestamp(1, OFFSETS_PER_GENERATION)
 
 
 def test_rows_without_an_offset_do_not_go_where_values_have_one():

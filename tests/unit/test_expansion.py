@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
-from headrace.cli.options import expanded, spark_options
+from headrace.cli.options import expand_environment, spark_options
 from headrace.errors import ConfigError
 
 PIPELINE = """
@@ -47,4 +47,4 @@ def test_every_option_that_may_hold_a_password_is_expanded(monkeypatch, tmp_path
 
 
 def test_what_is_not_given_stays_so():
-    assert expanded(None) is None
+    assert expand_environment(None) is None

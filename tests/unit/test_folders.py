@@ -154,16 +154,16 @@ def pipeline(path, offsets=None):
 def test_a_run_that_starts_over_elsewhere_says_where_the_last_one_was(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
     first, second = tmp_path / "x" / "clicks", tmp_path / "y" / "clicks"
-    assert file_locations.moved(pipeline(first)) == []
+    assert file_locations.paths_changed(pipeline(first)) == []
     assert not (tmp_path / "state").exists()
     file_locations.remember(pipeline(first, stores.SQLite(tmp_path / "x" / "offsets.db")))
-    assert file_locations.moved(pipeline(first)) == []
-    assert file_locations.moved(pipeline(second, stores.SQLite(tmp_path / "y" / "offsets.db"))) == [
+    assert file_locations.paths_changed(pipeline(first)) == []
+    assert file_locations.paths_changed(pipeline(second, stores.SQLite(tmp_path / "y" / "offsets.db"))) == [
         f"last run used {first}; this one is {second}, which is not there yet",
         f"last run used {tmp_path}/x/offsets.db; this one is {tmp_path}/y/offsets.db, which is not there yet",
     ]
     second.mkdir(parents=True)
-    assert file_locations.moved(pipeline(second)) == []
+    assert file_locations.paths_changed(pipeline(second)) == []
 
 
 def test_it_is_said_once_when_a_run_has_started(tmp_path, monkeypatch):
@@ -177,20 +177,20 @@ def test_it_is_said_once_when_a_run_has_started(tmp_path, monkeypatch):
     observe(started)
     note = events.Noted(f"last run used {tmp_path}/x; this one is {tmp_path}/y, which is not there yet")
     assert seen == [started, note]
-    assert file_locations.moved(pipeline(tmp_path / "z"))[0].startswith(f"last run used {tmp_path}/y;")
+    assert file_locations.paths_changed(pipeline(tmp_path / "z"))[0].startswith(f"last run used {tmp_path}/y;")
 
 
 def test_a_run_says_that_relative_paths_were_below_the_current_directory_before(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
     (folder / "clicks.toml").write_text(TOML % 'parquet = "out"')
     loaded = config.load("../jobs/clicks.toml").pipeline
-    assert file_locations.moved(loaded) == []
+    assert file_locations.paths_changed(loaded) == []
     old = tmp_path / "elsewhere" / "out"
     old.mkdir()
-    (note,) = file_locations.moved(loaded)
+    (note,) = file_locations.paths_changed(loaded)
     assert note.startswith(f"this run uses {loaded.sink.local_path}, which is not there yet; there is {old}: ")
     file_locations.remember(loaded)
-    assert file_locations.moved(loaded) == []
+    assert file_locations.paths_changed(loaded) == []
 
 
 @pytest.mark.parametrize("path", ["out", "{folder}/out"])
@@ -200,4 +200,4 @@ def test_nothing_is_said_where_the_path_is_there_or_was_absolute(folder, tmp_pat
     if path == "out":
         (folder / "out").mkdir()
     (folder / "clicks.toml").write_text(TOML % f'parquet = "{path.format(folder=folder)}"')
-    assert file_locations.moved(config.load("../jobs/clicks.toml").pipeline) == []
+    assert file_locations.paths_changed(config.load("../jobs/clicks.toml").pipeline) == []

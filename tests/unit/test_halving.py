@@ -3,8 +3,8 @@
 import pytest
 from pyspark.errors import PySparkException
 
-from headrace.core.dead_letters import Origin
-from headrace.engine.failing_records import _of_rows, halved
+from headrace.core.dead_letters import RecordId
+from headrace.engine.failing_records import _of_rows, bisect
 from headrace.errors import BadRecord, RetriableError
 from headrace.types import Range, TopicPartition
 
@@ -39,14 +39,14 @@ class Failing:
 )
 def test_exactly_the_records_that_fail_are_found_each_with_its_own_error(bad):
     failing = Failing(*bad)
-    found = halved([Range(A, 0, 100), Range(B, 50, 60)], failing, 1_000)
-    assert list(found) == [Origin(at.topic, at.partition, offset) for at, offset in sorted(bad)]
+    found = bisect([Range(A, 0, 100), Range(B, 50, 60)], failing, 1_000)
+    assert list(found) == [RecordId(at.topic, at.partition, offset) for at, offset in sorted(bad)]
     assert [str(error) for error in found.values()] == [str([one]) for one in sorted(bad)]
 
 
 def test_one_record_among_a_million_is_found_with_few_questions():
     failing = Failing((A, 123_456))
-    halved([Range(A, 0, 1_000_000)], lambda part: _first(failing, part), 10)
+    bisect([Range(A, 0, 1_000_000)], lambda part: _first(failing, part), 10)
     assert len(failing.asked) <= 2 * 20 + 1
 
 
@@ -57,19 +57,19 @@ def _first(failing, part):
 
 def test_a_whole_that_passes_has_no_bad_record():
     failing = Failing()
-    assert halved([Range(A, 0, 100)], failing, 10) == {}
+    assert bisect([Range(A, 0, 100)], failing, 10) == {}
     assert len(failing.asked) == 1
 
 
 def test_empty_ranges_are_not_asked_about():
     failing = Failing()
-    assert halved([Range(A, 7, 7)], failing, 10) == {}
+    assert bisect([Range(A, 7, 7)], failing, 10) == {}
     assert failing.asked == []
 
 
 def test_when_all_fail_the_work_is_bounded_by_how_many_are_wanted():
     failing = Failing(*((A, n) for n in range(100_000)))
-    found = halved([Range(A, 0, 100_000)], failing, 100)
+    found = bisect([Range(A, 0, 100_000)], failing, 100)
     assert len(found) == 100
     assert len(failing.asked) < 250
 
@@ -79,7 +79,7 @@ def test_any_other_error_ends_the_search():
         raise ConnectionError("the broker is away")
 
     with pytest.raises(ConnectionError):
-        halved([Range(A, 0, 100)], away, 100)
+        bisect([Range(A, 0, 100)], away, 100)
 
 
 class Reported(PySparkException):

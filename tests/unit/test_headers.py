@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import headrace
-from headrace.kafka.dead_letter_topic import LetterTopic
+from headrace.kafka.dead_letter_topic import DeadLetterTopic
 from headrace.kafka.headers import headers_of
 from headrace.tools.records.producer import as_record
 
@@ -47,7 +47,7 @@ def test_a_message_whose_headers_cannot_be_told_has_none():
 
 
 def test_what_may_be_a_letter_or_a_mark_is_asked_once():
-    box = LetterTopic("127.0.0.1:1", {}, "dead")
+    box = DeadLetterTopic("127.0.0.1:1", {}, "dead")
     box._until = lambda consumer, place, end: iter([Odd()])
     assert box._not_settled(None, None, 1) == []
 

@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from headrace import events, sinks, stores
-from headrace.core.state import Change, Run, State
+from headrace.core.state import AuditEntry, RunLease, State
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.runtime import heartbeat
-from headrace.runtime.heartbeat import Presence, _Beating, rival_policy, seconds_to_wait, standing, this_run
+from headrace.runtime.heartbeat import RunPresence, _Beating, rival_policy, seconds_to_wait, standing, this_run
 from headrace.types import Batch, Range
 from unit.test_runner import A, World, records
 
@@ -41,7 +41,7 @@ def store(tmp_path):
 
 def elsewhere(**more):
     now = time.time()
-    return replace(Run("other-host", 1, started=now - 60, beat=now, pid_space=ELSEWHERE), **more)
+    return replace(RunLease("other-host", 1, started=now - 60, beat=now, pid_space=ELSEWHERE), **more)
 
 
 def until(condition):
@@ -119,7 +119,7 @@ def test_a_heartbeat_of_a_run_that_was_taken_over_changes_nothing(store):
 
 
 def test_a_sign_of_the_format_before_is_read():
-    run = Run("host", 7, 1.0, 2.0)
+    run = RunLease("host", 7, 1.0, 2.0)
     before = {name: value for name, value in asdict(run).items() if name != "pid_space"}
     text = json.loads(State(run=run).to_json()) | {"run": before}
     assert State.from_json(json.dumps(text)).run == run
@@ -245,13 +245,13 @@ def test_what_the_old_run_committed_while_the_new_one_signed_is_not_replayed(tmp
     batch = Batch(1, (Range(A, 0, 5),), {"clicks": "id-1"})
     store.sign(elsewhere())
     store.begin(batch)
-    sign = Presence.sign
+    sign = RunPresence.sign
 
     def late(presence, other):
         store.commit(batch)
         sign(presence, other)
 
-    monkeypatch.setattr(Presence, "sign", late)
+    monkeypatch.setattr(RunPresence, "sign", late)
     assert world.run(rival="take-over").batches == 0
     assert store.load().offsets == {A: 5}
 
@@ -265,7 +265,7 @@ def test_a_handle_that_signed_changes_nothing_once_another_run_has_signed(change
         before = other.read()
         with pytest.raises(OffsetConflict, match="pid 1 on other-host has taken over"):
             if change == "move":
-                store.move(store.load(), {A: 3}, Change(0.0, "run", "gap"))
+                store.move(store.load(), {A: 3}, AuditEntry(0.0, "run", "gap"))
             else:
                 getattr(store, change)(batch)
         assert other.read() == before
@@ -381,17 +381,17 @@ def test_a_run_elsewhere_that_still_beats_is_not_taken_over(tmp_path, store):
 def test_a_run_of_this_machine_whose_process_is_gone_is_taken_over_at_once(store, monkeypatch):
     monkeypatch.setattr(heartbeat, "LAPSE", 1000.0)
     store.sign(replace(this_run(), pid=2**22 - 3))
-    assert Presence("clicks", events.ignore).admit(store)
+    assert RunPresence("clicks", events.ignore).admit(store)
 
 
 def test_a_stop_ends_the_wait_for_a_heartbeat(store, monkeypatch):
     monkeypatch.setattr(heartbeat, "LAPSE", 1000.0)
     store.sign(elsewhere())
-    assert not Presence("clicks", events.ignore, wait=lambda seconds: True).admit(store)
+    assert not RunPresence("clicks", events.ignore, wait=lambda seconds: True).admit(store)
 
 
 def test_of_two_starts_at_once_one_signs_and_the_other_is_refused(store):
-    one, two = Presence("clicks", events.ignore), Presence("clicks", events.ignore)
+    one, two = RunPresence("clicks", events.ignore), RunPresence("clicks", events.ignore)
     assert one.admit(store) and two.admit(store)
     one.sign(store)
     try:

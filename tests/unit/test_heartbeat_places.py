@@ -8,13 +8,13 @@ import pytest
 
 from headrace import stores
 from headrace.connectors.zookeeper import znodes
-from headrace.core.state import Run, State
+from headrace.core.state import RunLease, State
 from headrace.kafka.group_heartbeat import GroupHeartbeat
 from headrace.types import TopicPartition
 
 A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
-OLD = Run("fast-clock", 1, started=1060.0, beat=1061.0, pid_space="x")
-NEW = Run("slow-clock", 2, started=1030.0, beat=1030.0, pid_space="y")
+OLD = RunLease("fast-clock", 1, started=1060.0, beat=1061.0, pid_space="x")
+NEW = RunLease("slow-clock", 2, started=1030.0, beat=1030.0, pid_space="y")
 
 
 class Committed:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from headrace import sinks, stores
-from headrace.connectors.shared.task_sink import WrittenByTasks
-from headrace.core.dead_letters import Letter, Origin, Quarantine
+from headrace.connectors.shared.task_sink import TaskSink
+from headrace.core.dead_letters import DeadLetter, DeadLetterBatch, RecordId
 from headrace.errors import ConfigError
 from headrace.spark.tasks import Report
 from headrace.types import Batch, Range, TopicPartition
 
-ABSTRACT = {"IdempotentSink", "LetterKeeper", "QuarantiningSink", "Sink", "TransactionalSink"}
+ABSTRACT = {"DeadLetterTableSink", "IdempotentSink", "KeyedSink", "RowRejectingSink", "Sink", "TransactionalSink"}
 AT = TopicPartition("clicks", 0)
 
 
@@ -152,7 +152,8 @@ def test_no_identity_shows_a_password():
 
 def test_every_sink_has_an_identity():
     pinned = {type(make()) for make, _, _ in IDENTITIES}
-    concrete = {kind for name, kind in vars(sinks).items() if inspect.isclass(kind) and name not in ABSTRACT}
+    public = {name: getattr(sinks, name) for name in sinks.__all__}
+    concrete = {kind for name, kind in public.items() if inspect.isclass(kind) and name not in ABSTRACT}
     assert concrete - pinned == {sinks.Fanout}  # which is made of others
 
 
@@ -182,21 +183,21 @@ def test_a_sink_without_an_identity_is_refused_in_a_fan_out():
     assert "identity = " in refused.value.hint
 
 
-class Refusing(WrittenByTasks):
+class Refusing(TaskSink):
     identity = "refusing /data"
 
     def __repr__(self):
         return "shown in another way"
 
     def _written(self, batch, rows, most):
-        return [Report(refused=[(Origin("clicks", 0, 3), "no")])]
+        return [Report(refused=[(RecordId("clicks", 0, 3), "no")])]
 
 
 def test_a_dead_letter_holds_the_identity_of_the_sink_that_refused_its_row():
     def originals(refusals):
-        return [Letter(r.origin, None, None, b"1", (), r.error, r.place) for r in refusals]
+        return [DeadLetter(r.origin, None, None, b"1", (), r.error, r.place) for r in refusals]
 
     sent = []
-    quarantine = Quarantine([], most=5, max_bytes=100, originals=originals, table=None, send=sent.extend)
-    Refusing().write_apart(batch(1, 0, 5), None, quarantine)
+    quarantine = DeadLetterBatch([], most=5, max_bytes=100, originals=originals, table=None, send=sent.extend)
+    Refusing().write_with_dead_letters(batch(1, 0, 5), None, quarantine)
     assert [letter.place for letter in sent] == ["refusing /data"]

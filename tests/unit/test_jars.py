@@ -19,7 +19,7 @@ import pytest
 from headrace.dev import running_servers
 from headrace.errors import ConfigError, RetriableError
 from headrace.jars import bundles, cache, checksums, ivy, java, pyspark_install
-from headrace.jars.bundles import PROVEN, Bundle, Route
+from headrace.jars.bundles import PROVEN, Bundle, ResolutionAttempt
 from headrace.jars.ivy import Artifact
 from headrace.tools import check, doctor
 
@@ -343,7 +343,7 @@ def test_a_manifest_that_does_not_parse_counts_as_none(fake: FakeIvy) -> None:
 def test_names_are_escaped_in_what_ivy_reads() -> None:
     asked = ivy.description([Artifact('a"b', "c<d", "1")], [], [])
     assert "c&lt;d" in asked
-    assert Route((Artifact("a", "b", "1"),)).alternative is None
+    assert ResolutionAttempt((Artifact("a", "b", "1"),)).alternative is None
 
 
 def test_the_lines_of_a_run_are_read_and_its_exit_code_returned() -> None:
@@ -389,7 +389,7 @@ def test_a_jar_that_a_registry_adds_is_not_taken_and_the_next_route_is_tried(
     more = {"thing-1.0.jar": b"bytes", "evil-1.0.jar": b"evil"}
     fake.answers = [(0, DONE, more), (0, DONE, {"thing-1.0.jar": b"bytes"}), (0, DONE, more)]
     artifact = Artifact("org", "thing", "1.0")
-    two = Bundle("thing", "1.0", (Route((artifact,)), Route((artifact,), (), "another way")))
+    two = Bundle("thing", "1.0", (ResolutionAttempt((artifact,)), ResolutionAttempt((artifact,), (), "another way")))
     lines: list[str] = []
 
     assert [jar.name for jar in cache.fetch(two, lines.append)] == ["thing-1.0.jar"]

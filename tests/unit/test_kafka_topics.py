@@ -7,7 +7,7 @@ import pytest
 
 import headrace as hr
 from headrace import sinks
-from headrace.connectors.kafka.produce import Target
+from headrace.connectors.kafka.produce import TopicTarget
 from headrace.connectors.kafka.target_topics import AllowedTopics, NewTopics
 from headrace.errors import ConfigError
 from headrace.kafka.subscription import Pattern
@@ -78,8 +78,8 @@ def test_rows_may_not_name_the_topic_of_the_dead_letters_on_executors_either():
 def test_what_a_worker_remembers_of_topics_is_not_shared_by_sinks_with_other_limits(monkeypatch):
     keys = []
     known = SimpleNamespace(rules=lambda topic: None)
-    monkeypatch.setattr(tasks, "kept", lambda key, make, end: keys.append(key) or known)
+    monkeypatch.setattr(tasks, "worker_cached", lambda key, make, end: keys.append(key) or known)
     for pattern, limit, new in (("a.*", 2, None), ("b.*", 2, None), ("a.*", 3, None), ("a.*", 2, NewTopics(6))):
         allowed = AllowedTopics(pattern=pattern, limit=limit)
-        Target("sink", "h:1", {}, {"batch.size": "1"}, new=new, allowed=allowed).rules_of("a.b")
+        TopicTarget("sink", "h:1", {}, {"batch.size": "1"}, new=new, allowed=allowed).rules_of("a.b")
     assert len(set(keys)) == 4

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from headrace import sinks
-from headrace.connectors.shared.keyed_sink import Identity, _Task
+from headrace.connectors.shared.keyed_sink import RowKey, _Task
 from headrace.connectors.sql.upsert import OFFSET, ORIGIN
-from headrace.core.dead_letters import Origin
+from headrace.core.dead_letters import RecordId
 from headrace.errors import ConfigError
 from headrace.spark.origin_columns import PLACE
 
@@ -79,13 +79,13 @@ def test_a_row_that_cannot_be_read_is_refused_and_the_others_are_stored():
     batch = arrow(*[(n, f"row {n}", 0, n) for n in range(3)]).append_column("day", days)
     keeping = Keeping()
     report = _Task(keeping, "a sink", ("id",), False, 10)(iter([batch]))
-    assert [origin for origin, _ in report.refused] == [Origin("clicks", 0, 1)]
+    assert [origin for origin, _ in report.refused] == [RecordId("clicks", 0, 1)]
     assert keeping.there == {(0,): "row 0", (2,): "row 2"}
 
 
 @pytest.mark.parametrize("key", ["offset", "partition", ("topic", "offset"), ("topic", "partition")])
 def test_a_key_that_records_share_is_refused_unless_the_rows_have_such_columns(key):
-    identity = Identity.of(key, None)
+    identity = RowKey.of(key, None)
     with pytest.raises(ConfigError, match="not told apart"):
         identity.columns(["id", "_kafka"])
     assert identity.columns([*identity.key, "id", "_kafka"]) == [*identity.key, "id"]
@@ -100,10 +100,12 @@ def test_a_key_that_records_share_is_refused_unless_the_rows_have_such_columns(k
 )
 def test_sinks_whose_rows_stand_alone_take_what_is_left_of_a_batch(names, takes):
     """A sink that knows batches as a whole would take a part of one for another batch."""
-    assert {name: getattr(sinks, name).takes_parts for name in names.split()} == dict.fromkeys(names.split(), takes)
+    assert {name: getattr(sinks, name).accepts_partial_batches for name in names.split()} == dict.fromkeys(
+        names.split(), takes
+    )
 
 
 def test_a_fan_out_takes_what_is_left_of_a_batch_if_all_of_its_sinks_do(tmp_path):
     rows, batches = sinks.Redis("redis://h/0", "clicks", key="id"), sinks.Parquet(tmp_path / "out")
-    assert sinks.Fanout([rows, sinks.Memory()]).takes_parts
-    assert not sinks.Fanout([rows, batches]).takes_parts
+    assert sinks.Fanout([rows, sinks.Memory()]).accepts_partial_batches
+    assert not sinks.Fanout([rows, batches]).accepts_partial_batches

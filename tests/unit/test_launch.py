@@ -19,7 +19,7 @@ import pytest
 import headrace as hr
 from headrace import events, sinks, stores
 from headrace.engine import engine
-from headrace.engine.source_readers import Inputs
+from headrace.engine.source_readers import SourceReaders
 from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError
 from headrace.runtime import file_locations, launch
 from headrace.runtime.heartbeat import this_run
@@ -307,11 +307,11 @@ def left_of_runs():
 
 
 STEPS = {
-    "the files of the last run": (file_locations, "moved", lambda pipeline: []),
-    "the sources": (Inputs, "of", lambda spark, pipeline: SimpleNamespace(close=lambda: None)),
+    "the files of the last run": (file_locations, "paths_changed", lambda pipeline: []),
+    "the sources": (SourceReaders, "of", lambda spark, pipeline: SimpleNamespace(close=lambda: None)),
     "a loop": (launch, "refuse_loops", lambda pipeline: True),
     "the transform": (launch, "check_transform", lambda pipeline, inputs: None),
-    "the clusters": (launch, "connected", launch.connected),
+    "the clusters": (launch, "open_sources", launch.open_sources),
     "the engine": (engine, "DirectEngine", lambda *_, **__: object()),
     "the run": (Stopped, "run", Stopped.run),
 }

@@ -5,30 +5,30 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace import sinks
-from headrace.connectors.shared.rejected_rows import Refusals
-from headrace.core.dead_letters import Letter, Origin, Quarantine, Refusal, bounded, shortened
-from headrace.kafka.dead_letter_topic import LetterTopic
-from headrace.tools.dead_letters import LetterBox
+from headrace.connectors.shared.rejected_rows import RejectedRows
+from headrace.core.dead_letters import DeadLetter, DeadLetterBatch, RecordId, RejectedRow, bounded, shortened
+from headrace.kafka.dead_letter_topic import DeadLetterTopic
+from headrace.tools.dead_letters import DeadLetterAdmin
 
 
 def letter(offset, size, error="bad"):
-    return Letter(Origin("t", 0, offset), None, None, b"x" * size, (), error, "decoding")
+    return DeadLetter(RecordId("t", 0, offset), None, None, b"x" * size, (), error, "decoding")
 
 
 def test_the_size_of_a_letter_is_that_of_key_value_and_headers():
-    large = Letter(Origin("t", 0, 1), None, b"k", b"x" * 100, (("h", b"v"),), "bad", "decoding")
+    large = DeadLetter(RecordId("t", 0, 1), None, b"k", b"x" * 100, (("h", b"v"),), "bad", "decoding")
     assert large.size == 103
-    assert Quarantine([large], most=10, max_bytes=103, originals=list).left_out == 0
-    kept = Quarantine([large], most=10, max_bytes=102, originals=list, table="dead")
+    assert DeadLetterBatch([large], most=10, max_bytes=103, originals=list).left_out == 0
+    kept = DeadLetterBatch([large], most=10, max_bytes=102, originals=list, table="dead")
     (bare,) = kept.settled()
     assert (kept.left_out, bare.size, bare.origin, bare.place) == (1, 0, large.origin, "decoding")
     assert bare.error.startswith("bad (103 bytes of key, value and headers are left out: ")
 
 
 def test_refused_rows_share_the_room_of_what_did_not_parse():
-    quarantine = Quarantine([letter(1, 60)], most=10, max_bytes=100, originals=lambda refused: [letter(2, 50)])
+    quarantine = DeadLetterBatch([letter(1, 60)], most=10, max_bytes=100, originals=lambda refused: [letter(2, 50)])
     assert quarantine.room == 40
-    quarantine.refuse([Refusal(Origin("t", 0, 2), "refused", "table rows")])
+    quarantine.refuse([RejectedRow(RecordId("t", 0, 2), "refused", "table rows")])
     assert (quarantine.count, quarantine.left_out, quarantine.room) == (2, 1, 40)
 
 
@@ -46,16 +46,16 @@ def test_as_many_as_can_be_keep_their_bytes_and_none_is_lost(sizes, room):
 
 def test_a_reason_that_quotes_a_large_value_is_shortened_on_workers_and_on_the_driver():
     why = "begin" + "x" * 2_000_000 + "end"
-    refusals = Refusals("sink", most=10)
-    refusals.add(Origin("t", 0, 1), why)
-    for error in (refusals.found[0][1], Refusal(Origin("t", 0, 1), why, "table rows").error):
+    refusals = RejectedRows("sink", most=10)
+    refusals.add(RecordId("t", 0, 1), why)
+    for error in (refusals.found[0][1], RejectedRow(RecordId("t", 0, 1), why, "table rows").error):
         assert len(error) < 10_100
         assert (error[:6], error[-4:]) == ("beginx", "xend")
         assert "1,990,008 characters" in error
     assert shortened("as it is") == "as it is"
 
 
-class Broker(LetterTopic):
+class Broker(DeadLetterTopic):
     """Takes records up to `room` bytes of the values that are sent together; the others are returned."""
 
     def __init__(self, room):
@@ -90,8 +90,8 @@ def made(tmp_path):
 
 def test_a_letter_in_a_topic_is_not_replaced_by_a_later_one_of_the_same_origin(tmp_path, monkeypatch):
     real, twin, forged = letter(1, 5), letter(1, 5), letter(1, 9, "forged")
-    monkeypatch.setattr(LetterTopic, "read", lambda topic: [real, letter(2, 1), twin, forged])
-    assert LetterBox(made(tmp_path)).letters() == [real, letter(2, 1)]
+    monkeypatch.setattr(DeadLetterTopic, "read", lambda topic: [real, letter(2, 1), twin, forged])
+    assert DeadLetterAdmin(made(tmp_path)).letters() == [real, letter(2, 1)]
 
 
 class Message:
@@ -112,7 +112,7 @@ class Message:
 
 def test_a_mark_settles_only_what_lies_before_it():
     about = {"topic": "t", "partition": "0", "error": "bad"}
-    box = LetterTopic("127.0.0.1:1", {}, "dead", "reader")
+    box = DeadLetterTopic("127.0.0.1:1", {}, "dead", "reader")
     messages = [
         Message(0, offset="10", **about),
         Message(1, reader="reader", settled="1"),

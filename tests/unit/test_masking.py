@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace import sinks, stores
 from headrace.connectors.jdbc.connection import Database
-from headrace.connectors.redis.writer import Place
+from headrace.connectors.redis.writer import RedisTarget
 from headrace.engine.engine import DirectEngine
 from headrace.errors import HeadraceError
 from headrace.formats import schema_registry
@@ -338,7 +338,7 @@ DESCRIBED = {
     "delta place": lambda: sinks.Delta("s3://b/t", storage_options={"AWS_SECRET_ACCESS_KEY": "hidden"})._place,
     "cassandra tasks": lambda: sinks.Cassandra("h", "k.t", username="ann", password="hidden").__dict__,
     "database": lambda: Database("jdbc:sqlserver://h;pwd=hidden", {"password": "hidden"}),
-    "redis place": lambda: Place("redis://:hidden@localhost", "users", "sink"),
+    "redis place": lambda: RedisTarget("redis://:hidden@localhost", "users", "sink"),
     "redis marks": lambda: stores.Redis("redis://:hidden@localhost").marks("p", 1.0),
     "postgres marks": lambda: stores.Postgres("postgresql://ann:hidden@localhost/app").marks("p", 1.0),
 }
@@ -398,6 +398,6 @@ WITH_OPTIONS["fanout"] = lambda: sinks.Fanout([make() for name, make in WITH_OPT
 def test_an_error_of_sparks_shows_no_secret_of_the_sinks_options(made):
     engine = DirectEngine.__new__(DirectEngine)
     engine._sink, engine._inputs = made(), SimpleNamespace(each={})
-    error = engine._discreet(ValueError("shown: the login with hidden failed"))
+    error = engine._redact_secrets(ValueError("shown: the login with hidden failed"))
     assert "hidden" not in str(error)
     assert "shown" in str(error)

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from headrace import stores
-from headrace.core.planner import Log
-from headrace.core.state import Run
+from headrace.core.planner import TopicLog
+from headrace.core.state import RunLease
 from headrace.errors import ConfigError, OffsetConflict
 from headrace.runtime import heartbeat
 from headrace.tools.offsets import imports
-from headrace.tools.offsets.editor import Desk
-from headrace.tools.offsets.targets import Move, Target, duration, moves, parse, stale, to_offsets
+from headrace.tools.offsets.editor import OffsetEditor
+from headrace.tools.offsets.targets import OffsetChange, ResetTarget, duration, moves, parse, stale, to_offsets
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-LOGS = {"t": Log("id", {A: 100, B: 0}, {A: 200, B: 50})}
+LOGS = {"t": TopicLog("id", {A: 100, B: 0}, {A: 200, B: 50})}
 PROGRESS = Progress({A: 150, B: 50})
 
 
@@ -34,17 +34,17 @@ def test_no_admin_client_is_asked_for_the_offsets_of_a_group():
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("earliest", Target(edge="earliest")),
-        ("latest", Target(edge="latest")),
-        ("1000", Target(offset=1000)),
-        ("shift:-1000", Target(shift=-1000)),
-        ("shift:+5", Target(shift=5)),
-        ("1h", Target(time=NOW - timedelta(hours=1))),
-        ("PT1H30M", Target(time=NOW - timedelta(minutes=90))),
-        ("P2D", Target(time=NOW - timedelta(days=2))),
-        ("2026-11-01T12:00:00Z", Target(time=datetime(2026, 11, 1, 12, tzinfo=UTC))),
-        ("2026-11-01T14:00:00+02:00", Target(time=datetime(2026, 11, 1, 12, tzinfo=UTC))),
-        ("2026-11-01", Target(time=datetime(2026, 11, 1, tzinfo=UTC))),
+        ("earliest", ResetTarget(edge="earliest")),
+        ("latest", ResetTarget(edge="latest")),
+        ("1000", ResetTarget(offset=1000)),
+        ("shift:-1000", ResetTarget(shift=-1000)),
+        ("shift:+5", ResetTarget(shift=5)),
+        ("1h", ResetTarget(time=NOW - timedelta(hours=1))),
+        ("PT1H30M", ResetTarget(time=NOW - timedelta(minutes=90))),
+        ("P2D", ResetTarget(time=NOW - timedelta(days=2))),
+        ("2026-11-01T12:00:00Z", ResetTarget(time=datetime(2026, 11, 1, 12, tzinfo=UTC))),
+        ("2026-11-01T14:00:00+02:00", ResetTarget(time=datetime(2026, 11, 1, 12, tzinfo=UTC))),
+        ("2026-11-01", ResetTarget(time=datetime(2026, 11, 1, tzinfo=UTC))),
     ],
 )
 def test_a_place_is_understood(text, target):
@@ -161,7 +161,7 @@ def test_a_folder_that_is_no_checkpoint_is_refused_by_name(tmp_path):
 
 def test_offsets_of_a_topic_made_anew_are_moved_together():
     old = Progress({A: 500, B: 500}, topic_ids={"t": "old"})
-    new = {"t": Log("new", {A: 0}, {A: 5})}
+    new = {"t": TopicLog("new", {A: 0}, {A: 5})}
     assert stale(old, new, {A: 0}) == {B: 0}
     assert stale(Progress(old.offsets, topic_ids={"t": "new"}), new, {A: 0}) == {}
     with pytest.raises(ConfigError, match=r"t\[0\] has an offset of the topic before"):
@@ -172,21 +172,21 @@ def test_a_move_of_some_partitions_of_a_pending_batch_is_refused():
     """The batch may be stored already, and the partition that stays would be stored twice."""
     store = stores.Memory().open("p")
     store.begin(Batch(1, (Range(A, 0, 10), Range(B, 0, 10)), {}))
-    with Desk("p", store, None, {}, changes=True) as desk:
+    with OffsetEditor("p", store, None, {}, changes=True) as desk:
         with pytest.raises(OffsetConflict, match=r"batch 1 of p was begun .* stored twice") as refused:
-            desk.execute(store.load(), [Move(A, 0, 50, 0, 50)], "seek", "")
+            desk.execute(store.load(), [OffsetChange(A, 0, 50, 0, 50)], "seek", "")
         assert "--force" in refused.value.hint
         with pytest.raises(OffsetConflict, match=r"t\[0\] \[0, 10\) of it would be read again"):
-            desk.execute(store.load(), [Move(A, 0, 5, 0, 50), Move(B, 0, 10, 0, 50)], "seek", "")
+            desk.execute(store.load(), [OffsetChange(A, 0, 5, 0, 50), OffsetChange(B, 0, 10, 0, 50)], "seek", "")
         assert store.load().pending is not None
 
 
 @pytest.mark.parametrize(("version", "live_for"), [("boot pid:[1]", heartbeat.LAPSE), (None, heartbeat.LAPSE_BEFORE)])
 def test_a_run_elsewhere_counts_as_live_as_long_as_its_version_may_be_silent(version, live_for, monkeypatch):
     """One of the version before signed every 30 seconds, and only between its batches."""
-    monkeypatch.setattr(Desk, "_still_beats", lambda *_: False)
+    monkeypatch.setattr(OffsetEditor, "_still_beats", lambda *_: False)
     store = stores.Memory().open("p")
-    desk = Desk("p", store, None, {})
+    desk = OffsetEditor("p", store, None, {})
     for silent, live in ((live_for - 5, True), (live_for + 5, False)):
-        store.sign(Run("other-host", 1, started=0.0, beat=time.time() - silent, pid_space=version))
+        store.sign(RunLease("other-host", 1, started=0.0, beat=time.time() - silent, pid_space=version))
         assert (desk.live() is not None) is live

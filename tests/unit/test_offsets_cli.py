@@ -9,7 +9,7 @@ from headrace import stores
 from headrace.cli import offsets_show as verbs
 from headrace.cli.main import app
 from headrace.errors import RetriableError
-from headrace.tools.offsets.editor import Desk, Lag, change
+from headrace.tools.offsets.editor import Lag, OffsetEditor, change
 from headrace.types import Progress, TopicPartition
 
 CLICKS, VIEWS = TopicPartition("clicks", 0), TopicPartition("views", 0)
@@ -63,7 +63,7 @@ def test_a_watch_leaves_the_store_to_a_run_and_outlasts_a_cluster_that_does_not_
         if len(slept) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Desk, "lag_of", lag_of)
+    monkeypatch.setattr(OffsetEditor, "lag_of", lag_of)
     monkeypatch.setattr(verbs.time, "sleep", sleep)
     done = offsets("lag", "--store", f"duckdb:{path}", "--pipeline", "svc", "--watch", "--json")
     assert [json.loads(line)["partitions"][0]["end"] for line in done.stdout.splitlines() if line[:1] == "{"] == [7, 8]

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from headrace import stores
-from headrace.connectors.kafka.local_state import Remembered
-from headrace.core.state import Change
+from headrace.connectors.kafka.local_state import LocalGroupState
+from headrace.core.state import AuditEntry
 from headrace.errors import ConfigError
 from headrace.spark import privacy
 from headrace.support import paths
@@ -96,9 +96,9 @@ def test_a_private_file_that_was_open_to_others_is_closed_before_it_is_written(t
 
 
 def test_history_topics_and_undo_files_are_for_this_user(state):
-    remembered = Remembered("group", "cluster")
+    remembered = LocalGroupState("group", "cluster")
     remembered.remember(Progress({TopicPartition("t", 0): 1}))
-    remembered.append(Change("2026-01-01T00:00:00+00:00", "me", "seek", {}, {}))
+    remembered.append(AuditEntry("2026-01-01T00:00:00+00:00", "me", "seek", {}, {}))
     Undo("p", {TopicPartition("t", 0): 1}, {TopicPartition("t", 0): 2}).write()
     assert open_to_others(state) == []
     assert len([path for path in state.rglob("*") if path.is_file()]) == 3

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as some
 
-from headrace.engine.range_splitting import LEAST, SMALL, split, tasks
+from headrace.engine.range_splitting import MIN_SPLIT_RECORDS, MIN_TASK_RECORDS, split, tasks
 from headrace.types import Range, TopicPartition
 
 
@@ -19,12 +19,12 @@ def test_a_long_range_is_cut_so_that_every_core_has_a_share():
 
 
 def test_short_ranges_stay_whole():
-    assert split(ranges(LEAST, 10, 0), 8) == ranges(LEAST, 10, 0)
+    assert split(ranges(MIN_SPLIT_RECORDS, 10, 0), 8) == ranges(MIN_SPLIT_RECORDS, 10, 0)
 
 
 def test_many_short_ranges_are_read_by_few_tasks_and_long_ones_by_their_own():
     assert tasks(ranges(*[3] * 1_000), 2) == 8
-    assert tasks(ranges(*[SMALL] * 100), 2) == 100
+    assert tasks(ranges(*[MIN_TASK_RECORDS] * 100), 2) == 100
     assert tasks(ranges(3, 3), 2) == 2
 
 

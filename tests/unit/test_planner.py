@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.planner import Limits, Log, beyond, caught_up, first_positions, gaps, lag, plan
+from headrace.core.planner import Limits, TopicLog, caught_up, first_positions, gaps, lag, plan, resume_offset
 from headrace.errors import ConfigError
 from headrace.types import Progress, Range, TopicPartition
 
@@ -124,7 +124,7 @@ def test_a_limit_that_is_no_whole_number_of_records_is_refused_with_an_example(f
 
 
 def log(beginnings, ends, topic_id="id-1"):
-    return Log(topic_id, beginnings, ends)
+    return TopicLog(topic_id, beginnings, ends)
 
 
 def test_a_topic_new_to_the_pipeline_starts_at_its_beginning_by_default():
@@ -207,15 +207,15 @@ def test_an_offset_to_start_at_is_asked_of_the_log_only_where_it_starts():
     """What was read long ago may be deleted: that a source once started there must not end a run."""
     progress = Progress({A: 10}, topic_ids={"clicks": "id"})
     start = {TopicPartition("clicks", 0): 8, TopicPartition("clicks", 1): 3}
-    log = Log("id", {A: 9, B: 0}, {A: 30, B: 5})
+    log = TopicLog("id", {A: 9, B: 0}, {A: 30, B: 5})
     assert first_positions(progress, {"clicks": log}, start, {}) == (Range(B, 3, 3),)
     with pytest.raises(ConfigError, match="its log has offsets 4 to 5"):
-        first_positions(progress, {"clicks": Log("id", {A: 9, B: 4}, {A: 30, B: 5})}, start, {})
+        first_positions(progress, {"clicks": TopicLog("id", {A: 9, B: 4}, {A: 30, B: 5})}, start, {})
 
 
 def test_offsets_of_partitions_that_a_topic_made_anew_has_not_are_a_gap_too():
     progress = Progress({A: 500, B: 500}, topic_ids={"clicks": "old"})
-    log = Log("new", {A: 0}, {A: 100})
+    log = TopicLog("new", {A: 0}, {A: 100})
     found = gaps(progress, {"clicks": log})
     assert [gap.lost.at for gap in found] == [A, B]
-    assert [beyond(gap, log, "latest") for gap in found] == [100, 0]
+    assert [resume_offset(gap, log, "latest") for gap in found] == [100, 0]

@@ -7,8 +7,8 @@ import pytest
 
 import headrace as hr
 from headrace import events, sinks, stores
-from headrace.core.dead_letters import DeadLetters, Origin
-from headrace.core.delivery import Written
+from headrace.core.dead_letters import DeadLetters, RecordId
+from headrace.core.delivery import WriteResult
 from headrace.engine import failing_records
 from headrace.engine.batch_timeout import deadline
 from headrace.errors import BatchChanged, BatchTimeout, TransformFailed
@@ -16,7 +16,7 @@ from headrace.types import Batch, Range, TopicPartition
 from unit.test_halving import Reported
 from unit.test_runner import QUICK, A, World
 
-BAD = Origin("clicks", 0, 3)
+BAD = RecordId("clicks", 0, 3)
 CODE, VALUE = "38000", "22012"
 """SQL states: of a function, which is believed at the third failure, and of a value, which is believed at once."""
 
@@ -45,7 +45,7 @@ class Poison(failing_records.Poison):
 
     def _failure(self, batch, ranges):
         left = self.bad - set(self._diverted)
-        there = {Origin(r.at.topic, r.at.partition, n) for r in ranges for n in range(r.start, r.until)}
+        there = {RecordId(r.at.topic, r.at.partition, n) for r in ranges for n in range(r.start, r.until)}
         return Reported(self.state) if self.always or left & there else None
 
 
@@ -63,10 +63,10 @@ class Engine:
         self.arrive()
         if error := self.poison._failure(batch, batch.ranges):
             raise error
-        every = [Origin(r.at.topic, r.at.partition, n) for r in batch.ranges for n in range(r.start, r.until)]
+        every = [RecordId(r.at.topic, r.at.partition, n) for r in batch.ranges for n in range(r.start, r.until)]
         self.sink.write(batch, [origin for origin in every if origin not in diverted])
         self.sink.letters += diverted
-        return Written()
+        return WriteResult()
 
     def translated(self, error):
         return self.poison.found(self.batch, error) or error
@@ -103,7 +103,7 @@ def test_a_record_is_diverted_though_others_arrive_at_each_attempt(state, attemp
     world, sink = world_of(Poison({BAD}, state=state))
     run_bounded(world)
     assert sink.letters == [BAD]
-    assert sink.rows == [Origin("clicks", 0, n) for n in range(10 + attempts) if n != BAD.offset]
+    assert sink.rows == [RecordId("clicks", 0, n) for n in range(10 + attempts) if n != BAD.offset]
     failed = world.all(events.Retrying)
     assert [isinstance(event.error, BatchChanged) for event in failed] == [False] * (attempts - 1) + [True]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.tools.records.producer import Producing
+from headrace.tools.records.producer import ProducerSettings
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,7 @@ from headrace.tools.records.producer import Producing
 )
 def test_records_are_kept_in_order_and_free_of_duplicates_unless_fewer_acknowledge_them(said, acks, idempotent):
     """`said` by --acks counts more than `acks` of the options."""
-    how = Producing(said)
+    how = ProducerSettings(said)
     settings = {**how.usual(acks, 1_000_000), "acks": acks, **how.owned()}
     assert settings["acks"] == (said or acks)
     assert settings["enable.idempotence"] is idempotent

@@ -3,12 +3,12 @@
 import pytest
 
 from headrace.core.planner import Limits
-from headrace.core.rate_controller import Flow
+from headrace.core.rate_controller import BatchSizer
 
 
 def batches(sink, count, **limits):
     """The sizes of so many batches, each of which takes as long as `sink(number, size)` says."""
-    flow, sizes = Flow(Limits(batch_seconds=1.0, **limits)), []
+    flow, sizes = BatchSizer(Limits(batch_seconds=1.0, **limits)), []
     for number in range(count):
         sizes.append(flow.budget)
         flow = flow.after(sizes[-1], sink(number, sizes[-1]), None)

@@ -305,7 +305,7 @@ def reading(monkeypatch):
 
     def by_id(url, number):
         asked.append(number)
-        return schema_registry.Registered(number, SCHEMA) if number < 10 else None
+        return schema_registry.RegisteredSchema(number, SCHEMA) if number < 10 else None
 
     monkeypatch.setattr(schema_registry, "by_id", by_id)
     monkeypatch.setattr(schema_registry, "subjects_of", lambda url, number: [])
@@ -349,7 +349,7 @@ def test_the_unknown_ids_of_many_batches_do_not_pile_up(reading):
 
 def test_schemas_that_cannot_be_read_do_not_pile_up_and_say_why_in_short(reading, monkeypatch):
     made, asked = reading
-    monkeypatch.setattr(schema_registry, "by_id", lambda url, number: schema_registry.Registered(number, SCHEMA))
+    monkeypatch.setattr(schema_registry, "by_id", lambda url, number: schema_registry.RegisteredSchema(number, SCHEMA))
 
     def refuse(found):
         asked.append(found.id)
@@ -404,7 +404,7 @@ def test_an_answer_that_is_too_large_for_one_id_makes_bad_records_of_that_id_alo
     def by_id(url, number):
         if number == 6:
             raise schema_registry.TooLarge("the registry answers with more than 10,000,000 bytes about schema id 6")
-        return schema_registry.Registered(number, SCHEMA)
+        return schema_registry.RegisteredSchema(number, SCHEMA)
 
     monkeypatch.setattr(schema_registry, "by_id", by_id)
     assert "cannot be read" in made.learn({6: ["t"], 5: ["t"]})
@@ -418,16 +418,16 @@ def test_schemas_that_refer_to_each_other_without_end_are_refused(reading, monke
     monkeypatch.setattr(
         schema_registry,
         "version",
-        lambda url, subject, number: schema_registry.Registered(1, "{}", "AVRO", ((subject, number + 1),)),
+        lambda url, subject, number: schema_registry.RegisteredSchema(1, "{}", "AVRO", ((subject, number + 1),)),
     )
     with pytest.raises(ConfigError, match="refers to more than 200 others"):
-        made._named(schema_registry.Registered(1, "{}", "AVRO", (("s", 1),)), {}, set())
+        made._named(schema_registry.RegisteredSchema(1, "{}", "AVRO", (("s", 1),)), {}, set())
     monkeypatch.setattr(
         schema_registry,
         "version",
-        lambda url, subject, number: schema_registry.Registered(1, "{}", "AVRO", (("s", 1),)),
+        lambda url, subject, number: schema_registry.RegisteredSchema(1, "{}", "AVRO", (("s", 1),)),
     )
-    assert list(made._named(schema_registry.Registered(1, "{}", "AVRO", (("s", 1),)), {}, set())) == [("s", 1)]
+    assert list(made._named(schema_registry.RegisteredSchema(1, "{}", "AVRO", (("s", 1),)), {}, set())) == [("s", 1)]
 
 
 # schemas that are tried

@@ -10,7 +10,7 @@ from rich.console import Console
 from headrace import events
 from headrace.cli.output import live_line, run_log
 from headrace.errors import DataLoss, RetriableError
-from headrace.runtime.event_messages import sentence
+from headrace.runtime.event_messages import describe_event
 from headrace.tools.check import Report
 from headrace.types import Batch, Range, TopicPartition
 
@@ -71,7 +71,7 @@ def test_every_event_there_is_has_its_words():
 
 @pytest.mark.parametrize(("event", "said"), SAID, ids=lambda value: type(value).__name__)
 def test_an_event_is_said_in_a_line(event, said):
-    assert sentence(event) == said
+    assert describe_event(event) == said
 
 
 @pytest.mark.parametrize("event", [event for event, _ in SAID], ids=lambda event: type(event).__name__)
@@ -112,7 +112,7 @@ def test_a_retry_shows_where_in_the_users_code_it_failed():
     try:
         raise ValueError("boom")
     except ValueError as error:
-        said = sentence(events.Retrying(error, 1, 0.5))
+        said = describe_event(events.Retrying(error, 1, 0.5))
     assert said.startswith("retry 1 in 0.5 s: boom\n")
     assert __file__ in said
 
@@ -126,14 +126,14 @@ AttributeError: 'NoneType' object has no attribute 'upper'
 
 JVM stacktrace:
 org.apache.spark.SparkException: Job aborted"""
-    said = sentence(events.Retrying(RuntimeError(worker), 1, 0.5))
+    said = describe_event(events.Retrying(RuntimeError(worker), 1, 0.5))
     assert said.startswith("retry 1 in 0.5 s: AttributeError: 'NoneType' object has no attribute 'upper'")
     assert '"/app/clicks.py", line 12, in shout' in said
     assert "org.apache.spark" not in said
 
 
 def test_log_lines_start_with_time_and_pipeline(capsys):
-    with run_log.observing("clicks", "plain") as observe:
+    with run_log.console_observer("clicks", "plain") as observe:
         observe(events.CaughtUp(3))
         observe(events.BatchStarted(BATCH, replay=False))
     (line,) = capsys.readouterr().out.splitlines()
@@ -141,13 +141,13 @@ def test_log_lines_start_with_time_and_pipeline(capsys):
 
 
 def test_without_a_terminal_auto_means_plain_lines(capsys):
-    with run_log.observing("clicks", "auto") as observe:
+    with run_log.console_observer("clicks", "auto") as observe:
         observe(events.CaughtUp(3))
     assert capsys.readouterr().out.endswith("clicks caught up after batch 3\n")
 
 
 def test_json_lines_are_one_object_each(capsys):
-    with run_log.observing("clicks", "json") as observe:
+    with run_log.console_observer("clicks", "json") as observe:
         for event, _ in SAID:
             observe(event)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

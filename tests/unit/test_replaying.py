@@ -16,14 +16,14 @@ import pytest
 
 from headrace.cli.options import pairs
 from headrace.cli.output import progress, records
-from headrace.cli.output.send_report import Failures
-from headrace.core.planner import Log
+from headrace.cli.output.send_report import FailedRecordLog
+from headrace.core.planner import TopicLog
 from headrace.errors import BadRecord, ConfigError
 from headrace.tools.records import line_input as lines
 from headrace.tools.records import send
 from headrace.tools.records.record import ENCODERS, Record, compact, is_record, shown, to_json
-from headrace.tools.records.replay import Moment, in_order, recorded, shift, shifted, speed
-from headrace.tools.records.start_positions import Start, Wanted, positions
+from headrace.tools.records.replay import EventTime, in_order, shift, shifted, speed, timed_record
+from headrace.tools.records.start_positions import StartAt, TopicSelection, positions
 from headrace.tools.topics import answered
 from headrace.types import TopicPartition
 
@@ -49,14 +49,14 @@ EXACT = (
     ],
 )
 def test_a_time_is_shifted_and_written_as_it_was(written, later):
-    assert Moment.read(written).shifted(HOUR) == later
-    assert Moment.read(later).milliseconds - Moment.read(written).milliseconds == HOUR
+    assert EventTime.read(written).shifted(HOUR) == later
+    assert EventTime.read(later).milliseconds - EventTime.read(written).milliseconds == HOUR
 
 
 @pytest.mark.parametrize("written", [None, True, "soon", "2026-11-15", 10**21, {"at": 1}])
 def test_what_is_no_time_is_refused(written):
     with pytest.raises(ValueError, match="no time"):
-        Moment.read(written)
+        EventTime.read(written)
 
 
 def test_records_go_by_time_and_never_before_those_of_their_own_partition():
@@ -71,13 +71,13 @@ def test_a_record_comes_back_from_its_line_as_it_was(raw):
     line = to_json(record)
     assert "\n" not in line
     assert is_record(json.loads(line))
-    assert recorded(line.encode(), None, None).record == record
+    assert timed_record(line.encode(), None, None).record == record
 
 
 def test_json_values_stand_in_a_line_as_they_are_and_come_back():
     for raw in (b'{"a": [1.10, "x"]}', b'"a string"', b"null", b"12", None):
         record = Record("t", 0, 0, None, None, None, raw)
-        assert recorded(to_json(record, parsed=True).encode(), None, None).record == record
+        assert timed_record(to_json(record, parsed=True).encode(), None, None).record == record
     assert '"value": {"a": 1.10}' in to_json(Record("t", 0, 0, 0, None, None, b'{"a":\n 1.10}'), parsed=True)
 
 
@@ -91,28 +91,28 @@ def test_json_is_one_line_and_strict():
 
 def test_a_value_comes_back_byte_for_byte_but_for_the_time_that_is_shifted():
     line = to_json(Record("t", 0, 0, 1_763_208_000_000, "create", None, EXACT), parsed=True).encode()
-    given = recorded(line, "e.at", None)
+    given = timed_record(line, "e.at", None)
     assert given.record.value == EXACT
     assert shifted(given, HOUR, "e.at").value == EXACT.replace(b"T12:", b"T13:")
-    given = recorded(EXACT, "e.s", "price")
+    given = timed_record(EXACT, "e.s", "price")
     assert given.record.key == b"10.10"
     assert shifted(given, HOUR, "e.s").value == EXACT.replace(b"1763208000.10", b"1763211600.10")
 
 
 def test_a_timestamp_that_is_later_than_the_time_in_the_value_is_not_shifted_ahead_of_now():
     line = to_json(Record("t", 0, 0, 1_763_208_000_000 + 5 * HOUR, "create", None, b'{"at": 1763208000}')).encode()
-    late = shifted(recorded(line, "at", None), HOUR, "at", now=1_763_208_000_000 + HOUR)
+    late = shifted(timed_record(line, "at", None), HOUR, "at", now=1_763_208_000_000 + HOUR)
     assert (late.timestamp, late.value) == (1_763_208_000_000 + HOUR, b'{"at": 1763211600}')
 
 
 def test_a_timestamp_that_is_no_time_stays_a_number():
     record = Record("t", 0, 0, 1_763_200_000_123_456, "create", None, b"v")
-    assert recorded(to_json(record).encode(), None, None).record == record
+    assert timed_record(to_json(record).encode(), None, None).record == record
 
 
 def test_a_tombstone_goes_by_its_own_time():
     line = to_json(Record("t", 0, 0, 1000, "create", b"k", None)).encode()
-    given = recorded(line, "at", None)
+    given = timed_record(line, "at", None)
     assert (given.at.milliseconds, shifted(given, HOUR, "at").timestamp) == (1000, 1000 + HOUR)
     assert shifted(given, HOUR, "at").value is None
 
@@ -124,7 +124,7 @@ def test_text_is_shown_without_what_a_terminal_obeys():
 
 def test_plain_objects_have_the_key_and_the_time_that_are_named():
     line = b'{"user": {"id": 7}, "meta": {"at": "2026-11-15T12:00:00Z"}, "n": 1.50}'
-    given = recorded(line, "meta.at", "user.id")
+    given = timed_record(line, "meta.at", "user.id")
     assert (given.record.key, given.record.value) == (b"7", line)
     assert given.record.timestamp == given.at.milliseconds == 1_794_744_000_000
     moved = shifted(given, HOUR, "meta.at")
@@ -146,7 +146,7 @@ def test_plain_objects_have_the_key_and_the_time_that_are_named():
 )
 def test_a_line_that_is_none_is_refused_with_the_reason(line, why):
     with pytest.raises(BadRecord, match=why):
-        recorded(line, "at", None)
+        timed_record(line, "at", None)
 
 
 @pytest.mark.parametrize("factor", [0.5, 1, 60, None])
@@ -161,7 +161,7 @@ def test_shifted_times_are_as_late_as_can_be_and_never_ahead_of_the_moment_they_
 def test_a_record_that_has_a_key_is_not_given_another():
     line = to_json(Record("t", 0, 0, 1000, "create", b"k", b'{"user": 1}')).encode()
     with pytest.raises(BadRecord, match="its own key"):
-        recorded(line, None, "user")
+        timed_record(line, None, "user")
 
 
 def test_speeds_are_factors_or_as_fast_as_can_be():
@@ -263,7 +263,7 @@ def test_what_was_not_there_in_its_time_is_not_sent_in_a_burst(monkeypatch):
 
 def test_a_file_for_failed_records_that_cannot_be_written_is_blamed_by_its_own_name_once():
     record = Record("t", 0, None, None, None, None, b"v")
-    with Failures(Path("/dev/full")) as failures:
+    with FailedRecordLog(Path("/dev/full")) as failures:
         with pytest.raises(ConfigError, match="/dev/full cannot be written: No space left"):
             failures(record, "too large")
         failures(record, "too large")
@@ -277,7 +277,7 @@ def test_a_closed_standard_error_is_no_terminal_and_nothing_goes_elsewhere(monke
 
 
 def test_a_directory_for_failed_records_is_refused_at_once(tmp_path):
-    with pytest.raises(ConfigError, match="is a directory"), Failures(tmp_path):
+    with pytest.raises(ConfigError, match="is a directory"), FailedRecordLog(tmp_path):
         pass
 
 
@@ -297,7 +297,7 @@ def test_a_broker_that_does_not_know_an_offset_says_so_by_a_negative_one():
 
 def test_every_partition_that_is_named_must_be_there():
     at = TopicPartition("t", 0)
-    log = Log("id", {at: 0}, {at: 5})
-    assert positions(Start(edge="latest"), {"t": log}, Wanted(("t",), None, frozenset({0})), {}) == {at: 5}
+    log = TopicLog("id", {at: 0}, {at: 5})
+    assert positions(StartAt(edge="latest"), {"t": log}, TopicSelection(("t",), None, frozenset({0})), {}) == {at: 5}
     with pytest.raises(ConfigError, match="no topic has a partition 9"):
-        positions(Start(edge="latest"), {"t": log}, Wanted(("t",), None, frozenset({0, 9})), {})
+        positions(StartAt(edge="latest"), {"t": log}, TopicSelection(("t",), None, frozenset({0, 9})), {})

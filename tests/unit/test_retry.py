@@ -8,7 +8,7 @@ import headrace as hr
 from headrace import events, sinks
 from headrace.errors import BatchChanged, BatchTimeout, ConfigError, RetriableError
 from headrace.runtime.config import from_toml
-from headrace.runtime.retry import CAUGHT_UP_ATTEMPTS, Retry, patiently
+from headrace.runtime.retry import CAUGHT_UP_ATTEMPTS, Retry, retry_until_stopped
 from unit.test_runner import A, Plain, World, failing, until_idle
 
 SOON = {"first": "1ms", "longest": "2ms"}
@@ -78,7 +78,7 @@ def test_a_registry_that_does_not_answer_at_the_start_ends_a_run_until_caught_up
         raise RetriableError("the registry does not answer")
 
     with pytest.raises(RetriableError, match="does not answer"):
-        patiently(ask, lambda seconds: False, events.ignore, until="caught-up")
+        retry_until_stopped(ask, lambda seconds: False, events.ignore, until="caught-up")
     assert len(asked) == CAUGHT_UP_ATTEMPTS
 
 

@@ -11,13 +11,13 @@ import pytest
 
 import headrace as hr
 from headrace import events, sinks, stores
-from headrace.connectors.shared.batch_ledger import Newest
-from headrace.core.delivery import Written
-from headrace.core.planner import Log
-from headrace.core.state import Change
+from headrace.connectors.shared.batch_ledger import LastBatch
+from headrace.core.delivery import WriteResult
+from headrace.core.planner import TopicLog
+from headrace.core.state import AuditEntry
 from headrace.errors import BadRecord, ConfigError, DataLoss, OffsetConflict, RetriableError, TopicRecreated
 from headrace.kafka.subscription import Subscription, Topics
-from headrace.runtime.positions import Feed, Reading
+from headrace.runtime.positions import PositionTracker, SourceState
 from headrace.runtime.runner import Runner
 from headrace.types import Batch, Progress, Range, TopicPartition
 
@@ -52,7 +52,7 @@ class Cluster:
         wanted = set(subscription.wanted(counts)) & set(self.ends_)
         topics = subscription.names or sorted({at.topic for at in wanted})
         return {
-            topic: Log(
+            topic: TopicLog(
                 self.topic_id,
                 {at: self.beginnings.get(at, 0) for at in sorted(wanted) if at.topic == topic},
                 {at: self.ends_[at] for at in sorted(wanted) if at.topic == topic},
@@ -89,7 +89,7 @@ class Engine:
 
     def write(self, batch):
         self._sink.write(batch, [(r.at, offset) for r in batch.ranges for offset in range(r.start, r.until)])
-        return Written(dropped=self._dropped, bytes_each=self.bytes_each, records=self.records)
+        return WriteResult(dropped=self._dropped, bytes_each=self.bytes_each, records=self.records)
 
     def translated(self, error):
         return error
@@ -127,7 +127,7 @@ class Idempotent(Plain, sinks.IdempotentSink):
 class Numbered(Idempotent):
     """Recognises batches by their number, as Delta, Iceberg and Jdbc do."""
 
-    newest: Newest = field(default_factory=Newest)
+    newest: LastBatch = field(default_factory=LastBatch)
 
     def last_batch(self):
         return self.newest.id
@@ -135,7 +135,7 @@ class Numbered(Idempotent):
     def write(self, batch, rows):
         if not self.newest.holds(batch, "the sink"):
             super().write(batch, rows)
-            self.newest = Newest(batch.id, batch.fingerprint)
+            self.newest = LastBatch(batch.id, batch.fingerprint)
 
 
 class Killed(BaseException):
@@ -209,7 +209,7 @@ class World:
     def runner(self, **how):
         return Runner(
             self.pipeline,
-            [Feed(self.pipeline.source, self.cluster)],
+            [SourceState(self.pipeline.source, self.cluster)],
             self.engine,
             observer=self.observe,
             **{"idle": 0.001, **how},
@@ -1028,7 +1028,7 @@ def test_a_gap_is_not_passed_over_offsets_that_somebody_moved_meanwhile():
 
     def move(asked):
         if asked == 0:
-            world.store.move(world.progress, {A: 30}, Change(1.0, "somebody", "seek"))
+            world.store.move(world.progress, {A: 30}, AuditEntry(1.0, "somebody", "seek"))
 
     world.cluster.before = move
     with pytest.raises(OffsetConflict, match="somebody else moved the offsets"):
@@ -1061,7 +1061,7 @@ def test_told_to_go_on_a_run_gives_up_a_batch_that_can_no_longer_be_read():
 
 
 class Keyed(Idempotent):
-    takes_parts = True
+    accepts_partial_batches = True
 
 
 @pytest.mark.parametrize(("sink", "guarantee"), [(Keyed, "exactly-once"), (Plain, "at-least-once")])
@@ -1128,7 +1128,7 @@ def test_the_part_that_is_left_of_a_pending_batch_is_stored_though_another_of_it
 def test_a_topic_made_anew_while_a_batch_was_read_takes_the_ranges_along_that_are_not_committed():
     """As with a sink that holds the offsets and whose tasks commit by themselves: nothing was begun in a store."""
     world = World({A: 10, B: 5}, on_data_loss="earliest")
-    reading = Reading("clicks", [Feed(world.pipeline.source, world.cluster)], hr.Limits(), world.observe)
+    reading = PositionTracker("clicks", [SourceState(world.pipeline.source, world.cluster)], hr.Limits(), world.observe)
     reading.open(world.store)
     reading.look()
     assert reading.next(wait=False).ranges == (Range(A, 0, 10), Range(B, 0, 5))
@@ -1170,7 +1170,7 @@ def test_what_is_read_again_after_a_reset_is_stored_again_however_it_is_cut(sink
         assert world.progress.epoch == epoch
         world.run()
         assert world.sink.rows == records(a=10) * (epoch + 1)
-        world.store.move(world.progress, {A: 0}, Change(1.0, "somebody", "reset"))
+        world.store.move(world.progress, {A: 0}, AuditEntry(1.0, "somebody", "reset"))
 
 
 @pytest.mark.parametrize("sink", [Published, Numbered])
@@ -1181,7 +1181,7 @@ def test_a_reset_that_drops_a_batch_which_is_stored_already_stores_it_again_howe
         {A: 10}, guarantee="exactly-once", sink=sink(), progress=begun(left), limits=hr.Limits(max_records=cut)
     )
     world.sink.write(left, records(a=10))  # by a run that was killed before it could commit
-    world.store.move(world.progress, {A: 0}, Change(1.0, "somebody", "reset"))
+    world.store.move(world.progress, {A: 0}, AuditEntry(1.0, "somebody", "reset"))
     world.run()
     assert world.sink.rows == records(a=10) * 2
 
@@ -1190,7 +1190,7 @@ def test_a_run_that_planned_a_batch_before_the_offsets_were_moved_back_is_refuse
     world = World({A: 10}, guarantee="exactly-once", sink=Published(), limits=hr.Limits(max_records=10))
     world.run()
     rows = list(world.sink.rows)
-    world.store.move(world.progress, {A: 0}, Change(1.0, "somebody", "reset"))
+    world.store.move(world.progress, {A: 0}, AuditEntry(1.0, "somebody", "reset"))
 
     def move_again(event):
         if isinstance(event, events.BatchStarted):
@@ -1228,7 +1228,7 @@ def test_a_store_restored_from_an_older_backup_stops_the_run_before_rows_are_dou
 
 def test_a_run_goes_on_once_the_offsets_were_set_and_batches_are_numbered_above_those_of_the_sink():
     world = restored()
-    world.store.move(world.progress, {A: 20}, Change(1.0, "somebody", "seek"))
+    world.store.move(world.progress, {A: 20}, AuditEntry(1.0, "somebody", "seek"))
     world.cluster.ends_[A] = 22
     world.run()
     assert world.sink.rows == records(a=22)
@@ -1244,7 +1244,7 @@ def test_at_least_once_goes_on_with_a_store_that_is_older_than_the_sink():
 def test_a_move_before_the_backup_does_not_count():
     world = World({A: 10}, guarantee="exactly-once", sink=Numbered(), limits=hr.Limits(max_records=5))
     world.run()
-    world.store.move(world.progress, {A: 0}, Change(1.0, "somebody", "reset"))
+    world.store.move(world.progress, {A: 0}, AuditEntry(1.0, "somebody", "reset"))
     world.run()
     backup = dict(world.shared)
     world.cluster.ends_[A] = 20
@@ -1257,7 +1257,7 @@ def test_a_move_before_the_backup_does_not_count():
 def test_a_gap_that_a_run_recorded_before_the_backup_does_not_count():
     world = World({A: 10}, guarantee="exactly-once", sink=Numbered(), on_data_loss="earliest")
     world.run()
-    world.store.move(world.progress, {A: 10}, Change(1.0, "run pid 1 on host", "gap"))
+    world.store.move(world.progress, {A: 10}, AuditEntry(1.0, "run pid 1 on host", "gap"))
     backup = dict(world.shared)
     world.cluster.ends_[A] = 20
     world.run()
@@ -1267,7 +1267,7 @@ def test_a_gap_that_a_run_recorded_before_the_backup_does_not_count():
 
 
 def test_a_new_store_numbers_above_the_batches_of_the_sink():
-    world = World({A: 5}, guarantee="exactly-once", sink=Numbered(newest=Newest(7, "another")))
+    world = World({A: 5}, guarantee="exactly-once", sink=Numbered(newest=LastBatch(7, "another")))
     world.run()
     assert [batch.id for batch in world.sink.batches] == [8]
 

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer
 import headrace as hr
 from headrace.errors import ConfigError
 from headrace.kafka import client_options as given_options
-from headrace.kafka.client_security import java, librdkafka, user
+from headrace.kafka.client_security import sasl_username, to_java_config, to_librdkafka_config
 from headrace.kafka.librdkafka import librdkafka_options
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -21,7 +21,7 @@ def login(**more):
 
 
 def test_a_user_and_a_password_become_a_login_module():
-    told = java(login(**{"sasl.username": "app", "sasl.password": "geheim"}))
+    told = to_java_config(login(**{"sasl.username": "app", "sasl.password": "geheim"}))
     assert told == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -34,23 +34,23 @@ def test_a_login_module_becomes_a_user_and_a_password():
         username='app'
         password="ge\\"heim"
         serviceName=x ;"""
-    told = librdkafka({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas})
+    told = to_librdkafka_config({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas})
     assert told == {"sasl.mechanism": "PLAIN", "sasl.username": "app", "sasl.password": 'ge"heim'}
 
 
 @pytest.mark.parametrize("password", ["geheim", NASTY, "", " ", "\\", '"', "a=b;c"])
 def test_any_password_survives_the_way_there_and_back(password):
     options = login(**{"sasl.username": "app", "sasl.password": password})
-    told = librdkafka(java(options))
+    told = to_librdkafka_config(to_java_config(options))
     assert (told["sasl.username"], told["sasl.password"]) == ("app", password)
 
 
 def test_each_client_gets_its_own_where_both_are_given():
     both = login(**{"sasl.username": "a", "sasl.password": "1", "sasl.jaas.config": f'{SCRAM} required username="b";'})
-    assert java(both)["sasl.jaas.config"] == f'{SCRAM} required username="b";'
-    assert librdkafka(both)["sasl.username"] == "a"
-    assert "sasl.password" not in java(both)
-    assert "sasl.jaas.config" not in librdkafka(both)
+    assert to_java_config(both)["sasl.jaas.config"] == f'{SCRAM} required username="b";'
+    assert to_librdkafka_config(both)["sasl.username"] == "a"
+    assert "sasl.password" not in to_java_config(both)
+    assert "sasl.jaas.config" not in to_librdkafka_config(both)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_what_one_of_the_clients_cannot_do_is_told_when_the_source_is_made(optio
     ],
 )
 def test_certificates_and_keys_are_known_by_both_names(one, other):
-    assert java(one) == other
-    assert librdkafka(other) == one
+    assert to_java_config(one) == other
+    assert to_librdkafka_config(other) == one
 
 
 def test_a_pkcs12_keystore_and_a_name_that_tells_the_type_need_no_translation():
     options = {"ssl.keystore.location": "me.p12", "ssl.keystore.password": "x", "ssl.truststore.location": "ca.crt"}
-    assert java(options) == {**options, "ssl.keystore.type": "PKCS12", "ssl.truststore.type": "PEM"}
-    assert librdkafka(options) == {
+    assert to_java_config(options) == {**options, "ssl.keystore.type": "PKCS12", "ssl.truststore.type": "PEM"}
+    assert to_librdkafka_config(options) == {
         "ssl.keystore.location": "me.p12",
         "ssl.keystore.password": "x",
         "ssl.ca.location": "ca.crt",
@@ -124,8 +124,8 @@ def test_the_drivers_client_takes_what_java_alone_is_told_and_the_other_way_roun
     told = librdkafka_options("127.0.0.1:1", options)
     assert told["sasl.username"] == "app"
     Consumer({**told, "group.id": "g", "log_level": 0}).close()  # it refuses names that it does not know
-    assert "socket.keepalive.enable" not in java(options)
-    assert java(options)["ssl.enabled.protocols"] == "TLSv1.3"
+    assert "socket.keepalive.enable" not in to_java_config(options)
+    assert to_java_config(options)["ssl.enabled.protocols"] == "TLSv1.3"
 
 
 def test_a_file_that_is_not_there_is_named_before_anybody_connects(tmp_path):
@@ -135,14 +135,14 @@ def test_a_file_that_is_not_there_is_named_before_anybody_connects(tmp_path):
 
 def test_options_without_security_are_told_as_they_are():
     options = {"fetch.min.bytes": "10", "client.id": "me", "reconnect.backoff.ms": "5"}
-    assert java(options) == options
-    assert librdkafka(options) == options
+    assert to_java_config(options) == options
+    assert to_librdkafka_config(options) == options
 
 
 def test_the_user_is_known_by_either_name():
-    assert user({"sasl.username": "app"}) == "app"
-    assert user({"sasl.jaas.config": f'{SCRAM} required username="app" password="x";'}) == "app"
-    assert user({}) is None
+    assert sasl_username({"sasl.username": "app"}) == "app"
+    assert sasl_username({"sasl.jaas.config": f'{SCRAM} required username="app" password="x";'}) == "app"
+    assert sasl_username({}) is None
 
 
 def test_a_file_of_options_is_read_as_java_reads_it(tmp_path, monkeypatch):

@@ -108,7 +108,7 @@ def test_a_right_name_is_never_taken_for_a_wrong_one():
     ],
 )
 def test_settings_that_do_nothing_or_not_what_they_say_are_noted(options, said):
-    assert any(said in note for note in config_checks.notes(source(options)))
+    assert any(said in note for note in config_checks.config_warnings(source(options)))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_settings_that_do_nothing_or_not_what_they_say_are_noted(options, said):
     ],
 )
 def test_one_broker_alone_is_noted_unless_it_is_on_this_machine(bootstrap, noted):
-    found = config_checks.notes(source(bootstrap=bootstrap))
+    found = config_checks.config_warnings(source(bootstrap=bootstrap))
     assert [note for note in found if "only broker" in note] == (found if noted else [])
     assert bool(found) is noted
 
@@ -138,7 +138,7 @@ def test_usual_settings_are_not_worth_a_note():
         "ssl.ca.location": "ca.pem",
         "receive.buffer.bytes": "-1",
     }
-    assert config_checks.notes(source(usual)) == []
+    assert config_checks.config_warnings(source(usual)) == []
 
 
 def test_a_value_is_never_shown():
@@ -163,4 +163,4 @@ def test_such_a_name_in_a_file_that_others_share_is_left_alone_and_noted(tmp_pat
     file = tmp_path / "client.properties"
     file.write_text("basic.auth.credentials.source=USER_INFO\n")
     made = dataclasses.replace(source(file), refresh=7)
-    assert any("basic.auth.credentials.source is no setting" in note for note in config_checks.notes(made))
+    assert any("basic.auth.credentials.source is no setting" in note for note in config_checks.config_warnings(made))

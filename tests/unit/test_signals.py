@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from headrace.runtime.signals import heard
+from headrace.runtime.signals import on_stop_signal
 
 
 def handlers():
@@ -16,7 +16,7 @@ def handlers():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_is_heard_and_the_second_meets_what_was_there_before(number):
     calls, before = [], handlers()
-    with heard(calls.append):
+    with on_stop_signal(calls.append):
         os.kill(os.getpid(), number)
         assert calls == [number.name]
         assert handlers() == before
@@ -25,7 +25,7 @@ def test_the_first_signal_is_heard_and_the_second_meets_what_was_there_before(nu
 
 def test_the_second_signal_meets_what_is_told():
     before = handlers()
-    with heard(lambda _: None, then=signal.SIG_IGN):
+    with on_stop_signal(lambda _: None, then=signal.SIG_IGN):
         os.kill(os.getpid(), signal.SIGTERM)
         assert handlers() == [signal.SIG_IGN] * 2
         os.kill(os.getpid(), signal.SIGTERM)
@@ -34,10 +34,10 @@ def test_the_second_signal_meets_what_is_told():
 
 def test_loops_within_loops_all_hear_it():
     calls, before = [], handlers()
-    with heard(lambda _: calls.append("outer")):
-        with heard(lambda _: calls.append("inner")):
+    with on_stop_signal(lambda _: calls.append("outer")):
+        with on_stop_signal(lambda _: calls.append("inner")):
             pass
-        with heard(lambda _: calls.append("another inner")):
+        with on_stop_signal(lambda _: calls.append("another inner")):
             os.kill(os.getpid(), signal.SIGINT)
         assert calls == ["outer", "another inner"]
         assert handlers() == before
@@ -48,7 +48,7 @@ def test_elsewhere_than_in_the_main_thread_nothing_is_touched():
     before, during = handlers(), []
 
     def elsewhere():
-        with heard(lambda _: None):
+        with on_stop_signal(lambda _: None):
             during.extend(handlers())
 
     thread = threading.Thread(target=elsewhere)

@@ -100,9 +100,9 @@ def test_topics_of_a_named_cluster_are_known_by_both_names():
     assert placed.host(TopicPartition("east.clicks", 0)) == "host-1"
     assert placed.host(TopicPartition("east.clicks", 1)) is None
     assert placed.host(TopicPartition("east.taps", 5)) == "host-2"
-    assert east.reads_known("east.clicks")
-    assert not east.reads_known("clicks")
-    assert east.real_name("east.clicks") == "clicks"
+    assert east.owns_topic("east.clicks")
+    assert not east.owns_topic("clicks")
+    assert east.cluster_topic_name("east.clicks") == "clicks"
 
 
 def pipeline(sources, **changes):
@@ -198,17 +198,17 @@ def test_settings_that_are_no_table_are_not_shown():
 
 
 def test_consumers_with_other_settings_have_a_group_of_their_own():
-    from headrace.engine.range_reader import _apart
+    from headrace.engine.range_reader import _isolate_group
 
     application, first = "app-1", {"group.id": "headrace-clicks", "bootstrap.servers": "k:1"}
     other = {**first, "bootstrap.servers": "k:2"}
-    assert [_apart(dict(options), application)["group.id"] for options in (first, other, first, other)] == [
+    assert [_isolate_group(dict(options), application)["group.id"] for options in (first, other, first, other)] == [
         "headrace-clicks",
         "headrace-clicks-2",
         "headrace-clicks",
         "headrace-clicks-2",
     ]
-    assert _apart(dict(other), "app-2")["group.id"] == "headrace-clicks"
+    assert _isolate_group(dict(other), "app-2")["group.id"] == "headrace-clicks"
 
 
 def test_two_sources_whose_names_are_one_to_sql_are_refused():
@@ -227,7 +227,7 @@ def test_what_only_looks_like_a_number_is_refused(wrong):
 def test_clusters_are_compared_by_their_ids(monkeypatch, here, found):
     monkeypatch.setattr(sinks.Kafka, "_cluster", lambda sink: here)
     fixed = sinks.Kafka("localhost:9092", topic="clicks")
-    assert fixed.loops("127.0.0.1:9092", "clicks".__eq__) is None, "the addresses say nothing"
+    assert fixed.writes_to_source_topic("127.0.0.1:9092", "clicks".__eq__) is None, "the addresses say nothing"
     assert fixed.loops_on(lambda: "one", "clicks".__eq__) == ("clicks" if found else None)
     chosen = sinks.Kafka("localhost:9092", topic_column="to", pattern="c.*")
     assert chosen.loops_on(lambda: "one", "clicks".__eq__) is None

@@ -14,7 +14,7 @@ from headrace.cli.main import _show
 from headrace.cli.output import records, run_log, terminal
 from headrace.connectors.console import Console
 from headrace.errors import DataLoss, HeadraceError, RetriableError
-from headrace.runtime.event_messages import sentence
+from headrace.runtime.event_messages import describe_event
 from headrace.support.tracebacks import in_user_code, short
 from headrace.text import counted, json_text, printable, printable_lines
 from headrace.tools.records.record import DECODERS, Record, to_json
@@ -74,11 +74,11 @@ EVENTS = [
 @pytest.mark.parametrize("log_format", ["plain", "json"])
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_no_event_brings_a_control_character_into_the_log(event, log_format, capsys):
-    with run_log.observing("clicks", log_format) as observe:
+    with run_log.console_observer("clicks", log_format) as observe:
         observe(event)
     lines = capsys.readouterr().out.split("\n")
     assert not any(RAW.search(line) or line.startswith("error:") for line in lines)
-    assert log_format == "json" or not RAW.search(sentence(event))
+    assert log_format == "json" or not RAW.search(describe_event(event))
 
 
 WORKER = """Traceback (most recent call last):
@@ -189,4 +189,4 @@ ONE = Batch(1, (Range(TopicPartition("t", 0), 0, 1),), {})
     ids=lambda value: type(value).__name__,
 )
 def test_one_thing_is_said_in_the_singular(event, said):
-    assert said in sentence(event)
+    assert said in describe_event(event)

@@ -22,7 +22,7 @@ def test_what_hbase_would_not_try_again_is_not_repeated(said, kind, hint):
     import happybase  # noqa: F401  # makes the module Hbase_thrift
     from Hbase_thrift import IOError as Refused
 
-    with pytest.raises(kind) as caught, client.translated("sink", "grant"):
+    with pytest.raises(kind) as caught, client.translate_error("sink", "grant"):
         raise Refused(message=said.encode())
     assert type(caught.value) is kind
     assert hint in caught.value.hint

@@ -9,7 +9,7 @@ import pytest
 from headrace.connectors.kafka import task as kafka_tasks
 from headrace.core import topic_check
 from headrace.errors import TopicRecreated
-from headrace.kafka.commit_metadata import Entry
+from headrace.kafka.commit_metadata import CommittedOffset
 from headrace.kafka.planned_topics import PlannedTopics, TopicCheck
 from headrace.spark import tasks
 from headrace.spark.tasks import Report
@@ -89,10 +89,10 @@ def test_a_task_of_a_kafka_sink_commits_only_what_it_read_from_the_planned_topic
     """Where source and target are two clusters, the offset outlives the topic: nothing else would tell."""
     done = []
     producer = Mock(**{"abort_transaction.side_effect": lambda *_: done.append("aborted")})
-    before, after = Entry(0, ""), Entry(3, "after")
+    before, after = CommittedOffset(0, ""), CommittedOffset(3, "after")
     consumer = Mock(**{"committed.return_value": [Mock(offset=before.offset, metadata=before.metadata)]})
-    monkeypatch.setattr(kafka_tasks.ByPartition, "_producer", lambda *_: producer)
-    monkeypatch.setattr(kafka_tasks.ByPartition, "_consumer", lambda _: consumer)
+    monkeypatch.setattr(kafka_tasks.TransactionalProduceTask, "_producer", lambda *_: producer)
+    monkeypatch.setattr(kafka_tasks.TransactionalProduceTask, "_consumer", lambda _: consumer)
     monkeypatch.setattr(kafka_tasks, "send", lambda *_: done.append("sent") or 3)
     monkeypatch.setattr(kafka_tasks, "commit", lambda *_: done.append("committed"))
 
@@ -100,8 +100,12 @@ def test_a_task_of_a_kafka_sink_commits_only_what_it_read_from_the_planned_topic
         done.append("compared")
         TopicCheck([PLANNED], [Cluster(clicks="2" if recreated else "1")])()
 
-    part = kafka_tasks.Part(Range(TopicPartition("clicks", 0), 0, 3), "clicks", before, after, f"writer {recreated}")
-    report = kafka_tasks.ByPartition(Mock(bootstrap="broker:9092"), "group", (part,), unchanged)(iter(["rows"]))
+    part = kafka_tasks.PartitionWrite(
+        Range(TopicPartition("clicks", 0), 0, 3), "clicks", before, after, f"writer {recreated}"
+    )
+    report = kafka_tasks.TransactionalProduceTask(Mock(bootstrap="broker:9092"), "group", (part,), unchanged)(
+        iter(["rows"])
+    )
     if recreated:
         assert report.error[0] == TopicRecreated.__name__
         assert done == ["sent", "compared", "aborted"]

@@ -1,7 +1,7 @@
 """Tracebacks that point into the user's code."""
 
 from headrace.errors import RetriableError
-from headrace.runtime.retry import patiently
+from headrace.runtime.retry import retry_until_stopped
 from headrace.support.tracebacks import in_user_code, short
 
 WORKER = """
@@ -37,7 +37,7 @@ def test_the_users_frame_is_shown_with_file_line_and_function():
 
 
 def test_frames_of_headrace_are_left_out():
-    error = raised(lambda: patiently(users_function, lambda _: False, print))
+    error = raised(lambda: retry_until_stopped(users_function, lambda _: False, print))
     assert "retry.py" not in in_user_code(error)
 
 

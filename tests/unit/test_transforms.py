@@ -4,13 +4,13 @@ import pytest
 
 from headrace.core.transforms import UnknownSource, refuse_wrong_arguments
 from headrace.engine import transform_check
-from headrace.engine.source_readers import Inputs
+from headrace.engine.source_readers import SourceReaders
 from headrace.errors import ConfigError
 from headrace.support.tracebacks import shown_path
 
 
 def given(**frames):
-    inputs = object.__new__(Inputs)
+    inputs = object.__new__(SourceReaders)
     inputs._one = False
     return inputs.given(frames)
 

@@ -6,10 +6,10 @@ import pytest
 
 from headrace import testing
 from headrace.errors import ConfigError
-from headrace.runtime.stream import InHand
+from headrace.runtime.stream import StreamBatch
 from headrace.stores import Memory
-from headrace.tools.offsets.editor import Desk
-from headrace.tools.offsets.targets import Move
+from headrace.tools.offsets.editor import OffsetEditor
+from headrace.tools.offsets.targets import OffsetChange
 from headrace.types import Batch, Range, TopicPartition
 
 made = importlib.import_module("headrace.testing.rows")
@@ -21,12 +21,12 @@ A, B, C = (TopicPartition("t", number) for number in range(3))
     [([A], "lies outside$"), ([A, B], "outside; so with 1 more partition$"), ([A, B, C], "with 2 more partitions$")],
 )
 def test_offsets_outside_the_log_are_counted(outside, said):
-    with Desk("p", Memory(), None, {}, changes=True) as desk, pytest.raises(ConfigError, match=said):
-        desk.execute(desk.state.progress, [Move(at, 5, 90, 0, 50) for at in outside], "seek", "")
+    with OffsetEditor("p", Memory(), None, {}, changes=True) as desk, pytest.raises(ConfigError, match=said):
+        desk.execute(desk.state.progress, [OffsetChange(at, 5, 90, 0, 50) for at in outside], "seek", "")
 
 
 def test_a_batch_in_hand_counts_offsets():
-    assert repr(InHand(Batch(3, (Range(A, 0, 1),)), None, None, replay=False)) == "batch 3: 1 offset"
+    assert repr(StreamBatch(Batch(3, (Range(A, 0, 1),)), None, None, replay=False)) == "batch 3: 1 offset"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import completion
-from headrace.cli.options import Connection, Profile, Until, connecting, expanded, spark_options
+from headrace.cli.options import Connection, Profile, Until, connecting, expand_environment, spark_options
 from headrace.cli.output.terminal import say, say_progress
 from headrace.cli.produce import Form
 from headrace.cli.topics import regex
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from headrace.cli.output.records import Printer
     from headrace.core.format import Format
-    from headrace.tools.records.decoded_query import Looking
-    from headrace.tools.records.start_positions import Places, Start
+    from headrace.tools.records.decoded_query import DecodedRecordQuery
+    from headrace.tools.records.start_positions import ConsumePlan, StartAt
 
 EXAMPLES = """Examples:
 
@@ -94,7 +94,9 @@ def consume(
     ] = None,
     registry: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Of avro: the schema registry, http://user:${PASSWORD}@…", callback=expanded),
+        typer.Option(
+            metavar="URL", help="Of avro: the schema registry, http://user:${PASSWORD}@…", callback=expand_environment
+        ),
     ] = None,
     schema: Annotated[Path | None, typer.Option(metavar="FILE", help="Of avro: a schema, .avsc.")] = None,
     pipeline: Annotated[
@@ -126,7 +128,7 @@ def consume(
     --where, --pipeline, csv or avro Spark decodes the records as it does for a pipeline.
     """
     from headrace.cli.output.records import Printer
-    from headrace.tools.records.start_positions import Places, Wanted
+    from headrace.tools.records.start_positions import ConsumePlan, TopicSelection
 
     if sys.stdout is None:
         raise ConfigError("standard output is closed", hint="> FILE")
@@ -155,8 +157,8 @@ def consume(
         fmt = format_of(form.value, columns, registry, schema)
     shown = form.value if fmt is None or is_plain(fmt) else "json"
     printer = Printer.of(shown, key_form.value, show, null, key_separator, verbose=verbose, as_json=as_json)
-    wanted = Wanted(tuple(topics or ()), regex(pattern), frozenset(partition or ()))
-    places = Places(at.client(), wanted, start, follow=follow)
+    wanted = TopicSelection(tuple(topics or ()), regex(pattern), frozenset(partition or ()))
+    places = ConsumePlan(at.client(), wanted, start, follow=follow)
     decoded = None if fmt is None else Decoded(places, partial(_looking, at, fmt, where=where, spark=spark))
     with stoppable() as stop:
         if decoded is not None:
@@ -173,7 +175,7 @@ def consume(
 
 def _print(
     at: Connection,
-    places: Places,
+    places: ConsumePlan,
     printer: Printer,
     stop: Callable[[], bool],
     count: int | None,
@@ -181,9 +183,9 @@ def _print(
     *,
     follow: bool,
 ) -> None:
-    from headrace.tools.records.consumer import Reading
+    from headrace.tools.records.consumer import RecordConsumer
 
-    with Reading(at.client(), places, group=group, follow=follow) as reading:
+    with RecordConsumer(at.client(), places, group=group, follow=follow) as reading:
         for records in reading.batches():
             read = printer.print(records, None if count is None else count - printer.printed)
             reading.done(records[:read])
@@ -207,10 +209,10 @@ def _print_decoded(
     printer.first_wrong = decoded.first_bad
 
 
-def _start(given: list[str]) -> Start:
+def _start(given: list[str]) -> StartAt:
     from headrace.tools.offsets.imports import from_spark_json
     from headrace.tools.offsets.targets import parse
-    from headrace.tools.records.start_positions import Start
+    from headrace.tools.records.start_positions import StartAt
     from headrace.types import TopicPartition
 
     offsets: dict[TopicPartition, int] = {}
@@ -227,10 +229,10 @@ def _start(given: list[str]) -> Start:
         elif len(given) > 1:
             raise ConfigError(f"--from {text} stands beside others", hint="several may be TOPIC:PARTITION:OFFSET only")
     if offsets:
-        return Start(offsets=offsets)
+        return StartAt(offsets=offsets)
     (text,) = given
     if text.startswith("-") and text[1:].isdigit():
-        return Start(last=int(text[1:]))
+        return StartAt(last=int(text[1:]))
     hint = "earliest, latest, -10, 2026-11-01T12:00:00Z, 1h, or clicks:0:1200"
     try:
         target = parse(text, datetime.now(UTC))
@@ -239,7 +241,7 @@ def _start(given: list[str]) -> Start:
     if target.edge is None and target.time is None:
         raise ConfigError(f"--from {text} is no place to begin", hint=hint)
     # Kafka has no times before 1970: its numbers for them mean something else.
-    return Start(edge=target.edge, time=None if target.time is None else max(target.time, _FIRST))
+    return StartAt(edge=target.edge, time=None if target.time is None else max(target.time, _FIRST))
 
 
 def _is_time(text: str) -> bool:
@@ -251,9 +253,11 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _looking(at: Connection, fmt: Format, names: list[str], where: str | None, spark: list[str] | None) -> Looking:
+def _looking(
+    at: Connection, fmt: Format, names: list[str], where: str | None, spark: list[str] | None
+) -> DecodedRecordQuery:
     from headrace.spark import session
-    from headrace.tools.records.decoded_query import Looking
+    from headrace.tools.records.decoded_query import DecodedRecordQuery
 
     made = session.create(spark_options(spark), say_progress)
-    return Looking(made, at.bootstrap, at.options, fmt, names, where)
+    return DecodedRecordQuery(made, at.bootstrap, at.options, fmt, names, where)

@@ -13,8 +13,8 @@ from headrace.cli.output.terminal import print_json, say, table
 from headrace.text import counted
 
 if TYPE_CHECKING:
-    from headrace.core.dead_letters import Letter
-    from headrace.tools.dead_letters import LetterBox
+    from headrace.core.dead_letters import DeadLetter
+    from headrace.tools.dead_letters import DeadLetterAdmin
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -114,11 +114,11 @@ def drop(
         say(f"{counted(len(letters), 'dead letter')} dropped")
 
 
-def _box(file: str, profile: str | None) -> LetterBox:
+def _box(file: str, profile: str | None) -> DeadLetterAdmin:
     from headrace.runtime.config import load
-    from headrace.tools.dead_letters import LetterBox
+    from headrace.tools.dead_letters import DeadLetterAdmin
 
-    return LetterBox(load(file, profile).pipeline)
+    return DeadLetterAdmin(load(file, profile).pipeline)
 
 
 def _preview(letters: Any, what: str, *, execute: bool) -> None:
@@ -144,7 +144,7 @@ def _readable(value: bytes | None) -> str:
         return f"0x{value.hex()}"
 
 
-def _complete(letter: Letter) -> dict[str, Any]:
+def _complete(letter: DeadLetter) -> dict[str, Any]:
     def encoded(value: bytes | None) -> str | None:
         return None if value is None else base64.b64encode(value).decode()
 

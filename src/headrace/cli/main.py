@@ -135,7 +135,7 @@ def run(
     standby: Annotated[bool, typer.Option("--standby", help="Wait until the run that is alive has ended.")] = False,
 ) -> None:
     """Run a pipeline until SIGTERM or Ctrl-C (the batch in flight is finished; a second Ctrl-C leaves at once)."""
-    from headrace.cli.output.run_log import observing
+    from headrace.cli.output.run_log import console_observer
     from headrace.runtime.config import load
     from headrace.runtime.heartbeat import rival_policy
     from headrace.runtime.launch import launch
@@ -147,7 +147,7 @@ def run(
 
         show_preview(loaded.pipeline, preview, options)
         return
-    with observing(loaded.pipeline.name, log_format) as observer:
+    with console_observer(loaded.pipeline.name, log_format) as observer:
         launch(
             loaded.pipeline,
             until="caught-up" if until else None,

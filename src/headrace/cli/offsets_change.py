@@ -24,7 +24,7 @@ from headrace.cli.options import (
     Store,
     Topic,
     desk_of,
-    expanded,
+    expand_environment,
     partition_of,
 )
 from headrace.cli.output.offsets import dry_run, show_moves
@@ -34,8 +34,8 @@ from headrace.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.tools.offsets.editor import Desk
-    from headrace.tools.offsets.targets import Move
+    from headrace.tools.offsets.editor import OffsetEditor
+    from headrace.tools.offsets.targets import OffsetChange
     from headrace.types import Progress
 
 _POSITION = re.compile(r"=\d+$")
@@ -195,35 +195,38 @@ def import_(
 @offsets.app.command()
 def copy(
     source: Annotated[
-        str, typer.Option("--from", help="The store to read: zookeeper:127.0.0.1:2181, …", callback=expanded)
+        str, typer.Option("--from", help="The store to read: zookeeper:127.0.0.1:2181, …", callback=expand_environment)
     ],
-    to: Annotated[str, typer.Option("--to", help="The store to fill: postgresql://…, …", callback=expanded)],
+    to: Annotated[str, typer.Option("--to", help="The store to fill: postgresql://…, …", callback=expand_environment)],
     pipeline: Annotated[str, typer.Option("--pipeline", help="The pipeline's name.")],
     execute: Execute = False,
     as_json: Json = False,
 ) -> None:
     """Take a stopped pipeline's whole progress, the batch in hand included, to another store."""
     from headrace.runtime.plugins import store_at
-    from headrace.tools.offsets.editor import Desk, change
-    from headrace.tools.offsets.targets import Move
+    from headrace.tools.offsets.editor import OffsetEditor, change
+    from headrace.tools.offsets.targets import OffsetChange
 
-    with Desk(pipeline, store_at(source), None, {}) as old:
+    with OffsetEditor(pipeline, store_at(source), None, {}) as old:
         old.refuse_missing()
     with (
-        Desk(pipeline, store_at(source), None, {}, changes=execute) as old,
-        Desk(pipeline, store_at(to), None, {}, changes=execute) as new,
+        OffsetEditor(pipeline, store_at(source), None, {}, changes=execute) as old,
+        OffsetEditor(pipeline, store_at(to), None, {}, changes=execute) as new,
     ):
         progress, there = old.state.progress, new.state.progress
         if not progress.offsets:
             raise ConfigError(f"{pipeline} has no offsets in {old.store!r}", hint="look at --pipeline and --from")
-        moves = [Move(at, there.offsets.get(at), offset, 0, offset) for at, offset in sorted(progress.offsets.items())]
+        moves = [
+            OffsetChange(at, there.offsets.get(at), offset, 0, offset)
+            for at, offset in sorted(progress.offsets.items())
+        ]
         show_moves(moves, as_json=as_json, executed=execute)
         if not execute:
             dry_run(new)
             return
         old.refuse_while_running()
         note = f"from {old.store!r}"
-        new.store.adopt(progress, change("copy", {}, progress.offsets, note))
+        new.store.import_progress(progress, change("copy", {}, progress.offsets, note))
         old.store.record(change("copied", {}, progress.offsets, f"to {new.store!r}"))
         say(f"copied; now let the pipeline use {new.store!r}", err=True)
 
@@ -263,9 +266,9 @@ def undo(
 
 
 def _finish(
-    desk: Desk,
+    desk: OffsetEditor,
     progress: Progress,
-    moves: Sequence[Move],
+    moves: Sequence[OffsetChange],
     action: str,
     note: str,
     *,

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from headrace.core.state import Change
-    from headrace.tools.offsets.editor import Desk, Lag
+    from headrace.core.state import AuditEntry
+    from headrace.tools.offsets.editor import Lag, OffsetEditor
     from headrace.types import Progress
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -100,7 +100,7 @@ def lag(
         _watch_lag(desk, every)
 
 
-def _look(desk: Desk) -> list[Lag]:
+def _look(desk: OffsetEditor) -> list[Lag]:
     """The store is open while it is read and no longer: a run may need it for itself, as that of a DuckDB file does."""
     with desk:
         desk.refuse_missing()
@@ -108,7 +108,7 @@ def _look(desk: Desk) -> list[Lag]:
     return desk.lag_of(progress)
 
 
-def _print_lag(desk: Desk, lags: Sequence[Lag], *, as_json: bool, indent: int | None = 2) -> None:
+def _print_lag(desk: OffsetEditor, lags: Sequence[Lag], *, as_json: bool, indent: int | None = 2) -> None:
     if not as_json:
         table(_LAG, _lag_rows(lags))
         return
@@ -129,7 +129,7 @@ def _print_lag(desk: Desk, lags: Sequence[Lag], *, as_json: bool, indent: int | 
     )
 
 
-def _watch_lag(desk: Desk, every: float) -> None:
+def _watch_lag(desk: OffsetEditor, every: float) -> None:
     """The table in place, until Ctrl-C; the last one stays, also while there is no other to be had."""
     from rich.console import Console, Group
     from rich.live import Live
@@ -240,7 +240,7 @@ def _narrowed(progress: Progress, topics: Sequence[str] | None) -> Progress:
     )
 
 
-def _of_topics(topics: Sequence[str] | None, change: Change) -> Change | None:
+def _of_topics(topics: Sequence[str] | None, change: AuditEntry) -> AuditEntry | None:
     if not topics:
         return change
     before = {at: offset for at, offset in change.before.items() if at.topic in topics}

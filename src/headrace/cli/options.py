@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from headrace.kafka.client import Client
-    from headrace.tools.offsets.editor import Desk
+    from headrace.tools.offsets.editor import OffsetEditor
     from headrace.types import TopicPartition
 
 Option = Annotated[
@@ -53,22 +53,24 @@ def pairs(flag: str, given: Iterable[str] | None, example: str) -> dict[str, str
 
 def kafka_options(given: Iterable[str] | None, file: Path | None) -> dict[str, str]:
     """Settings from `--options-file`, and those of `--option` over them. A value is never shown: it may be secret."""
-    from headrace.kafka.client_options import FromFile, read, with_environment
+    from headrace.kafka.client_options import FromFile, expand_environment, read
 
     given = list(given or ())
     if given:
         from headrace.kafka.config_checks import refuse_unknown
 
         refuse_unknown(pairs("--option", given, "security.protocol=SSL"))
-    named = {name: with_environment(value) for name, value in pairs("--option", given, "security.protocol=SSL").items()}
+    named = {
+        name: expand_environment(value) for name, value in pairs("--option", given, "security.protocol=SSL").items()
+    }
     return FromFile({**read(file), **named}) if file else named
 
 
 def spark_options(given: Iterable[str] | None) -> dict[str, str]:
-    from headrace.kafka.client_options import with_environment
+    from headrace.kafka.client_options import expand_environment
 
     given_so = pairs("--spark", given, "spark.driver.memory=4g")
-    return {name: with_environment(value) for name, value in given_so.items()}
+    return {name: expand_environment(value) for name, value in given_so.items()}
 
 
 def addresses(text: str | None) -> str | None:
@@ -78,11 +80,11 @@ def addresses(text: str | None) -> str | None:
     return brokers(text) if text and text.strip() else text
 
 
-def expanded(text: str | None) -> str | None:
+def expand_environment(text: str | None) -> str | None:
     """Callback of an option that may hold a password: `${NAME}` is read from the environment, so nobody types it."""
-    from headrace.kafka.client_options import with_environment
+    from headrace.kafka.client_options import expand_environment
 
-    return text and with_environment(text)
+    return text and expand_environment(text)
 
 
 P = ParamSpec("P")
@@ -157,7 +159,7 @@ Store = Annotated[
     typer.Option(
         "--store",
         help="Without a file: sqlite:offsets.db, postgresql://user:${PASSWORD}@…, redis://…, kafka:HOST:PORT, …",
-        callback=expanded,
+        callback=expand_environment,
     ),
 ]
 Name = Annotated[str | None, typer.Option("--pipeline", help="Without a file: the pipeline's name.")]
@@ -198,20 +200,20 @@ def desk_of(
     profile: str | None = None,
     *,
     changes: bool = False,
-) -> Desk:
+) -> OffsetEditor:
     """A pipeline's offsets, not opened yet: `with` it as often as there is something to look at.
 
     Unless it `changes` them, nothing is created, and a store that is not there is empty.
     """
     from headrace.runtime.config import load
     from headrace.runtime.plugins import store_at
-    from headrace.tools.offsets.editor import Desk
+    from headrace.tools.offsets.editor import OffsetEditor
 
     if file is not None:
         pipeline = load(file, profile).pipeline
         sources = list(pipeline.sources.values())  # and not --bootstrap, which the environment may have set
         first = sources[0]
-        return Desk(
+        return OffsetEditor(
             name or pipeline.name,
             store_at(store) if store else pipeline.store,
             first.bootstrap,
@@ -223,7 +225,7 @@ def desk_of(
     if store is not None and name is not None:
         file_of_options = os.environ.get(OPTIONS_FILE)
         options = kafka_options(None, Path(file_of_options) if file_of_options else None)
-        return Desk(name, store_at(store, options), bootstrap, options, topics or (), changes=changes)
+        return OffsetEditor(name, store_at(store, options), bootstrap, options, topics or (), changes=changes)
     raise ConfigError(
         "which pipeline is meant is not said",
         hint="headrace offsets show clicks.toml, or --store sqlite:offsets.db --pipeline clicks",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import completion
-from headrace.cli.options import Connection, connecting, expanded
+from headrace.cli.options import Connection, connecting, expand_environment
 from headrace.cli.output.terminal import say
 from headrace.errors import BadRecord, ConfigError
 
@@ -98,7 +98,7 @@ def produce(
         typer.Option(
             metavar="URL",
             help="With --avro: registers the schema, and each record names it. http://user:${PASSWORD}@…",
-            callback=expanded,
+            callback=expand_environment,
         ),
     ] = None,
     subject: Annotated[
@@ -141,10 +141,10 @@ def produce(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print where each record lies.")] = False,
 ) -> None:
     """Send records to a topic, one a line, and say how many were acknowledged. Exit code 1 if any failed."""
-    from headrace.cli.output.send_report import Failures, Teller, accounted, warn_of_retention
+    from headrace.cli.output.send_report import FailedRecordLog, OffsetPrinter, report_totals, warn_about_retention
     from headrace.runtime.signals import stoppable
     from headrace.tools.records.line_input import Lines, from_files, from_stdin
-    from headrace.tools.records.producer import Producing, Sender
+    from headrace.tools.records.producer import ProducerSettings, TopicProducer
     from headrace.tools.records.send import send_all
 
     if sample and (file or key_separator is not None or null is not None):
@@ -160,21 +160,21 @@ def produce(
     first = _time(start) if start else None
     if sample and rate is None and count is None:
         rate = _DEFAULT_RATE
-    how = Producing(acks, compression, timeout, linger, batch_size)
-    with Failures(errors) as failures:
+    how = ProducerSettings(acks, compression, timeout, linger, batch_size)
+    with FailedRecordLog(errors) as failures:
         # Before it can be stopped gently: nothing is sent yet, and a server that says nothing is left at once.
-        sender = Sender(at.client(), topic, how, Teller() if verbose else None, failures)
+        sender = TopicProducer(at.client(), topic, how, OffsetPrinter() if verbose else None, failures)
         if first is not None:
-            warn_of_retention(sender, int(first.timestamp() * 1000))
+            warn_about_retention(sender, int(first.timestamp() * 1000))
         if not sample and not file and sys.stdin is not None and sys.stdin.isatty():
             say("one record a line; Ctrl-D ends", err=True)
-        with stoppable() as stop, accounted(sender, failures, stop):
+        with stoppable() as stop, report_totals(sender, failures, stop):
             records: Iterator[Record | Refused | None]
             if sample:
                 seeded = 1 if seed is None else seed
                 records = _samples(sample, seeded, first, _every(every or "1s"), malformed or 0, lines)
             else:
-                records = _said(lines, from_files(file) if file else from_stdin(stop))
+                records = _message(lines, from_files(file) if file else from_stdin(stop))
             send_all(sender, records, stop, None if rate is None else _pace(rate), count)
 
 
@@ -207,7 +207,7 @@ def _check_sample(
         raise ConfigError("--every counts from --start", hint="--start 2d, or --rate for how many come a second")
 
 
-def _said(lines: Lines, given: Iterator[bytes] | Iterator[bytes | None]) -> Iterator[Record | Refused | None]:
+def _message(lines: Lines, given: Iterator[bytes] | Iterator[bytes | None]) -> Iterator[Record | Refused | None]:
     from headrace.tools.records.send import Refused
 
     for line in given:

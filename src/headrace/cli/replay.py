@@ -24,7 +24,7 @@ from headrace.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.tools.records.replay import Recorded
+    from headrace.tools.records.replay import TimedRecord
 
 EXAMPLES = """Examples:
 
@@ -76,31 +76,31 @@ def replay(
     They go in the order of their event times; within a partition in the order of the file.
     """
     from headrace.cli.output.progress import progress
-    from headrace.cli.output.send_report import Failures, accounted, warn_of_retention
+    from headrace.cli.output.send_report import FailedRecordLog, report_totals, warn_about_retention
     from headrace.runtime.signals import stoppable
     from headrace.tools.records import replay as replaying
-    from headrace.tools.records.producer import Producing, Sender
-    from headrace.tools.records.send import waited
+    from headrace.tools.records.producer import ProducerSettings, TopicProducer
+    from headrace.tools.records.send import wait_for_delivery
 
     factor = replaying.speed(speed)
-    how = Producing(timeout=timeout)
+    how = ProducerSettings(timeout=timeout)
     live = sys.stderr is not None and sys.stderr.isatty()
-    with _seekable(file) as lines, Failures(errors) as failures:
-        starts, order = _looked_through(file, lines, time_field, key)
+    with _seekable(file) as lines, FailedRecordLog(errors) as failures:
+        starts, order = _scan_file(file, lines, time_field, key)
         known = [when for _, when in order if when != _NEVER]
         if not known and factor is not None and order:
             raise ConfigError(f"the records in {file} have no times", hint="--time FIELD, or --speed max")
         first = min(known, default=0.0)
-        sender = Sender(at.client(), to, how, failed=failures)
+        sender = TopicProducer(at.client(), to, how, failed=failures)
         shift = replaying.shift(known, factor, time.time() * 1000) if times is Times.SHIFTED else 0.0
         if known:
-            warn_of_retention(sender, round(first + shift))
+            warn_about_retention(sender, round(first + shift))
         say(f"{counted(len(order), 'record')}, {replaying.span(known)}", err=True)
         began = time.monotonic()
-        with stoppable() as stop, accounted(sender, failures, stop), progress() as show:
+        with stoppable() as stop, report_totals(sender, failures, stop), progress() as show:
             for number, (line, when) in enumerate(order):
                 due = began if factor is None or when == _NEVER else began + (when - first) / 1000 / factor
-                if stop() or not waited(sender, due, stop):
+                if stop() or not wait_for_delivery(sender, due, stop):
                     break
                 given = _read(lines, starts[line], time_field, key)
                 try:
@@ -114,11 +114,11 @@ def replay(
                     show(f"{number + 1:,} of {len(order):,} records … {sender.acknowledged:,} acknowledged")
 
 
-def _looked_through(
+def _scan_file(
     file: Path, lines: IO[bytes], time_field: str | None, key: str | None
 ) -> tuple[array[int], list[tuple[int, float]]]:
     """Where each line begins, and the order to send them in. ConfigError names a line that is no record."""
-    from headrace.tools.records.replay import in_order, recorded
+    from headrace.tools.records.replay import in_order, timed_record
 
     starts = array("q")
     places: list[tuple[tuple[str, int | None], float | None]] = []
@@ -126,7 +126,7 @@ def _looked_through(
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                given = recorded(line, time_field, key)
+                given = timed_record(line, time_field, key)
             except BadRecord as error:
                 raise ConfigError(f"{file}, line {number}: {error.message}", hint="nothing was sent") from error
             starts.append(position)
@@ -136,19 +136,19 @@ def _looked_through(
     return starts, in_order(places)
 
 
-def _read(lines: IO[bytes], start: int, time_field: str | None, key: str | None) -> Recorded:
-    from headrace.tools.records.replay import recorded
+def _read(lines: IO[bytes], start: int, time_field: str | None, key: str | None) -> TimedRecord:
+    from headrace.tools.records.replay import timed_record
 
     lines.seek(start)
-    return recorded(lines.readline(), time_field, key)
+    return timed_record(lines.readline(), time_field, key)
 
 
 @contextmanager
 def _seekable(path: Path) -> Iterator[IO[bytes]]:
     """The file; a packed one unpacked aside, for its lines are read in another order than they stand in."""
-    from headrace.tools.records.line_input import opened
+    from headrace.tools.records.line_input import open_input
 
-    with opened(path) as file:
+    with open_input(path) as file:
         if path.suffix != ".gz" and file.seekable():
             yield file
             return

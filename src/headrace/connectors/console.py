@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Console(Sink):
     """Prints the first `limit` rows of each batch to standard output."""
 
-    whole_ranges = False
+    needs_one_task_per_partition = False
     reads_all_rows = False
 
     def __init__(self, limit: int = 20) -> None:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from headrace.core.sink import IdempotentSink, Sink, TransactionalSink
-from headrace.core.state import Change
+from headrace.core.state import AuditEntry
 from headrace.errors import ConfigError, OffsetConflict
 from headrace.support.crashpoints import reach
 from headrace.support.redaction import masked
@@ -29,7 +29,9 @@ class Fanout(Sink):
     it, a transactional one has its own offsets to tell. With only such sinks a fan-out is idempotent itself.
     """
 
-    whole_ranges = False  # a batch that is written several times is cached, and cached rows are in no task
+    needs_one_task_per_partition = (
+        False  # a batch that is written several times is cached, and cached rows are in no task
+    )
     reads_rows_once = False
 
     def __new__(cls, sinks: Sequence[Sink]) -> Self:
@@ -51,7 +53,7 @@ class Fanout(Sink):
                 f"Fanout: expected sinks with an identity, got {kind} without one: its state would have no name",
                 hint=f'in {kind}: identity = "files /data"; the text that its repr had goes on from what is stored',
             )
-        self.takes_parts = all(sink.takes_parts for sink in sinks)
+        self.accepts_partial_batches = all(sink.accepts_partial_batches for sink in sinks)
         self.spark_options = {name: value for sink in sinks for name, value in sink.spark_options.items()}
         self.reads_all_rows = all(sink.reads_all_rows for sink in sinks)
         # Each keeps its books under a name of its own: two tables of one database must not share their offsets.
@@ -67,9 +69,9 @@ class Fanout(Sink):
     def members(self) -> tuple[Sink, ...]:
         return tuple(self._sinks.values())
 
-    def accept(self, topics: Sequence[str] | None) -> None:
+    def check_topics(self, topics: Sequence[str] | None) -> None:
         for sink in self._sinks.values():
-            sink.accept(topics)
+            sink.check_topics(topics)
 
     @property
     def identity_columns(self) -> Sequence[str] | None:
@@ -80,8 +82,10 @@ class Fanout(Sink):
     def secrets(self) -> frozenset[str]:
         return frozenset[str]().union(*(sink.secrets() for sink in self._sinks.values()))
 
-    def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
-        return next((topic for sink in self._sinks.values() if (topic := sink.loops(bootstrap, reads))), None)
+    def writes_to_source_topic(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
+        return next(
+            (topic for sink in self._sinks.values() if (topic := sink.writes_to_source_topic(bootstrap, reads))), None
+        )
 
     def loops_on(self, cluster: Callable[[], str], reads: Callable[[str], bool]) -> str | None:
         return next((topic for sink in self._sinks.values() if (topic := sink.loops_on(cluster, reads))), None)
@@ -157,7 +161,7 @@ def _has(sink: TransactionalSink, batch: Batch) -> bool:
         # The pipeline's own offsets are the truth here: they were moved, on purpose, and the sink follows.
         before = {r.at: progress.offsets[r.at] for r in moved}
         after = {r.at: r.start for r in moved}
-        change = Change(time.time(), "fanout", "follow", before, after, "the offsets of the pipeline were moved")
+        change = AuditEntry(time.time(), "fanout", "follow", before, after, "the offsets of the pipeline were moved")
         sink.move(progress, after, change, batch.topic_ids)
     return False
 

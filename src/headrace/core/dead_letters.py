@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from headrace.types import Batch
 
-MOST = 100_000
+MAX_DEAD_LETTERS = 100_000
 """The most dead letters of one batch, whatever the limit says: they pass through the driver's memory."""
 
 
@@ -30,7 +30,7 @@ _LONGEST_ERROR = 10_000
 ASIDE = 'dead_letters="…" puts such records aside; or correct them in the transform'
 
 
-class Origin(NamedTuple):
+class RecordId(NamedTuple):
     topic: str
     partition: int
     offset: int
@@ -40,10 +40,10 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """A record as Kafka had it, why it could not be stored, and where that was found out."""
 
-    origin: Origin
+    origin: RecordId
     timestamp: datetime | None
     key: bytes | None
     value: bytes | None
@@ -71,17 +71,17 @@ class Letter:
     def _bare(self) -> bool:
         return self.key is None and self.value is None and not self.headers
 
-    def without_bytes(self, size: int | None = None, reason: str = _LEFT_OUT) -> Letter:
+    def without_bytes(self, size: int | None = None, reason: str = _LEFT_OUT) -> DeadLetter:
         """The same, with the `size` of what is left out in place of the bytes."""
         said = f"{self.error} ({counted(self.size if size is None else size, 'byte')} {reason})"
         return replace(self, key=None, value=None, headers=(), error=said)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RejectedRow:
     """A row that a sink would not take, by the record it came from."""
 
-    origin: Origin
+    origin: RecordId
     error: str
     place: str
 
@@ -122,10 +122,10 @@ class DeadLetters:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"dead letters: {name!r} is not a name", hint='hr.DeadLetters(table="clicks_dead")')
         share = isinstance(self.limit, float) and 0 < self.limit <= 1
-        count = isinstance(self.limit, int) and not isinstance(self.limit, bool) and 0 <= self.limit <= MOST
+        count = isinstance(self.limit, int) and not isinstance(self.limit, bool) and 0 <= self.limit <= MAX_DEAD_LETTERS
         if not (share or count):
             raise ConfigError(
-                f"dead letters: limit={self.limit!r} is neither a number of records up to {MOST:,} nor a share of 1",
+                f"dead letters: expected limit up to {MAX_DEAD_LETTERS:,} records or a share of 1, got {self.limit!r}",
                 hint="limit=1_000, or limit=0.01",
             )
 
@@ -138,10 +138,14 @@ class DeadLetters:
     def most(self, batch: Batch) -> int:
         """How many `batch` may have."""
         # Rounded first: 0.29 of 100 is 28.999999999999996 to a computer.
-        return min(MOST, int(round(self.limit * len(batch), 6))) if isinstance(self.limit, float) else self.limit
+        return (
+            min(MAX_DEAD_LETTERS, int(round(self.limit * len(batch), 6)))
+            if isinstance(self.limit, float)
+            else self.limit
+        )
 
 
-class Quarantine:
+class DeadLetterBatch:
     """The dead letters of one batch, from the first bad record until the batch is written.
 
     A sink adds the rows it refuses and then asks for what it must store itself: nothing where a topic takes them.
@@ -149,13 +153,13 @@ class Quarantine:
 
     def __init__(
         self,
-        letters: Sequence[Letter],
+        letters: Sequence[DeadLetter],
         *,
         most: int,
         max_bytes: int = MAX_BYTES,
-        originals: Callable[[Sequence[Refusal]], Sequence[Letter]],
+        originals: Callable[[Sequence[RejectedRow]], Sequence[DeadLetter]],
         table: str | None = None,
-        send: Callable[[Sequence[Letter]], None] | None = None,
+        send: Callable[[Sequence[DeadLetter]], None] | None = None,
     ) -> None:
         self.table = table
         self.most = most
@@ -179,7 +183,7 @@ class Quarantine:
         """How many bytes more may come."""
         return max(0, self._max_bytes - sum(letter.size for letter in self._letters.values()))
 
-    def refuse(self, refused: Sequence[Refusal]) -> None:
+    def refuse(self, refused: Sequence[RejectedRow]) -> None:
         """Set the records of `refused` aside too; BadRecord if those are too many."""
         new = {refusal.origin: refusal for refusal in refused if refusal.origin not in self._letters}
         if not new:
@@ -191,7 +195,7 @@ class Quarantine:
         self._letters |= {letter.origin: letter for letter in bounded(found, self.room)}
         self._check()
 
-    def settled(self) -> Sequence[Letter]:
+    def settled(self) -> Sequence[DeadLetter]:
         """No more will come: those that go to a topic are there on return, the others are for the sink's table."""
         letters = list(self._letters.values())
         if self._send is not None:
@@ -206,7 +210,7 @@ class Quarantine:
             raise too_many(self.most, f"{first.origin}: {first.error}")
 
 
-def bounded(letters: Sequence[Letter], room: int) -> list[Letter]:
+def bounded(letters: Sequence[DeadLetter], room: int) -> list[DeadLetter]:
     """All of `letters`, the smallest with their bytes as long as those are not more than `room`."""
     last = last_whole([(letter.size, letter.origin) for letter in letters], room)
     return [
@@ -217,7 +221,7 @@ def bounded(letters: Sequence[Letter], room: int) -> list[Letter]:
     ]
 
 
-def last_whole(sizes: Sequence[tuple[int, Origin]], room: int) -> tuple[int, Origin] | None:
+def last_whole(sizes: Sequence[tuple[int, RecordId]], room: int) -> tuple[int, RecordId] | None:
     """In the order of size and place, the last that fits into `room` with all before it; None if not even one does.
 
     By size, so that as many as can be stay whole; by place, so that a batch that is repeated keeps the same ones.

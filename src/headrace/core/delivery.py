@@ -38,7 +38,7 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """What became of a batch: its bad records, and how many of their letters are without bytes; the size of a record,
     where it was measured; how many records were read and rows written, None where they could not be counted."""
 
@@ -67,7 +67,7 @@ def protocol(guarantee: Guarantee, sink: Sink) -> tuple[Step, ...]:
         case Guarantee.EXACTLY_ONCE if isinstance(sink, IdempotentSink):
             return (Step.BEGIN, Step.WRITE, Step.COMMIT)
     raise UnsupportedGuarantee(
-        f"{type(sink).__name__} cannot give {guarantee}: {sink.cannot_be_exact}",
+        f"{type(sink).__name__} cannot give {guarantee}: {sink.no_exactly_once_reason}",
         hint="use guarantee='at-least-once', or a transactional or idempotent sink: sinks.Postgres, sinks.Parquet",
     )
 

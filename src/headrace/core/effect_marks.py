@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Marker(Protocol):
+class EffectLogClient(Protocol):
     """Marks of one pipeline, connected. Each call is durable on return, as far as the system behind it is."""
 
     def among(self, messages: Sequence[str]) -> set[str]:
@@ -25,7 +25,7 @@ class Marker(Protocol):
     def close(self) -> None: ...
 
 
-class Marks(Protocol):
+class EffectLog(Protocol):
     """Where the marks of one pipeline are. Pickled to the executors, and hashable: a client is kept by it."""
 
     @property
@@ -35,12 +35,12 @@ class Marks(Protocol):
     def prepare(self) -> None:
         """Create what is missing, and forget what is older than it is kept. Called now and then, by the driver."""
 
-    def connect(self) -> Marker: ...
+    def connect(self) -> EffectLogClient: ...
 
 
-class MarkKeeper(Resource, ABC):
+class EffectStore(Resource, ABC):
     """A store that can keep marks as well, beside the offsets or without them."""
 
     @abstractmethod
-    def marks(self, pipeline: str, keep: float) -> Marks:
+    def marks(self, pipeline: str, keep: float) -> EffectLog:
         """Those of `pipeline`, each kept for `keep` seconds at least. Needs no `open`."""

@@ -71,7 +71,7 @@ class Decoding(ABC):
         return decoded
 
 
-class Learning(Decoding):
+class SchemaLookupDecoding(Decoding):
     """One whose records name schemas, which a registry tells. A batch that meets an unknown one fails; it is repeated
     when the registry has been asked."""
 
@@ -143,7 +143,7 @@ class Format(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Described(Format, Decoding):
+class StaticFormat(Format, Decoding):
     """A format whose description is all that it needs to decode."""
 
     def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:

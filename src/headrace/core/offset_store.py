@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.core.resource import Resource
-from headrace.core.state import Change, Run, State
+from headrace.core.state import AuditEntry, RunLease, State
 from headrace.errors import RetriableError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Heartbeats(Protocol):
 
     def close(self) -> None: ...
 
-    def beat(self, run: Run) -> bool: ...
+    def beat(self, run: RunLease) -> bool: ...
 
 
 class OffsetStore(Resource, ABC):
@@ -43,7 +43,7 @@ class OffsetStore(Resource, ABC):
     `headrace.testing` ships the suite that holds an adapter to this contract.
     """
 
-    _signer: Run | None = None
+    _signer: RunLease | None = None
     """The run that signed through this handle: once another one has signed, this handle changes nothing more."""
 
     @abstractmethod
@@ -52,14 +52,14 @@ class OffsetStore(Resource, ABC):
         version of it. A pipeline never seen before has an empty State."""
 
     @abstractmethod
-    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+    def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         """Replace `old`, read with `version`, by `new`, and append `change` to the audit log; durable on return.
 
         False, with nothing changed, if anybody else changed it since that read.
         """
 
     @abstractmethod
-    def history(self) -> Sequence[Change]:
+    def history(self) -> Sequence[AuditEntry]:
         """The audit log, oldest first."""
 
     def open_for_reading(self, pipeline: str) -> str | None:
@@ -75,7 +75,7 @@ class OffsetStore(Resource, ABC):
         """The Kafka consumer group that keeps the offsets, if one does: nothing else may commit to it."""
         return None
 
-    def advice(self, pipeline: str) -> list[str]:
+    def durability_warnings(self, pipeline: str) -> list[str]:
         """What to know about keeping offsets here, asked of the system itself. Needs no `open`, changes nothing."""
         return []
 
@@ -106,18 +106,18 @@ class OffsetStore(Resource, ABC):
         self,
         expected: Progress,
         offsets: Mapping[TopicPartition, int],
-        change: Change,
+        change: AuditEntry,
         topic_ids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Set offsets in any direction, and drop the pending batch; OffsetConflict if not as `expected`."""
         numbered = replace(change, last_batch=expected.newest)
         self._change(lambda state: state.still_of(self._signer).moved(expected, offsets, topic_ids), numbered)
 
-    def adopt(self, progress: Progress, change: Change) -> None:
+    def import_progress(self, progress: Progress, change: AuditEntry) -> None:
         """Take over the progress of another store, pending batch and all; OffsetConflict if there is some here."""
         self._change(lambda state: state.adopted(progress), change)
 
-    def sign(self, run: Run | None, allow: Callable[[Run | None], None] = lambda found: None) -> None:
+    def sign(self, run: RunLease | None, allow: Callable[[RunLease | None], None] = lambda found: None) -> None:
         """Say that `run` is at this pipeline, or (None) that it is no more.
 
         `allow` is given the sign that is there, and raises where that one must stay: compared and set in one.
@@ -130,11 +130,11 @@ class OffsetStore(Resource, ABC):
         self._change(signed)
         self._signer = run
 
-    def heard(self) -> Run | None:
+    def heard(self) -> RunLease | None:
         """The run that signed last, with its newest heartbeat."""
         return self.read()[0].run
 
-    def beat(self, run: Run) -> bool:
+    def beat(self, run: RunLease) -> bool:
         """Renew the heartbeat of `run`; False, with nothing changed, if the sign is no longer its own."""
         own = False
 
@@ -153,11 +153,11 @@ class OffsetStore(Resource, ABC):
         """
         return None
 
-    def record(self, change: Change) -> None:
+    def record(self, change: AuditEntry) -> None:
         """Append to the audit log without moving anything."""
         self._change(lambda state: state, change)
 
-    def _change(self, decide: Callable[[State], State], change: Change | None = None) -> None:
+    def _change(self, decide: Callable[[State], State], change: AuditEntry | None = None) -> None:
         for _ in range(_ATTEMPTS):
             old, version = self.read()
             new = decide(old)
@@ -190,7 +190,7 @@ class DocumentStore(OffsetStore):
         document = json.loads(text)
         return State.from_json(json.dumps(document["state"])), (version, document["history"])
 
-    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+    def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         inner, history = version
         if change is not None:
             history = [*history, json.loads(change.to_json())][-self.kept_changes :]
@@ -200,6 +200,6 @@ class DocumentStore(OffsetStore):
     def heartbeat_handle(self) -> Heartbeats | None:
         return copy.copy(self)
 
-    def history(self) -> Sequence[Change]:
+    def history(self) -> Sequence[AuditEntry]:
         _, (_, history) = self.read()
-        return [Change.from_json(json.dumps(entry)) for entry in history]
+        return [AuditEntry.from_json(json.dumps(entry)) for entry in history]

@@ -86,7 +86,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class TopicLog:
     """What the cluster holds of one topic: Kafka's id of it, and per partition the first and the next offset.
 
     `written` is the next offset of all records, committed or not, where that was asked for. `left_out` are partitions
@@ -106,7 +106,7 @@ Start: TypeAlias = str | datetime | Mapping[TopicPartition, int]
 
 def first_positions(
     progress: Progress,
-    logs: Mapping[str, Log],
+    logs: Mapping[str, TopicLog],
     start: Start,
     at_time: Mapping[TopicPartition, int],
     watched: Collection[str] | None = None,
@@ -132,13 +132,13 @@ def first_positions(
                 hint='headrace offsets import, or headrace offsets reset; or start="earliest"',
             )
         else:
-            positions = starts(log, start, at_time, new)
+            positions = resolve_start(log, start, at_time, new)
         first += [Range(at, positions[at], positions[at]) for at in new]
     return tuple(sorted(first))
 
 
-def starts(
-    log: Log, start: Start, at_time: Mapping[TopicPartition, int], among: Collection[TopicPartition] | None = None
+def resolve_start(
+    log: TopicLog, start: Start, at_time: Mapping[TopicPartition, int], among: Collection[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
     """What `start` means for each partition of a topic; ConfigError for an offset that its log does not have, `among`
     those that are to start there: by default all."""
@@ -150,7 +150,7 @@ def starts(
 
 
 def _within(
-    log: Log, given: Mapping[TopicPartition, int], among: Collection[TopicPartition]
+    log: TopicLog, given: Mapping[TopicPartition, int], among: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Of `given` offsets those of these partitions of the topic."""
     own = {at: given[at] for at in log.ends if at in given and at in among}
@@ -163,7 +163,7 @@ def _within(
     return own
 
 
-def skips(
+def lag_skips(
     progress: Progress,
     ends: Mapping[TopicPartition, int],
     max_lag: int | timedelta,
@@ -186,7 +186,7 @@ def _shown(max_lag: int | timedelta) -> str:
     return counted(max_lag, "offset") if isinstance(max_lag, int) else str(max_lag)
 
 
-def gaps(progress: Progress, logs: Mapping[str, Log]) -> list[Gap]:
+def gaps(progress: Progress, logs: Mapping[str, TopicLog]) -> list[Gap]:
     """Where the stored offsets and the cluster's log no longer meet."""
     found: list[Gap] = []
     for topic, log in logs.items():
@@ -208,7 +208,7 @@ def gaps(progress: Progress, logs: Mapping[str, Log]) -> list[Gap]:
     return found
 
 
-def missing(wanted: Range, log: Log, topic_id: str | None) -> list[Gap]:
+def missing(wanted: Range, log: TopicLog, topic_id: str | None) -> list[Gap]:
     """What `log` lacks of a range that was read before from the topic with this id."""
     at = wanted.at
     if topic_id is not None and topic_id != log.topic_id:
@@ -231,7 +231,7 @@ def remaining(wanted: Range, lost: Collection[Gap]) -> list[Range]:
     return [Range(wanted.at, start, until)] if start < until else []
 
 
-def beyond(gap: Gap, log: Log, policy: str) -> int:
+def resume_offset(gap: Gap, log: TopicLog, policy: str) -> int:
     """Where to go on after a gap: at the earliest or the latest record that is there."""
     at = gap.lost.at
     if at not in log.ends:
@@ -257,7 +257,7 @@ def plan(
     batch_id = progress.last_batch + 1
     if limits.per_partition is not None:
         waiting = {at: min(lag, limits.per_partition) for at, lag in waiting.items()}
-    counts = _share(waiting, min(limits.max_records, budget or limits.max_records), batch_id)
+    counts = _fair_share(waiting, min(limits.max_records, budget or limits.max_records), batch_id)
     ranges = tuple(
         Range(at, progress.offsets[at], progress.offsets[at] + count) for at, count in counts.items() if count
     )
@@ -266,7 +266,7 @@ def plan(
     return Batch(batch_id, ranges, ids, epoch=progress.epoch)
 
 
-def _share(waiting: Mapping[TopicPartition, int], budget: int, turn: int) -> dict[TopicPartition, int]:
+def _fair_share(waiting: Mapping[TopicPartition, int], budget: int, turn: int) -> dict[TopicPartition, int]:
     if sum(waiting.values()) <= budget:
         return dict(waiting)
     names = sorted(waiting)

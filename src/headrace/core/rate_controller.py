@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 PROPORTIONAL = 1.0
 INTEGRAL = 0.2
-LEAST = 1.0
+MIN_RATE = 1.0
 """Records per second that the rate does not fall below: a sink that stalls must be able to show that it recovered."""
-APART = 0.2
+MIN_SIZE_DIFFERENCE = 0.2
 """How much two batches differ in size, as a part of the larger, where their times tell what a batch costs at least."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class PidRate:
     """Records per second that the sink keeps up with.
 
     `records` and `seconds` are of the batch before, and `overhead` what a batch takes whatever is in it, as far as two
@@ -29,7 +29,7 @@ class Rate:
     seconds: float = 0.0
     overhead: float = 0.0
 
-    def after(self, records: int, seconds: float, interval: float, *, full: bool) -> Rate:
+    def after(self, records: int, seconds: float, interval: float, *, full: bool) -> PidRate:
         """The rate after a batch. `full`: it had as many records as the rate allowed.
 
         The error is how much faster this rate is than the batch was. What the batch took beyond the interval counts as
@@ -45,25 +45,25 @@ class Rate:
             # No number of records brings such a batch into the interval, and fewer would only be slower: as many as
             # take as long again as the batch itself.
             wanted = records * overhead / max(seconds - overhead, overhead / 2) / interval
-            return Rate(max(wanted, LEAST), records, seconds, overhead)
+            return PidRate(max(wanted, MIN_RATE), records, seconds, overhead)
         error = self.per_second - measured
         late = max(0.0, seconds - interval) * measured / interval
         wanted = self.per_second - PROPORTIONAL * error - INTEGRAL * late
-        return Rate(max(wanted, LEAST), records, seconds, overhead)
+        return PidRate(max(wanted, MIN_RATE), records, seconds, overhead)
 
     def _overhead(self, records: int, seconds: float) -> float:
-        if not self.records or abs(records - self.records) < APART * max(records, self.records):
+        if not self.records or abs(records - self.records) < MIN_SIZE_DIFFERENCE * max(records, self.records):
             return min(self.overhead, seconds)
         each = max(0.0, (seconds - self.seconds) / (records - self.records))
         return seconds - each * records
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class BatchSizer:
     """What the batches so far say about the next one, within `limits`."""
 
     limits: Limits
-    rate: Rate | None = None
+    rate: PidRate | None = None
     bytes_each: float | None = None
 
     @property
@@ -79,12 +79,12 @@ class Flow:
             most = min(most, max(1, allowed))
         return most
 
-    def after(self, records: int, seconds: float, weight: float | None) -> Flow:
+    def after(self, records: int, seconds: float, weight: float | None) -> BatchSizer:
         """With what a batch of so many records says, which took so long. `weight` is a record's, if it is known."""
         rate, interval = self.rate, self.limits.batch_seconds
         if interval is not None and records and seconds > 0:
             if rate is None:
-                rate = Rate(max(records / seconds, LEAST), records=records, seconds=seconds)
+                rate = PidRate(max(records / seconds, MIN_RATE), records=records, seconds=seconds)
             else:
                 rate = rate.after(records, seconds, interval, full=records >= self.budget)
         each = self.bytes_each

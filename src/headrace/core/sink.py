@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from headrace.core.dead_letters import Letter, Origin, Quarantine
+    from headrace.core.dead_letters import DeadLetter, DeadLetterBatch, RecordId
     from headrace.types import Batch
 
 METADATA = "_kafka"
@@ -27,20 +27,20 @@ class Sink(Resource, ABC):
 
     `spark_options` are settings that its session needs, where Headrace makes it; what a user gives wins over them.
 
-    A pipeline calls `accept` when it is built. A run calls, in this order: `open` once; `prepare` with the schema of
-    the rows; then `write` per batch.
+    A pipeline calls `check_topics` when it is built. A run calls, in this order: `open` once; `prepare` with the schema
+    of the rows; then `write` per batch.
     """
 
     spark_options: Mapping[str, str] = MappingProxyType({})
-    whole_ranges = True
+    needs_one_task_per_partition = True
     """Whether a task that has all rows of a partition, in the order of the log, is of use to it."""
     reads_all_rows = True
     """Whether `write` reads every row: what was read and written is counted on the way."""
     reads_rows_once = True
     """Whether `write` reads the rows once. If not, Spark caches them."""
-    cannot_be_exact = "a repeated batch would be stored twice"
+    no_exactly_once_reason = "a repeated batch would be stored twice"
     """Why a plain sink cannot give exactly-once, for whoever asks for it."""
-    takes_parts = True
+    accepts_partial_batches = True
     """Whether a batch may be repeated without those of its records that Kafka has deleted since: rows stand alone."""
 
     @property
@@ -56,7 +56,7 @@ class Sink(Resource, ABC):
         """
         return ()
 
-    def accept(self, topics: Sequence[str] | None) -> None:
+    def check_topics(self, topics: Sequence[str] | None) -> None:
         """ConfigError if rows of these topics cannot be stored together; asked when a pipeline is built.
 
         None: they are not known ahead, and may be many.
@@ -66,7 +66,7 @@ class Sink(Resource, ABC):
         """What must not be shown of its settings, should it stand in an error of Spark's."""
         return frozenset()
 
-    def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
+    def writes_to_source_topic(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
         """The topic it writes to, if that is one that a source at `bootstrap` reads. Asks nobody."""
         return None
 
@@ -120,7 +120,7 @@ class Sink(Resource, ABC):
 class IdempotentSink(Sink):
     """A sink for which the same batch twice leaves the same result as once."""
 
-    takes_parts = False  # most recognise a batch as a whole
+    accepts_partial_batches = False  # most recognise a batch as a whole
 
     def last_batch(self) -> int:
         """The id of the newest batch it remembers, where that is how a repeat is recognised.
@@ -137,19 +137,19 @@ class TransactionalSink(Sink, OffsetStore):
     offsets are not at the start of the batch. A run never calls `begin`: the transaction is the journal.
     """
 
-    takes_parts = False
+    accepts_partial_batches = False
 
 
-class QuarantiningSink(Sink):
+class RowRejectingSink(Sink):
     """A sink that can say of each row whether it takes it."""
 
     @abstractmethod
-    def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
+    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, quarantine: DeadLetterBatch) -> None:
         """Like `write`, but a row that cannot be stored goes to the quarantine, which is settled before the offsets
         move."""
 
 
-class LetterKeeper(QuarantiningSink):
+class DeadLetterTableSink(RowRejectingSink):
     """A sink with tables of its own for dead letters, which are stored with the rows or not at all."""
 
     def holds_rows(self, table: str) -> bool:
@@ -157,11 +157,11 @@ class LetterKeeper(QuarantiningSink):
         return False
 
     @abstractmethod
-    def letters(self, table: str) -> Sequence[Letter]:
+    def letters(self, table: str) -> Sequence[DeadLetter]:
         """The dead letters in `table`, by origin. Needs `open`."""
 
     @abstractmethod
-    def drop_letters(self, table: str, origins: Sequence[Origin]) -> None:
+    def drop_dead_letters(self, table: str, origins: Sequence[RecordId]) -> None:
         """Forget these."""
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunLease:
     """A live run, as it signs itself. `beat` is its last heartbeat; times are seconds since the epoch.
 
     `pid_space` tells where the pid means something: the boot of the kernel and the pid namespace, empty where the
@@ -30,12 +30,12 @@ class Run:
     def __str__(self) -> str:
         return f"pid {self.pid} on {self.host}"
 
-    def same(self, other: Run | None) -> bool:
+    def same(self, other: RunLease | None) -> bool:
         return other is not None and (self.host, self.pid, self.started) == (other.host, other.pid, other.started)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AuditEntry:
     """An entry of the audit log: who moved offsets, when, why, from where to where."""
 
     at: float
@@ -63,7 +63,7 @@ class State:
     """Progress, and the run that is at it."""
 
     progress: Progress = field(default_factory=Progress)
-    run: Run | None = None
+    run: RunLease | None = None
 
     def begun(self, batch: Batch) -> State:
         """With `batch` journalled, or OffsetConflict."""
@@ -84,7 +84,7 @@ class State:
             raise _conflict(batch, "the offsets were moved back since it was planned")
         return self
 
-    def still_of(self, run: Run | None) -> State:
+    def still_of(self, run: RunLease | None) -> State:
         """OffsetConflict if another run has signed since `run` did; None has not signed."""
         if run is not None and self.run is not None and not run.same(self.run):
             raise OffsetConflict(f"{self.run} has taken over from {run}", hint="let one of them finish, or stop it")
@@ -141,7 +141,7 @@ class State:
         progress = Progress(
             _partitions(raw["offsets"]), pending, raw["topic_ids"], raw["last_batch"], raw.get("epoch", 0)
         )
-        return cls(progress, Run(**raw["run"]) if raw["run"] else None)
+        return cls(progress, RunLease(**raw["run"]) if raw["run"] else None)
 
 
 def is_back(before: Progress, after: Mapping[TopicPartition, int]) -> bool:

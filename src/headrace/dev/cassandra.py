@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single_port_server import Single
+from headrace.dev.single_port_server import SinglePortServer
 from headrace.jars.bundles import Bundle
 from headrace.jars.ivy import Artifact
 from headrace.support.paths import private_directory, write_private
@@ -153,7 +153,7 @@ class CassandraNode(Node):
         return loopback.ask(self.ports["client"], _HELLO, _QUESTION, answer=b"COMPLETED")
 
 
-class Cassandra(Single):
+class Cassandra(SinglePortServer):
     """`with dev.Cassandra(tmp_path) as cassandra: ... cassandra.hosts`. `options` are those of cassandra.yaml."""
 
     name = "cassandra"

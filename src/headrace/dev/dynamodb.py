@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single_port_server import Single
+from headrace.dev.single_port_server import SinglePortServer
 from headrace.jars.bundles import Bundle
 from headrace.jars.ivy import Artifact
 from headrace.support.paths import private_directory
@@ -60,7 +60,7 @@ class DynamoDBNode(Node):
         return loopback.ask(self.ports["client"], _LIST, answer=b'"TableNames"')
 
 
-class DynamoDB(Single):
+class DynamoDB(SinglePortServer):
     """`with dev.DynamoDB(tmp_path) as dynamodb: ... dynamodb.endpoint`. `options` are those of its command line, with
     "" for one that has no value."""
 

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single_port_server import Single
+from headrace.dev.single_port_server import SinglePortServer
 from headrace.jars.bundles import Bundle
 from headrace.jars.ivy import Artifact
 from headrace.support.paths import write_private
@@ -104,7 +104,7 @@ class Gateway(Part):
         return self._server.master.answers() and loopback.ask(self.ports["client"], _CALL, answer=_REPLY)
 
 
-class HBase(Single):
+class HBase(SinglePortServer):
     """`with dev.HBase(tmp_path) as hbase: ... hbase.thrift`. `options` are those of hbase-site.xml."""
 
     name = "hbase"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single_port_server import Single
+from headrace.dev.single_port_server import SinglePortServer
 from headrace.errors import ConfigError
 from headrace.jars.bundles import Bundle
 from headrace.jars.ivy import Artifact
@@ -53,7 +53,7 @@ class MongoNode(Node):
         return loopback.ask(self.ports["client"], _PING, answer=_PONG)
 
 
-class Mongo(Single):
+class Mongo(SinglePortServer):
     """`with dev.Mongo(tmp_path) as mongo: ... mongo.url`. It has no `options`."""
 
     name = "mongo"

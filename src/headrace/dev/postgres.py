@@ -18,8 +18,8 @@ import psutil
 
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.process import Account, Process, kill_all, launched
-from headrace.dev.single_port_server import Single, packaged
+from headrace.dev.process import Account, Process, kill_all, launch_process
+from headrace.dev.single_port_server import SinglePortServer, packaged
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Postmaster(Node):
     def _run(self, asked: list[str], within: Path, told: str = "") -> None:
         """One of PostgreSQL's programs, to its end, with `told` as its input."""
         other = account()
-        command = launched(asked, owner=os.getpid(), farewell=signal.SIGKILL, account=other) if other else asked
+        command = launch_process(asked, owner=os.getpid(), farewell=signal.SIGKILL, account=other) if other else asked
         done = subprocess.run(
             command,
             cwd=within,
@@ -136,7 +136,7 @@ class Postmaster(Node):
         return loopback.ask(self.ports["client"], _HELLO, answer=b"SCRAM-SHA-256\0")
 
 
-class Postgres(Single):
+class Postgres(SinglePortServer):
     """`with dev.Postgres(tmp_path) as postgres: ... postgres.dsn`. `options` are those of postgresql.conf."""
 
     name = "postgres"

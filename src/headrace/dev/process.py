@@ -111,7 +111,7 @@ class Process:
         self._log_start = self.log.stat().st_size
         owner = os.getpid() if tied and sys.platform == "linux" else 0
         if owner or self.account:
-            command = launched(command, owner=owner, farewell=self.farewell, account=self.account)
+            command = launch_process(command, owner=owner, farewell=self.farewell, account=self.account)
         # To the kernel a parent dies with the thread that started the child: use one that stays.
         spawner = _spawner(os.getpid())
         with self.log.open("ab") as log:
@@ -181,7 +181,7 @@ class Process:
         return True
 
 
-def launched(command: Sequence[str], *, owner: int, farewell: int, account: Account | None) -> list[str]:
+def launch_process(command: Sequence[str], *, owner: int, farewell: int, account: Account | None) -> list[str]:
     """`command`, run as `account` and, unless `owner` is 0, told with the signal `farewell` when that process ends."""
     user, group = (account.user, account.group) if account else (-1, -1)
     prelude = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(owner), str(int(farewell)), str(user), str(group)]

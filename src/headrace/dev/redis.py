@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single_port_server import Single, packaged
+from headrace.dev.single_port_server import SinglePortServer, packaged
 from headrace.support.paths import private_directory, write_private
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class RedisNode(Node):
         return loopback.ask(self.ports["client"], login, b"PING\r\n", answer=b"+PONG")
 
 
-class Redis(Single):
+class Redis(SinglePortServer):
     """`with dev.Redis(tmp_path) as redis: ... redis.url`. `options` are those of redis.conf."""
 
     name = "redis"

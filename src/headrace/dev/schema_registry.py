@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single_port_server import Single
+from headrace.dev.single_port_server import SinglePortServer
 from headrace.jars.bundles import Bundle
 from headrace.jars.ivy import Artifact
 from headrace.support.paths import private_directory
@@ -52,7 +52,7 @@ class RegistryNode(Node):
         return loopback.ask(self.ports["client"], _SUBJECTS, answer=b" 200 OK")
 
 
-class SchemaRegistry(Single):
+class SchemaRegistry(SinglePortServer):
     """`with dev.SchemaRegistry(tmp_path) as registry: ... registry.url`. `options` are properties of Apicurio."""
 
     name = "schema-registry"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.dev.server import Progress
 
 
-class Single(Server):
+class SinglePortServer(Server):
     """A server that clients reach at one port: a free one unless given.
 
     `options` are settings in the server's own words and win over ours. The data stays in `directory`.

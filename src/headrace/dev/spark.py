@@ -13,7 +13,7 @@ from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node, environment
 from headrace.dev.server import silent
-from headrace.dev.single_port_server import Single
+from headrace.dev.single_port_server import SinglePortServer
 from headrace.jars import pyspark_install
 from headrace.support.paths import write_private
 
@@ -106,7 +106,7 @@ class Worker(SparkNode):
         return self.overview().get("masterurl") == self._server.address
 
 
-class Spark(Single):
+class Spark(SinglePortServer):
     """`with dev.Spark(tmp_path) as spark: session.create(spark.session)`.
 
     Each of the `workers` has its own loopback address, 127.0.0.1, 127.0.0.2 and so on, and runs executors of up to

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.dev import jvm
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single_port_server import Single
+from headrace.dev.single_port_server import SinglePortServer
 from headrace.support.paths import write_private
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Peer(Node):
         return loopback.ask(self.ports["client"], b"srvr", answer=b"Mode:")
 
 
-class ZooKeeper(Single):
+class ZooKeeper(SinglePortServer):
     """`with dev.ZooKeeper(tmp_path) as zookeeper: ... zookeeper.hosts`. `options` are those of zoo.cfg."""
 
     name = "zookeeper"

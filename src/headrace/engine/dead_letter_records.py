@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sql
 
-from headrace.core.dead_letters import COMPACTED, MAX_BYTES, Letter, Origin, last_whole, shortened
+from headrace.core.dead_letters import COMPACTED, MAX_BYTES, DeadLetter, RecordId, last_whole, shortened
 from headrace.core.format import HIDDEN
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, Row
 
-    from headrace.core.dead_letters import Refusal
+    from headrace.core.dead_letters import RejectedRow
 
 MOMENT = "unix_micros({}) AS at"
 """As a number: Python has no time for what lies beyond the year 9999."""
@@ -31,29 +31,31 @@ _LEFT_OUT = f"{HIDDEN}left_out"
 _PLACE = ("topic", "partition", "offset")
 
 
-def originals(frames: Iterable[DataFrame], refused: Sequence[Refusal], max_bytes: int = MAX_BYTES) -> list[Letter]:
+def dead_letter_records(
+    frames: Iterable[DataFrame], refused: Sequence[RejectedRow], max_bytes: int = MAX_BYTES
+) -> list[DeadLetter]:
     """The records in `frames` that rows were made of which a sink refused, those over `max_bytes` without their bytes.
 
     One that can no longer be read leaves a letter without its bytes: the record is not stored, and that must show.
     """
-    found: list[Letter] = []
+    found: list[DeadLetter] = []
     for frame in frames:
         found += _read(frame, refused, max_bytes - sum(letter.size for letter in found))
     there = {letter.origin for letter in found}
     gone = [refusal for refusal in refused if refusal.origin not in there]
     return found + [
-        Letter(refusal.origin, None, None, None, (), f"{refusal.error} ({COMPACTED})", refusal.place)
+        DeadLetter(refusal.origin, None, None, None, (), f"{refusal.error} ({COMPACTED})", refusal.place)
         for refusal in gone
     ]
 
 
-def _read(raw: DataFrame, refused: Sequence[Refusal], max_bytes: int) -> list[Letter]:
+def _read(raw: DataFrame, refused: Sequence[RejectedRow], max_bytes: int) -> list[DeadLetter]:
     by_origin = {refusal.origin: refusal for refusal in refused}
     columns = ("topic", "partition", "offset", "key", "headers", "value")
     wanted = raw.where(_among(by_origin)).selectExpr(*columns, MOMENT.format("timestamp"))
     letters = []
     for row in fitting(wanted, max_bytes).collect():
-        refusal = by_origin[Origin(row["topic"], row["partition"], row["offset"])]
+        refusal = by_origin[RecordId(row["topic"], row["partition"], row["offset"])]
         letters.append(letter(row, refusal.error, refusal.place))
     return letters
 
@@ -67,7 +69,7 @@ def fitting(records: DataFrame, max_bytes: int) -> DataFrame:
     found = sized.select(_SIZE, *_PLACE).collect()
     if sum(row[_SIZE] for row in found) <= max_bytes:
         return records.withColumn(_LEFT_OUT, sql.lit(None).cast("bigint"))
-    last = last_whole([(row[_SIZE], Origin(*row[1:])) for row in found], max_bytes)
+    last = last_whole([(row[_SIZE], RecordId(*row[1:])) for row in found], max_bytes)
     whole = sql.lit(False)
     if last is not None:
         size, (topic, partition, offset) = last
@@ -78,12 +80,12 @@ def fitting(records: DataFrame, max_bytes: int) -> DataFrame:
     return sized.withColumns({_LEFT_OUT: sql.when(~whole, sql.col(_SIZE)), **bare}).drop(_SIZE)
 
 
-def without(raw: DataFrame, origins: Collection[Origin]) -> DataFrame:
+def without(raw: DataFrame, origins: Collection[RecordId]) -> DataFrame:
     """The records in `raw` but for those of `origins`."""
     return raw.where(~_among(origins)) if origins else raw
 
 
-def _among(origins: Collection[Origin]) -> Column:
+def _among(origins: Collection[RecordId]) -> Column:
     places: dict[tuple[str, int], list[int]] = {}
     for topic, partition, offset in origins:
         places.setdefault((topic, partition), []).append(offset)
@@ -94,9 +96,9 @@ def _among(origins: Collection[Origin]) -> Column:
     return wanted
 
 
-def letter(row: Row, error: str, place: str) -> Letter:
-    made = Letter(
-        Origin(row["topic"], row["partition"], row["offset"]),
+def letter(row: Row, error: str, place: str) -> DeadLetter:
+    made = DeadLetter(
+        RecordId(row["topic"], row["partition"], row["offset"]),
         _moment(row["at"]),
         as_bytes(row["key"]),
         as_bytes(row["value"]),

@@ -11,13 +11,13 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
-from headrace.core.dead_letters import MAX_BYTES, Origin, too_many
-from headrace.core.format import HIDDEN, UNKNOWN, Learning
+from headrace.core.dead_letters import MAX_BYTES, RecordId, too_many
+from headrace.core.format import HIDDEN, UNKNOWN, SchemaLookupDecoding
 from headrace.core.sink import METADATA
 from headrace.engine.dead_letter_records import MOMENT, as_bytes, fitting, letter
-from headrace.engine.field_decoder import RAW_SCHEMA, Side, opened
+from headrace.engine.field_decoder import RAW_SCHEMA, FieldDecoder, open_decoder
 from headrace.errors import BadRecord, ConfigError
-from headrace.spark.observation import observed
+from headrace.spark.observation import observe_batch
 from headrace.spark.sql import quoted, verbatim
 from headrace.text import counted
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.core.dead_letters import Letter
+    from headrace.core.dead_letters import DeadLetter
     from headrace.core.format import Format, Part
 
 # Known before a record is decoded, lest its value is carried along for it.
@@ -40,18 +40,18 @@ _DROPPED = f"{HIDDEN}dropped"
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedRows:
     """A frame, and how many of its records were left out: known once the frame has been read."""
 
     rows: DataFrame
     _dropped: Observation | None = None
 
     def dropped(self) -> int:
-        return (observed(self._dropped, "bad") or 0) if self._dropped is not None else 0
+        return (observe_batch(self._dropped, "bad") or 0) if self._dropped is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ValidatedRows:
     """A frame whose bad records can be asked for apart from the good ones, so it is held while both are read."""
 
     frame: DataFrame
@@ -64,7 +64,7 @@ class Judged:
         with verbatim(self.frame.sparkSession):
             return self.frame.where("error IS NULL").selectExpr(*self.fields, METADATA)
 
-    def letters(self, most: int, max_bytes: int = MAX_BYTES) -> list[Letter]:
+    def letters(self, most: int, max_bytes: int = MAX_BYTES) -> list[DeadLetter]:
         """The bad records; BadRecord, before they come to the driver, if they are more than allowed.
 
         Those that have more than `max_bytes` come without their bytes.
@@ -79,7 +79,7 @@ class Judged:
             told = bad.selectExpr(*(name for name in bad.columns if name != "error"), f"{self.explained} AS error")
         if count > most:
             (first,) = told.limit(1).select("topic", "partition", "offset", "error").collect()
-            raise too_many(most, f"{Origin(*first[:3])}: {first['error']}")
+            raise too_many(most, f"{RecordId(*first[:3])}: {first['error']}")
         return [letter(row, row["error"], "decoding") for row in fitting(told, max_bytes).collect()]
 
 
@@ -95,9 +95,9 @@ class Decoder:
         value: Format,
         key: Format | None = None,
         topics: Sequence[str] = (),
-        real_name: Callable[[str], str] = str,
+        cluster_topic_name: Callable[[str], str] = str,
     ) -> None:
-        self._real_name = real_name
+        self._real_name = cluster_topic_name
         self._spark = spark
         self._on_error = value.on_error
         if key is not None and key.on_error not in ("fail", value.on_error):
@@ -105,10 +105,10 @@ class Decoder:
                 f"key_format has on_error={key.on_error!r} and format has {value.on_error!r}",
                 hint="on_error of format= counts for both: leave it out in key_format=",
             )
-        self._sides = [opened(spark, value, "value", topics)]
+        self._sides = [open_decoder(spark, value, "value", topics)]
         self.columns = list(self._sides[0].names)
         if key is not None:
-            self._sides.append(opened(spark, key, "key", topics))
+            self._sides.append(open_decoder(spark, key, "key", topics))
             if clash := [name for name in self.columns if name.lower() == "key"]:
                 raise ConfigError(
                     f"the value has a column {clash[0]}, and the decoded key is called so",
@@ -120,7 +120,7 @@ class Decoder:
         """What a transform gets of no records; its plan has nothing of the decoding."""
         return self._spark.createDataFrame([], self.decode(self._spark.createDataFrame([], RAW_SCHEMA)).rows.schema)
 
-    def decode(self, raw: DataFrame) -> Decoded:
+    def decode(self, raw: DataFrame) -> DecodedRows:
         """The rows of `raw`, with bad records treated as `on_error` says.
 
         Whatever the transform leaves out, a bad record is seen: nothing removes a filter, nor what a metric counts.
@@ -128,7 +128,7 @@ class Decoder:
         with verbatim(self._spark):
             return self._decoded(raw)
 
-    def _decoded(self, raw: DataFrame) -> Decoded:
+    def _decoded(self, raw: DataFrame) -> DecodedRows:
         fields = self._fields()
         match self._on_error:
             case "fail":
@@ -138,18 +138,18 @@ class Decoder:
                 good = self._parsed(shaped, failing=True)
                 for side in self._sides:
                     good = _failing(good, side)
-                return Decoded(good.selectExpr(*_named(fields), _ORIGIN))
+                return DecodedRows(good.selectExpr(*_named(fields), _ORIGIN))
             case "keep":
                 judged = self._judged(raw)
                 kept = {name: f"if(error IS NULL, {field}, NULL)" for name, field in fields.items()}
-                return Decoded(judged.selectExpr(*_named(kept), _BAD, _ORIGIN))
+                return DecodedRows(judged.selectExpr(*_named(kept), _BAD, _ORIGIN))
             case "drop":
                 seen = Observation()
                 rows = self._judged(raw).selectExpr(*_named(fields), _ORIGIN, f"error AS {_DROPPED}")
                 counted = rows.observe(seen, sql.count_if(sql.col(_DROPPED).isNotNull()).alias("bad"))
-                return Decoded(counted.where(f"{_DROPPED} IS NULL").drop(_DROPPED), seen)
+                return DecodedRows(counted.where(f"{_DROPPED} IS NULL").drop(_DROPPED), seen)
 
-    def judged(self, raw: DataFrame) -> Judged:
+    def judged(self, raw: DataFrame) -> ValidatedRows:
         """The rows of `raw`, with the bytes of bad records kept beside them."""
         value, *key = self._sides
         keys = [name for side in key for name in _named(side.fields())]
@@ -157,17 +157,17 @@ class Decoder:
             kept = self._judged(raw).selectExpr(
                 value.held, *keys, _ORIGIN, "if(error IS NULL, NULL, value) AS value", "error"
             )
-        return Judged(kept, [*_named(value.fields()), *("key" for _ in key)], self._explained())
+        return ValidatedRows(kept, [*_named(value.fields()), *("key" for _ in key)], self._explained())
 
     @property
     def learns(self) -> bool:
         """Whether records may name a schema that is not known yet."""
-        return any(isinstance(side.decoding, Learning) for side in self._sides)
+        return any(isinstance(side.decoding, SchemaLookupDecoding) for side in self._sides)
 
     def renew(self) -> None:
         """A new batch begins."""
         for side in self._sides:
-            if isinstance(side.decoding, Learning):
+            if isinstance(side.decoding, SchemaLookupDecoding):
                 side.decoding.renew()
 
     def learn(self, error: Exception, raw: DataFrame) -> str | None:
@@ -175,17 +175,17 @@ class Decoder:
 
         The batch can then be decoded anew. None for any other error; RetriableError if the registry does not answer.
         """
-        if not unlearnt(error):
+        if not is_unknown_schema_error(error):
             return None
         found, _ = json.JSONDecoder().raw_decode(str(error).partition(UNKNOWN)[2])
         for side in self._sides:
-            if isinstance(side.decoding, Learning) and side.decoding.token == found["token"]:
+            if isinstance(side.decoding, SchemaLookupDecoding) and side.decoding.token == found["token"]:
                 named = self._unknown(raw, side.part, side.decoding)
                 named.setdefault(int(found["id"]), set()).add(self._real_name(found["topic"]))
                 return side.decoding.learn(named)
         return None
 
-    def _unknown(self, raw: DataFrame, part: Part, decoding: Learning) -> dict[int, set[str]]:
+    def _unknown(self, raw: DataFrame, part: Part, decoding: SchemaLookupDecoding) -> dict[int, set[str]]:
         """All schemas that the records of the batch name and nobody knows, by the topics: each would cost a repeat."""
         condition, number = decoding.named(part)
         named: dict[int, set[str]] = {}
@@ -240,18 +240,18 @@ def origin_type(spark: SparkSession) -> StructType:
     return found
 
 
-def unnamed(error: BaseException) -> bool:
+def is_bad_record_error(error: BaseException) -> bool:
     """Whether `error` says that a record is bad, and not which."""
     text = str(error)
     return _UNNAMED in text or _SPARKS_OWN in text
 
 
-def unlearnt(error: BaseException) -> bool:
+def is_unknown_schema_error(error: BaseException) -> bool:
     """Whether `error` says that a record names a schema which was not known."""
     return UNKNOWN in str(error)
 
 
-def _shaped(raw: DataFrame, side: Side) -> DataFrame:
+def _shaped(raw: DataFrame, side: FieldDecoder) -> DataFrame:
     """Fails at a record whose bytes alone say that it is bad, before it is decoded.
 
     By a filter of its own: in one expression with the decoding Java compiles it to slower code.
@@ -260,7 +260,7 @@ def _shaped(raw: DataFrame, side: Side) -> DataFrame:
     return raw if shape is None else raw.where(_always(f"({shape}) IS NULL"))
 
 
-def _failing(parsed: DataFrame, side: Side) -> DataFrame:
+def _failing(parsed: DataFrame, side: FieldDecoder) -> DataFrame:
     """Fails at a record that is bad, by a filter that is not deterministic: none of a transform comes before it.
 
     Nor is a filter ever left out, though the transform may use nothing of what is decoded.

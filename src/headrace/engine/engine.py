@@ -12,20 +12,20 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as sql
 
 from headrace.core import topic_check
-from headrace.core.dead_letters import Quarantine, Refusal
-from headrace.core.delivery import Guarantee, Written
-from headrace.core.sink import QuarantiningSink, TransactionalSink
+from headrace.core.dead_letters import DeadLetterBatch, RejectedRow
+from headrace.core.delivery import Guarantee, WriteResult
+from headrace.core.sink import RowRejectingSink, TransactionalSink
 from headrace.engine import expectation_check, replay_check, transform_check
 from headrace.engine.batch_timeout import deadline
-from headrace.engine.dead_letter_records import originals, without
+from headrace.engine.dead_letter_records import dead_letter_records, without
 from headrace.engine.failing_records import Poison
 from headrace.engine.lineage import trace
-from headrace.engine.source_readers import Inputs, Raw
+from headrace.engine.source_readers import RawBatch, SourceReaders
 from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.kafka.dead_letter_topic import LetterTopic
+from headrace.kafka.dead_letter_topic import DeadLetterTopic
 from headrace.spark import session, tasks
 from headrace.spark.jvm_errors import refused
-from headrace.spark.observation import observed
+from headrace.spark.observation import observe_batch
 from headrace.support.durations import seconds
 from headrace.support.redaction import redact, secrets_of
 from headrace.support.tracebacks import short
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from headrace.core.dead_letters import DeadLetters, Letter
+    from headrace.core.dead_letters import DeadLetter, DeadLetters
     from headrace.runtime.pipeline import Pipeline
     from headrace.types import Batch
 
@@ -54,7 +54,7 @@ class DirectEngine:
         self,
         spark: SparkSession,
         pipeline: Pipeline,
-        inputs: Inputs | None = None,
+        inputs: SourceReaders | None = None,
         schema: StructType | None = None,
         *,
         patient: bool = True,
@@ -65,7 +65,7 @@ class DirectEngine:
         self._transform = pipeline.transform
         self._dead_letters = pipeline.quarantine
         self._schema = schema
-        self._inputs = inputs or Inputs.of(spark, pipeline)
+        self._inputs = inputs or SourceReaders.of(spark, pipeline)
         self._timeout = seconds(pipeline.timeout)
         self._poison = Poison(
             self._inputs, self._transform, self._dead_letters, self._limited, pipeline.expect or {}, patient=patient
@@ -74,7 +74,7 @@ class DirectEngine:
         self._weigh = pipeline.limits.max_bytes is not None
         source = next(iter(pipeline.sources.values()))
         topic = self._dead_letters.topic if self._dead_letters else None
-        self._letters = LetterTopic(source.bootstrap, source.options, topic) if topic else None
+        self._letters = DeadLetterTopic(source.bootstrap, source.options, topic) if topic else None
         self._seen = False
         self._batch: Batch | None = None
         """The one in hand, or the last."""
@@ -83,7 +83,7 @@ class DirectEngine:
         if self._schema is not None:
             self._sink.prepare(self._schema)
 
-    def write(self, batch: Batch) -> Written:
+    def write(self, batch: Batch) -> WriteResult:
         if batch != self._batch:
             self._inputs.renew()
         self._batch = batch
@@ -101,15 +101,15 @@ class DirectEngine:
     def _limited(self, batch: Batch) -> AbstractContextManager[None]:
         return deadline(self._spark, batch, self._timeout)
 
-    def _write(self, batch: Batch) -> Written:
-        raw = Raw(self._inputs, batch, count=True, weigh=self._weigh)
+    def _write(self, batch: Batch) -> WriteResult:
+        raw = RawBatch(self._inputs, batch, count=True, weigh=self._weigh)
         with ExitStack() as holding:
             if self._dead_letters is None:
                 decoded = {name: one.decoder.decode(raw.frames[name]) for name, one in self._inputs.each.items()}
                 frames = {name: found.rows for name, found in decoded.items()}
                 counted = self._transformed(batch, frames, raw, holding)
                 self._sink.write(batch, counted.rows)
-                return Written(
+                return WriteResult(
                     dropped=sum(found.dropped() for found in decoded.values()),
                     bytes_each=raw.bytes_each(),
                     records=counted.records(),
@@ -117,25 +117,25 @@ class DirectEngine:
                 )
             # Good and bad records are read one after the other, and Kafka only once.
             most, diverted = self._dead_letters.most(batch), self._poison.diverted(batch)
-            letters: list[Letter] = []
+            letters: list[DeadLetter] = []
             frames = {}
             for name, one in self._inputs.each.items():
                 apart = one.decoder.judged(without(raw.frames[name], diverted))
-                holding.enter_context(_held(apart.frame))
+                holding.enter_context(_persisted(apart.frame))
                 room = self._dead_letters.max_bytes - sum(letter.size for letter in letters)
                 letters += apart.letters(most, room)
                 frames[name] = apart.good
             topic_check.verify()
             quarantine = self._quarantine(batch, self._dead_letters, letters)
-            quarantine.refuse([Refusal(origin, why, "transform") for origin, why in diverted.items()])
+            quarantine.refuse([RejectedRow(origin, why, "transform") for origin, why in diverted.items()])
             before = quarantine.count
             counted = self._transformed(batch, frames, raw, holding)
-            if isinstance(self._sink, QuarantiningSink):
-                self._sink.write_apart(batch, counted.rows, quarantine)
+            if isinstance(self._sink, RowRejectingSink):
+                self._sink.write_with_dead_letters(batch, counted.rows, quarantine)
             else:
                 quarantine.settled()
                 self._sink.write(batch, counted.rows)
-            return Written(
+            return WriteResult(
                 quarantined=quarantine.count,
                 left_out=quarantine.left_out,
                 bytes_each=raw.bytes_each(),
@@ -148,13 +148,13 @@ class DirectEngine:
         if found is None and self._batch is not None:
             try:
                 with self._limited(self._batch):
-                    found = self._inputs.blamed(self._batch, error)
+                    found = self._inputs.locate_bad_record(self._batch, error)
             except Exception as failure:  # what stands in the way of looking comes first
                 error = failure
         if found is not None:
             return found
         try:
-            if self._batch is not None and (news := self._inputs.learnt(self._batch, error)):
+            if self._batch is not None and (news := self._inputs.fetch_missing_schemas(self._batch, error)):
                 return RetriableError(news)
             if self._batch is not None and self._repeats and (poison := self._poison.found(self._batch, error)):
                 return poison
@@ -169,9 +169,9 @@ class DirectEngine:
                 "the Spark process has gone; nothing is lost, the batch in hand is repeated at the next start",
                 hint="start the pipeline again; for memory: --spark spark.driver.memory=4g",
             )
-        return self._discreet(error)
+        return self._redact_secrets(error)
 
-    def _discreet(self, error: Exception) -> Exception:
+    def _redact_secrets(self, error: Exception) -> Exception:
         """Without the passwords that Spark or a client of its may have put into it."""
         given = [secrets_of(one.source.options) for one in self._inputs.each.values()]
         secrets = frozenset[str]().union(self._sink.secrets(), *given)
@@ -179,7 +179,9 @@ class DirectEngine:
             return error
         return RetriableError(redact(short(error), secrets))
 
-    def _transformed(self, batch: Batch, decoded: Mapping[str, DataFrame], raw: Raw, holding: ExitStack) -> _Counted:
+    def _transformed(
+        self, batch: Batch, decoded: Mapping[str, DataFrame], raw: RawBatch, holding: ExitStack
+    ) -> _Counted:
         before = raw.records()
         try:
             rows = transform_check.apply(self._transform, self._inputs.given(decoded))
@@ -196,19 +198,21 @@ class DirectEngine:
                 replay_check.refuse_volatile_keys(self._pipeline, trace(rows))
             self._seen = True
         if self._pipeline.caches_rows:
-            holding.enter_context(_held(rows))
+            holding.enter_context(_persisted(rows))
         if self._pipeline.expect is not None:
             expectation_check.check(batch, rows, self._pipeline.expect)
         scale = Observation()
         return _Counted(rows.observe(scale, sql.expr("count(1) AS rows")), known, scale)
 
-    def _quarantine(self, batch: Batch, wanted: DeadLetters, letters: list[Letter]) -> Quarantine:
-        def read_originals(refused: Sequence[Refusal]) -> list[Letter]:
-            found = originals(Raw(self._inputs, _around(batch, refused)).frames.values(), refused, made.room)
+    def _quarantine(self, batch: Batch, wanted: DeadLetters, letters: list[DeadLetter]) -> DeadLetterBatch:
+        def read_originals(refused: Sequence[RejectedRow]) -> list[DeadLetter]:
+            found = dead_letter_records(
+                RawBatch(self._inputs, _around(batch, refused)).frames.values(), refused, made.room
+            )
             topic_check.verify()
             return found
 
-        made = Quarantine(
+        made = DeadLetterBatch(
             letters,
             most=wanted.most(batch),
             max_bytes=wanted.max_bytes,
@@ -224,18 +228,18 @@ class _Counted:
     """The rows for the sink, counted while it reads them, which costs nothing that can be measured."""
 
     rows: DataFrame
-    _raw: Raw | None
+    _raw: RawBatch | None
     _scale: Observation
 
     def records(self) -> int | None:
         return self._raw.records() if self._raw else None
 
     def written(self, *, refused: int = 0) -> int | None:
-        given = observed(self._scale, "rows") if self._raw else None
+        given = observe_batch(self._scale, "rows") if self._raw else None
         return None if given is None else given - refused
 
 
-def _around(batch: Batch, refused: Sequence[Refusal]) -> Batch:
+def _around(batch: Batch, refused: Sequence[RejectedRow]) -> Batch:
     """From the first to the last refused record of each partition: the rest need not be read again."""
     offsets: dict[TopicPartition, list[int]] = {}
     for refusal in refused:
@@ -245,7 +249,7 @@ def _around(batch: Batch, refused: Sequence[Refusal]) -> Batch:
 
 
 @contextmanager
-def _held(rows: DataFrame) -> Iterator[None]:
+def _persisted(rows: DataFrame) -> Iterator[None]:
     """Kept by Spark, in memory as far as there is some, while it is read more than once."""
     rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:

@@ -8,11 +8,11 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
-from headrace.core.dead_letters import Origin
+from headrace.core.dead_letters import RecordId
 from headrace.engine import transform_check
 from headrace.engine.dead_letter_records import without
 from headrace.engine.row_independence import indivisible
-from headrace.engine.source_readers import Raw
+from headrace.engine.source_readers import RawBatch
 from headrace.errors import BadRecord, BatchChanged, HeadraceError, RetriableError, TransformFailed
 from headrace.spark.error_causes import raised_by_expression, sql_states
 from headrace.support.tracebacks import in_user_code, raised_on_worker, short, user_line
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headrace.core.dead_letters import DeadLetters
-    from headrace.engine.source_readers import Inputs
+    from headrace.engine.source_readers import SourceReaders
 
 _OF_A_VALUE = ("22", "P0")
 """How the SQL states of errors begin that the same value always raises: data exceptions, and raise_error()."""
@@ -56,7 +56,7 @@ class Poison:
 
     def __init__(
         self,
-        inputs: Inputs,
+        inputs: SourceReaders,
         transform: Callable[..., DataFrame],
         letters: DeadLetters | None,
         limited: Callable[[Batch], AbstractContextManager[None]],
@@ -72,9 +72,9 @@ class Poison:
         self._tries = _TRIES if patient else 1
         self._batch: Batch | None = None
         self._failures: dict[str, int] = {}
-        self._diverted: dict[Origin, str] = {}
+        self._diverted: dict[RecordId, str] = {}
 
-    def diverted(self, batch: Batch) -> Mapping[Origin, str]:
+    def diverted(self, batch: Batch) -> Mapping[RecordId, str]:
         """The records of `batch` that were found, each with the reason."""
         if self._batch != batch:
             # A sink that journals nothing gets a longer batch after each failure, as records arrive: what is known of a
@@ -120,7 +120,7 @@ class Poison:
             )
         most = _MOST if self._letters is None else min(_MOST, self._letters.most(batch))
         wanted = 1 if self._letters is None else most + 1 - len(before)
-        failed = halved(batch.ranges, lambda part: self._failure(batch, part), wanted)
+        failed = bisect(batch.ranges, lambda part: self._failure(batch, part), wanted)
         if not failed:
             return None  # what fails is not the transform
         new = {origin: failure for origin, failure in failed.items() if origin not in before}
@@ -160,7 +160,7 @@ class Poison:
 
     def _rows(self, batch: Batch, ranges: Sequence[Range]) -> tuple[list[DataFrame], DataFrame]:
         """Of a part of a batch: the records, and the transformed rows with all that is computed of them."""
-        raw = Raw(self._inputs, Batch(batch.id, tuple(ranges), batch.topic_ids)).frames
+        raw = RawBatch(self._inputs, Batch(batch.id, tuple(ranges), batch.topic_ids)).frames
         frames = {}
         for name, one in self._inputs.each.items():
             left = without(raw[name], self._diverted)
@@ -173,14 +173,14 @@ class Poison:
 _CORRECT = "correct the transform"
 
 
-def halved(
+def bisect(
     ranges: Sequence[Range], failure: Callable[[Sequence[Range]], Exception | None], most: int
-) -> dict[Origin, Exception]:
+) -> dict[RecordId, Exception]:
     """The records for which `failure` has an answer when each is alone, up to `most`, in the order of the ranges.
 
     None at all if the whole passes: then something else failed.
     """
-    found: dict[Origin, Exception] = {}
+    found: dict[RecordId, Exception] = {}
     left = [[r for r in ranges if len(r)]]
     while left and len(found) < most:
         part = left.pop()
@@ -189,7 +189,7 @@ def halved(
             continue
         if size == 1:
             (one,) = part
-            found[Origin(one.at.topic, one.at.partition, one.start)] = error
+            found[RecordId(one.at.topic, one.at.partition, one.start)] = error
             continue
         left += reversed(_halves(part, size // 2))
     return found
@@ -199,7 +199,7 @@ def _starts(batch: Batch) -> set[tuple[TopicPartition, int, str | None]]:
     return {(r.at, r.start, batch.topic_ids.get(r.at.topic)) for r in batch.ranges if len(r)}
 
 
-def _contains(batch: Batch, origin: Origin) -> bool:
+def _contains(batch: Batch, origin: RecordId) -> bool:
     at = TopicPartition(origin.topic, origin.partition)
     return any(r.at == at and r.start <= origin.offset < r.until for r in batch.ranges)
 

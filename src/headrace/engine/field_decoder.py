@@ -30,7 +30,7 @@ _DDL = 'a Spark DDL string is meant: "user STRING, amount DECIMAL(10,2), at TIME
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class FieldDecoder:
     """The keys or the values of a run: how they are decoded, and the names of the columns."""
 
     part: Part
@@ -75,7 +75,7 @@ class Side:
         return {"key": f"if(key IS NULL, NULL, named_struct({named}))"}
 
 
-def opened(spark: SparkSession, fmt: Format, part: Part, topics: Sequence[str]) -> Side:
+def open_decoder(spark: SparkSession, fmt: Format, part: Part, topics: Sequence[str]) -> FieldDecoder:
     if (ddl := fmt.ddl()) is not None:
         _check_ddl(fmt, ddl)
     decoding = fmt.decoding(spark, part, topics)
@@ -93,7 +93,7 @@ def opened(spark: SparkSession, fmt: Format, part: Part, topics: Sequence[str]) 
     names = [name for name in row.fieldNames() if not name.startswith(HIDDEN)]
     if part == "value":
         _check_names(names, fmt)
-    return Side(part, decoding, names)
+    return FieldDecoder(part, decoding, names)
 
 
 def _check_ddl(fmt: Format, ddl: str) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Leaders = Callable[[Iterable[str]], dict[TopicPartition, str]]
 
 
-class Location:
+class LocalityHints:
     """Says where Spark should read each partition, as the source asks. A wish: a task that waits too long for its
     executor (`spark.locality.wait`) runs elsewhere."""
 

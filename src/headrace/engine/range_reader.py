@@ -15,7 +15,7 @@ from pyspark.sql import functions as sql
 
 from headrace.engine import range_splitting
 from headrace.errors import ConfigError
-from headrace.kafka.client_security import java
+from headrace.kafka.client_security import to_java_config
 from headrace.kafka.config_checks import PARTITION_FETCH_BYTES
 from headrace.spark.notebook import has_connector
 from headrace.types import Range, TopicPartition
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.engine.locality import Location
+    from headrace.engine.locality import LocalityHints
 
 TESTED = ((4, 0), (4, 3))
 """First and last Spark version (major, minor) whose connector internals are known to fit."""
@@ -45,7 +45,7 @@ def consumer_options(bootstrap: str, options: Mapping[str, str], group: str) -> 
         # A read that stops short of the log's end waits this long behind its own prefetch.
         "fetch.max.wait.ms": "5",
         "isolation.level": "read_committed",
-        **java(options),
+        **to_java_config(options),
         "bootstrap.servers": bootstrap,
         # The executors pool consumers by group and partition: a stable group is what makes them reusable.
         "group.id": group,
@@ -58,7 +58,7 @@ def consumer_options(bootstrap: str, options: Mapping[str, str], group: str) -> 
     }
 
 
-class Reader:
+class RangeReader:
     """Reads ranges of one cluster. Made once per run; the Java objects that repeat are kept."""
 
     def __init__(
@@ -69,11 +69,11 @@ class Reader:
         group: str,
         *,
         prefix: str = "",
-        location: Location | None = None,
+        location: LocalityHints | None = None,
     ) -> None:
         self._spark = spark
-        self._options = _apart(consumer_options(bootstrap, options, group), spark.sparkContext.applicationId)
-        self._internals = _Internals(spark, self._options) if _fits(spark.version) else None
+        self._options = _isolate_group(consumer_options(bootstrap, options, group), spark.sparkContext.applicationId)
+        self._internals = _KafkaSourceRdd(spark, self._options) if _fits(spark.version) else None
         self._anew = 0
         self._prefix = prefix
         self._location = location
@@ -99,9 +99,9 @@ class Reader:
         if self._internals is None:
             return self.public([self._theirs(r) for r in ranges])
         group = self._options["group.id"]
-        if (anew := _made_anew(self._spark.sparkContext.applicationId, group, ids)) != self._anew:
+        if (anew := _recreation_count(self._spark.sparkContext.applicationId, group, ids)) != self._anew:
             self._anew = anew
-            self._internals = _Internals(self._spark, {**self._options, "group.id": f"{group}-anew-{anew}"})
+            self._internals = _KafkaSourceRdd(self._spark, {**self._options, "group.id": f"{group}-anew-{anew}"})
         hosts = self._location.of({r.at for r in ranges}) if self._location else {}
         return self._internals.rows([(self._theirs(r), hosts.get(r.at)) for r in ranges])
 
@@ -133,7 +133,7 @@ class Reader:
         return reader.load()
 
 
-class _Internals:
+class _KafkaSourceRdd:
     """The py4j handles of `org.apache.spark.sql.kafka010`."""
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
@@ -188,7 +188,7 @@ class _Internals:
 _met: dict[tuple[str, str], dict[str, list[str]]] = {}
 
 
-def _made_anew(application: str, group: str, ids: Mapping[str, str]) -> int:
+def _recreation_count(application: str, group: str, ids: Mapping[str, str]) -> int:
     """How often a topic that this group reads was made anew.
 
     Spark keeps what a consumer fetched ahead by group, partition and offset: it would give out records of a topic that
@@ -204,7 +204,7 @@ def _made_anew(application: str, group: str, ids: Mapping[str, str]) -> int:
 _made: dict[tuple[str, str], list[dict[str, str]]] = {}
 
 
-def _apart(options: dict[str, str], application: str) -> dict[str, str]:
+def _isolate_group(options: dict[str, str], application: str) -> dict[str, str]:
     """With a group of its own for other settings.
 
     Spark keeps consumers by group and partition, and asks neither for their cluster nor how they were made.

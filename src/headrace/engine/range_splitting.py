@@ -10,26 +10,26 @@ from headrace.types import Range
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LEAST = 50_000
+MIN_SPLIT_RECORDS = 50_000
 """Records that a piece of a range has at least: below, a task costs more than it saves."""
-SMALL = 10_000
+MIN_TASK_RECORDS = 10_000
 """Records that a task should have at least where many small ranges are packed."""
-_MANY = 4
+_MAX_TASKS_PER_CORE = 4
 """Tasks for each core that are no trouble yet."""
 
 
 def split(ranges: Sequence[Range], cores: int) -> list[Range]:
     """The same records in the same order, in pieces such that no core waits for one long range."""
-    share = max(LEAST, -(-sum(map(len, ranges)) // max(1, cores)))
+    share = max(MIN_SPLIT_RECORDS, -(-sum(map(len, ranges)) // max(1, cores)))
     return [piece for whole in ranges for piece in _cut(whole, max(1, round(len(whole) / share)))]
 
 
 def tasks(pieces: Sequence[Range], cores: int) -> int:
     """How many tasks should read so many pieces: fewer, where many have little in them."""
-    if len(pieces) <= _MANY * cores:
+    if len(pieces) <= _MAX_TASKS_PER_CORE * cores:
         return len(pieces)
-    enough = -(-sum(map(len, pieces)) // SMALL)
-    return min(len(pieces), max(_MANY * cores, enough))
+    enough = -(-sum(map(len, pieces)) // MIN_TASK_RECORDS)
+    return min(len(pieces), max(_MAX_TASKS_PER_CORE * cores, enough))
 
 
 def _cut(whole: Range, count: int) -> list[Range]:

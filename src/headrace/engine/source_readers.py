@@ -10,13 +10,13 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as sql
 
 from headrace.core.transforms import Frames
-from headrace.engine.decoder import Decoder, unlearnt, unnamed
-from headrace.engine.locality import Location
-from headrace.engine.range_reader import Reader
+from headrace.engine.decoder import Decoder, is_bad_record_error, is_unknown_schema_error
+from headrace.engine.locality import LocalityHints
+from headrace.engine.range_reader import RangeReader
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.planned_topics import PlannedTopics, TopicCheck
-from headrace.kafka.source_set import owner, sources_by_name
-from headrace.spark.observation import observed
+from headrace.kafka.source_set import source_for_topic, sources_by_name
+from headrace.spark.observation import observe_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,15 +32,15 @@ _COUNT = "count(1) AS records"
 _WEIGHT = "sum(coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)) AS bytes"
 
 
-class Input:
+class SourceReader:
     """One source. `whole`: its partitions are read in one task each, in the order of the log."""
 
     def __init__(self, spark: SparkSession, source: Kafka, group: str, *, whole: bool) -> None:
         self.source = source
         names = source.subscription.names or ()
-        self.decoder = Decoder(spark, source.format, source.key_format, names, source.real_name)
-        where = Location(spark, source, self._leaders)
-        self._reader = Reader(spark, source.bootstrap, source.options, group, prefix=source.prefix, location=where)
+        self.decoder = Decoder(spark, source.format, source.key_format, names, source.cluster_topic_name)
+        where = LocalityHints(spark, source, self._leaders)
+        self._reader = RangeReader(spark, source.bootstrap, source.options, group, prefix=source.prefix, location=where)
         self._whole = whole or not source.split
 
     def _leaders(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
@@ -59,18 +59,20 @@ class Input:
         return self._reader.rows(ranges, ids) if self._whole else self._reader.dealt(ranges, ids)
 
 
-class Inputs:
+class SourceReaders:
     """All of them, by name. Made once per run; asks schema registries."""
 
     def __init__(self, spark: SparkSession, source: Kafka | Mapping[str, Kafka], group: str, *, whole: bool) -> None:
         self._sources = sources_by_name(source)
-        self.each = {name: Input(spark, one, group, whole=whole) for name, one in self._sources.items()}
+        self.each = {name: SourceReader(spark, one, group, whole=whole) for name, one in self._sources.items()}
         self._one = not isinstance(source, Mapping)
         self._owners: dict[str, str] = {}
 
     @classmethod
     def of(cls, spark: SparkSession, pipeline: Pipeline) -> Self:
-        return cls(spark, pipeline.source, f"headrace-{pipeline.name}", whole=pipeline.sink.whole_ranges)
+        return cls(
+            spark, pipeline.source, f"headrace-{pipeline.name}", whole=pipeline.sink.needs_one_task_per_partition
+        )
 
     def close(self) -> None:
         """Let go of the connections to the clusters."""
@@ -106,25 +108,25 @@ class Inputs:
             # A batch that was begun may have topics that nobody asks for any more: the cluster's name may tell.
             prefixes = {name: source.prefix for name, source in self._sources.items()}
             near = max(prefixes, key=lambda name: len(prefixes[name]) if topic.startswith(prefixes[name]) else -1)
-            self._owners[topic] = owner(self._sources, topic) or near
+            self._owners[topic] = source_for_topic(self._sources, topic) or near
         return self._owners[topic]
 
-    def blamed(self, batch: Batch, error: BaseException) -> BadRecord | None:
+    def locate_bad_record(self, batch: Batch, error: BaseException) -> BadRecord | None:
         """The bad record that made a reading of `batch` fail with `error`, if that says so: it is looked for."""
-        if not unnamed(error):
+        if not is_bad_record_error(error):
             return None
-        frames = Raw(self, batch).frames
+        frames = RawBatch(self, batch).frames
         found = (one.decoder.first_bad(frames[name]) for name, one in self.each.items())
         return next((bad for bad in found if bad is not None), None)
 
-    def learnt(self, batch: Batch, error: Exception) -> str | None:
+    def fetch_missing_schemas(self, batch: Batch, error: Exception) -> str | None:
         """What registries told of the schemas whose lack made a reading of `batch` fail with `error`, if that says so.
 
         RetriableError if a registry does not answer.
         """
-        if not unlearnt(error):
+        if not is_unknown_schema_error(error):
             return None
-        frames = Raw(self, batch).frames
+        frames = RawBatch(self, batch).frames
         found = (one.decoder.learn(error, frames[name]) for name, one in self.each.items())
         return next((news for news in found if news is not None), None)
 
@@ -137,13 +139,13 @@ class Inputs:
         return self.given({name: one.decoder.empty() for name, one in self.each.items()})
 
 
-class Raw:
+class RawBatch:
     """The undecoded records of a batch by source and, if asked for, how many there are and how large they are.
 
     Both are known once the frames have been read, by whatever reads them first.
     """
 
-    def __init__(self, inputs: Inputs, batch: Batch, *, count: bool = False, weigh: bool = False) -> None:
+    def __init__(self, inputs: SourceReaders, batch: Batch, *, count: bool = False, weigh: bool = False) -> None:
         ranges = inputs.ranges(batch)
         self.frames = {name: one.raw(ranges[name], batch.topic_ids) for name, one in inputs.each.items()}
         self._weigh = weigh
@@ -156,7 +158,7 @@ class Raw:
 
     def records(self) -> int | None:
         """How many were read; None if not all frames were."""
-        counts = [observed(scale, "records") for scale in self._scales]
+        counts = [observe_batch(scale, "records") for scale in self._scales]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def bytes_each(self) -> float | None:
@@ -164,7 +166,7 @@ class Raw:
         if not self._weigh:
             return None
         # A transform that looks at its first rows ends the weighing there: what counts is what was weighed.
-        weights = [observed(scale, "bytes") for scale in self._scales]
-        counts = [observed(scale, "records") for scale in self._scales]
+        weights = [observe_batch(scale, "bytes") for scale in self._scales]
+        counts = [observe_batch(scale, "records") for scale in self._scales]
         records = sum(count or 0 for count in counts)
         return sum(weight or 0 for weight in weights) / records if records else None

@@ -17,7 +17,7 @@ from headrace.support.tracebacks import short, user_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headrace.engine.source_readers import Inputs
+    from headrace.engine.source_readers import SourceReaders
 
 _WATCHING = threading.Lock()
 _STATEFUL = {
@@ -30,7 +30,7 @@ _STATEFUL = {
 }
 
 
-def preview(inputs: Inputs, transform: Callable[[Any], DataFrame]) -> DataFrame:
+def preview(inputs: SourceReaders, transform: Callable[[Any], DataFrame]) -> DataFrame:
     """The transform's result on no rows. ConfigError for what cannot work on the direct engine."""
     empty = inputs.empty()
     with _watermarks_refused(type(next(iter(empty.values())) if isinstance(empty, dict) else empty)):

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.formats.nested_conditions import anywhere
+from headrace.formats.nested_conditions import any_nested
 from headrace.spark.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _MOST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class AmbiguousType:
     """Of the values of one type. What is doubtful may well be good; what is `wrong` is not."""
 
     kind: str
@@ -36,16 +36,16 @@ class Doubt:
     """A pattern of a value that is wrong, in one or several that have a line each."""
 
 
-DECIMALS = Doubt(
+DECIMALS = AmbiguousType(
     "decimal",
     after=r'\s*:\s*(?:"[^"]*[,\\]|"?[-+.\d]*[eE][-+]?\d{4})',
     anywhere=r'[eE][-+]?\d{4}|"[-+.\d\\][^"]*[,\\]|"[-+]?,\d',
     wrong=r",|[eE][-+]?\d{4}|Infinity",  # what JSON has as a number is that of a DOUBLE as a text
 )
-NOTHINGS = replace(DECIMALS, wrong=r"(?:^|\n)-?0\.0(?:\n|$)")
-NEARLY_NOTHING = r"[:\[,]\s*-?[\d.]+[eE]-\d{4}\d*\s*[,\]}]"
+UNDERFLOWED_DECIMALS = replace(DECIMALS, wrong=r"(?:^|\n)-?0\.0(?:\n|$)")
+UNDERFLOW_PATTERN = r"[:\[,]\s*-?[\d.]+[eE]-\d{4}\d*\s*[,\]}]"
 """A pattern of a number in JSON that is 0.0 as a DOUBLE."""
-TIMES = Doubt(
+TIMES = AmbiguousType(
     "timestamp",
     after=r'\s*:\s*"\s*T?\d?\d[^\d-]',
     anywhere=r'"\s*T?\d?\d[^\d-]',
@@ -53,16 +53,16 @@ TIMES = Doubt(
 )
 
 
-def of(kind: Any) -> Doubt | None:
+def ambiguous_type(kind: Any) -> AmbiguousType | None:
     """The one that values of this type are in."""
     return next((doubt for doubt in (DECIMALS, TIMES) if _kind_of(kind, doubt)), None)
 
 
-def any_of(row: Any, doubt: Doubt) -> bool:
+def has_ambiguous_type(row: Any, doubt: AmbiguousType) -> bool:
     return next(_fields(row, doubt), None) is not None
 
 
-def doubtful(text: str, row: Any, doubt: Doubt) -> str:
+def may_be_ambiguous_expr(text: str, row: Any, doubt: AmbiguousType) -> str:
     """SQL: whether a JSON `text` may have a wrong value in a row of this type. It is asked of every record."""
     names = {name for name, _ in _fields(row, doubt)}
     if len(names) > _MOST or not all(name and _PLAIN.fullmatch(name) for name in names):
@@ -72,7 +72,7 @@ def doubtful(text: str, row: Any, doubt: Doubt) -> str:
     return "(" + " OR ".join(f"{text} RLIKE {look}" for look in looks) + ")"
 
 
-def of_today(decoded: str, row: Any, now: float) -> str:
+def may_be_today_expr(decoded: str, row: Any, now: float) -> str:
     """SQL: whether one of the times may be of today; asked before `doubtful`, for it costs nothing."""
     if any(path is None for _, path in _fields(row, TIMES)):
         return "true"
@@ -82,7 +82,7 @@ def of_today(decoded: str, row: Any, now: float) -> str:
     return "(" + " OR ".join(f"{decoded}.{path} >= {since}" for _, path in _fields(row, TIMES)) + ")"
 
 
-def wrong(texts: str, row: Any, doubt: Doubt) -> str:
+def is_wrong_expr(texts: str, row: Any, doubt: AmbiguousType) -> str:
     """SQL: whether a value is wrong; `texts` is a struct of the type `as_texts`."""
 
     def look(path: str, kind: Any, *, many: bool) -> str | None:
@@ -91,23 +91,23 @@ def wrong(texts: str, row: Any, doubt: Doubt) -> str:
         text = f"array_join({path}, '\\n')" if many else path
         return f"{text} RLIKE {literal(doubt.wrong)}"
 
-    return f"coalesce({anywhere(texts, row, look)}, false)"
+    return f"coalesce({any_nested(texts, row, look)}, false)"
 
 
-def as_texts(row: Any, doubt: Doubt, *, whole: bool = False) -> str:
+def as_string_schema(row: Any, doubt: AmbiguousType, *, whole: bool = False) -> str:
     """The type of a row with texts for such values, and, unless it is the `whole`, without the rest."""
     made = _as_texts(row, doubt, whole=whole)
     assert made is not None
     return made
 
 
-def _kind_of(kind: Any, doubt: Doubt) -> bool:
+def _kind_of(kind: Any, doubt: AmbiguousType) -> bool:
     # A wall clock (timestamp_ntz) must have its date.
     return isinstance(kind, str) and kind.partition("(")[0] == doubt.kind
 
 
 def _fields(
-    kind: Any, doubt: Doubt, path: str | None = "", name: str | None = None
+    kind: Any, doubt: AmbiguousType, path: str | None = "", name: str | None = None
 ) -> Iterator[tuple[str | None, str | None]]:
     """The name of each field that has such a value, and the path to it; None where it has none."""
     match kind:
@@ -123,7 +123,7 @@ def _fields(
             yield name, path
 
 
-def _as_texts(kind: Any, doubt: Doubt, *, whole: bool) -> str | None:
+def _as_texts(kind: Any, doubt: AmbiguousType, *, whole: bool) -> str | None:
     match kind:
         case {"type": "struct", "fields": fields}:
             made = [(field["name"], _as_texts(field["type"], doubt, whole=whole)) for field in fields]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.core.format import Described
+from headrace.core.format import StaticFormat
 from headrace.errors import ConfigError
 from headrace.formats.columns import to_ddl
 from headrace.spark.sql import literal
@@ -19,7 +19,7 @@ WRITTEN_TIMES = ", ".join(f"'{name}', \"{pattern}\"" for name, pattern in TIME_O
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columned(Described):
+class ColumnarFormat(StaticFormat):
     """One that is told its columns, as a Spark DDL string or a StructType, to read. To write it needs none."""
 
     columns: str | Any | None = field(default=None, kw_only=False)

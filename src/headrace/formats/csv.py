@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.format import CORRUPT
 from headrace.errors import ConfigError
 from headrace.formats import ambiguous_values
-from headrace.formats.ambiguous_values import DECIMALS, TIMES, Doubt
-from headrace.formats.base import WRITTEN_TIMES, Columned
+from headrace.formats.ambiguous_values import DECIMALS, TIMES, AmbiguousType
+from headrace.formats.base import WRITTEN_TIMES, ColumnarFormat
 from headrace.formats.misfit_fields import fields, misfit
 from headrace.spark.sql import literal, quoted
 from headrace.text import counted
@@ -23,7 +23,7 @@ _UNDATED = "'not a time: a TIMESTAMP has its date, too'"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Csv(Columned):
+class Csv(ColumnarFormat):
     """One line per record, with as many fields as `columns`, a Spark DDL string, names. A sink needs no columns.
 
     A field that holds the delimiter stands in `quote`s, and a quote within is written twice. An empty field is NULL.
@@ -74,7 +74,7 @@ class Csv(Columned):
         whens = []
         for field in found:
             got, decoded = f"{read}.{quoted(field.name)}", f"{self.decoded(source)}.{quoted(field.name)}"
-            wrong, doubt = f"({got} IS NOT NULL AND {decoded} IS NULL)", ambiguous_values.of(field.kind)
+            wrong, doubt = f"({got} IS NOT NULL AND {decoded} IS NULL)", ambiguous_values.ambiguous_type(field.kind)
             doubtful = f"{got} RLIKE {literal(doubt.wrong)}" if doubt else "false"
             if number is not None:  # then nothing was decoded
                 wrong = f"if({number}, {doubtful if doubt is DECIMALS else 'false'}, {wrong})"
@@ -85,12 +85,12 @@ class Csv(Columned):
             f" WHEN {read}.{CORRUPT} IS NOT NULL THEN 'expected {wanted}' {' '.join(whens)} END"
         )
 
-    def _wrong(self, source: str, doubt: Doubt) -> str | None:
+    def _wrong(self, source: str, doubt: AmbiguousType) -> str | None:
         """SQL: whether a field is a number or a time to Spark alone; None if no column has that type."""
         from headrace.spark import ddl
 
         row = ddl.row(self.columns or "")
-        if not ambiguous_values.any_of(row, doubt):
+        if not ambiguous_values.has_ambiguous_type(row, doubt):
             return None
         line = _line(source)
         if doubt is DECIMALS:
@@ -100,9 +100,9 @@ class Csv(Columned):
         else:
             begins = f"(?:^|[{re.escape(self.delimiter + self.quote)}])"
             doubtful = f"{line} RLIKE {literal(begins + '[ ]*T?[0-9]?[0-9](?:[^-0-9]|$)')}"
-        kind = literal(ambiguous_values.as_texts(row, doubt, whole=True))
+        kind = literal(ambiguous_values.as_string_schema(row, doubt, whole=True))
         careful = f"from_csv({line}, {kind}, map({self._options()}))"
-        return f"({doubtful} AND {ambiguous_values.wrong(careful, row, doubt)})"
+        return f"({doubtful} AND {ambiguous_values.is_wrong_expr(careful, row, doubt)})"
 
     def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
         for name, kind in columns.items():

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.format import CORRUPT, HIDDEN
 from headrace.formats import ambiguous_values
-from headrace.formats.ambiguous_values import DECIMALS, NEARLY_NOTHING, NOTHINGS, TIMES, Doubt
-from headrace.formats.base import WRITTEN_TIMES, Columned
+from headrace.formats.ambiguous_values import DECIMALS, TIMES, UNDERFLOW_PATTERN, UNDERFLOWED_DECIMALS, AmbiguousType
+from headrace.formats.base import WRITTEN_TIMES, ColumnarFormat
 from headrace.formats.misfit_fields import fields, misfit
 from headrace.spark.sql import literal, quoted
 
@@ -22,7 +22,7 @@ _UNDATED = "'not a time: a TIMESTAMP has its date, too'"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Json(Columned):
+class Json(ColumnarFormat):
     """One JSON object per record; `columns` is a Spark DDL string such as `"user STRING, at TIMESTAMP"`, or a
     StructType. A sink needs none: it writes the columns that the rows have, NULLs left out.
 
@@ -78,7 +78,7 @@ class Json(Columned):
             # With no other field in the schema, only this one can be what does not fit.
             wrong = corrupt(field.ddl(f"{CORRUPT}: STRING"))
             got = None if field.json_path is None else f"get_json_object({text}, {literal(field.json_path)})"
-            doubt = ambiguous_values.of(field.kind)
+            doubt = ambiguous_values.ambiguous_type(field.kind)
             doubtful = f"{got} RLIKE {literal(doubt.wrong)}" if doubt and field.single and got else "false"
             # A number that Spark needs minutes for is not given to it.
             wrong = f"if({number}, {doubtful}, {wrong})" if doubt is DECIMALS else f"({doubtful} OR {wrong})"
@@ -96,20 +96,23 @@ class Json(Columned):
     def _no_time(self, source: str, decoded: str) -> str | None:
         """The same of a TIMESTAMP, after it was read."""
         found = self._wrong(source, TIMES)
-        return None if found is None else f"({ambiguous_values.of_today(decoded, self._row, time.time())} AND {found})"
+        return (
+            None
+            if found is None
+            else f"({ambiguous_values.may_be_today_expr(decoded, self._row, time.time())} AND {found})"
+        )
 
-    def _wrong(self, source: str, doubt: Doubt) -> str | None:
-        if not ambiguous_values.any_of(self._row, doubt):
+    def _wrong(self, source: str, doubt: AmbiguousType) -> str | None:
+        if not ambiguous_values.has_ambiguous_type(self._row, doubt):
             return None
         text = f"CAST({source} AS STRING)"
-        careful = f"from_json({text}, {literal(ambiguous_values.as_texts(self._row, doubt))})"
-        wrong = ambiguous_values.wrong(careful, self._row, doubt)
+        careful = f"from_json({text}, {literal(ambiguous_values.as_string_schema(self._row, doubt))})"
+        wrong = ambiguous_values.is_wrong_expr(careful, self._row, doubt)
         if doubt is DECIMALS:
-            nothing = (
-                f"{text} RLIKE {literal(NEARLY_NOTHING)} AND {ambiguous_values.wrong(careful, self._row, NOTHINGS)}"
-            )
+            misread = ambiguous_values.is_wrong_expr(careful, self._row, UNDERFLOWED_DECIMALS)
+            nothing = f"{text} RLIKE {literal(UNDERFLOW_PATTERN)} AND {misread}"
             wrong = f"({wrong} OR {nothing})"
-        return f"({ambiguous_values.doubtful(text, self._row, doubt)} AND {wrong})"
+        return f"({ambiguous_values.may_be_ambiguous_expr(text, self._row, doubt)} AND {wrong})"
 
     @property
     def _row(self) -> Any:

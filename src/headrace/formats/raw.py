@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.format import Described, Format
+from headrace.core.format import Format, StaticFormat
 from headrace.errors import ConfigError
 from headrace.spark.sql import quoted
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text(Described):
+class Text(StaticFormat):
     """UTF-8 text in one column `value STRING`. Bytes that are not UTF-8 are a bad record."""
 
     single = True
@@ -30,7 +30,7 @@ class Text(Described):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bytes(Described):
+class Bytes(StaticFormat):
     """The untouched bytes in one column `value BINARY`. No record is ever bad."""
 
     single = True

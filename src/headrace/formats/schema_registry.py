@@ -66,7 +66,7 @@ def checked(url: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegisteredSchema:
     """A schema as a registry has it. `type` is "AVRO", "PROTOBUF" or "JSON"."""
 
     id: int
@@ -108,13 +108,13 @@ def versions(url: str, subject: str) -> list[int]:
     return sorted(answer)
 
 
-def version(url: str, subject: str, number: int) -> Registered | None:
+def version(url: str, subject: str, number: int) -> RegisteredSchema | None:
     """One version of a subject, if it is there."""
     answer = _ask(url, f"/subjects/{quote(subject, safe='')}/versions/{number}", subject, absent=None)
     return None if answer is None else _registered(url, answer)
 
 
-def by_id(url: str, number: int) -> Registered | None:
+def by_id(url: str, number: int) -> RegisteredSchema | None:
     """The schema with an id, if it is there. Records name ids, so whatever they name is no reason to stop: an id that
     cannot be one is not asked for, and a 404 in any words says that it is not there, if a registry answers at all."""
     if not 0 <= number <= _LARGEST_ID:
@@ -139,11 +139,11 @@ def subjects_of(url: str, number: int) -> list[str]:
     return [str(one["subject"]) for one in answer if isinstance(one, dict) and "subject" in one]
 
 
-def _registered(url: str, answer: Any) -> Registered:
+def _registered(url: str, answer: Any) -> RegisteredSchema:
     try:
         references = tuple((str(one["subject"]), int(one["version"])) for one in answer.get("references") or ())
         kind = str(answer.get("schemaType") or "AVRO")
-        return Registered(int(answer["id"]), str(answer["schema"]), kind, references)
+        return RegisteredSchema(int(answer["id"]), str(answer["schema"]), kind, references)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise _foreign(url) from error
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def unpacked(folder: Path) -> list[Path]:
+def unpack(folder: Path) -> list[Path]:
     """Lay the files of every archive in `folder` beside it, and drop the archive. Links are left out."""
     return [file for archive in sorted(folder.glob("*.tar.gz")) for file in _unpacked(archive)]
 

@@ -25,7 +25,7 @@ _PINNED_TOKENS = Artifact(_SPARK, f"spark-token-provider-kafka-0-10_{pyspark_ins
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ResolutionAttempt:
     """One way to resolve a bundle. `alternative` says how it differs from what was really wanted."""
 
     artifacts: tuple[Artifact, ...]
@@ -42,14 +42,14 @@ class Bundle:
 
     name: str
     version: str
-    routes: tuple[Route, ...]
+    routes: tuple[ResolutionAttempt, ...]
     exclude_shipped: bool = False
     natives: bool = False
 
     @classmethod
     def of(cls, name: str, *artifacts: Artifact, exclude_shipped: bool = False, natives: bool = False) -> Bundle:
         """A bundle with one route, in the version of its first artifact."""
-        return cls(name, artifacts[0].version, (Route(artifacts),), exclude_shipped, natives)
+        return cls(name, artifacts[0].version, (ResolutionAttempt(artifacts),), exclude_shipped, natives)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -74,8 +74,8 @@ def connector_bundle(pyspark: str | None = None) -> Bundle:
     version = pyspark or pyspark_install.version()
     exact = Artifact(_SPARK, CONNECTOR, version)
     routes = [
-        Route((exact,)),
-        Route((exact,), (_PINNED_TOKENS,), f"token provider {_PINNED_TOKENS.version} instead of {version}"),
+        ResolutionAttempt((exact,)),
+        ResolutionAttempt((exact,), (_PINNED_TOKENS,), f"token provider {_PINNED_TOKENS.version} instead of {version}"),
     ]
     release = _release(version)
     first_of_line = ".".join(str(part) for part in (*release[:2], 0))  # not run by us: doctor warns
@@ -84,8 +84,8 @@ def connector_bundle(pyspark: str | None = None) -> Bundle:
         other = Artifact(_SPARK, CONNECTOR, near)
         said = f"connector {near} instead of {version}"
         routes += [
-            Route((other,), (), said),
-            Route((other,), (_PINNED_TOKENS,), f"{said}, token provider {_PINNED_TOKENS.version}"),
+            ResolutionAttempt((other,), (), said),
+            ResolutionAttempt((other,), (_PINNED_TOKENS,), f"{said}, token provider {_PINNED_TOKENS.version}"),
         ]
     return Bundle("spark-kafka", version, tuple(routes), exclude_shipped=True)
 
@@ -94,9 +94,9 @@ def avro_bundle(pyspark: str | None = None) -> Bundle:
     """What Spark's functions `to_avro` and `from_avro` call, for a pyspark version, by default the installed one."""
     version = pyspark or pyspark_install.version()
     exact = Artifact(_SPARK, AVRO, version)
-    routes = [Route((exact,))]
+    routes = [ResolutionAttempt((exact,))]
     if exact != _PINNED_AVRO:
-        routes.append(Route((_PINNED_AVRO,), (), f"Avro {_PINNED_AVRO.version} instead of {version}"))
+        routes.append(ResolutionAttempt((_PINNED_AVRO,), (), f"Avro {_PINNED_AVRO.version} instead of {version}"))
     return Bundle("spark-avro", version, tuple(routes), exclude_shipped=True)
 
 

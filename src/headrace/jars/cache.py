@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
 from headrace.jars import archives, checksums, ivy, pyspark_install
-from headrace.jars.bundles import NATIVES, PROVEN, Bundle, Route, bundles, root
+from headrace.jars.bundles import NATIVES, PROVEN, Bundle, ResolutionAttempt, bundles, root
 from headrace.jars.ownership import refuse_foreign
 from headrace.support.paths import private_directory
 
@@ -164,8 +164,8 @@ def _download(bundle: Bundle, progress: Progress) -> Manifest:
     )
 
 
-def _manifest(bundle: Bundle, route: Route, into: Path, shipped: frozenset[str]) -> Manifest:
-    files = archives.unpacked(into) or [
+def _manifest(bundle: Bundle, route: ResolutionAttempt, into: Path, shipped: frozenset[str]) -> Manifest:
+    files = archives.unpack(into) or [
         f for f in sorted(into.glob("*.jar")) if pyspark_install.split_version(f.name)[0] not in shipped
     ]
     if not files:

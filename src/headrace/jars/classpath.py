@@ -26,7 +26,7 @@ _ONE_ONLY = (
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Named:
+class JarReference:
     """A jar by name, Scala suffix apart, and where it was named."""
 
     name: str
@@ -35,7 +35,7 @@ class Named:
     source: str
 
     @classmethod
-    def parse(cls, text: str, source: str) -> Named:
+    def parse(cls, text: str, source: str) -> JarReference:
         """From a path or file name, or from `org:name:version`."""
         parts = text.split(":")
         if len(parts) == 3 and not text.endswith(".jar"):
@@ -50,7 +50,7 @@ class Named:
         return f"{self.name}{suffix} {self.version} ({self.source})"
 
 
-def in_submit_arguments(arguments: str) -> list[Named]:
+def in_submit_arguments(arguments: str) -> list[JarReference]:
     """Jars named in PYSPARK_SUBMIT_ARGS: `--jars`, `--packages`, `--conf spark.jars=…`."""
     try:
         words = shlex.split(arguments)
@@ -68,7 +68,7 @@ def in_submit_arguments(arguments: str) -> list[Named]:
     return _listed(found, "PYSPARK_SUBMIT_ARGS") + in_settings(settings, "PYSPARK_SUBMIT_ARGS")
 
 
-def in_defaults(text: str, source: str) -> list[Named]:
+def in_defaults(text: str, source: str) -> list[JarReference]:
     """Jars named in a spark-defaults.conf: `key value` or `key=value` lines."""
     settings = {}
     for line in text.splitlines():
@@ -78,18 +78,18 @@ def in_defaults(text: str, source: str) -> list[Named]:
     return in_settings(settings, source)
 
 
-def in_settings(settings: Mapping[str, str], source: str) -> list[Named]:
+def in_settings(settings: Mapping[str, str], source: str) -> list[JarReference]:
     return [named for key in _LISTS for named in _listed(settings.get(key, ""), source)]
 
 
-def named() -> list[Named]:
+def named() -> list[JarReference]:
     """Every jar that the environment and spark-defaults.conf give to Spark, and pyspark's own Kafka jars."""
     found = in_submit_arguments(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     defaults = configuration() / "spark-defaults.conf"
     if defaults.is_file():
         found += in_defaults(defaults.read_text(encoding="utf-8", errors="replace"), str(defaults))
     inside = pyspark_install.folder() / "jars"
-    found += [Named.parse(jar.name, str(inside)) for jar in inside.glob("*kafka*.jar")]
+    found += [JarReference.parse(jar.name, str(inside)) for jar in inside.glob("*kafka*.jar")]
     return found
 
 
@@ -101,24 +101,24 @@ def configuration() -> Path:
     return Path(os.environ.get("SPARK_HOME") or pyspark_install.folder()) / "conf"
 
 
-def wrong_scala(jars: Iterable[Named]) -> list[Named]:
+def wrong_scala(jars: Iterable[JarReference]) -> list[JarReference]:
     """Jars built for another Scala than this Spark's."""
     return sorted(jar for jar in jars if jar.scala and jar.scala != pyspark_install.SCALA)
 
 
-def clashes(jars: Iterable[Named]) -> list[list[Named]]:
+def clashes(jars: Iterable[JarReference]) -> list[list[JarReference]]:
     """Jars of which there may be one version only, where there are more."""
-    groups: dict[str, list[Named]] = {name: [] for name in _ONE_ONLY}
+    groups: dict[str, list[JarReference]] = {name: [] for name in _ONE_ONLY}
     for jar in jars:
         if jar.name in groups:
             groups[jar.name].append(jar)
     return [sorted(group) for group in groups.values() if len({jar.version for jar in group}) > 1]
 
 
-def _listed(text: str, source: str) -> list[Named]:
+def _listed(text: str, source: str) -> list[JarReference]:
     """From a list separated by commas, or by colons where it is a class path of jars."""
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     parts: list[str] = []
     for entry in entries:
         parts += entry.split(":") if ".jar:" in entry else [entry]
-    return [Named.parse(part, source) for part in parts]
+    return [JarReference.parse(part, source) for part in parts]

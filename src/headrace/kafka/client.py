@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, HeadraceError
 from headrace.kafka.config_keys import JAVA, JAVA_PRODUCER
-from headrace.kafka.connection_errors import Ear, explained
+from headrace.kafka.connection_errors import ConnectionErrorListener, to_headrace_error
 from headrace.kafka.librdkafka import CONNECTING, librdkafka_options, quiet_logger
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Client:
     def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
         self.bootstrap = bootstrap
         self.options = options
-        self._ear = Ear(bootstrap, options)
+        self._ear = ConnectionErrorListener(bootstrap, options)
         self.connecting: dict[str, Any] = {
             "socket.timeout.ms": int(TIMEOUT * 1000),
             "reconnect.backoff.max.ms": 1000,
@@ -102,7 +102,7 @@ class Client:
             )
         if reason.name() in _CANNOT_BE:
             return ConfigError(f"{what}: {reason.str()}")
-        return explained(reason, self.bootstrap, what)
+        return to_headrace_error(reason, self.bootstrap, what)
 
 
 def _tuning(options: Mapping[str, str]) -> dict[str, str]:

@@ -59,7 +59,7 @@ def read(path: Path) -> dict[str, str]:
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8", hint="write other characters as \\u00e4") from error
-    return {name: _with_path(name, with_environment(value)) for name, value in parsed(text).items()}
+    return {name: _with_path(name, expand_environment(value)) for name, value in parsed(text).items()}
 
 
 def parsed(text: str) -> dict[str, str]:
@@ -78,7 +78,7 @@ def parsed(text: str) -> dict[str, str]:
     return found
 
 
-def with_environment(value: str) -> str:
+def expand_environment(value: str) -> str:
     def replaced(match: re.Match[str]) -> str:
         if match[1] not in os.environ:
             raise ConfigError(f"the environment variable {match[1]} is not set", hint=f"export {match[1]}=…")

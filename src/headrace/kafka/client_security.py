@@ -46,7 +46,7 @@ _ENTRY = re.compile(rf"\s*[\w.$]+\s+\w+\s*((?:[\w.-]+\s*=\s*{_VALUE}\s*)*);", re
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b"}
 
 
-def java(options: Mapping[str, str]) -> dict[str, str]:
+def to_java_config(options: Mapping[str, str]) -> dict[str, str]:
     """`options` as Kafka's Java client is to be told them."""
     kept = {name: value for name, value in options.items() if not _LIBRDKAFKA.fullmatch(name)}
     for name, cure in {
@@ -63,7 +63,7 @@ def java(options: Mapping[str, str]) -> dict[str, str]:
     return kept | _java_login(options) | _java_trust(options) | _java_key(options)
 
 
-def librdkafka(options: Mapping[str, str]) -> dict[str, str]:
+def to_librdkafka_config(options: Mapping[str, str]) -> dict[str, str]:
     """`options` as librdkafka is to be told them."""
     kept = {name: value for name, value in options.items() if not _JAVA.fullmatch(name)}
     if kept.get("ssl.endpoint.identification.algorithm") == "":
@@ -75,7 +75,7 @@ def librdkafka(options: Mapping[str, str]) -> dict[str, str]:
     return kept | _openssl_login(options) | _openssl_trust(options) | _openssl_key(options)
 
 
-def user(options: Mapping[str, str]) -> str | None:
+def sasl_username(options: Mapping[str, str]) -> str | None:
     """Who logs in, as far as the options tell."""
     return options.get("sasl.username") or _login(options).get("username")
 
@@ -97,7 +97,7 @@ def _java_login(options: Mapping[str, str]) -> dict[str, str]:
                 hint="give sasl.jaas.config and sasl.login.callback.handler.class beside sasl.oauthbearer.…",
             )
         return {"sasl.mechanism": mechanism}
-    _refuse_nobody(options)
+    _require_credentials(options)
     pair = (f'{name}="{_escaped(options[f"sasl.{name}"])}"' for name in ("username", "password"))
     return {"sasl.mechanism": mechanism, "sasl.jaas.config": f"{_MODULES[mechanism]} required {' '.join(pair)};"}
 
@@ -108,7 +108,7 @@ def _openssl_login(options: Mapping[str, str]) -> dict[str, str]:
         found = _login(options)
         login = {f"sasl.{name}": found[name] for name in ("username", "password") if name in found}
         login |= {name: options[name] for name in ("sasl.username", "sasl.password") if name in options}
-        _refuse_nobody(login)
+        _require_credentials(login)
         return login
     if mechanism == "OAUTHBEARER" and not any(
         name in options for name in ("sasl.oauthbearer.method", "sasl.oauthbearer.config")
@@ -120,7 +120,7 @@ def _openssl_login(options: Mapping[str, str]) -> dict[str, str]:
     return {}
 
 
-def _refuse_nobody(options: Mapping[str, str]) -> None:
+def _require_credentials(options: Mapping[str, str]) -> None:
     missing = [name for name in ("sasl.username", "sasl.password") if name not in options]
     if missing:
         raise ConfigError(

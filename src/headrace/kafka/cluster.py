@@ -5,11 +5,11 @@ from __future__ import annotations
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.core.planner import Log
+from headrace.core.planner import TopicLog
 from headrace.errors import ConfigError, RetriableError
-from headrace.kafka.connection_errors import Ear
+from headrace.kafka.connection_errors import ConnectionErrorListener
 from headrace.kafka.librdkafka import librdkafka_options, quiet_logger
-from headrace.kafka.source_set import owner
+from headrace.kafka.source_set import source_for_topic
 from headrace.kafka.subscription import Topics
 from headrace.support.suggest import did_you_mean
 from headrace.types import TopicPartition
@@ -51,7 +51,7 @@ class Cluster:
         # A reader that waits for committed records only must not be promised uncommitted ones.
         self._committed = options.get("isolation.level") != "read_uncommitted"
         self._errors = KafkaException
-        self._ear = Ear(bootstrap, options)
+        self._ear = ConnectionErrorListener(bootstrap, options)
         self._config: dict[str, Any] = {
             **librdkafka_options(bootstrap, options, client),
             "logger": quiet_logger(),
@@ -77,7 +77,7 @@ class Cluster:
         except self._errors as error:
             raise self._ear.unreachable(error) from error
 
-    def logs(self, subscription: Subscription) -> dict[str, Log]:
+    def logs(self, subscription: Subscription) -> dict[str, TopicLog]:
         """Id, beginnings and ends of each topic that is read. ConfigError names topics that are not there."""
         if subscription.names is None:
             matching = sorted({at.topic for at in subscription.wanted(self._all())})
@@ -90,7 +90,7 @@ class Cluster:
         wanted = set(subscription.wanted(counts))
         return self._logs(described, wanted)
 
-    def led_logs(self, subscription: Subscription, seconds: float = 5.0) -> dict[str, Log]:
+    def led_logs(self, subscription: Subscription, seconds: float = 5.0) -> dict[str, TopicLog]:
         """The same, for those who ask once: partitions of a new topic have no leader for a moment."""
         deadline = monotonic() + seconds
         while True:
@@ -103,17 +103,17 @@ class Cluster:
                     raise
             sleep(0.2)
 
-    def there(self, topics: Iterable[str]) -> dict[str, Log]:
+    def there(self, topics: Iterable[str]) -> dict[str, TopicLog]:
         """The same of whole topics, by the names they are known as; those that are not there are left out."""
         described, _ = self._describe([*map(self._real_name, topics)])
         counts = {topic: len(description.partitions) for topic, description in described.items()}
         return self._logs(described, set(Topics(sorted(counts)).wanted(counts)) if counts else set())
 
-    def _logs(self, described: Mapping[str, Any], wanted: set[TopicPartition]) -> dict[str, Log]:
+    def _logs(self, described: Mapping[str, Any], wanted: set[TopicPartition]) -> dict[str, TopicLog]:
         beginnings, ends = self._offsets(wanted, first=True), self._offsets(wanted, first=False)
         written = self._ask(dict.fromkeys(wanted, _latest()), committed=False) if self._committed else ends
         return {
-            self._prefix + topic: Log(
+            self._prefix + topic: TopicLog(
                 topic_id=topic_id(topic, str(description.topic_id)),
                 beginnings={self._ours(at): beginnings[at] for at in sorted(wanted) if at.topic == topic},
                 ends={self._ours(at): ends[at] for at in sorted(wanted) if at.topic == topic},
@@ -127,7 +127,7 @@ class Cluster:
             for topic, description in described.items()
         }
 
-    def logs_of(self, topics: Iterable[str]) -> dict[str, Log]:
+    def logs_of(self, topics: Iterable[str]) -> dict[str, TopicLog]:
         """The same of topics by the names they are known as."""
         return self.logs(Topics([*map(self._real_name, topics)]))
 
@@ -305,7 +305,7 @@ class Clusters:
         self._sources = dict(enumerate(sources))
         self._clusters = {number: Cluster.of(source) for number, source in self._sources.items()}
 
-    def logs_of(self, topics: Iterable[str]) -> dict[str, Log]:
+    def logs_of(self, topics: Iterable[str]) -> dict[str, TopicLog]:
         shared = self._shared(set(topics))
         return {name: log for cluster, own in shared for name, log in cluster.logs_of(sorted(own)).items()}
 
@@ -326,7 +326,7 @@ class Clusters:
         """The clusters to ask, each with the topics to ask about."""
         found: dict[int, set[str]] = {}
         for topic in topics:
-            number = owner(self._sources, topic)
+            number = source_for_topic(self._sources, topic)
             if number is None:
                 raise ConfigError(
                     f"none of the sources reads {topic}",

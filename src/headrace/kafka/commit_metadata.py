@@ -7,21 +7,21 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.core.state import Run, State
+from headrace.core.state import RunLease, State
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-class Entry(NamedTuple):
+class CommittedOffset(NamedTuple):
     """What a consumer group holds of one partition: the next offset to read, and a text of the committer's own."""
 
     offset: int
     metadata: str
 
 
-class Begun(NamedTuple):
+class PendingRange(NamedTuple):
     """A partition's part in the pending batch: its id, where this range ends, how many ranges the batch has."""
 
     batch: int
@@ -39,25 +39,25 @@ class Elsewhere(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PartitionMetadata:
     """What one partition knows of itself. `unread`: it stands here for a begun batch alone, nothing was committed."""
 
     offset: int
     topic_id: str | None = None
-    begun: Begun | None = None
+    begun: PendingRange | None = None
     unread: bool = False
     elsewhere: Elsewhere | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _MetadataText:
     """The metadata of one partition: its share, and what the whole pipeline knew when it was written."""
 
-    share: Share
+    share: PartitionMetadata
     number: int
     partitions: int
     last_batch: int
-    run: Run | None
+    run: RunLease | None
     epoch: int
 
     def to_json(self) -> str:
@@ -83,23 +83,23 @@ class _Text:
 
 
 @lru_cache(maxsize=4096)  # most partitions say what they said before
-def _parsed(entry: Entry) -> _Text | None:
+def _parsed(entry: CommittedOffset) -> _MetadataText | None:
     """None for a commit that is not ours, or that somebody moved and kept our words."""
     if not entry.metadata.startswith('{"headrace":'):
         return None
     try:
         raw = json.loads(entry.metadata)
-        begun = Begun(*raw["begun"]) if "begun" in raw else None
+        begun = PendingRange(*raw["begun"]) if "begun" in raw else None
         elsewhere = Elsewhere(*raw["elsewhere"]) if "elsewhere" in raw else None
-        share = Share(raw["at"], raw.get("topic"), begun, "unread" in raw, elsewhere)
-        run = Run(**raw["run"]) if "run" in raw else None
-        text = _Text(share, raw["headrace"], raw["of"], raw["last"], run, raw.get("epoch", 0))
+        share = PartitionMetadata(raw["at"], raw.get("topic"), begun, "unread" in raw, elsewhere)
+        run = RunLease(**raw["run"]) if "run" in raw else None
+        text = _MetadataText(share, raw["headrace"], raw["of"], raw["last"], run, raw.get("epoch", 0))
     except (ValueError, KeyError, TypeError):
         return None
     return text if share.offset == entry.offset else None
 
 
-def decode(group: Mapping[TopicPartition, Entry], unknown_epoch: int = 0) -> State:
+def decode_group(group: Mapping[TopicPartition, CommittedOffset], unknown_epoch: int = 0) -> State:
     """The state that a group's entries add up to.
 
     An entry that is not ours is a position set by another tool, and counts. It begins a new epoch: where the partition
@@ -129,18 +129,18 @@ def decode(group: Mapping[TopicPartition, Entry], unknown_epoch: int = 0) -> Sta
     return State(progress, next(runs, None))
 
 
-def foreign(group: Mapping[TopicPartition, Entry]) -> dict[TopicPartition, int]:
+def foreign(group: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, int]:
     """The positions that another tool set."""
     return {at: entry.offset for at, entry in group.items() if _parsed(entry) is None}
 
 
-def complete(group: Mapping[TopicPartition, Entry]) -> bool:
+def is_complete(group: Mapping[TopicPartition, CommittedOffset]) -> bool:
     """Whether these are all the entries of the group, as far as they know."""
     texts = [text for text in map(_parsed, group.values()) if text]
     return bool(texts) and max(texts, key=lambda text: text.number).partitions <= len(group)
 
 
-def _pending(ours: Sequence[tuple[TopicPartition, _Text]], *, moved: bool) -> Batch | None:
+def _pending(ours: Sequence[tuple[TopicPartition, _MetadataText]], *, moved: bool) -> Batch | None:
     begun = {at: (text.share, text.share.begun) for at, text in ours if text.share.begun}
     heads = [(part.batch, part.ranges) for _, part in begun.values()]
     heads += [text.share.elsewhere for _, text in ours if text.share.elsewhere]
@@ -155,9 +155,9 @@ def _pending(ours: Sequence[tuple[TopicPartition, _Text]], *, moved: bool) -> Ba
     return Batch(batch, ranges, topic_ids, missing=count - len(begun), epoch=epoch)
 
 
-def changes(
-    group: Mapping[TopicPartition, Entry], new: State, *, everything: bool = False, apart: bool = False
-) -> dict[TopicPartition, Entry]:
+def metadata_updates(
+    group: Mapping[TopicPartition, CommittedOffset], new: State, *, everything: bool = False, apart: bool = False
+) -> dict[TopicPartition, CommittedOffset]:
     """The entries to commit so that `group` adds up to `new`: those that differ, at least one, or all of them.
 
     Last batch and live run belong to no partition. Each entry is numbered, and the newest speak for the pipeline; so
@@ -167,16 +167,16 @@ def changes(
     number = 1 + max((text.number for text in texts.values() if text), default=0)
     wanted = _shares(new)
     # An entry cannot be taken back in a transaction; it can say that nothing was committed.
-    wanted |= {at: Share(entry.offset, unread=True) for at, entry in group.items() if at not in wanted}
+    wanted |= {at: PartitionMetadata(entry.offset, unread=True) for at, entry in group.items() if at not in wanted}
     have = {at: text.share for at, text in texts.items() if text}
     touched = {at for at, share in wanted.items() if everything or have.get(at) != share}
     if group and touched <= wanted.keys() - group.keys():
         touched.add(min(group))  # partitions that are new show in one that readers know
     signed = min(touched, default=None)
     return {
-        at: Entry(
+        at: CommittedOffset(
             wanted[at].offset,
-            _Text(
+            _MetadataText(
                 wanted[at],
                 number,
                 len(wanted),
@@ -189,26 +189,28 @@ def changes(
     }
 
 
-def retaken(group: Mapping[TopicPartition, Entry], unknown_epoch: int, entry: Entry) -> Entry:
+def reissue(
+    group: Mapping[TopicPartition, CommittedOffset], unknown_epoch: int, entry: CommittedOffset
+) -> CommittedOffset:
     """What `entry` becomes when a run takes over: it says the same, anew, and signed by nobody."""
     own = _parsed(entry)
     texts = [text for text in (own, *map(_parsed, group.values())) if text]
     number = 1 + max((text.number for text in texts), default=0)
     last_batch = max((text.last_batch for text in texts), default=0)
-    share = own.share if own else Share(entry.offset)
+    share = own.share if own else PartitionMetadata(entry.offset)
     epoch = max((text.epoch + (own is None) for text in texts), default=unknown_epoch)
-    return Entry(entry.offset, _Text(share, number, len(group), last_batch, None, epoch).to_json())
+    return CommittedOffset(entry.offset, _MetadataText(share, number, len(group), last_batch, None, epoch).to_json())
 
 
-def _shares(state: State) -> dict[TopicPartition, Share]:
+def _shares(state: State) -> dict[TopicPartition, PartitionMetadata]:
     progress, pending = state.progress, state.progress.pending
-    begun: dict[TopicPartition, Begun] = {}
+    begun: dict[TopicPartition, PendingRange] = {}
     unread: dict[TopicPartition, int] = {}
     elsewhere: dict[TopicPartition, Elsewhere] = {}
     if pending is not None:
         count = len(pending.ranges) + pending.missing
         for r in pending.ranges:
-            begun[r.at] = Begun(pending.id, r.until, count, pending.topic_ids.get(r.at.topic), pending.epoch)
+            begun[r.at] = PendingRange(pending.id, r.until, count, pending.topic_ids.get(r.at.topic), pending.epoch)
             if r.at not in progress.offsets:
                 unread[r.at] = r.start
         topics = {r.at.topic for r in pending.ranges}
@@ -216,6 +218,6 @@ def _shares(state: State) -> dict[TopicPartition, Share]:
             # The batch's topics may be deleted, and their entries with them: what is left must show that it was begun.
             elsewhere[min(others)] = Elsewhere(pending.id, count)
     return {
-        at: Share(offset, progress.topic_ids.get(at.topic), begun.get(at), at in unread, elsewhere.get(at))
+        at: PartitionMetadata(offset, progress.topic_ids.get(at.topic), begun.get(at), at in unread, elsewhere.get(at))
         for at, offset in {**progress.offsets, **unread}.items()
     }

@@ -124,7 +124,7 @@ def refuse_unknown(names: Collection[str]) -> None:
                 ) from error
 
 
-def notes(source: Kafka) -> list[str]:
+def config_warnings(source: Kafka) -> list[str]:
     """What works, and perhaps not as meant."""
     options, number = source.options, _Numbers(source.options)
     found = []
@@ -152,7 +152,7 @@ def notes(source: Kafka) -> list[str]:
     return found
 
 
-def asked(cluster: Cluster, source: Kafka) -> list[str]:
+def topic_limit_warnings(cluster: Cluster, source: Kafka) -> list[str]:
     """What the topics' own settings say to those of the source."""
     number = _Numbers(source.options)
     usual = {"max.partition.fetch.bytes": PARTITION_FETCH_BYTES, "fetch.max.bytes": _FETCH_BYTES}

@@ -43,7 +43,7 @@ _PROBE_SECONDS = 1.0
 _OUR_CERTIFICATE = re.compile(r"alert (bad certificate|certificate required|certificate unknown|unknown ca)")
 
 
-class Ear:
+class ConnectionErrorListener:
     """What a client's `error_cb` hears. `answer` waits with it, so that a refused login is told at once."""
 
     def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
@@ -94,11 +94,11 @@ class Ear:
         """A driver's error in our terms, with the reason for a silence where one was heard."""
         reason = error.args[0]
         if reason.name() in SILENCE and self._heard is not None:
-            return self.refusal() or explained(self._heard, self._bootstrap)
-        return explained(reason, self._bootstrap)
+            return self.refusal() or to_headrace_error(self._heard, self._bootstrap)
+        return to_headrace_error(reason, self._bootstrap)
 
     def _login(self, said: str) -> ConfigError:
-        who = client_security.user(self._options)
+        who = client_security.sasl_username(self._options)
         name = f"the user {who}" if who else "this login"
         if "mechanism" in said and "handshake" in said:
             return ConfigError(
@@ -109,7 +109,7 @@ class Ear:
         )
 
     def _stranger(self, said: str) -> ConfigError:
-        known = client_security.librdkafka(self._options).get("ssl.ca.location")
+        known = client_security.to_librdkafka_config(self._options).get("ssl.ca.location")
         trusted = f"by {known}" if known else "by the authorities of this machine"
         return ConfigError(
             f"the certificate of Kafka at {self._bootstrap} is not vouched for {trusted}: {said}",
@@ -131,12 +131,12 @@ class Ear:
         )
 
 
-def greeted(bootstrap: str, options: Mapping[str, str], seconds: float) -> Any:
+def probe_cluster(bootstrap: str, options: Mapping[str, str], seconds: float) -> Any:
     """What a cluster says of itself, to somebody who wants to know whether and how it can be reached."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    ear = Ear(bootstrap, options)
+    ear = ConnectionErrorListener(bootstrap, options)
     settings: dict[str, Any] = {**librdkafka_options(bootstrap, options), "logger": quiet_logger(), "error_cb": ear}
     try:
         admin = AdminClient(settings)
@@ -148,7 +148,7 @@ def greeted(bootstrap: str, options: Mapping[str, str], seconds: float) -> Any:
         raise ear.unreachable(error) from error
 
 
-def explained(reason: KafkaError, bootstrap: str, what: str = "") -> HeadraceError:
+def to_headrace_error(reason: KafkaError, bootstrap: str, what: str = "") -> HeadraceError:
     """What a broker, or its silence, means for `what` was asked of it."""
     if reason.name() in REFUSED:
         asked = what or "this user"

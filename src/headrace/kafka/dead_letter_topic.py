@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Place
 
-from headrace.core.dead_letters import TOO_LARGE, Letter, Origin
+from headrace.core.dead_letters import TOO_LARGE, DeadLetter, RecordId
 from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.kafka.connection_errors import greeted
+from headrace.kafka.connection_errors import probe_cluster
 from headrace.kafka.headers import headers_of
 from headrace.kafka.librdkafka import librdkafka_options, quiet_logger
 
@@ -38,7 +38,7 @@ _NOT_YET = (
 )
 
 
-class LetterTopic:
+class DeadLetterTopic:
     """On the cluster of the source. A letter is there at least once: a crash before the offsets moved sends it again,
     with the same origin in its headers.
 
@@ -60,7 +60,7 @@ class LetterTopic:
     def __repr__(self) -> str:
         return f"topic {self.topic} on {self._bootstrap}"
 
-    def send(self, letters: Sequence[Letter]) -> None:
+    def send(self, letters: Sequence[DeadLetter]) -> None:
         """On return every one of `letters` is acknowledged by all in-sync replicas.
 
         One that is larger than the topic takes goes without its bytes. Else a bad record that just fits the source,
@@ -71,14 +71,14 @@ class LetterTopic:
         if self._deliver([letter.without_bytes(reason=TOO_LARGE) for letter in large], alone=True):
             raise self._ours(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
 
-    def _deliver(self, letters: Sequence[Letter], *, alone: bool = False) -> list[Letter]:
+    def _deliver(self, letters: Sequence[DeadLetter], *, alone: bool = False) -> list[DeadLetter]:
         """Send them; those that were too large, by themselves or with others, are returned."""
-        large: list[Letter] = []
+        large: list[DeadLetter] = []
         if not letters:
             return large
         with self._producing() as (producer, heard):
 
-            def noted(letter: Letter, error: KafkaError | None, message: Message) -> None:
+            def noted(letter: DeadLetter, error: KafkaError | None, message: Message) -> None:
                 if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                     large.append(letter)
                 else:
@@ -92,12 +92,15 @@ class LetterTopic:
         return large
 
     def send_back(
-        self, letters: Sequence[Letter], to: str | None = None, real_name: Callable[[str], str] = lambda topic: topic
+        self,
+        letters: Sequence[DeadLetter],
+        to: str | None = None,
+        cluster_topic_name: Callable[[str], str] = lambda topic: topic,
     ) -> None:
         """The records as they were, into the topics they came from, or into `to`."""
         self.produce(
             (
-                to or real_name(letter.origin.topic),
+                to or cluster_topic_name(letter.origin.topic),
                 letter.key,
                 letter.value,
                 [*letter.headers, (f"{OURS}replay", f"{letter.origin}".encode())],
@@ -133,9 +136,9 @@ class LetterTopic:
         if producer.flush(_SECONDS) or failures:
             raise self._ours(*(failures[0] if failures else (KafkaError(KafkaError._TIMED_OUT), None)))
 
-    def read(self) -> list[Letter]:
+    def read(self) -> list[DeadLetter]:
         """The letters that are not dealt with yet, oldest first in each partition."""
-        greeted(self._bootstrap, self._options, _SECONDS)  # a refused login shows as a long silence otherwise
+        probe_cluster(self._bootstrap, self._options, _SECONDS)  # a refused login shows as a long silence otherwise
         with closing(self._consumer()) as consumer:
             try:
                 left = self._left(consumer)
@@ -180,7 +183,7 @@ class LetterTopic:
                 left.append((Place(self.topic, place.partition, start), end))
         return left
 
-    def _not_settled(self, consumer: Consumer, place: Place, end: int) -> list[Letter]:
+    def _not_settled(self, consumer: Consumer, place: Place, end: int) -> list[DeadLetter]:
         letters, settled = [], 0
         for message in self._until(consumer, place, end):
             given = headers_of(message)
@@ -265,7 +268,7 @@ def _enqueue(
             return
 
 
-def _about(letter: Letter) -> list[Header]:
+def _about(letter: DeadLetter) -> list[Header]:
     about = {
         "topic": letter.origin.topic,
         "partition": str(letter.origin.partition),
@@ -277,14 +280,14 @@ def _about(letter: Letter) -> list[Header]:
     return [(OURS + name, value.encode()) for name, value in about.items()]
 
 
-def _letter(message: Message, given: Headers) -> Letter | None:
+def _letter(message: Message, given: Headers) -> DeadLetter | None:
     """None for a record that is none of ours: anybody may write anything into the topic."""
     about: dict[str, bytes] = {name.removeprefix(OURS): value or b"" for name, value in given if name.startswith(OURS)}
     partition, offset = _number(about.get("partition")), _number(about.get("offset"))
     if not {"topic", "error"} <= set(about) or partition is None or offset is None:
         return None
-    return Letter(
-        Origin(_text(about["topic"]), partition, offset),
+    return DeadLetter(
+        RecordId(_text(about["topic"]), partition, offset),
         _moment(_text(about.get("timestamp", b""))),
         _raw(message.key()),
         _raw(message.value()),

@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.core.state import Run
+from headrace.core.state import RunLease
 from headrace.errors import RetriableError
 from headrace.kafka.transactions import TIMEOUT
 
@@ -26,7 +26,7 @@ class GroupHeartbeat:
         self._config = {**config, "group.id": f"{group}-heartbeat", "enable.auto.commit": False}
         self._places = places
         self._consumer: Any = None
-        self._before: list[Run] | None = None
+        self._before: list[RunLease] | None = None
         """Runs whose heartbeats were there before the first one of this handle."""
 
     def open(self, pipeline: str) -> Self:
@@ -46,7 +46,7 @@ class GroupHeartbeat:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def beat(self, run: Run) -> bool:
+    def beat(self, run: RunLease) -> bool:
         """False if another run has begun to send heartbeats. Whose sign is in the group, the run's own commits tell.
 
         The runs that were there before may be ahead by the clock, and one may even write once more: they are stopping.
@@ -70,11 +70,11 @@ class GroupHeartbeat:
             raise RetriableError(f"the heartbeat could not be committed: {error.args[0].str()}") from error
         return True
 
-    def newest(self, run: Run) -> Run | None:
+    def newest(self, run: RunLease) -> RunLease | None:
         """The newest heartbeat of `run`; None if there is none, or if it cannot be read."""
         return max((own for own in self._found() or [] if run.same(own)), key=lambda own: own.beat, default=None)
 
-    def _found(self) -> list[Run] | None:
+    def _found(self) -> list[RunLease] | None:
         """The heartbeats of all runs; None if they cannot be read."""
         from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as Position
@@ -84,4 +84,4 @@ class GroupHeartbeat:
             found = self._consumer.committed(positions, timeout=TIMEOUT) if positions else []
         except KafkaException:
             return None
-        return [Run(**json.loads(position.metadata)) for position in found if position.metadata]
+        return [RunLease(**json.loads(position.metadata)) for position in found if position.metadata]

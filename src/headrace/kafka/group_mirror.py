@@ -99,7 +99,7 @@ class Mirror:
             return
         if self._consumer is None:
             self._consumer = Consumer(self._config)
-        asked = [Position(source.real_name(at.topic), at.partition, offset) for at, offset in own.items()]
+        asked = [Position(source.cluster_topic_name(at.topic), at.partition, offset) for at, offset in own.items()]
         for answer in self._consumer.commit(offsets=asked, asynchronous=False):
             if answer.error:
                 raise KafkaException(answer.error)

@@ -26,7 +26,7 @@ def librdkafka_options(bootstrap: str, options: Mapping[str, str], client: str =
 
     `client` is the name that brokers have for it, in logs, metrics and quotas, unless the options say another.
     """
-    spoken = client_security.librdkafka(options)
+    spoken = client_security.to_librdkafka_config(options)
     for name in _FILES:
         if (place := spoken.get(name, "probe")) != "probe" and not Path(place).exists():
             raise ConfigError(

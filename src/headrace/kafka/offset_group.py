@@ -8,12 +8,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.kafka.commit_metadata import Entry
-from headrace.kafka.connection_errors import SILENCE, Ear, explained
+from headrace.kafka.commit_metadata import CommittedOffset
+from headrace.kafka.connection_errors import SILENCE, ConnectionErrorListener, to_headrace_error
 from headrace.kafka.group_heartbeat import GroupHeartbeat
 from headrace.kafka.librdkafka import librdkafka_options, quiet_logger
-from headrace.kafka.placeholder_topics import Names
-from headrace.kafka.transactions import FENCED, PATIENCE, TIMEOUT, bounded, commit, in_transaction, initialised, parts
+from headrace.kafka.placeholder_topics import PlaceholderTopics
+from headrace.kafka.transactions import (
+    FENCED,
+    PATIENCE,
+    TIMEOUT,
+    call_with_timeout,
+    chunked,
+    commit,
+    commit_offsets_in_new_transaction,
+    init_transactions,
+)
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -41,7 +50,7 @@ class Topic(NamedTuple):
     partitions: frozenset[int]
 
 
-class Group:
+class FencedOffsetGroup:
     """The border to the driver: every method raises ConfigError or RetriableError, and waits some seconds at most.
 
     `claim` makes this handle the only one whose transactions commit, until somebody else claims: it settles what
@@ -49,8 +58,8 @@ class Group:
     `token` is another object after each claim and each commit, and None without a claim.
 
     `names` are those of the topics here, where they are of another cluster. `writers` gives the transactional id under
-    which a task may commit the offset of a partition, if tasks do: see `take_over`. `producing` are settings of
-    producers, where they also produce.
+    which a task may commit the offset of a partition, if tasks do: see `fence_task_producers`. `producing` are settings
+    of producers, where they also produce.
 
     Offsets are asked of a consumer that never joins. The admin client would list a group without being told its
     partitions, but it takes the process down when the coordinator moves while it asks (librdkafka #5040, #5397), and
@@ -63,20 +72,20 @@ class Group:
         options: Mapping[str, str],
         name: str,
         *,
-        names: Names | None = None,
+        names: PlaceholderTopics | None = None,
         writers: Callable[[TopicPartition], str] | None = None,
     ) -> None:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
         self.name = name
-        self._names = names or Names("")
+        self._names = names or PlaceholderTopics("")
         self._writers = writers
         self.producing: Mapping[str, Any] = {}
         self.token: object | None = None
         self._bootstrap = bootstrap
         self._errors = KafkaException
-        self._ear = Ear(bootstrap, options)
+        self._ear = ConnectionErrorListener(bootstrap, options)
         self._config: dict[str, Any] = {
             **connection(bootstrap, options),
             "retry.backoff.ms": 1,  # between two looks at an offset that is not settled yet
@@ -157,20 +166,20 @@ class Group:
         """Where a run of this group sends its heartbeats: on one of `partitions`."""
         return GroupHeartbeat(self._config, self.name, lambda: [self._names.placed(at) for at in partitions()])
 
-    def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Entry]:
+    def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """What the group holds of these, with every transaction that was decided, and none that is open."""
         from confluent_kafka import TopicPartition as Position
 
         places = [self._names.placed(at) for at in partitions]
         positions = [Position(at.topic, at.partition) for at in places]
-        found: dict[TopicPartition, Entry] = {}
-        for some in parts(positions):
+        found: dict[TopicPartition, CommittedOffset] = {}
+        for some in chunked(positions):
             for position in self._settled(some):
                 if position.error is not None:
                     raise self._translated(self._errors(position.error))
                 if position.offset >= 0:
                     at = self._names.there(TopicPartition(position.topic, position.partition))
-                    found[at] = Entry(position.offset, position.metadata or "")
+                    found[at] = CommittedOffset(position.offset, position.metadata or "")
         return found
 
     def _settled(self, positions: list[Any]) -> list[Any]:
@@ -192,12 +201,12 @@ class Group:
             return None
 
     def _settle_open(self, positions: list[Any]) -> None:
-        self.reclaim()
-        self._as_writers(self._unsettled(positions), lambda producer, at: None)
+        self.refence()
+        self._with_each_producer(self._unsettled(positions), lambda producer, at: None)
 
     def _settle_lost(self, positions: list[Any]) -> None:
-        self._complete_lost(self._producer)
-        self._as_writers(self._unsettled(positions), lambda producer, at: self._complete_lost(producer))
+        self._finish_lost_commit(self._producer)
+        self._with_each_producer(self._unsettled(positions), lambda producer, at: self._finish_lost_commit(producer))
 
     def _unsettled(self, positions: list[Any]) -> list[TopicPartition]:
         """Those of them over which a transaction is open."""
@@ -209,27 +218,31 @@ class Group:
             if self._committed([position], _UNSETTLED_SECONDS / 4) is None
         ]
 
-    def reclaim(self) -> None:
+    def refence(self) -> None:
         """A transaction was left open, which a claim ends; or nobody answers, which a claim tells."""
         self.release()
         self.claim()
 
-    def take_over(self, partitions: Iterable[TopicPartition], anew: Callable[[Entry], Entry]) -> None:
+    def fence_task_producers(
+        self, partitions: Iterable[TopicPartition], anew: Callable[[CommittedOffset], CommittedOffset]
+    ) -> None:
         """End what tasks of others had in hand for these, and refuse them from now on.
 
         A task commits only over the entry that it was planned from, with a producer that is the newest of its
         partition. So each entry is read and put in its place as `anew` has it, by a newer producer: a task that began
         before is fenced, and one that begins later, in a run that does not know yet, finds another entry.
         """
-        self._as_writers(partitions, lambda producer, at: self._replace(producer, at, anew))
+        self._with_each_producer(partitions, lambda producer, at: self._replace(producer, at, anew))
 
-    def _replace(self, producer: Any, at: TopicPartition, anew: Callable[[Entry], Entry]) -> None:
+    def _replace(self, producer: Any, at: TopicPartition, anew: Callable[[CommittedOffset], CommittedOffset]) -> None:
         there = self.fetch([at])
         if at in there:
             position = self._names.position(at, anew(there[at]))
-            self._bounded(lambda: in_transaction(producer, [position], self._membership))
+            self._bounded(lambda: commit_offsets_in_new_transaction(producer, [position], self._membership))
 
-    def _as_writers(self, partitions: Iterable[TopicPartition], step: Callable[[Any, TopicPartition], None]) -> None:
+    def _with_each_producer(
+        self, partitions: Iterable[TopicPartition], step: Callable[[Any, TopicPartition], None]
+    ) -> None:
         """Take `step` with a producer of each partition's writer, the newest there is."""
         writers = self._writers
         if writers is None:
@@ -253,7 +266,7 @@ class Group:
     def _is_fenced(self, error: Exception) -> bool:
         return isinstance(error.__cause__, self._errors) and error.__cause__.args[0].name() in FENCED
 
-    def _complete_lost(self, producer: Any) -> None:
+    def _finish_lost_commit(self, producer: Any) -> None:
         """Finish a transaction whose end a broker forgot to write down with the offsets.
 
         A broker that dies right after it decided a transaction may, when it comes back, call it complete and leave
@@ -273,7 +286,7 @@ class Group:
         membership = consumer.consumer_group_metadata()
         consumer.close()
         topic = next(name for name in sorted(topics) if not name.startswith("__"))
-        self._bounded(lambda: in_transaction(producer, [Position(topic, 0, 0)], membership))
+        self._bounded(lambda: commit_offsets_in_new_transaction(producer, [Position(topic, 0, 0)], membership))
 
     def claim(self) -> None:
         """Fence all others; nothing is done if this was the last to claim, as far as it knows."""
@@ -284,7 +297,7 @@ class Group:
         self.token = object()
 
     def commit(
-        self, entries: Mapping[TopicPartition, Entry], produce: Callable[[Any], None] = lambda producer: None
+        self, entries: Mapping[TopicPartition, CommittedOffset], produce: Callable[[Any], None] = lambda producer: None
     ) -> bool:
         """Commit all the entries or none, with what `produce` gives to the producer it is called with; False, with
         none committed, if somebody else claimed the group."""
@@ -310,11 +323,11 @@ class Group:
     def _initialised(self, transactional_id: str) -> Any:
         from confluent_kafka import Producer
 
-        return initialised(Producer({**self._config, **self.producing, "transactional.id": transactional_id}))
+        return init_transactions(Producer({**self._config, **self.producing, "transactional.id": transactional_id}))
 
     def _bounded(self, step: Callable[[], Any]) -> Any:
         try:
-            return bounded(step, PATIENCE)
+            return call_with_timeout(step, PATIENCE)
         except TimeoutError:
             raise RetriableError(
                 f"Kafka at {self._bootstrap} does not answer for the group {self.name}",
@@ -348,7 +361,7 @@ class Group:
         # A refused password shows as silence; the reason for it comes on another way.
         if error.args[0].name() in SILENCE and (refusal := self._ear.refusal()) is not None:
             return refusal
-        return explained(error.args[0], self._bootstrap, f"the group {self.name}")
+        return to_headrace_error(error.args[0], self._bootstrap, f"the group {self.name}")
 
 
 @contextmanager
@@ -358,7 +371,7 @@ def _aborted_if_it_fails(producer: Any) -> Iterator[None]:
         yield
     except BaseException:
         with suppress(Exception):
-            bounded(lambda: producer.abort_transaction(TIMEOUT), TIMEOUT)
+            call_with_timeout(lambda: producer.abort_transaction(TIMEOUT), TIMEOUT)
         raise
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
-    from headrace.kafka.commit_metadata import Entry
+    from headrace.kafka.commit_metadata import CommittedOffset
 
 
-class Names:
+class PlaceholderTopics:
     """Kafka keeps offsets only of topics that exist. An empty topic stands in for each one that is elsewhere, its name
     behind `prefix`.
     """
@@ -38,7 +38,7 @@ class Names:
         self._elsewhere.add(topic)
         return TopicPartition(topic, at.partition)
 
-    def position(self, at: TopicPartition, entry: Entry) -> Any:
+    def position(self, at: TopicPartition, entry: CommittedOffset) -> Any:
         from confluent_kafka import TopicPartition as Position
 
         return Position(self.here(at.topic), at.partition, entry.offset, entry.metadata)

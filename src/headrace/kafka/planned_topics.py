@@ -35,7 +35,9 @@ class PlannedTopics:
     def cluster(self) -> Cluster:
         """The connection of this Python worker."""
         key = ("planned topics", self.bootstrap, self.prefix, tuple(sorted(self.options.items())))
-        made: Cluster = tasks.kept(key, lambda: Cluster(self.bootstrap, self.options, self.prefix), lambda _: None)
+        made: Cluster = tasks.worker_cached(
+            key, lambda: Cluster(self.bootstrap, self.options, self.prefix), lambda _: None
+        )
         return made
 
 

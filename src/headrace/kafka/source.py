@@ -98,7 +98,7 @@ class Kafka:
                 raise ConfigError(f"the option {name} is set by Headrace: use {OWNED_OPTIONS[name]}")
         config_checks.check(self.options)
         config_checks.refuse_unknown(self.options)
-        for spoken in (client_security.java, client_security.librdkafka):
+        for spoken in (client_security.to_java_config, client_security.to_librdkafka_config):
             spoken(self.options)  # raises for what one of the two kinds of clients cannot do
 
     def __str__(self) -> str:
@@ -131,17 +131,17 @@ class Kafka:
         """The host that `location` names for a partition, by the name its topic is known as."""
         if not isinstance(self.location, Mapping):
             return None
-        topic = self.real_name(at.topic)
+        topic = self.cluster_topic_name(at.topic)
         named: str | None = self.location.get(TopicPartition(topic, at.partition), self.location.get(topic))
         return named
 
-    def real_name(self, known: str) -> str:
+    def cluster_topic_name(self, known: str) -> str:
         """The name that its cluster has for a topic."""
         return known.removeprefix(self.prefix)
 
-    def reads_known(self, known: str) -> bool:
+    def owns_topic(self, known: str) -> bool:
         """Whether a topic, by the name it is known as, is one of them."""
-        return known.startswith(self.prefix) and self.reads(self.real_name(known))
+        return known.startswith(self.prefix) and self.reads(self.cluster_topic_name(known))
 
     def reads(self, topic: str) -> bool:
         """Whether a topic of this cluster is one of them."""

@@ -50,7 +50,7 @@ def sources_by_name(given: Kafka | Mapping[str, Kafka]) -> dict[str, Kafka]:
             known[topic] = name
     for name, source in given.items():
         for topic, other in known.items():
-            if source.names is None and other != name and source.reads_known(topic):
+            if source.names is None and other != name and source.owns_topic(topic):
                 raise ConfigError(
                     f"both {other} and {name} read {topic}: their offsets would be one",
                     hint='a pattern that leaves it out; or name the clusters apart: hr.Kafka(…, cluster="east")',
@@ -68,11 +68,11 @@ def refuse_skipping(sources: Mapping[str, Kafka], longest_delay: float) -> None:
             )
 
 
-def owner(sources: Mapping[_Name, Kafka], topic: str) -> _Name | None:
+def source_for_topic(sources: Mapping[_Name, Kafka], topic: str) -> _Name | None:
     """Which of them reads a topic, by the name it is known as."""
     # The name of a cluster says more than a pattern.
     exact = sorted(sources, key=lambda name: -len(sources[name].prefix))
-    return next((name for name in exact if sources[name].reads_known(topic)), None)
+    return next((name for name in exact if sources[name].owns_topic(topic)), None)
 
 
 def known_topics(sources: Mapping[str, Kafka]) -> tuple[str, ...] | None:

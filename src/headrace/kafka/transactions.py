@@ -17,7 +17,7 @@ FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODU
 _ONE_REQUEST = 2000  # partitions; some 500 KB where a broker takes 1 MB
 
 
-def initialised(producer: Any) -> Any:
+def init_transactions(producer: Any) -> Any:
     """The transactional producer, after others with its id were ended."""
     for _ in range(2):
         # Asked twice, it knows the brokers by their ids; else the next call often waits 500 ms for them.
@@ -26,7 +26,7 @@ def initialised(producer: Any) -> Any:
     return producer
 
 
-def bounded(step: Callable[[], Any], seconds: float) -> Any:
+def call_with_timeout(step: Callable[[], Any], seconds: float) -> Any:
     """Do a step of a transaction in a thread, or TimeoutError: librdkafka may never return when a broker dies under it.
 
     A thread that is left behind does no harm: whatever it still does is settled by the next producer with that id.
@@ -49,17 +49,17 @@ def bounded(step: Callable[[], Any], seconds: float) -> Any:
     return result
 
 
-def in_transaction(producer: Any, positions: list[Any], membership: Any) -> None:
+def commit_offsets_in_new_transaction(producer: Any, positions: list[Any], membership: Any) -> None:
     producer.begin_transaction()
     commit(producer, positions, membership)
 
 
 def commit(producer: Any, positions: list[Any], membership: Any) -> None:
-    for some in parts(positions):
+    for some in chunked(positions):
         producer.send_offsets_to_transaction(some, membership, TIMEOUT)
     producer.commit_transaction(TIMEOUT)
 
 
-def parts(positions: list[Any]) -> Iterator[list[Any]]:
+def chunked(positions: list[Any]) -> Iterator[list[Any]]:
     for start in range(0, len(positions), _ONE_REQUEST):
         yield positions[start : start + _ONE_REQUEST]

@@ -310,7 +310,7 @@ def _with_environment(value: Any) -> Any:
         return {key: _with_environment(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_with_environment(item) for item in value]
-    return client_options.with_environment(value) if isinstance(value, str) else value
+    return client_options.expand_environment(value) if isinstance(value, str) else value
 
 
 def _from_python(path: Path, name: str) -> Pipeline:

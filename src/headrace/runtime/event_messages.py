@@ -31,10 +31,10 @@ def log(event: Event) -> None:
     """The observer of those who name none: to the logger `headrace`."""
     level = _LEVELS.get(type(event))
     if level is not None and _LOG.isEnabledFor(level):
-        _LOG.log(level, "%s", sentence(event))
+        _LOG.log(level, "%s", describe_event(event))
 
 
-def sentence(event: Event) -> str | None:
+def describe_event(event: Event) -> str | None:
     """An event as people read it, without control characters; None for one that another says better."""
     text = _sentence(event)
     return None if text is None else printable_lines(text)

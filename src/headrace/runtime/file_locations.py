@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.runtime.pipeline import Pipeline
 
 
-def moved(pipeline: Pipeline) -> list[str]:
+def paths_changed(pipeline: Pipeline) -> list[str]:
     """A note for each file or folder that is not there, where the last run had it elsewhere.
 
     A run of a version that took relative paths to be below the current directory has left no record.

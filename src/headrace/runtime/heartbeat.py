@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import psutil
 
 from headrace import events
-from headrace.core.state import Run
+from headrace.core.state import RunLease
 from headrace.errors import ConfigError, HeadraceError, OffsetConflict
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def pid_space() -> str:
         return ""
 
 
-def this_run() -> Run:
+def this_run() -> RunLease:
     now = time.time()
-    return Run(socket.gethostname(), os.getpid(), started=now, beat=now, pid_space=pid_space())
+    return RunLease(socket.gethostname(), os.getpid(), started=now, beat=now, pid_space=pid_space())
 
 
-def standing(run: Run) -> Literal["alive", "dead", "unknown"]:
+def standing(run: RunLease) -> Literal["alive", "dead", "unknown"]:
     """Whether a run is alive, as far as this process can tell by its pid; unknown: only its heartbeats tell."""
     if run.pid_space and run.pid_space != pid_space():
         return "unknown"
@@ -77,7 +77,7 @@ def standing(run: Run) -> Literal["alive", "dead", "unknown"]:
     return "unknown"
 
 
-def _unseen(run: Run) -> Literal["alive", "dead", "unknown"]:
+def _unseen(run: RunLease) -> Literal["alive", "dead", "unknown"]:
     """The same of a run whose process is not to be seen: /proc may hide those of other users (hidepid)."""
     try:
         os.kill(run.pid, 0)
@@ -91,12 +91,12 @@ def _unseen(run: Run) -> Literal["alive", "dead", "unknown"]:
     return "unknown"
 
 
-def lapse(run: Run) -> float:
+def lapse(run: RunLease) -> float:
     """Seconds after its last heartbeat for which a run that cannot be looked up counts as alive."""
     return LAPSE_BEFORE if run.pid_space is None else LAPSE
 
 
-def seconds_to_wait(run: Run, now: float) -> float:
+def seconds_to_wait(run: RunLease, now: float) -> float:
     """How long a run that cannot be looked up must stay silent before it counts as dead.
 
     `beat` was read off the clock of another machine, so that one that seems too old is watched for a moment all the
@@ -108,7 +108,7 @@ def seconds_to_wait(run: Run, now: float) -> float:
     return min(max(lapse(run) - age, 2 * EVERY), lapse(run))
 
 
-def running(pipeline: str, run: Run) -> OffsetConflict:
+def running(pipeline: str, run: RunLease) -> OffsetConflict:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started))
     return OffsetConflict(
         f"{pipeline} is running already: {run}, since {since}",
@@ -140,7 +140,7 @@ def refuse_second(pipeline: str, store: OffsetStore) -> None:
         raise running(pipeline, found)
 
 
-class Presence:
+class RunPresence:
     """The sign of one run, from its start to its end. `wait` sleeps for some seconds; True means to stop."""
 
     def __init__(
@@ -155,7 +155,7 @@ class Presence:
         self._observe = observe
         self._rival = rival
         self._wait = wait or threading.Event().wait
-        self._over: Run | None = None
+        self._over: RunLease | None = None
         self.signed = False
         """Whether the sign is in the store, as far as this run knows."""
         self.waits = rival == "standby"
@@ -169,8 +169,8 @@ class Presence:
         Where the other run cannot be looked up, from another machine or container, its heartbeats are watched until
         they have lapsed. Nothing in the store is changed.
         """
-        watched: Run | None = None
-        told: Run | None = None
+        watched: RunLease | None = None
+        told: RunLease | None = None
         since = patience = 0.0
         while True:
             found = store.heard()
@@ -192,14 +192,14 @@ class Presence:
             if self._wait(_LOOK_EVERY):
                 return False
 
-    def _may_replace(self, found: Run) -> bool:
+    def _may_replace(self, found: RunLease) -> bool:
         if self.signed:
             raise OffsetConflict(f"{found} has taken over {self._pipeline}", hint="let one of them finish, or stop it")
         if self._rival == "take-over" and standing(found) != "dead":
             self._observe(events.Noted(f"taking over from {found}: it stops at its next batch"))
         return self._rival == "take-over"
 
-    def _say(self, found: Run, state: str, patience: float) -> None:
+    def _say(self, found: RunLease, state: str, patience: float) -> None:
         if state == "alive":
             self._observe(events.Noted(f"standby: {found} is running; this run begins when that one has ended"))
         else:
@@ -213,7 +213,7 @@ class Presence:
     def sign(self, store: OffsetStore) -> None:
         """Sign as the run of this pipeline, unless somebody else has signed since `admit`; heartbeats begin."""
 
-        def allow(found: Run | None) -> None:
+        def allow(found: RunLease | None) -> None:
             ours = found is None or self.run.same(found) or (self._over is not None and self._over.same(found))
             if found is not None and not ours:
                 raise running(self._pipeline, found)
@@ -248,7 +248,7 @@ class Presence:
 class _Beating:
     """A thread that sends heartbeats over a connection of its own: stores are not made for two threads."""
 
-    def __init__(self, handle: Heartbeats, pipeline: str, run: Run, observe: events.Observer) -> None:
+    def __init__(self, handle: Heartbeats, pipeline: str, run: RunLease, observe: events.Observer) -> None:
         self._handle = handle
         self._pipeline = pipeline
         self._run = run

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from headrace.core.delivery import Guarantee
 from headrace.engine import replay_check
 from headrace.errors import ConfigError, HeadraceError
-from headrace.kafka.source_set import owner
+from headrace.kafka.source_set import source_for_topic
 from headrace.runtime.event_messages import log
 from headrace.runtime.heartbeat import refuse_second
 from headrace.runtime.in_use import reserve
-from headrace.runtime.positions import Feed
-from headrace.runtime.retry import patiently
+from headrace.runtime.positions import SourceState
+from headrace.runtime.retry import retry_until_stopped
 from headrace.runtime.run_handle import DRAIN_SECONDS, GRACE_SECONDS, Run, not_drained
 from headrace.runtime.runner import Runner, Stop, Summary
-from headrace.runtime.signals import ctrl_c_kept, heard
+from headrace.runtime.signals import ctrl_c_kept, on_stop_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from headrace import events
     from headrace.core.resource import Resource
-    from headrace.engine.source_readers import Inputs
+    from headrace.engine.source_readers import SourceReaders
     from headrace.kafka.source import Kafka
     from headrace.runtime.heartbeat import Rival
     from headrace.runtime.pipeline import Pipeline
@@ -102,7 +102,7 @@ def launch(pipeline: Pipeline, *, drain: float = DRAIN_SECONDS, **how: Any) -> S
         finally:
             at_once = False
 
-    with heard(hear, then=lambda *_: os._exit(FORCED)):
+    with on_stop_signal(hear, then=lambda *_: os._exit(FORCED)):
         try:
             run = start(pipeline, **how, while_spark_starts=leaving_at_once(), ended=partial(told.put, None))
         except _StoppedEarly:
@@ -129,22 +129,22 @@ def carry_out(
 ) -> Summary:
     """A run from its first look at schemas and topics to its end; nothing is left of it then."""
     from headrace.engine.engine import DirectEngine
-    from headrace.engine.source_readers import Inputs
+    from headrace.engine.source_readers import SourceReaders
 
     def ask(question: Callable[[], _Answer]) -> _Answer | None:
         """Servers that do not answer are asked again; None once a stop is asked for."""
         if fail_fast:
             return question()
-        return patiently(question, stop.asked.wait, watching, retry=pipeline.retry, until=until)
+        return retry_until_stopped(question, stop.asked.wait, watching, retry=pipeline.retry, until=until)
 
     with ExitStack() as ending:
         watching = _locating(pipeline, _mirrored(pipeline, observe, ending))
-        inputs = ask(partial(Inputs.of, spark, pipeline))  # asks schema registries
+        inputs = ask(partial(SourceReaders.of, spark, pipeline))  # asks schema registries
         if inputs is None or ask(partial(refuse_loops, pipeline)) is None:
             return Summary(0, 0)
         ending.callback(inputs.close)
         result = check_transform(pipeline, inputs)
-        feeds = connected(pipeline.sources, f"headrace-{pipeline.name}")
+        feeds = open_sources(pipeline.sources, f"headrace-{pipeline.name}")
         for feed in feeds:
             ending.callback(feed.topics.close)
         schema = result.schema if result is not None else None
@@ -174,19 +174,23 @@ def refuse_loops(pipeline: Pipeline) -> bool:
     return True
 
 
-def connected(sources: Mapping[str, Kafka], client: str = "headrace") -> list[Feed]:
+def open_sources(sources: Mapping[str, Kafka], client: str = "headrace") -> list[SourceState]:
     """Each source with a connection to its cluster, which knows it as `client`."""
     from headrace.kafka import config_checks
     from headrace.kafka.cluster import Cluster
 
-    def feed(source: Kafka) -> Feed:
+    def feed(source: Kafka) -> SourceState:
         cluster = Cluster.of(source, client)
-        return Feed(source, cluster, lambda: [*config_checks.notes(source), *config_checks.asked(cluster, source)])
+        return SourceState(
+            source,
+            cluster,
+            lambda: [*config_checks.config_warnings(source), *config_checks.topic_limit_warnings(cluster, source)],
+        )
 
     return [feed(source) for source in sources.values()]
 
 
-def check_transform(pipeline: Pipeline, inputs: Inputs) -> DataFrame | None:
+def check_transform(pipeline: Pipeline, inputs: SourceReaders) -> DataFrame | None:
     """The transform's result on no rows, before anything is read; ConfigError for what cannot work.
 
     None if the function raised something of its own: it may depend on what is there later, so a batch will tell.
@@ -199,7 +203,7 @@ def check_transform(pipeline: Pipeline, inputs: Inputs) -> DataFrame | None:
         return None
 
 
-def analyse_transform(pipeline: Pipeline, inputs: Inputs) -> DataFrame:
+def analyse_transform(pipeline: Pipeline, inputs: SourceReaders) -> DataFrame:
     """The same, with whatever the function raised."""
     from headrace.engine import expectation_check
     from headrace.engine.lineage import trace
@@ -224,7 +228,7 @@ def _mirrored(pipeline: Pipeline, observer: events.Observer, ending: ExitStack) 
         return observer
 
     def mirror(own: str) -> Mirror:
-        return Mirror(sources[own], group, observer, reads=lambda topic: owner(sources, topic) == own)
+        return Mirror(sources[own], group, observer, reads=lambda topic: source_for_topic(sources, topic) == own)
 
     mirrors = [ending.enter_context(mirror(own)) for own in sources]
 
@@ -241,7 +245,7 @@ def _locating(pipeline: Pipeline, observer: events.Observer) -> events.Observer:
     from headrace import events
     from headrace.runtime import file_locations
 
-    notes = file_locations.moved(pipeline)  # before anything is opened, and so created
+    notes = file_locations.paths_changed(pipeline)  # before anything is opened, and so created
 
     def observe(event: events.Event) -> None:
         observer(event)

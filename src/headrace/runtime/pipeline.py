@@ -14,7 +14,7 @@ from headrace.core.delivery import Guarantee
 from headrace.core.expectations import refuse_wrong_conditions
 from headrace.core.offset_store import OffsetStore
 from headrace.core.planner import Limits
-from headrace.core.sink import LetterKeeper, Sink, TransactionalSink
+from headrace.core.sink import DeadLetterTableSink, Sink, TransactionalSink
 from headrace.core.transforms import refuse_wrong_arguments
 from headrace.errors import ConfigError
 from headrace.kafka.source import Kafka
@@ -116,10 +116,10 @@ class Pipeline:
             )
         self._check_mirror_group()
         delivery.protocol(self.guaranteed, self.sink)
-        self.sink.accept(self.topics)
+        self.sink.check_topics(self.topics)
         self._check_dead_letters()
         for source in self.sources.values():
-            if (topic := self.sink.loops(source.bootstrap, self.avoids(source))) is not None:
+            if (topic := self.sink.writes_to_source_topic(source.bootstrap, self.avoids(source))) is not None:
                 raise self.loop(topic)
 
     def avoids(self, source: Kafka) -> Callable[[str], bool]:
@@ -265,12 +265,17 @@ class Pipeline:
         if not isinstance(self.dead_letters, str):
             _expect(self.name, "dead_letters", self.dead_letters, DeadLetters, 'dead_letters="clicks_dead"')
         wanted = self.quarantine
-        if wanted and wanted.table and not isinstance(self.sink, LetterKeeper):
+        if wanted and wanted.table and not isinstance(self.sink, DeadLetterTableSink):
             raise ConfigError(
                 f"{self.name}: {type(self.sink).__name__} has no tables of its own for dead letters",
                 hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
             )
-        if wanted and wanted.table and isinstance(self.sink, LetterKeeper) and self.sink.holds_rows(wanted.table):
+        if (
+            wanted
+            and wanted.table
+            and isinstance(self.sink, DeadLetterTableSink)
+            and self.sink.holds_rows(wanted.table)
+        ):
             raise ConfigError(
                 f"{self.name}: expected a table of their own for dead letters, got {wanted.table}, where the rows go",
                 hint=f'dead_letters="{wanted.table}_dead"',

@@ -12,22 +12,22 @@ from headrace import events
 from headrace.core.planner import (
     RECREATED,
     Gap,
-    beyond,
     first_positions,
     gaps,
     lag,
+    lag_skips,
     missing,
     plan,
     remaining,
-    skips,
-    starts,
+    resolve_start,
+    resume_offset,
 )
-from headrace.core.rate_controller import Flow
-from headrace.core.state import Change
+from headrace.core.rate_controller import BatchSizer
+from headrace.core.state import AuditEntry
 from headrace.errors import ConfigError, DataLoss, OffsetConflict
-from headrace.kafka.source_set import owner
+from headrace.kafka.source_set import source_for_topic
 from headrace.kafka.subscription import Partitions
-from headrace.runtime.heartbeat import Presence
+from headrace.runtime.heartbeat import RunPresence
 from headrace.support.crashpoints import reach
 from headrace.text import counted
 from headrace.types import Batch, Progress, Range
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from headrace.core.offset_store import OffsetStore
-    from headrace.core.planner import Limits, Log
+    from headrace.core.planner import Limits, TopicLog
     from headrace.kafka.source import Kafka
     from headrace.kafka.subscription import Subscription
     from headrace.types import TopicPartition
@@ -49,12 +49,12 @@ _MOVES_OF_RUNS = (_GAP, _FRESH_START)
 _DROPPED = "are no longer in the store: Kafka deleted them with their topic"
 
 
-class Topics(Protocol):
+class ClusterMetadata(Protocol):
     """What is asked of a cluster."""
 
-    def logs(self, subscription: Subscription) -> dict[str, Log]: ...
+    def logs(self, subscription: Subscription) -> dict[str, TopicLog]: ...
 
-    def there(self, topics: Iterable[str]) -> dict[str, Log]: ...
+    def there(self, topics: Iterable[str]) -> dict[str, TopicLog]: ...
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
 
@@ -66,11 +66,11 @@ class Topics(Protocol):
 
 
 @dataclass(slots=True)
-class Feed:
+class SourceState:
     """A source, its cluster, and what was last seen there."""
 
     source: Kafka
-    topics: Topics
+    topics: ClusterMetadata
     notes: Callable[[], Sequence[str]] = tuple
     """What to know about the source's settings, once its cluster has answered."""
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -84,20 +84,20 @@ class Feed:
         return not self.source.resume and not self.looked
 
 
-class Reading:
+class PositionTracker:
     """Everything about a run but the delivery of its batches. Opened anew after every failure, made once per run."""
 
     def __init__(
         self,
         name: str,
-        feeds: Sequence[Feed],
+        feeds: Sequence[SourceState],
         limits: Limits,
         observe: events.Observer,
         clock: Callable[[], float] = time.monotonic,
-        presence: Presence | None = None,
+        presence: RunPresence | None = None,
     ) -> None:
         self._name = name
-        self._presence = presence or Presence(name, observe)
+        self._presence = presence or RunPresence(name, observe)
         self._feeds = feeds
         self._observe = observe
         self.clock = clock
@@ -117,7 +117,7 @@ class Reading:
         self.progress = Progress()
         self.newest = 0
         """The id of the newest batch that the sink remembers: new ones are numbered above it."""
-        self.flow = Flow(limits)
+        self.flow = BatchSizer(limits)
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
@@ -151,7 +151,7 @@ class Reading:
         A store that knows of no batch is a new one; what follows a move of the offsets is numbered above the sink's.
         """
         known = self.progress.newest
-        if self.newest <= known or not known or self.starts_fresh:
+        if self.newest <= known or not known or self.ignores_stored_offsets:
             return
         changes = [change for change in self._store.history() if change.action not in _MOVES_OF_RUNS]
         moves = [change.last_batch for change in changes if change.last_batch is not None]
@@ -177,7 +177,7 @@ class Reading:
         self._presence.close()
 
     @property
-    def starts_fresh(self) -> bool:
+    def ignores_stored_offsets(self) -> bool:
         """Whether nothing that is stored counts: a batch that was begun is given up at the first look."""
         return all(feed.fresh for feed in self._feeds)
 
@@ -194,10 +194,10 @@ class Reading:
             if feed.fresh:
                 self._start_fresh(feed, logs, at_time)
             else:
-                self._pass_over(feed, self._with_undelivered(gaps(self.progress, logs)), logs)
-                self._pass_over(feed, self._vanished(feed, logs), logs)
-            self._anchor(feed, logs, at_time)
-            self._tell(feed, logs)
+                self._skip_gaps(feed, self._with_undelivered(gaps(self.progress, logs)), logs)
+                self._skip_gaps(feed, self._deleted_unread(feed, logs), logs)
+            self._record_start_positions(feed, logs, at_time)
+            self._report(feed, logs)
             feed.ends = {at: end for log in logs.values() for at, end in log.ends.items()}
             feed.looked = True
         self._looked = self.clock()
@@ -299,13 +299,13 @@ class Reading:
         sources = [feed.source] if feed else [feed.source for feed in self._feeds]
         return any(source.resume and source.on_data_loss == "fail" for source in sources)
 
-    def _owner(self, topic: str) -> Feed | None:
-        number = owner({number: feed.source for number, feed in enumerate(self._feeds)}, topic)
+    def _owner(self, topic: str) -> SourceState | None:
+        number = source_for_topic({number: feed.source for number, feed in enumerate(self._feeds)}, topic)
         return None if number is None else self._feeds[number]
 
     def _kept(self, pending: Batch) -> tuple[tuple[Range, ...], list[Gap]]:
         """What the logs still have of the ranges, and what they lack."""
-        logs: dict[str, Log] = {}
+        logs: dict[str, TopicLog] = {}
         for topic in {r.at.topic for r in pending.ranges}:
             feed = self._owner(topic) or self._feeds[0]
             logs.update(feed.topics.there([topic]))
@@ -331,7 +331,7 @@ class Reading:
 
         return [lost(gap) for gap in found]
 
-    def _vanished(self, feed: Feed, logs: Mapping[str, Log]) -> list[Gap]:
+    def _deleted_unread(self, feed: SourceState, logs: Mapping[str, TopicLog]) -> list[Gap]:
         """What this run knows to have been in topics that are no more, and has not read."""
         return [
             Gap(Range(at, self.progress.offsets[at], end), _DELETED)
@@ -339,9 +339,13 @@ class Reading:
             if at.topic not in logs and self.progress.offsets.get(at, end) < end
         ]
 
-    def _start_fresh(self, feed: Feed, logs: Mapping[str, Log], at_time: Mapping[TopicPartition, int]) -> None:
+    def _start_fresh(
+        self, feed: SourceState, logs: Mapping[str, TopicLog], at_time: Mapping[TopicPartition, int]
+    ) -> None:
         """Leave the stored offsets aside: go to where the source starts, whatever lies between."""
-        wanted = {at: offset for log in logs.values() for at, offset in starts(log, feed.source.first, at_time).items()}
+        wanted = {
+            at: offset for log in logs.values() for at, offset in resolve_start(log, feed.source.first, at_time).items()
+        }
         after = {at: offset for at, offset in wanted.items() if at in self.progress.offsets}
         pending = self.progress.pending
         skipped = [
@@ -357,7 +361,7 @@ class Reading:
         for gap in skipped:
             self._observe(events.GapFound(gap.lost, gap.reason, gap.lost.until))
 
-    def _pass_over(self, feed: Feed, lost: Sequence[Gap], logs: Mapping[str, Log]) -> None:
+    def _skip_gaps(self, feed: SourceState, lost: Sequence[Gap], logs: Mapping[str, TopicLog]) -> None:
         """Stop at a gap, or go on behind it as told: never without a word in the audit log."""
         if not lost:
             return
@@ -369,7 +373,9 @@ class Reading:
                 hint='on_data_loss="earliest" goes on behind the gap and records it',
             )
         behind = {
-            gap.lost.at: beyond(gap, logs[gap.lost.at.topic], policy) if gap.lost.at.topic in logs else gap.lost.until
+            gap.lost.at: resume_offset(gap, logs[gap.lost.at.topic], policy)
+            if gap.lost.at.topic in logs
+            else gap.lost.until
             for gap in lost
         }
         self._skip(lost, behind)
@@ -382,7 +388,7 @@ class Reading:
             young: dict[TopicPartition, int] = {}
             if isinstance(max_lag, timedelta):
                 young = feed.topics.at_time(feed.ends, datetime.now(UTC) - max_lag)
-            if behind := skips(self.progress, feed.ends, max_lag, young):
+            if behind := lag_skips(self.progress, feed.ends, max_lag, young):
                 self._skip(behind, {gap.lost.at: gap.lost.until for gap in behind})
 
     def _skip(self, lost: Sequence[Gap], after: Mapping[TopicPartition, int]) -> None:
@@ -403,8 +409,10 @@ class Reading:
         self._store.move(there, after, self._changed(action, before, after, note), self._topic_ids)
         self.progress = self._store.load()
 
-    def _anchor(self, feed: Feed, logs: Mapping[str, Log], at_time: Mapping[TopicPartition, int]) -> None:
-        first = first_positions(self.progress, logs, feed.source.first, at_time, self._watched(feed, logs))
+    def _record_start_positions(
+        self, feed: SourceState, logs: Mapping[str, TopicLog], at_time: Mapping[TopicPartition, int]
+    ) -> None:
+        first = first_positions(self.progress, logs, feed.source.first, at_time, self._topics_seen_before(feed, logs))
         if not first:
             return
         # Written down before the first read: a later start must not choose anew and skip or repeat.
@@ -415,7 +423,7 @@ class Reading:
         self.progress = self.progress.advanced(anchor)
         self._observe(events.PartitionsFound({r.at: r.start for r in first}))
 
-    def _watched(self, feed: Feed, logs: Mapping[str, Log]) -> set[str]:
+    def _topics_seen_before(self, feed: SourceState, logs: Mapping[str, TopicLog]) -> set[str]:
         """The topics of which a new partition holds nothing from before: `start` is not for them."""
         known = {at.topic for at in self.progress.offsets} & set(logs)
         subscription = feed.source.subscription
@@ -425,7 +433,7 @@ class Reading:
         # All that a pattern meets later has come since.
         return set(logs) if subscription.names is None and (feed.looked or known) else known
 
-    def _at_start(self, feed: Feed, logs: Mapping[str, Log]) -> dict[TopicPartition, int]:
+    def _at_start(self, feed: SourceState, logs: Mapping[str, TopicLog]) -> dict[TopicPartition, int]:
         """The offsets at a start that is a time, of partitions that will start there."""
         start = feed.source.first
         if not isinstance(start, datetime):
@@ -433,7 +441,7 @@ class Reading:
         every = [at for log in logs.values() for at in log.ends]
         return feed.topics.at_time([at for at in every if feed.fresh or at not in self.progress.offsets], start)
 
-    def _tell(self, feed: Feed, logs: Mapping[str, Log]) -> None:
+    def _report(self, feed: SourceState, logs: Mapping[str, TopicLog]) -> None:
         left_out = frozenset(at for log in logs.values() for at in log.left_out)
         if new := left_out - feed.left_out:
             self._observe(events.PartitionsLeftOut(tuple(sorted(new))))
@@ -444,8 +452,8 @@ class Reading:
 
     def _changed(
         self, action: str, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int], note: str
-    ) -> Change:
-        return Change(time.time(), f"run {self._presence.run}", action, before, after, note)
+    ) -> AuditEntry:
+        return AuditEntry(time.time(), f"run {self._presence.run}", action, before, after, note)
 
 
 def _part(batch: Batch, ranges: tuple[Range, ...]) -> Batch:
@@ -455,9 +463,9 @@ def _part(batch: Batch, ranges: tuple[Range, ...]) -> Batch:
     return replace(batch, ranges=ranges, missing=0, topic_ids=ids)
 
 
-def _refuse_shared(found: Sequence[tuple[Feed, Mapping[str, Log]]]) -> None:
+def _refuse_shared(found: Sequence[tuple[SourceState, Mapping[str, TopicLog]]]) -> None:
     """ConfigError for a topic that two sources read: its offsets would be one."""
-    seen: dict[str, Feed] = {}
+    seen: dict[str, SourceState] = {}
     for feed, logs in found:
         for topic in logs:
             if topic in seen:
@@ -468,7 +476,7 @@ def _refuse_shared(found: Sequence[tuple[Feed, Mapping[str, Log]]]) -> None:
             seen[topic] = feed
 
 
-def _refuse_strange(feed: Feed, logs: Mapping[str, Log]) -> None:
+def _refuse_strange(feed: SourceState, logs: Mapping[str, TopicLog]) -> None:
     """ConfigError for an offset to start at of something that is not read."""
     start = feed.source.first
     for at in start if isinstance(start, Mapping) else ():

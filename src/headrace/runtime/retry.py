@@ -67,7 +67,7 @@ class Retry:
         return limit is not None and attempt >= limit
 
 
-def patiently(
+def retry_until_stopped(
     ask: Callable[[], _Answer],
     stopped: Callable[[float], bool],
     observe: events.Observer,

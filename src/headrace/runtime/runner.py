@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from headrace import events
-from headrace.core.delivery import Guarantee, Step, Written, deliver, resume
+from headrace.core.delivery import Guarantee, Step, WriteResult, deliver, resume
 from headrace.core.planner import caught_up, reachable
 from headrace.core.sink import IdempotentSink
 from headrace.errors import BatchChanged, BatchTimeout, HeadraceError, OffsetConflict, RetriableError, TopicRecreated
-from headrace.runtime.heartbeat import Presence
-from headrace.runtime.positions import Reading
+from headrace.runtime.heartbeat import RunPresence
+from headrace.runtime.positions import PositionTracker
 from headrace.runtime.retry import IDLE
 from headrace.support.crashpoints import reach
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.core.resource import Resource
     from headrace.runtime.heartbeat import Rival
     from headrace.runtime.pipeline import Pipeline
-    from headrace.runtime.positions import Feed
+    from headrace.runtime.positions import SourceState
     from headrace.types import Batch, TopicPartition
 
 
@@ -35,7 +35,7 @@ class Engine(Protocol):
     def prepare(self) -> None:
         """Tell the sink, which is open, what rows will come."""
 
-    def write(self, batch: Batch) -> Written:
+    def write(self, batch: Batch) -> WriteResult:
         """Read, transform and write the rows of a batch."""
 
     def translated(self, error: Exception) -> Exception:
@@ -75,7 +75,7 @@ class Runner:
     def __init__(
         self,
         pipeline: Pipeline,
-        feeds: Sequence[Feed],
+        feeds: Sequence[SourceState],
         engine: Engine,
         *,
         observer: events.Observer = events.ignore,
@@ -92,8 +92,8 @@ class Runner:
         self._idle = idle
         self._clock = clock
         self._stop = stop or Stop()
-        self._presence = Presence(pipeline.name, self._observe, rival, self._stop.asked.wait)
-        self._reading = Reading(pipeline.name, feeds, pipeline.limits, self._observe, clock, self._presence)
+        self._presence = RunPresence(pipeline.name, self._observe, rival, self._stop.asked.wait)
+        self._reading = PositionTracker(pipeline.name, feeds, pipeline.limits, self._observe, clock, self._presence)
         self._targets: Mapping[TopicPartition, int] | None = None
         self._announced = False
         self._started = False
@@ -127,7 +127,7 @@ class Runner:
         while not self._stop.asked.is_set():
             done_before = self._batches
             try:
-                with _Opened(self._pipeline) as store:
+                with _OpenResources(self._pipeline) as store:
                     self._loop(store, until)
                     self._reading.leave(store)
                 return
@@ -209,13 +209,13 @@ class Runner:
     def _settle(self, store: OffsetStore) -> None:
         """Finish the batch that an earlier run died with, with exactly its journalled ranges."""
         pending = self._reading.progress.pending
-        if pending is None or self._reading.starts_fresh:  # which gives it up
+        if pending is None or self._reading.ignores_stored_offsets:  # which gives it up
             return
         sink = self._pipeline.sink
         steps = resume(self._pipeline.guaranteed, sink)
         readable: Batch | None = pending
         if Step.WRITE in steps:
-            readable = self._reading.readable(pending, parts=sink.takes_parts)
+            readable = self._reading.readable(pending, parts=sink.accepts_partial_batches)
             steps = steps if readable else (Step.COMMIT,)
         self._deliver(pending, steps, store, replay=True, readable=readable)
 
@@ -232,7 +232,7 @@ class Runner:
         self._observe(events.BatchStarted(batch, replay))
         began = self._clock()
         taken: list[Step] = []
-        written: list[Written] = []
+        written: list[WriteResult] = []
         writing = 0.0
 
         def write() -> None:
@@ -286,7 +286,7 @@ class Runner:
         )
 
 
-class _Opened:
+class _OpenResources:
     """Store and sink, opened for the run and closed after it; one object where the sink is the store."""
 
     def __init__(self, pipeline: Pipeline) -> None:

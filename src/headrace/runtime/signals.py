@@ -17,7 +17,7 @@ _hearing: list[Callable[[str], object]] = []
 
 
 @contextmanager
-def heard(
+def on_stop_signal(
     hear: Callable[[str], object], then: Callable[[int, FrameType | None], object] | signal.Handlers | None = None
 ) -> Iterator[None]:
     """Call `hear` with the name of the first of them; the next ones meet `then`, or whatever they met before.
@@ -64,5 +64,5 @@ def ctrl_c_kept() -> Iterator[None]:
 def stoppable() -> Iterator[Callable[[], bool]]:
     """A function that says whether to stop. The first signal asks for that; a second one leaves at once."""
     asked = threading.Event()
-    with heard(lambda _: asked.set(), then=signal.SIG_DFL):
+    with on_stop_signal(lambda _: asked.set(), then=signal.SIG_DFL):
         yield asked.is_set

@@ -13,11 +13,11 @@ from headrace.core.planner import Limits, caught_up, reachable
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.kafka.source_set import known_topics, refuse_skipping, sources_by_name
 from headrace.runtime.event_messages import log
-from headrace.runtime.heartbeat import Presence, refuse_second
+from headrace.runtime.heartbeat import RunPresence, refuse_second
 from headrace.runtime.in_use import reserve
-from headrace.runtime.positions import Feed, Reading
-from headrace.runtime.retry import IDLE, patiently
-from headrace.runtime.signals import heard
+from headrace.runtime.positions import PositionTracker, SourceState
+from headrace.runtime.retry import IDLE, retry_until_stopped
+from headrace.runtime.signals import on_stop_signal
 from headrace.support.crashpoints import reach
 from headrace.text import counted
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.engine.decoder import Decoded
-    from headrace.engine.source_readers import Inputs, Raw
+    from headrace.engine.decoder import DecodedRows
+    from headrace.engine.source_readers import RawBatch, SourceReaders
     from headrace.events import Observer
     from headrace.kafka.source import Kafka
     from headrace.runtime.heartbeat import Rival
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 
 
-class InHand:
+class StreamBatch:
     """One batch of a stream: journalled, so that it comes again with the same ranges until it is committed."""
 
     def __init__(
-        self, batch: Batch, inputs: Inputs, commit: Callable[[Batch], None], *, replay: bool, weigh: bool = False
+        self, batch: Batch, inputs: SourceReaders, commit: Callable[[Batch], None], *, replay: bool, weigh: bool = False
     ) -> None:
         self._batch = batch
         self._inputs = inputs
         self._commit = commit
         self._weigh = weigh
-        self._raw: Raw | None = None
-        self._decoded: list[Decoded] = []
+        self._raw: RawBatch | None = None
+        self._decoded: list[DecodedRows] = []
         self.replay = replay
         """Whether it was begun before: what was done with it then may have to be recognised."""
         self.committed = False
@@ -78,9 +78,9 @@ class InHand:
 
     def raw(self) -> dict[str, DataFrame]:
         """The records as Kafka has them, by source."""
-        from headrace.engine.source_readers import Raw
+        from headrace.engine.source_readers import RawBatch
 
-        self._raw = Raw(self._inputs, self._batch, weigh=self._weigh)
+        self._raw = RawBatch(self._inputs, self._batch, weigh=self._weigh)
         return self._raw.frames
 
     def seen(self) -> tuple[int, float | None]:
@@ -101,8 +101,8 @@ class Stream:
     def __init__(
         self,
         name: str,
-        inputs: Inputs,
-        feeds: list[Feed],
+        inputs: SourceReaders,
+        feeds: list[SourceState],
         store: OffsetStore,
         limits: Limits,
         until: Literal["caught-up"] | None,
@@ -118,8 +118,8 @@ class Stream:
         self._batch: Batch | None = None
         """The one in hand, or the last."""
         self._stop = threading.Event()
-        presence = Presence(name, observer, rival, self._stop.wait)
-        self._reading = Reading(name, feeds, limits, observer, presence=presence)
+        presence = RunPresence(name, observer, rival, self._stop.wait)
+        self._reading = PositionTracker(name, feeds, limits, observer, presence=presence)
 
     def __enter__(self) -> Self:
         return self
@@ -127,15 +127,19 @@ class Stream:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if not isinstance(error, Exception) or isinstance(error, HeadraceError) or self._batch is None:
             return
-        if found := self._inputs.blamed(self._batch, error):
+        if found := self._inputs.locate_bad_record(self._batch, error):
             raise found from error
 
     def stop(self) -> None:
         """End the loop after the batch in hand; from any thread."""
         self._stop.set()
 
-    def __iter__(self) -> Iterator[InHand]:
-        with heard(lambda _: self.stop()), reserve(self._name, [self._store]), self._store.open(self._name) as store:
+    def __iter__(self) -> Iterator[StreamBatch]:
+        with (
+            on_stop_signal(lambda _: self.stop()),
+            reserve(self._name, [self._store]),
+            self._store.open(self._name) as store,
+        ):
             try:
                 if self._reading.open(store):
                     yield from self._batches(store)
@@ -143,7 +147,7 @@ class Stream:
                 self._reading.leave(store)
                 self._reading.close()
 
-    def _batches(self, store: OffsetStore) -> Iterator[InHand]:
+    def _batches(self, store: OffsetStore) -> Iterator[StreamBatch]:
         reading = self._reading
         if reading.progress.pending is not None:
             yield from self._settled(reading.progress.pending, store)
@@ -163,9 +167,9 @@ class Stream:
                 self._stop.wait(IDLE)
             self._patiently(reading.refresh, store)
 
-    def _settled(self, pending: Batch, store: OffsetStore) -> Iterator[InHand]:
+    def _settled(self, pending: Batch, store: OffsetStore) -> Iterator[StreamBatch]:
         """The batch that an earlier loop died with, unless its records are gone."""
-        if self._reading.starts_fresh:
+        if self._reading.ignores_stored_offsets:
             return  # the first look gives it up
         readable = self._patiently(lambda: [self._reading.readable(pending, parts=False)], store)
         if readable == [None]:
@@ -174,14 +178,14 @@ class Stream:
         elif not self._stop.is_set():
             yield from self._handed(pending, store, replay=True)
 
-    def _handed(self, batch: Batch, store: OffsetStore, *, replay: bool) -> Iterator[InHand]:
+    def _handed(self, batch: Batch, store: OffsetStore, *, replay: bool) -> Iterator[StreamBatch]:
         began = self._reading.clock()
         self._batch = batch
         self._observe(events.BatchStarted(batch, replay))
         self._inputs.renew()
         self._learn(batch, store)
         commit = partial(self._commit, store=store)
-        given = InHand(batch, self._inputs, commit, replay=replay, weigh=self._weigh)
+        given = StreamBatch(batch, self._inputs, commit, replay=replay, weigh=self._weigh)
         yield given
         if not given.committed:
             raise ConfigError(
@@ -197,9 +201,9 @@ class Stream:
 
     def _learn(self, batch: Batch, store: OffsetStore) -> None:
         """Ask for schemas that its records name and nobody knows: a loop cannot repeat a batch as a run does."""
-        from headrace.engine.source_readers import Raw
+        from headrace.engine.source_readers import RawBatch
 
-        frames = Raw(self._inputs, batch).frames
+        frames = RawBatch(self._inputs, batch).frames
         for name, one in self._inputs.each.items():
             while one.decoder.learns and not self._stop.is_set():
                 try:
@@ -238,7 +242,7 @@ class Stream:
             with suppress(RetriableError):  # whether a call whose answer was lost was heard, the store knows
                 self._reading.load(store)
 
-        return patiently(ask, self._stop.wait, self._observe, again, until=self._until)
+        return retry_until_stopped(ask, self._stop.wait, self._observe, again, until=self._until)
 
 
 def _done(do: Callable[[Batch], None], batch: Batch) -> bool:
@@ -272,8 +276,8 @@ def stream(
     `until="caught-up"` when everything there was at the start has been handed out. A second loop over the same
     offsets is refused while the first is alive, unless it is told to `take_over`.
     """
-    from headrace.engine.source_readers import Inputs
-    from headrace.runtime.launch import connected
+    from headrace.engine.source_readers import SourceReaders
+    from headrace.runtime.launch import open_sources
     from headrace.spark import session as sessions
 
     sources = sources_by_name(source)
@@ -288,9 +292,9 @@ def stream(
         with reserve(named, [offsets]):
             refuse_second(named, offsets)  # before Spark starts, which takes long
     made = session or sessions.create(spark or {})
-    inputs = Inputs(made, source, f"headrace-{named}", whole=False)
+    inputs = SourceReaders(made, source, f"headrace-{named}", whole=False)
     return Stream(
-        named, inputs, connected(sources, f"headrace-{named}"), offsets, limits or Limits(), until, observer, rival
+        named, inputs, open_sources(sources, f"headrace-{named}"), offsets, limits or Limits(), until, observer, rival
     )
 
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Observation
 
 
-def observed(observation: Observation, name: str) -> int | None:
+def observe_batch(observation: Observation, name: str) -> int | None:
     """The number of that name; None if nothing has read the frame, where asking would wait for ever."""
     java: Any = observation._jo
     if java is None or not java.future().isCompleted():

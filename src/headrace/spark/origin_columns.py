@@ -15,7 +15,7 @@ PLACE = ("headrace_topic", "headrace_partition", "headrace_row_offset")
 """Columns beside those that are stored, while a row may still be refused: the record it came from."""
 
 
-def traces(rows: DataFrame) -> list[Expression]:
+def origin_column_exprs(rows: DataFrame) -> list[Expression]:
     """Where each row came from, NULL where the transform does not say."""
     from pyspark.sql import functions as sql
 

@@ -32,19 +32,19 @@ _IN_PLACE = {
 }
 
 
-def keeps_partitions(rows: DataFrame) -> bool:
+def plan_is_narrow(rows: DataFrame) -> bool:
     """Whether nothing in the plan moves a row to another task."""
     return _in_place(_operators(_plan(rows)))
 
 
-def one_task_per_range(rows: DataFrame, ranges: int) -> bool:
+def tasks_match_ranges(rows: DataFrame, ranges: int) -> bool:
     """Whether task number n has the rows of range number n, all of them and no others."""
     plan = _plan(rows)
     operators = _operators(plan)
     return _in_place(operators) and int(plan.execute().getNumPartitions()) == ranges and _reads_kafka(operators[-1][1])
 
 
-def keeps_order(rows: DataFrame) -> bool:
+def preserves_row_order(rows: DataFrame) -> bool:
     """Whether a plan in which no row moves hands them on as they were read: no function has them all at hand."""
     return not any("MapIn" in name or "MapPartitions" in name for name, _ in _operators(_plan(rows)))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import errors
 from headrace.core import topic_check
-from headrace.core.dead_letters import Origin
+from headrace.core.dead_letters import RecordId
 from headrace.errors import HeadraceError, RetriableError
 from headrace.spark.arrow import map_in_arrow
 
@@ -36,7 +36,7 @@ class Report:
 
     rows: int = 0
     attempt: int = 0
-    refused: Sequence[tuple[Origin, str]] = ()
+    refused: Sequence[tuple[RecordId, str]] = ()
     error: tuple[str, str, str | None] | None = None
 
     def to_json(self) -> str:
@@ -45,10 +45,10 @@ class Report:
     @classmethod
     def from_json(cls, text: str) -> Report:
         rows, attempt, refused, error = json.loads(text)
-        return cls(rows, attempt, [(Origin(*origin), why) for *origin, why in refused], error and tuple(error))
+        return cls(rows, attempt, [(RecordId(*origin), why) for *origin, why in refused], error and tuple(error))
 
 
-def failed(error: HeadraceError) -> Report:
+def error_report(error: HeadraceError) -> Report:
     """Told by the nearest class of ours: one of a user's may not be known where it is raised again."""
     kind = next(known for known in type(error).__mro__ if known.__module__ == errors.__name__)
     return Report(error=(kind.__name__, str(error), getattr(error, "hint", None)))
@@ -86,7 +86,7 @@ def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report], *, verify_piec
                 raise RetriableError("Spark lost a task that may have stored rows: at-most-once repeats none of them")
             report = task(batches if check is None else _Verified(batches, check))
         except HeadraceError as error:  # of the check, while the task reads what it leaves unused
-            report = failed(error)
+            report = error_report(error)
         yield pa.RecordBatch.from_pydict({"report": [report.to_json()]})
 
     reports = [Report.from_json(row["report"]) for row in map_in_arrow(rows, in_worker, "report STRING").collect()]
@@ -123,7 +123,9 @@ class _Verified:
         return batch
 
 
-def kept(key: Hashable, make: Callable[[], Any], end: Callable[[Any], object] = lambda made: made.close()) -> Any:
+def worker_cached(
+    key: Hashable, make: Callable[[], Any], end: Callable[[Any], object] = lambda made: made.close()
+) -> Any:
     """What `make` gave the first time it was asked for under `key` in this process: a client, which is costly to make.
 
     `end` lets go of it when the process ends.
@@ -131,11 +133,11 @@ def kept(key: Hashable, make: Callable[[], Any], end: Callable[[Any], object] = 
     found = KEPT.pop(key, None) or (make(), end)
     KEPT[key] = found  # the last used is the last one
     while len(KEPT) > _MOST_KEPT:
-        drop(next(iter(KEPT)))
+        evict(next(iter(KEPT)))
     return found[0]
 
 
-def drop(key: Hashable) -> None:
+def evict(key: Hashable) -> None:
     """Let go of what is kept under `key`, if anything: the next one to ask gets a new one."""
     if (found := KEPT.pop(key, None)) is not None:
         made, end = found
@@ -146,4 +148,4 @@ def drop(key: Hashable) -> None:
 @atexit.register
 def _close() -> None:
     for key in list(KEPT):
-        drop(key)
+        evict(key)

@@ -96,7 +96,7 @@ def require_success(done: subprocess.CompletedProcess[str]) -> None:
 
 
 def _forked(arguments: list[str], environment: Mapping[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
-    nursery = _idle.pop() if _idle else _Nursery()
+    nursery = _idle.pop() if _idle else _ForkServer()
     try:
         done = nursery.run(arguments, environment, timeout)
     except BaseException:
@@ -106,7 +106,7 @@ def _forked(arguments: list[str], environment: Mapping[str, str], timeout: float
     return done
 
 
-class _Nursery:
+class _ForkServer:
     """A process that has imported what a run needs, and forks one run at a time."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class _Nursery:
         self._process.communicate()
 
 
-_idle: list[_Nursery] = []
+_idle: list[_ForkServer] = []
 
 
 @atexit.register

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from headrace.core.sink import IdempotentSink, Sink, TransactionalSink
-from headrace.core.state import Change
+from headrace.core.state import AuditEntry
 from headrace.errors import BadRecord, ConfigError, OffsetConflict
 from headrace.testing.stores import OffsetStoreContract
 from headrace.types import Batch, Range, TopicPartition
@@ -299,7 +299,7 @@ class TransactionalSinkContract(SinkContract, OffsetStoreContract):
         self, sink: Any, spark: SparkSession
     ) -> None:
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
-        sink.move(sink.load(), {AT: 0}, Change(1.0, "somebody", "reset"))
+        sink.move(sink.load(), {AT: 0}, AuditEntry(1.0, "somebody", "reset"))
         again = replace(batch(2, 0, 3), epoch=sink.load().epoch)
         sink.write(again, frame(spark, numbered(0, 3)))
         with pytest.raises(OffsetConflict):

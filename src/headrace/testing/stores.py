@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.core.state import Change, Run
+from headrace.core.state import AuditEntry, RunLease
 from headrace.errors import OffsetConflict, RetriableError
 from headrace.types import Batch, Progress, Range, TopicPartition
 
@@ -32,8 +32,8 @@ def batch(number: int, *ranges: tuple[TopicPartition, int, int], topic_id: str =
     return Batch(number, tuple(Range(*r) for r in ranges), {at.topic: topic_id for at, _, _ in ranges}, epoch=epoch)
 
 
-def change(action: str) -> Change:
-    return Change(1.0, "somebody", action)
+def change(action: str) -> AuditEntry:
+    return AuditEntry(1.0, "somebody", action)
 
 
 class OffsetStoreContract(ABC):
@@ -277,8 +277,8 @@ class OffsetStoreContract(ABC):
 
     def test_every_change_by_hand_is_in_the_history_in_order(self, store: OffsetStore, pipeline: str) -> None:
         store.commit(batch(1, (A, 0, 10)))
-        moved = Change(1.5, "ann@host", "reset", {A: 10}, {A: 3}, "to 3")
-        gap = Change(2.5, "a run", "gap", {ELSEWHERE: 1}, {ELSEWHERE: 7}, "naïve ✓")
+        moved = AuditEntry(1.5, "ann@host", "reset", {A: 10}, {A: 3}, "to 3")
+        gap = AuditEntry(2.5, "a run", "gap", {ELSEWHERE: 1}, {ELSEWHERE: 7}, "naïve ✓")
         store.move(store.load(), {A: 3}, moved)
         store.record(gap)
         store.commit(batch(2, (A, 3, 4), epoch=1))
@@ -287,7 +287,7 @@ class OffsetStoreContract(ABC):
 
     def test_heartbeats_go_beside_the_batches_of_a_run(self, store: OffsetStore, pipeline: str) -> None:
         store.commit(batch(1, (A, 0, 10)))
-        run = Run("host", 123, 1.0, 2.0, "boot")
+        run = RunLease("host", 123, 1.0, 2.0, "boot")
         store.sign(run)
         store.begin(batch(2, (A, 10, 20)))
         if (unused := store.heartbeat_handle()) is not None:
@@ -304,7 +304,7 @@ class OffsetStoreContract(ABC):
         assert list(store.history()) == []
 
     def test_a_run_signs_itself_and_is_seen_until_it_leaves(self, store: OffsetStore, rival: OffsetStore) -> None:
-        run = Run("host", 123, 1.0, 2.0)
+        run = RunLease("host", 123, 1.0, 2.0)
         store.sign(run)
         store.begin(batch(1, (A, 0, 10)))
         store.commit(batch(1, (A, 0, 10)))

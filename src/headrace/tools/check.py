@@ -77,7 +77,7 @@ def check(
     found = Findings()
     _check_drivers(pipeline, found)
     for source in pipeline.sources.values():
-        found.notes += [*_skips(source), *config_checks.notes(source)]
+        found.notes += [*_skips(source), *config_checks.config_warnings(source)]
         with _told(progress, f"waiting for Kafka at {source.bootstrap} …"):
             _check_topics(source, found)
     for source in pipeline.sources.values():
@@ -92,7 +92,7 @@ def check(
             _check_sink(pipeline, found)
     if not found.errors:
         _check_loops(pipeline, found)
-    found.notes += file_locations.moved(pipeline)
+    found.notes += file_locations.paths_changed(pipeline)
     found.notes += _unpinned()
     rows = None if found.errors else _check_rows(pipeline, options, found, progress)
     return Report(
@@ -153,7 +153,7 @@ def _check_topics(source: Kafka, found: Findings) -> None:
         cluster = Cluster.of(source)
         if not cluster.led_logs(source.subscription):
             found.notes.append(f"no topic is there yet of {source.subscription}; topics are looked for while it runs")
-        found.notes += config_checks.asked(cluster, source)
+        found.notes += config_checks.topic_limit_warnings(cluster, source)
     except HeadraceError as error:
         found.add(error)
 
@@ -222,7 +222,7 @@ def _check_store(pipeline: Pipeline, found: Findings) -> None:
         found.add(error)
         return
     try:
-        found.notes += pipeline.store.advice(pipeline.name)
+        found.notes += pipeline.store.durability_warnings(pipeline.name)
     except RetriableError as error:  # nobody answers: a run would wait
         found.add(error)
     except HeadraceError as error:  # a run does not ask this
@@ -245,13 +245,13 @@ def _check_rows(
 ) -> DataFrame | None:
     """The transform's result on no rows; None if it has none."""
     from headrace.engine.lineage import trace
-    from headrace.engine.source_readers import Inputs
+    from headrace.engine.source_readers import SourceReaders
     from headrace.spark import session
 
     try:
         if not session.running():
             progress("starting Spark to check the schema, the transform and the table …")
-        inputs = Inputs.of(session_for(pipeline, None, options, progress), pipeline)
+        inputs = SourceReaders.of(session_for(pipeline, None, options, progress), pipeline)
         rows = analyse_transform(pipeline, inputs)
     except HeadraceError as error:
         found.add(error)

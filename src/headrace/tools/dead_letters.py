@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.dead_letters import Origin
+from headrace.core.dead_letters import RecordId
 from headrace.core.offset_store import OffsetStore
-from headrace.core.sink import LetterKeeper
+from headrace.core.sink import DeadLetterTableSink
 from headrace.errors import ConfigError
 from headrace.kafka.client import Client
-from headrace.kafka.dead_letter_topic import LetterTopic
-from headrace.kafka.source_set import owner
+from headrace.kafka.dead_letter_topic import DeadLetterTopic
+from headrace.kafka.source_set import source_for_topic
 from headrace.tools.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.core.dead_letters import Letter
+    from headrace.core.dead_letters import DeadLetter
     from headrace.kafka.source import Kafka
     from headrace.runtime.pipeline import Pipeline
 
 
-class LetterBox:
+class DeadLetterAdmin:
     """A sink is opened for one question each: the file of an embedded one is free in between."""
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -33,35 +33,35 @@ class LetterBox:
         self._place = pipeline.quarantine
         source, topic = next(iter(pipeline.sources.values())), self._place.topic
         reader = f"headrace-letters-{pipeline.name}"
-        self._topic = LetterTopic(source.bootstrap, source.options, topic, reader) if topic else None
-        self._read: frozenset[Origin] = frozenset()
+        self._topic = DeadLetterTopic(source.bootstrap, source.options, topic, reader) if topic else None
+        self._read: frozenset[RecordId] = frozenset()
 
     def __str__(self) -> str:
         return f"topic {self._place.topic}" if self._place.topic else f"table {self._place.table}"
 
-    def letters(self) -> Sequence[Letter]:
+    def letters(self) -> Sequence[DeadLetter]:
         """Oldest first in each partition; of one that was sent to a topic twice, the first.
 
         A run sends the same again after a crash. One that differs and comes later may be forged.
         """
         if self._topic is not None:
-            found: dict[Origin, Letter] = {}
+            found: dict[RecordId, DeadLetter] = {}
             for letter in self._topic.read():
                 found.setdefault(letter.origin, letter)
-            letters: Sequence[Letter] = list(found.values())
+            letters: Sequence[DeadLetter] = list(found.values())
         else:
             letters = self._stored()
         self._read = frozenset(letter.origin for letter in letters)
         return letters
 
-    def _stored(self) -> Sequence[Letter]:
+    def _stored(self) -> Sequence[DeadLetter]:
         sink = self._keeper
         if isinstance(sink, OffsetStore) and (missing := sink.open_for_reading(self.pipeline.name)):
             raise ConfigError(f"{self.pipeline.name} has no dead letters: {missing}", hint="run the pipeline first")
         with sink:
             return sink.letters(self._place.table or "")
 
-    def chosen(self, ids: Sequence[str], *, everything: bool) -> Sequence[Letter]:
+    def chosen(self, ids: Sequence[str], *, everything: bool) -> Sequence[DeadLetter]:
         """Those that `ids` name as TOPIC:PARTITION:OFFSET, or all of them; ConfigError if one is not there."""
         if bool(ids) == everything:
             raise ConfigError("which dead letters are meant is not said", hint="TOPIC:PARTITION:OFFSET …, or --all")
@@ -74,7 +74,7 @@ class LetterBox:
             raise ConfigError(f"no dead letter of {missing[0]} in {self}", hint="headrace dead-letters list")
         return [by_origin[origin] for origin in wanted]
 
-    def replay(self, letters: Sequence[Letter], to: str | None, *, execute: bool = True) -> None:
+    def replay(self, letters: Sequence[DeadLetter], to: str | None, *, execute: bool = True) -> None:
         """Send records back to Kafka, into `to` or the topics they came from, then drop their letters.
 
         Without `to` only into topics that the pipeline reads: what a letter names may be forged. ConfigError for what
@@ -96,19 +96,21 @@ class LetterBox:
         shares = [(sources[0], letters)] if to else self._by_source(letters, sources)
         for source, own in shares:
             # Asked first: a broker may make a topic that a record is sent to, and their letters would be gone.
-            wanted = {to} if to else {source.real_name(letter.origin.topic) for letter in own}
+            wanted = {to} if to else {source.cluster_topic_name(letter.origin.topic) for letter in own}
             Topics(Client(source.bootstrap, source.options)).describe(sorted(wanted))
         if not execute:
             return
         for source, own in shares:
-            LetterTopic(source.bootstrap, source.options, to or "").send_back(own, to, source.real_name)
+            DeadLetterTopic(source.bootstrap, source.options, to or "").send_back(own, to, source.cluster_topic_name)
         self.drop(letters)
 
-    def _by_source(self, letters: Sequence[Letter], sources: Sequence[Kafka]) -> list[tuple[Kafka, Sequence[Letter]]]:
+    def _by_source(
+        self, letters: Sequence[DeadLetter], sources: Sequence[Kafka]
+    ) -> list[tuple[Kafka, Sequence[DeadLetter]]]:
         """Each source with the letters that go back to its topics."""
-        owners: dict[int, list[Letter]] = {}
+        owners: dict[int, list[DeadLetter]] = {}
         for letter in letters:
-            number = owner(dict(enumerate(sources)), letter.origin.topic)
+            number = source_for_topic(dict(enumerate(sources)), letter.origin.topic)
             if number is None:
                 raise ConfigError(
                     f"{letter.origin}: {self.pipeline.name} does not read this topic, so nothing is sent to it",
@@ -117,31 +119,31 @@ class LetterBox:
             owners.setdefault(number, []).append(letter)
         return [(sources[number], own) for number, own in owners.items()]
 
-    def drop(self, letters: Sequence[Letter]) -> None:
+    def drop(self, letters: Sequence[DeadLetter]) -> None:
         self._refuse_some(letters)
         if self._topic is not None:
             self._topic.settle()
             return
         with self._keeper.open(self.pipeline.name) as sink:
-            sink.drop_letters(self._place.table or "", [letter.origin for letter in letters])
+            sink.drop_dead_letters(self._place.table or "", [letter.origin for letter in letters])
 
-    def _refuse_some(self, letters: Sequence[Letter]) -> None:
+    def _refuse_some(self, letters: Sequence[DeadLetter]) -> None:
         if self._topic is not None and {letter.origin for letter in letters} != self._read:
             raise ConfigError(f"{self._topic!r} lets go of all letters or of none", hint="--all")
 
     @property
-    def _keeper(self) -> LetterKeeper:
-        assert isinstance(self.pipeline.sink, LetterKeeper)
+    def _keeper(self) -> DeadLetterTableSink:
+        assert isinstance(self.pipeline.sink, DeadLetterTableSink)
         return self.pipeline.sink
 
 
-def name(letter: Letter) -> str:
+def name(letter: DeadLetter) -> str:
     return f"{letter.origin.topic}:{letter.origin.partition}:{letter.origin.offset}"
 
 
-def parsed(text: str) -> Origin:
+def parsed(text: str) -> RecordId:
     topic, _, rest = text.rpartition(":")
     topic, _, partition = topic.rpartition(":")
     if not topic or not partition.isdigit() or not rest.isdigit():
         raise ConfigError(f"{text!r} does not name a record", hint="TOPIC:PARTITION:OFFSET, for example clicks:0:1234")
-    return Origin(topic, int(partition), int(rest))
+    return RecordId(topic, int(partition), int(rest))

@@ -162,7 +162,7 @@ def check_jars() -> list[Check]:
 
 def check_classpath() -> list[Check]:
     fetched = [manifest for bundle in bundles.bundles() if (manifest := cache.Manifest.read(bundle.directory))]
-    ours = [classpath.Named.parse(jar.name, str(jar.parent)) for manifest in fetched for jar in manifest.jars]
+    ours = [classpath.JarReference.parse(jar.name, str(jar.parent)) for manifest in fetched for jar in manifest.jars]
     every = classpath.named() + ours
     checks = [
         Check(
@@ -224,11 +224,11 @@ def check_ports() -> list[Check]:
 
 
 def check_broker(address: str, options: Mapping[str, str] | None = None, seconds: float = 5.0) -> Check:
-    from headrace.kafka.connection_errors import greeted
+    from headrace.kafka.connection_errors import probe_cluster
 
     name = f"broker {address}"
     try:
-        found = greeted(address, options or {}, seconds)
+        found = probe_cluster(address, options or {}, seconds)
     except RetriableError as error:
         said = f"does not answer within {seconds:.0f} s: {error.message}"
         return Check(name, "fail", said, "headrace dev up kafka   (or check the address, the firewall, TLS settings)")

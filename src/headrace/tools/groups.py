@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
 from headrace.kafka.client import TIMEOUT, Client
-from headrace.kafka.commit_metadata import Entry
-from headrace.kafka.transactions import parts
+from headrace.kafka.commit_metadata import CommittedOffset
+from headrace.kafka.transactions import chunked
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Group:
     assignor: str
     coordinator: int | None
     members: tuple[Member, ...]
-    offsets: Mapping[TopicPartition, Entry] | None
+    offsets: Mapping[TopicPartition, CommittedOffset] | None
 
     @property
     def ours(self) -> bool:
@@ -76,7 +76,7 @@ class Groups:
             offsets = list(side_by_side.map(lambda name: self._committed(name, there), names))
         return [_group(name, described[name], kept) for name, kept in zip(names, offsets, strict=True)]
 
-    def offsets(self, name: str) -> dict[TopicPartition, Entry]:
+    def offsets(self, name: str) -> dict[TopicPartition, CommittedOffset]:
         found = self._committed(name, self._partitions())
         if found is None:
             raise ConfigError(
@@ -95,7 +95,7 @@ class Groups:
         topics = self._client.ask(lambda: self._admin.list_topics(timeout=TIMEOUT), "its topics").topics
         return [TopicPartition(topic, number) for topic, found in sorted(topics.items()) for number in found.partitions]
 
-    def _committed(self, name: str, there: Sequence[TopicPartition]) -> dict[TopicPartition, Entry] | None:
+    def _committed(self, name: str, there: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset] | None:
         """Asked of a consumer that never joins: the admin client takes the process down when the coordinator moves
         while it asks (librdkafka #5040, #5397)."""
         from confluent_kafka import Consumer
@@ -103,9 +103,9 @@ class Groups:
 
         what = f"the group {name}"
         settings = {**self._client.connecting, "group.id": name, "enable.auto.commit": False}
-        found: dict[TopicPartition, Entry] = {}
+        found: dict[TopicPartition, CommittedOffset] = {}
         with closing(Consumer(settings)) as consumer:
-            for some in parts([Position(at.topic, at.partition) for at in there]):
+            for some in chunked([Position(at.topic, at.partition) for at in there]):
                 ask = lambda some=some: consumer.committed(some, timeout=_UNSETTLED_SECONDS)  # noqa: E731
                 positions = self._client.ask(ask, what, ("_TIMED_OUT",))
                 if positions is None:
@@ -113,11 +113,11 @@ class Groups:
                 for position in positions:
                     if position.offset >= 0:
                         at = TopicPartition(position.topic, position.partition)
-                        found[at] = Entry(position.offset, position.metadata or "")
+                        found[at] = CommittedOffset(position.offset, position.metadata or "")
         return found
 
 
-def _group(name: str, described: Any, offsets: Mapping[TopicPartition, Entry] | None) -> Group:
+def _group(name: str, described: Any, offsets: Mapping[TopicPartition, CommittedOffset] | None) -> Group:
     if described is None:
         return Group(name, "dead", "unknown", "", None, (), offsets)
     members = [

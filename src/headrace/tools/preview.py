@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.engine.source_readers import Inputs
+    from headrace.engine.source_readers import SourceReaders
     from headrace.runtime.pipeline import Pipeline
 
 _SCHEMAS = 10
@@ -34,22 +34,22 @@ def preview(
     Neither offsets nor the sink are touched. Bad records raise BadRecord, or are left out where the pipeline has dead
     letters. `session` and `spark` are as in `Pipeline.run`.
     """
-    from headrace.engine.source_readers import Inputs
+    from headrace.engine.source_readers import SourceReaders
     from headrace.spark import session as sessions
 
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ConfigError(f"n={n!r}: expected a number of rows above 0", hint="hr.preview(pipeline, 20)")
     batch = _newest(pipeline, n)
     made = session or sessions.create({**pipeline.sink.spark_options, **(spark or {})}, progress)
-    inputs = Inputs.of(made, pipeline)
+    inputs = SourceReaders.of(made, pipeline)
     for _ in range(_SCHEMAS):
         rows = without_metadata(_transformed(pipeline, inputs, batch)).limit(n)
         try:
             return made.createDataFrame(rows.collect(), rows.schema)
         except Exception as error:
-            if (bad := inputs.blamed(batch, error)) is not None:
+            if (bad := inputs.locate_bad_record(batch, error)) is not None:
                 raise bad from error
-            if inputs.learnt(batch, error) is None:
+            if inputs.fetch_missing_schemas(batch, error) is None:
                 raise
     raise ConfigError(f"the records name new schemas after {_SCHEMAS} questions to the registry")
 
@@ -64,11 +64,11 @@ def _newest(pipeline: Pipeline, n: int) -> Batch:
     return Batch(1, tuple(r for r in ranges if len(r)), {topic: log.topic_id for topic, log in logs.items()})
 
 
-def _transformed(pipeline: Pipeline, inputs: Inputs, batch: Batch) -> DataFrame:
+def _transformed(pipeline: Pipeline, inputs: SourceReaders, batch: Batch) -> DataFrame:
     from headrace.engine import transform_check
-    from headrace.engine.source_readers import Raw
+    from headrace.engine.source_readers import RawBatch
 
-    raw = Raw(inputs, batch).frames
+    raw = RawBatch(inputs, batch).frames
     if pipeline.quarantine is not None:
         frames = {name: one.decoder.judged(raw[name]).good for name, one in inputs.each.items()}
     else:

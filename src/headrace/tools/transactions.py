@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, RetriableError
 from headrace.jars import cache, java, pyspark_install
-from headrace.kafka.client_security import java as spoken_in_java
+from headrace.kafka.client_security import to_java_config as spoken_in_java
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:

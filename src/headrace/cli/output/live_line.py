@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from headrace import events
-from headrace.runtime.event_messages import sentence
+from headrace.runtime.event_messages import describe_event
 from headrace.text import counted, printable
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def live_line(pipeline: str) -> Iterator[Observer]:
 
         def observe(event: Event) -> None:
             line.take(event)
-            if not isinstance(event, events.BatchDone | events.CaughtUp) and (text := sentence(event)):
+            if not isinstance(event, events.BatchDone | events.CaughtUp) and (text := describe_event(event)):
                 live.console.print(Text(text, style="red" if isinstance(event, events.Retrying) else "dim"))
 
         yield observe

@@ -9,11 +9,11 @@ from headrace.cli.output.terminal import print_json, say, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.tools.offsets.editor import Desk
-    from headrace.tools.offsets.targets import Move
+    from headrace.tools.offsets.editor import OffsetEditor
+    from headrace.tools.offsets.targets import OffsetChange
 
 
-def show_moves(moves: Sequence[Move], *, as_json: bool, executed: bool) -> None:
+def show_moves(moves: Sequence[OffsetChange], *, as_json: bool, executed: bool) -> None:
     if as_json:
         entries = [
             {
@@ -42,7 +42,7 @@ def show_moves(moves: Sequence[Move], *, as_json: bool, executed: bool) -> None:
     table(["topic", "partition", "before", "after", "difference", ""], rows)
 
 
-def dry_run(desk: Desk) -> None:
+def dry_run(desk: OffsetEditor) -> None:
     if desk.missing:
         say(f"note: {desk.missing}; --execute creates it", err=True)
     say("nothing was changed; add --execute to do it", err=True)

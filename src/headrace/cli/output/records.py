@@ -73,7 +73,7 @@ class Printer:
         try:
             write("".join(f"{line}\n" for line in lines).encode())
         except BrokenPipeError:
-            hang_up()
+            close_output()
             raise typer.Exit from None
         self.printed += len(lines)
         self.wrong += wrong
@@ -133,6 +133,6 @@ def write(data: bytes) -> None:
             return
 
 
-def hang_up() -> None:
+def close_output() -> None:
     """Nobody reads the output any more: what is left in its buffer must not complain at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

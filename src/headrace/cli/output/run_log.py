@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.cli.output.terminal import print_json, say
 from headrace.errors import HeadraceError
 from headrace.events import Phases
-from headrace.runtime.event_messages import sentence
+from headrace.runtime.event_messages import describe_event
 from headrace.text import json_text
 from headrace.types import Batch, Range
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def observing(pipeline: str, log_format: str) -> Iterator[Observer]:
+def console_observer(pipeline: str, log_format: str) -> Iterator[Observer]:
     """The observer that suits `log_format` and the place the output goes to."""
     if log_format == "json":
         yield lambda event: print(json_text(record(pipeline, event)), flush=True)
@@ -38,7 +38,7 @@ def observing(pipeline: str, log_format: str) -> Iterator[Observer]:
 
 
 def _log(pipeline: str, event: Event) -> None:
-    if line := sentence(event):
+    if line := describe_event(event):
         print(f"{datetime.now():%H:%M:%S} {pipeline} {line}", flush=True)
 
 

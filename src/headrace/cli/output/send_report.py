@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 import typer
 
-from headrace.cli.output.records import hang_up, write
+from headrace.cli.output.records import close_output, write
 from headrace.cli.output.terminal import say
 from headrace.errors import ConfigError
 from headrace.support.paths import private_file
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from headrace.tools.records.producer import Sender
+    from headrace.tools.records.producer import TopicProducer
     from headrace.tools.records.record import Record
 
 _SHOWN = 5
 
 
-class Failures:
+class FailedRecordLog:
     """Called with each failed record: the first ones are shown, all go to the file, if there is one."""
 
     def __init__(self, path: Path | None) -> None:
@@ -66,7 +66,7 @@ class Failures:
             raise ConfigError(why, hint="failed records are nowhere else: send them again") from error
 
 
-class Teller:
+class OffsetPrinter:
     """Called with each acknowledged record: prints where it lies, as long as somebody reads that."""
 
     def __init__(self) -> None:
@@ -79,10 +79,10 @@ class Teller:
             write(f"{printable(record.place)}\n".encode())
         except BrokenPipeError:
             self._heard = False
-            hang_up()
+            close_output()
 
 
-def warn_of_retention(sender: Sender, first: int) -> None:
+def warn_about_retention(sender: TopicProducer, first: int) -> None:
     """A broker deletes by the time of a record, not by its arrival."""
     kept = int(sender.topic.setting("retention.ms") or -1)
     deletes = "delete" in (sender.topic.setting("cleanup.policy") or "")
@@ -95,7 +95,7 @@ def warn_of_retention(sender: Sender, first: int) -> None:
 
 
 @contextmanager
-def accounted(sender: Sender, failures: Failures, stop: Callable[[], bool]) -> Iterator[None]:
+def report_totals(sender: TopicProducer, failures: FailedRecordLog, stop: Callable[[], bool]) -> Iterator[None]:
     """Whatever ends the block, what was given to the sender is sent, and the last line says what became of it."""
     try:
         yield

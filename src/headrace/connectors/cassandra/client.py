@@ -47,7 +47,7 @@ def plain(quoted: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class OffsetsFromTable:
     """A table whose key is the partition and offset a row came from, so that the rows tell how far they reach.
 
     All names are as `name` gives them.
@@ -126,7 +126,7 @@ def connect(
 
 
 @contextmanager
-def translated(who: object) -> Iterator[None]:
+def translate_error(who: object) -> Iterator[None]:
     """Raise the driver's errors as ours; messages begin with `who`."""
     cassandra = require("cassandra", extra="cassandra")
     cluster = require("cassandra.cluster", extra="cassandra")

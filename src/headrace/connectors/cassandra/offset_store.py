@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.cassandra import client
 from headrace.core.offset_store import OffsetStore
-from headrace.core.state import Change, State
+from headrace.core.state import AuditEntry, State
 from headrace.errors import ConfigError
 from headrace.support.optional_imports import require
 from headrace.types import Progress, TopicPartition
@@ -61,7 +61,7 @@ class Cassandra(OffsetStore):
         self._username = username
         self._password = password
         self._options = dict(options or {})
-        self._rows: client.Rows | None = None
+        self._rows: client.OffsetsFromTable | None = None
         self._pipeline = ""
         self._cluster: Any = None
         self._session: Any = None
@@ -88,7 +88,7 @@ class Cassandra(OffsetStore):
         if not home:
             raise ConfigError(f"table={table!r} names no keyspace", hint=f'table="app.{table}"')
         store = cls(hosts, keyspace=keyspace or home, **more)
-        store._rows = client.Rows(
+        store._rows = client.OffsetsFromTable(
             client.name(home), client.name(rows), topic, client.name(partition_column), client.name(offset_column)
         )
         return store
@@ -100,7 +100,7 @@ class Cassandra(OffsetStore):
 
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
-        with client.translated(self):
+        with client.translate_error(self):
             self._cluster, self._session = self._connect()
             self._find_keyspace()
             try:
@@ -114,7 +114,7 @@ class Cassandra(OffsetStore):
 
     def open_for_reading(self, pipeline: str) -> str | None:
         self._pipeline = pipeline
-        with client.translated(self):
+        with client.translate_error(self):
             self._cluster, self._session = self._connect()
             if not self._has_keyspace():
                 missing = f"there is no keyspace {client.plain(self._keyspace)}"
@@ -142,7 +142,7 @@ class Cassandra(OffsetStore):
         state = State.from_json(stored)
         return replace(state, progress=replace(state.progress, offsets=offsets)), rows[0].version
 
-    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+    def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         query = require("cassandra.query", extra="cassandra")
         levels = require("cassandra", extra="cassandra").ConsistencyLevel
         mine = uuid.uuid4()
@@ -167,13 +167,13 @@ class Cassandra(OffsetStore):
         other._prepared = {}
         return other
 
-    def history(self) -> Sequence[Change]:
+    def history(self) -> Sequence[AuditEntry]:
         with self._opened() as session:
             found = session.execute(self._prepared[_HISTORY], [self._pipeline]).one()
-        return [Change.from_json(text) for text in (found.history or [])] if found else []
+        return [AuditEntry.from_json(text) for text in (found.history or [])] if found else []
 
-    def advice(self, pipeline: str) -> list[str]:
-        with client.translated(self):
+    def durability_warnings(self, pipeline: str) -> list[str]:
+        with client.translate_error(self):
             cluster, session = self._connect()
             try:
                 asked = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = %s"
@@ -218,5 +218,5 @@ class Cassandra(OffsetStore):
     def _opened(self) -> Iterator[Any]:
         if self._session is None:
             raise ConfigError(f"{self!r} is used before open()")
-        with client.translated(self):
+        with client.translate_error(self):
             yield self._session

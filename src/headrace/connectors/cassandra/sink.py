@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from headrace.connectors.cassandra import client
 from headrace.connectors.cassandra.table import Column, Layout, Table
-from headrace.connectors.cassandra.types import Kind, parsed
-from headrace.connectors.cassandra.writer import CassandraWriter, Place
-from headrace.connectors.shared.keyed_sink import Identity, KeyedSink
-from headrace.connectors.shared.topic_generations import era_of, refuse_unversioned
+from headrace.connectors.cassandra.types import CqlType, parsed
+from headrace.connectors.cassandra.writer import CassandraTarget, CassandraWriter
+from headrace.connectors.shared.keyed_sink import KeyedSink, RowKey
+from headrace.connectors.shared.topic_generations import refuse_unversioned, topic_generation
 from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
 from headrace.support.optional_imports import require
@@ -68,7 +68,7 @@ class Cassandra(KeyedSink):
         options: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self._layout = Layout.of(_KEY if key is None else key)
-        super().__init__(Identity.of(self._layout.columns, deleted, default=_KEY))
+        super().__init__(RowKey.of(self._layout.columns, deleted, default=_KEY))
         home, _, name = table.rpartition(".") if isinstance(table, str) else ("", "", "")
         if not home:
             raise ConfigError(f"table={table!r} names no keyspace", hint=f'table="app.{table}"')
@@ -88,7 +88,7 @@ class Cassandra(KeyedSink):
         self._ttl = ttl
         self._cluster: Any = None
         self._session: Any = None
-        self._prepared: tuple[StructType, Table, dict[str, Kind]] | None = None
+        self._prepared: tuple[StructType, Table, dict[str, CqlType]] | None = None
         self._register: tuple[Any, Any] | None = None
 
     @property
@@ -101,7 +101,7 @@ class Cassandra(KeyedSink):
 
     def open(self, pipeline: str) -> Self:
         place = self._place
-        with client.translated(self):
+        with client.translate_error(self):
             self._cluster, self._session = client.connect(place.hosts, place.username, place.password, place.settings())
         return self
 
@@ -148,7 +148,9 @@ class Cassandra(KeyedSink):
         if not table.by_origin:
             with self._opened() as session:
                 if METADATA in schema.names:
-                    era = era_of(batch, repr(self), lambda: self._known(session), self._swap, first=_FIRST_ERA)
+                    era = topic_generation(
+                        batch, repr(self), lambda: self._known(session), self._swap, first=_FIRST_ERA
+                    )
                 else:
                     refuse_unversioned(repr(self), self._known(session))
         return CassandraWriter(
@@ -211,11 +213,11 @@ class Cassandra(KeyedSink):
     def _opened(self) -> Iterator[Any]:
         if self._session is None:
             raise ConfigError(f"{self!r} is used before open()")
-        with client.translated(self):
+        with client.translate_error(self):
             yield self._session
 
 
-def _place(hosts: list[tuple[str, int]], username: str | None, password: str | None, options: Any) -> Place:
+def _place(hosts: list[tuple[str, int]], username: str | None, password: str | None, options: Any) -> CassandraTarget:
     if not callable(options):
         options = dict(options)
         try:
@@ -226,4 +228,4 @@ def _place(hosts: list[tuple[str, int]], username: str | None, password: str | N
                 hint="give a function that makes them there: options=lambda: {'ssl_context': …}",
             ) from error
     mark = hashlib.sha256(repr((hosts, username, password, options)).encode()).hexdigest()
-    return Place(tuple(hosts), username, password, options, mark)
+    return CassandraTarget(tuple(hosts), username, password, options, mark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.connectors.cassandra.types import Kind, fits, new_type
+from headrace.connectors.cassandra.types import CqlType, fits, new_type
 from headrace.connectors.sql.identifiers import listed, quoted
 from headrace.errors import ConfigError
 
@@ -24,7 +24,7 @@ class Column:
     name: str
     role: str
     shown: str
-    kind: Kind
+    kind: CqlType
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Table:
             order = f" WITH CLUSTERING ORDER BY ({order})"
         return f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}, PRIMARY KEY ({self.layout})){order}"
 
-    def check(self, there: Sequence[Column], sink: str) -> dict[str, Kind]:
+    def check(self, there: Sequence[Column], sink: str) -> dict[str, CqlType]:
         """The types of the columns; ConfigError, with both sides, if the rows cannot go into the table as it is."""
         if not there:
             raise ConfigError(f"{sink}: there is no such table", hint="create=True makes it; or: " + self.create())

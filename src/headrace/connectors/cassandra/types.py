@@ -42,11 +42,11 @@ _KINDS: dict[str, tuple[str, frozenset[str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CqlType:
     """A type, as a tree. `names` are the fields of a user-defined one."""
 
     name: str
-    of: tuple[Kind, ...] = ()
+    of: tuple[CqlType, ...] = ()
     names: tuple[str, ...] = ()
     frozen: bool = False
 
@@ -91,25 +91,25 @@ def key_part(value: Any) -> Any:
     return value
 
 
-def parsed(text: str, user_types: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> Kind:
+def parsed(text: str, user_types: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> CqlType:
     """A type as `system_schema.columns` has it. `user_types` gives the fields of each: their names, and their types."""
     parts = _PARTS.findall(text)
 
-    def one() -> Kind:
+    def one() -> CqlType:
         name = parts.pop(0)
         inside = []
         if parts and parts[0] == "<":
             while parts.pop(0) in "<,":
                 inside.append(one())
         if name == "frozen":
-            return Kind(inside[0].name, inside[0].of, inside[0].names, frozen=True)
+            return CqlType(inside[0].name, inside[0].of, inside[0].names, frozen=True)
         if name in ("tuple", "vector"):  # always one cell
-            return Kind(name, tuple(inside), frozen=True)
+            return CqlType(name, tuple(inside), frozen=True)
         plain = name[1:-1].replace('""', '"') if name.startswith('"') else name
         if not inside and plain in user_types:
             names, types = user_types[plain]
-            return Kind(plain, tuple(parsed(kind, user_types) for kind in types), tuple(names))
-        return Kind(plain, tuple(inside))
+            return CqlType(plain, tuple(parsed(kind, user_types) for kind in types), tuple(names))
+        return CqlType(plain, tuple(inside))
 
     return one()
 
@@ -134,7 +134,7 @@ def new_type(column: str, kind: DataType) -> str:
         ) from None
 
 
-def fits(kind: DataType, there: Kind) -> bool:
+def fits(kind: DataType, there: CqlType) -> bool:
     """Whether values of the type go into a column that is `there`."""
     from pyspark.sql import types as t
 

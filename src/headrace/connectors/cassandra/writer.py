@@ -18,7 +18,7 @@ from headrace.support.optional_imports import require
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.connectors.cassandra.types import Kind
+    from headrace.connectors.cassandra.types import CqlType
     from headrace.connectors.shared.keyed_sink import Row
 
 _AT_ONCE = 64
@@ -35,7 +35,7 @@ _MESSAGE = re.compile(r'message="(.*)"$', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CassandraTarget:
     """A cluster, and how to get in. `mark` tells two of them apart."""
 
     hosts: tuple[tuple[str, int], ...]
@@ -54,11 +54,11 @@ class CassandraWriter:
     """Stores rows of one schema. `era` is that of the topic they come from; None where no offset is a version."""
 
     sink: str
-    place: Place
+    place: CassandraTarget
     insert: str
     delete: str
     names: tuple[str, ...]
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, CqlType]
     key: tuple[str, ...]
     era: int | None
     ttl: str | int | None
@@ -72,11 +72,11 @@ class CassandraWriter:
             return []
         kept = ("cassandra", self.place.mark)
         try:
-            with cql.translated(self):
-                client: _Client = tasks.kept(kept, lambda: _Client(self.place))
+            with cql.translate_error(self):
+                client: _Client = tasks.worker_cached(kept, lambda: _Client(self.place))
                 return self._stored(client, rows)
         except RetriableError:
-            tasks.drop(kept)
+            tasks.evict(kept)
             raise
 
     def _stored(self, client: _Client, rows: Sequence[Row]) -> list[tuple[Row, str]]:
@@ -122,7 +122,7 @@ class CassandraWriter:
 class _Client:
     """A session that knows where each row lives, and what is prepared in it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: CassandraTarget) -> None:
         module = require("cassandra.cluster", extra="cassandra")
         policies = require("cassandra.policies", extra="cassandra")
         profile = module.ExecutionProfile(

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.connectors.delta.table import LOG, Place
+from headrace.connectors.delta.table import LOG, DeltaTablePath
 from headrace.connectors.shared.compaction_plan import Merge, Plan, Small
 from headrace.connectors.shared.dataset_locks import locked
 from headrace.errors import ConfigError, RetriableError
@@ -25,7 +25,7 @@ def compact(uri: str, *, target: int, execute: bool, tell: Callable[[str], None]
 
     The replaced files stay for readers of older versions, until a vacuum. `target` is in bytes.
     """
-    place, exceptions = Place(uri), require("deltalake.exceptions", extra="delta")
+    place, exceptions = DeltaTablePath(uri), require("deltalake.exceptions", extra="delta")
     try:
         table = place.load()
         if table is None:
@@ -52,7 +52,7 @@ def compact(uri: str, *, target: int, execute: bool, tell: Callable[[str], None]
 
 
 @contextmanager
-def _alone(place: Place) -> Iterator[None]:
+def _alone(place: DeltaTablePath) -> Iterator[None]:
     """One compaction at a time, of a table on this machine.
 
     deltalake lets a second one commit that has merged the same files, and every row would be there twice: files that

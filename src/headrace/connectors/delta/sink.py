@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.delta.file_stats import described, folded
-from headrace.connectors.delta.table import LOG, Place, partition_columns, spark_schema
-from headrace.connectors.shared.batch_ledger import Newest, overtaken
+from headrace.connectors.delta.table import LOG, DeltaTablePath, partition_columns, spark_schema
+from headrace.connectors.shared.batch_ledger import LastBatch, newer_batch
 from headrace.connectors.shared.parquet_writer import write_files
-from headrace.connectors.shared.schema_check import misfit
+from headrace.connectors.shared.schema_check import schema_mismatch
 from headrace.core.sink import IdempotentSink, without_metadata
 from headrace.errors import ConfigError, RetriableError
 from headrace.spark.hadoop_fs import sync_with_parents
@@ -54,7 +54,7 @@ class Delta(IdempotentSink):
 
     driver = ("deltalake", "delta")
 
-    whole_ranges = False
+    needs_one_task_per_partition = False
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Delta(IdempotentSink):
             raise ConfigError(
                 f"app_id={app_id!r}: letters, digits, dots, dashes and underscores are", hint='app_id="clicks"'
             )
-        self._place = Place(
+        self._place = DeltaTablePath(
             str(located(text).absolute()) if local else text.rstrip("/"),
             dict(storage_options or {}),
             (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ()),
@@ -168,12 +168,12 @@ class Delta(IdempotentSink):
     def _transaction(self) -> str:
         return f"headrace:{self._name}"
 
-    def _newest(self, table: Any) -> Newest:
+    def _newest(self, table: Any) -> LastBatch:
         number = table.transaction_version(self._transaction)
         ranges = table.transaction_version(f"{self._transaction}:ranges")
-        return Newest(number or 0, "" if ranges is None else f"{ranges:0{_DIGITS}x}")
+        return LastBatch(number or 0, "" if ranges is None else f"{ranges:0{_DIGITS}x}")
 
-    def _commit(self, table: Any, seen: Newest, batch: Batch, files: Sequence[File]) -> bool:
+    def _commit(self, table: Any, seen: LastBatch, batch: Batch, files: Sequence[File]) -> bool:
         """Commit on the snapshot in which the newest batch was looked up; False when the batch was there already.
 
         delta-rs tries again behind the commits of other writers, but not behind one with the same transaction
@@ -223,7 +223,7 @@ class Delta(IdempotentSink):
     def _refuse_nulls(self, rows: StructType, table: StructType, files: Sequence[File]) -> None:
         for field in table.fields:
             if not field.nullable and any(file.may_be_null(field.name) for file in files if file.records):
-                raise misfit(rows, table, self, f"{field.name} is NOT NULL, and a row has null")
+                raise schema_mismatch(rows, table, self, f"{field.name} is NOT NULL, and a row has null")
 
     def _clear(self, before: int, after: int, *, keep: str) -> None:
         """Remove what dead runs left."""
@@ -232,7 +232,7 @@ class Delta(IdempotentSink):
         filesystem = self._place.filesystem()
         found = filesystem.get_file_info(FileSelector(self._folder, recursive=False))
         names = (info.path.rpartition("/")[2] for info in found)
-        for name in overtaken(names, before, after, keep.rpartition("/")[2]):
+        for name in newer_batch(names, before, after, keep.rpartition("/")[2]):
             path = f"{self._folder}/{name}"
             with suppress(OSError):  # left for VACUUM
                 filesystem.delete_dir(path)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.delta.file_stats import PARTITION_TYPES
 from headrace.connectors.shared.partition_columns import repeated
-from headrace.connectors.shared.schema_check import misfit, missing_columns, plain, refuse_types
+from headrace.connectors.shared.schema_check import missing_columns, plain, refuse_types, schema_mismatch
 from headrace.errors import ConfigError
 from headrace.support.crashpoints import reach
 from headrace.support.durable import make_directory
@@ -29,7 +29,7 @@ _UNMET = ("delta.invariants", "delta.generationExpression", "delta.identity.star
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DeltaTablePath:
     """A local folder or a URI. `options` are for deltalake; Spark reaches the same place by settings of its own."""
 
     uri: str
@@ -87,13 +87,13 @@ class Place:
         self._check_rows(rows)
         there = spark_schema(table)
         if twice := repeated(sorted({*rows.names, *there.names})):
-            raise misfit(rows, there, self.uri, f"{twice} differs in capitals")
+            raise schema_mismatch(rows, there, self.uri, f"{twice} differs in capitals")
         missing = missing_columns(rows, there, self.uri, self._unmet(table, there))
         if absent := [name for name in partition_columns(table) if name not in rows.names]:
-            raise misfit(rows, there, self.uri, f"the table is partitioned by {', '.join(absent)}")
+            raise schema_mismatch(rows, there, self.uri, f"the table is partitioned by {', '.join(absent)}")
         if missing.fields and not self.evolve:
             lacking = ", ".join(missing.names)
-            raise misfit(rows, there, self.uri, f"the table lacks {lacking} (evolve=True adds columns)")
+            raise schema_mismatch(rows, there, self.uri, f"the table lacks {lacking} (evolve=True adds columns)")
         _refuse_names(missing)
         return missing
 

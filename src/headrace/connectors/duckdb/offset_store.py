@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from headrace.core.state import Change, State
+    from headrace.core.state import AuditEntry, State
 
 
 class DuckDB(OffsetStore):
@@ -91,7 +91,7 @@ class DuckDB(OffsetStore):
         with self.transaction() as connection:
             return offset_tables.read(connection, self._pipeline), None
 
-    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+    def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         duckdb = require("duckdb", extra="duckdb")
         try:
             with self.transaction() as connection:
@@ -101,7 +101,7 @@ class DuckDB(OffsetStore):
                 return False  # another connection of this process was first
             raise
 
-    def history(self) -> Sequence[Change]:
+    def history(self) -> Sequence[AuditEntry]:
         with self.transaction() as connection:
             return offset_tables.history(connection, self._pipeline)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.connectors.duckdb import offset_store
 from headrace.connectors.sql.embedded_sink import ROWS, EmbeddedTable
 from headrace.connectors.sql.table_check import Column
-from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, Shape, already_there
+from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, WriteMode, already_there
 from headrace.core.dead_letters import refused
 from headrace.errors import ConfigError
 from headrace.support.optional_imports import require
@@ -48,7 +48,7 @@ class DuckDB(offset_store.DuckDB, EmbeddedTable):
         evolve: bool = False,
     ) -> None:
         offset_store.DuckDB.__init__(self, path)
-        EmbeddedTable.__init__(self, Shape.of(table, key, mode, deleted), create=create, evolve=evolve)
+        EmbeddedTable.__init__(self, WriteMode.of(table, key, mode, deleted), create=create, evolve=evolve)
 
     @property
     def identity(self) -> str:

@@ -51,7 +51,7 @@ def connect(region: str | None, endpoint: str | None) -> Any:
     if endpoint is not None and urlsplit(endpoint).hostname in _LOOPBACK:
         settings |= {"aws_access_key_id": "local", "aws_secret_access_key": "local", "region_name": region or "local"}
     try:
-        with translated(f"DynamoDB ({endpoint or region or 'the default region'})"):
+        with translate_error(f"DynamoDB ({endpoint or region or 'the default region'})"):
             # A session of its own: that of boto3.client is one for all threads.
             return boto3.session.Session().client("dynamodb", **settings)
     except ValueError as error:
@@ -59,7 +59,7 @@ def connect(region: str | None, endpoint: str | None) -> Any:
 
 
 @contextmanager
-def translated(who: str) -> Iterator[None]:
+def translate_error(who: str) -> Iterator[None]:
     """Raise the driver's errors as ours; messages begin with `who`."""
     errors = require("botocore.exceptions", extra="dynamodb")
     try:
@@ -122,7 +122,7 @@ def patiently(attempt: Callable[[], bool], who: str) -> None:
         pause = min(pause * 2, _LONGEST_PAUSE)
 
 
-class Pace:
+class WriteUnitLimiter:
     """Holds one worker to so many write units a second: what was spent is waited for before more is."""
 
     def __init__(self, units: float) -> None:

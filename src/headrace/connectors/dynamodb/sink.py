@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.connectors.dynamodb import client
 from headrace.connectors.dynamodb import types as dynamodb_types
 from headrace.connectors.dynamodb.transactions import ByRecord
-from headrace.connectors.dynamodb.writer import EXPIRES, PK, Items, Target
+from headrace.connectors.dynamodb.writer import EXPIRES, PK, DynamoDBTarget, DynamoDBWriter
 from headrace.connectors.shared import log_order
 from headrace.connectors.shared.document_encoder import checked_nulls
-from headrace.connectors.shared.keyed_sink import Identity, KeyedSink
+from headrace.connectors.shared.keyed_sink import KeyedSink, RowKey
 from headrace.core.sink import METADATA
 from headrace.errors import ConfigError, RetriableError
 from headrace.spark import task_alignment, tasks
@@ -61,7 +61,7 @@ class DynamoDB(KeyedSink):
         sse: bool = False,
         table_class: str | None = None,
     ) -> None:
-        super().__init__(Identity.of(key, deleted))
+        super().__init__(RowKey.of(key, deleted))
         if not isinstance(table, str) or len(table) < 3:
             raise ConfigError(
                 f"{table!r} is not the name of a table", hint='sinks.DynamoDB("orders"): 3 letters at least'
@@ -177,22 +177,22 @@ class DynamoDB(KeyedSink):
     def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
         cores = rows.sparkSession.sparkContext.defaultParallelism
         ranges = len(batch.ranges)
-        by_range = self._transactions or task_alignment.one_task_per_range(rows, ranges)
+        by_range = self._transactions or task_alignment.tasks_match_ranges(rows, ranges)
         self._tasks = min(cores, ranges) if by_range else cores
         if not self._transactions:
             return super()._written(batch, rows, most)
-        frame = log_order.sorted_by_record(batch, self._identity.frame(batch, rows))
+        frame = log_order.sorted_by_offset(batch, self._identity.frame(batch, rows))
         reports = tasks.run(frame, ByRecord(self._writer(batch, rows.schema), most))
         reach("dynamodb: rows written")
         return reports
 
-    def _writer(self, batch: Batch, schema: StructType) -> Items:
+    def _writer(self, batch: Batch, schema: StructType) -> DynamoDBWriter:
         if self._ready != schema:
             self.prepare(schema)
         # Each task gets an even share, for they know nothing of each other.
         units = None if self._units is None else self._units / max(self._tasks, 1)
-        return Items(
-            Target(self._table, self._region, self._endpoint, units),
+        return DynamoDBWriter(
+            DynamoDBTarget(self._table, self._region, self._endpoint, units),
             repr(self),
             self._stored(schema),
             self._identity.key,
@@ -211,7 +211,7 @@ class DynamoDB(KeyedSink):
         """None: there is no such table."""
         if self._client is None:
             raise ConfigError(f"{self!r} is used before open()")
-        with client.translated(repr(self)):
+        with client.translate_error(repr(self)):
             try:
                 return self._client.describe_table(TableName=self._table)["Table"]
             except self._client.exceptions.ResourceNotFoundException:
@@ -242,7 +242,7 @@ class DynamoDB(KeyedSink):
             request["SSESpecification"] = {"Enabled": True}
         if self._class:
             request["TableClass"] = self._class.replace("-", "_").upper()
-        with client.translated(repr(self)):
+        with client.translate_error(repr(self)):
             try:
                 self._client.create_table(**request)
             except self._client.exceptions.ResourceInUseException:
@@ -250,7 +250,7 @@ class DynamoDB(KeyedSink):
 
     def _let_expire(self) -> None:
         """A table has one attribute for this at most; another one is left alone."""
-        with client.translated(repr(self)):
+        with client.translate_error(repr(self)):
             found = self._client.describe_time_to_live(TableName=self._table)["TimeToLiveDescription"]
             if found["TimeToLiveStatus"] == "DISABLED":
                 self._client.update_time_to_live(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.connectors.dynamodb import client as dynamodb_client
 from headrace.connectors.dynamodb.writer import AT_ONCE, OF_ITEM
 from headrace.connectors.shared import log_order
-from headrace.connectors.shared.document_encoder import Unfit
+from headrace.connectors.shared.document_encoder import UnsupportedValue
 from headrace.connectors.shared.keyed_sink import null_in_key, row_of
-from headrace.connectors.shared.rejected_rows import Refusals
+from headrace.connectors.shared.rejected_rows import RejectedRows
 from headrace.errors import HeadraceError
 from headrace.spark import tasks
 from headrace.spark.tasks import Report
@@ -20,9 +20,9 @@ from headrace.support.optional_imports import require
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from headrace.connectors.dynamodb.client import Pace
-    from headrace.connectors.dynamodb.writer import Items, Put
-    from headrace.core.dead_letters import Origin
+    from headrace.connectors.dynamodb.client import WriteUnitLimiter
+    from headrace.connectors.dynamodb.writer import DynamoDBWriter, Put
+    from headrace.core.dead_letters import RecordId
 
 MOST = 100
 _WAVE = 64
@@ -32,7 +32,7 @@ _PASSING = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "T
 
 
 class _Record(NamedTuple):
-    origin: Origin
+    origin: RecordId
     puts: Sequence[Put]
 
     @property
@@ -44,15 +44,15 @@ class _Record(NamedTuple):
 class ByRecord:
     """What a task does with its rows, in the order of the log. `most` records may be refused; None: not one."""
 
-    items: Items
+    items: DynamoDBWriter
     most: int | None
 
     def __call__(self, batches: Iterator[Any]) -> Report:
-        refusals = Refusals(self.items.sink, self.most)
+        refusals = RejectedRows(self.items.sink, self.most)
         stored = 0
         try:
             client, pace = self.items.target.client(), self.items.target.pace()  # shared: both are made for threads
-            with dynamodb_client.translated(self.items.sink), ThreadPoolExecutor(AT_ONCE) as pool:
+            with dynamodb_client.translate_error(self.items.sink), ThreadPoolExecutor(AT_ONCE) as pool:
                 for wave in _waves(self._records(batches, refusals)):
                     said = list(pool.map(lambda record: self._write(client, pace, record), wave))
                     for record, why in zip(wave, said, strict=True):
@@ -62,39 +62,39 @@ class ByRecord:
                             refusals.add(record.origin, why)
             return Report(stored, refused=refusals.found)
         except HeadraceError as error:
-            return tasks.failed(error)
+            return tasks.error_report(error)
         finally:
             for _ in batches:  # a task that leaves its input unread would cost the worker
                 pass
 
-    def _records(self, batches: Iterator[Any], refusals: Refusals) -> Iterator[_Record]:
+    def _records(self, batches: Iterator[Any], refusals: RejectedRows) -> Iterator[_Record]:
         """Those whose rows can all be stored."""
         makers = self.items.makers()
-        for origin, found in log_order.records(batches, refusals):
+        for origin, found in log_order.group_by_record(batches, refusals):
             if any(refused == origin for refused, _ in refusals.found):  # one of its rows could not be read
                 continue
             try:
                 record = _Record(origin, self._puts(origin, found, makers))
-            except Unfit as error:
+            except UnsupportedValue as error:
                 refusals.add(origin, str(error))
             else:
                 yield record
 
     def _puts(
-        self, origin: Origin, found: Sequence[dict[str, Any]], makers: Mapping[str, Callable[[Any], Any]]
+        self, origin: RecordId, found: Sequence[dict[str, Any]], makers: Mapping[str, Callable[[Any], Any]]
     ) -> list[Put]:
         """Of several rows with one key the last counts."""
         rows = {row.key: row for row in (row_of(origin, values, self.items.key) for values in found)}
         if len(rows) > MOST:
-            raise Unfit(
+            raise UnsupportedValue(
                 f"expected {MOST} rows of one record at most, which is what a transaction takes, got {len(rows)}"
             )
         for row in rows.values():
             if None in row.key:
-                raise Unfit(null_in_key(row, self.items.key))
+                raise UnsupportedValue(null_in_key(row, self.items.key))
         return [self.items.put(row, makers) for row in rows.values()]
 
-    def _write(self, client: Any, pace: Pace | None, record: _Record) -> str | None:
+    def _write(self, client: Any, pace: WriteUnitLimiter | None, record: _Record) -> str | None:
         """Why it was refused, if it was."""
         if len(record.puts) == 1:  # a transaction costs twice as much
             return self.items.one(client, pace, record.puts[0])

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, time
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.shared.document_encoder import Notation, Unfit
+from headrace.connectors.shared.document_encoder import DocumentEncoder, UnsupportedValue
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ _KEYS = {
 
 
 @cache
-def notation() -> Notation:
-    return Notation(
+def notation() -> DocumentEncoder:
+    return DocumentEncoder(
         {
             **dict.fromkeys(_NUMBERS, _number),
             **dict.fromkeys(_TEXTS, _text),
@@ -68,7 +68,7 @@ def _text(value: str) -> dict[str, Any]:
 
 def _float(value: float) -> dict[str, Any]:
     if not math.isfinite(value):
-        raise Unfit(f"DynamoDB has no {value}")
+        raise UnsupportedValue(f"DynamoDB has no {value}")
     return {"N": repr(value)}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.connectors.dynamodb import client as dynamodb_client
 from headrace.connectors.dynamodb import types
-from headrace.connectors.shared.document_encoder import Unfit
+from headrace.connectors.shared.document_encoder import UnsupportedValue
 from headrace.spark import tasks
 from headrace.support.optional_imports import require
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from headrace.connectors.dynamodb.client import Pace
+    from headrace.connectors.dynamodb.client import WriteUnitLimiter
     from headrace.connectors.shared.document_encoder import Nulls
     from headrace.connectors.shared.keyed_sink import Row
 
@@ -32,7 +32,7 @@ OF_ITEM = frozenset({"ValidationException", "ItemCollectionSizeLimitExceededExce
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class DynamoDBTarget:
     """Where items go. `units`: how many write units a second this task may spend."""
 
     table: str
@@ -42,14 +42,14 @@ class Target:
 
     def client(self) -> Any:
         where = (self.region, self.endpoint)
-        return tasks.kept(("dynamodb", *where), lambda: dynamodb_client.connect(*where))
+        return tasks.worker_cached(("dynamodb", *where), lambda: dynamodb_client.connect(*where))
 
-    def pace(self) -> Pace | None:
+    def pace(self) -> WriteUnitLimiter | None:
         units = self.units
         if units is None:
             return None
         key = ("dynamodb pace", self.table, self.region, self.endpoint, units)
-        return tasks.kept(key, lambda: dynamodb_client.Pace(units), end=lambda pace: None)  # type: ignore[no-any-return]
+        return tasks.worker_cached(key, lambda: dynamodb_client.WriteUnitLimiter(units), end=lambda pace: None)  # type: ignore[no-any-return]
 
 
 class Put(NamedTuple):
@@ -60,14 +60,14 @@ class Put(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class DynamoDBWriter:
     """The writer of rows with this schema, which has the columns that are stored and no others.
 
     `indexed` are columns in keys of indexes, where DynamoDB takes no NULL. What a deleted item leaves expires after
     `keep_seconds`.
     """
 
-    target: Target
+    target: DynamoDBTarget
     sink: str
     schema: StructType
     key: tuple[str, ...]
@@ -83,9 +83,9 @@ class Items:
         for row in rows:
             try:
                 puts.append(self.put(row, makers))
-            except Unfit as error:
+            except UnsupportedValue as error:
                 refused.append((row, str(error)))
-        with dynamodb_client.translated(self.sink):
+        with dynamodb_client.translate_error(self.sink):
             if self.by_origin:
                 for first in range(0, len(puts), _BATCH):
                     refused += self._batch(puts[first : first + _BATCH])
@@ -150,7 +150,7 @@ class Items:
             said = list(pool.map(lambda put: self.one(client, pace, put), puts))
         return [(put.row, why) for put, why in zip(puts, said, strict=True) if why is not None]
 
-    def one(self, client: Any, pace: Pace | None, put: Put) -> str | None:
+    def one(self, client: Any, pace: WriteUnitLimiter | None, put: Put) -> str | None:
         """Why it was refused, if it was."""
         errors = require("botocore.exceptions", extra="dynamodb")
         if put.row.deleted and put.row.source is None:

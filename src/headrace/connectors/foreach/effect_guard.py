@@ -13,27 +13,27 @@ from headrace.spark import tasks
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headrace.core.dead_letters import Origin
-    from headrace.core.effect_marks import Marker, Marks
+    from headrace.core.dead_letters import RecordId
+    from headrace.core.effect_marks import EffectLog, EffectLogClient
 
 Mark = Literal["after", "before"]
 _LONG = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class EffectGuard:
     """Goes to the executors. A message is a row, told by its record and number there, or by the columns `key`.
 
     `numbered`: the rows of a record come in an order that a repeat has, too.
     """
 
-    marks: Marks
+    marks: EffectLog
     mark: Mark
     key: tuple[str, ...]
     topic_ids: Mapping[str, str]
     numbered: bool
 
-    def message(self, origin: Origin | None, number: int, row: Mapping[str, Any]) -> str | None:
+    def message(self, origin: RecordId | None, number: int, row: Mapping[str, Any]) -> str | None:
         """The name of a message; None if a column of its key is NULL."""
         if self.key:
             values = [row[name] for name in self.key]
@@ -49,16 +49,16 @@ class Once:
             )
         return f"{self.topic_ids.get(origin.topic, '')}:{origin.partition}:{origin.offset}:{number}"
 
-    def marker(self) -> Marker:
+    def marker(self) -> EffectLogClient:
         """The one of this process."""
-        found: Marker = tasks.kept(("marks", self.marks), self.marks.connect)
+        found: EffectLogClient = tasks.worker_cached(("marks", self.marks), self.marks.connect)
         return found
 
     def done(self, messages: list[str]) -> set[str]:
         try:
             return self.marker().among(messages)
         except RetriableError:
-            tasks.drop(("marks", self.marks))
+            tasks.evict(("marks", self.marks))
             raise
 
     def carry_out(self, message: str, effect: Callable[[], object]) -> None:
@@ -75,5 +75,5 @@ class Once:
                     marker.unmark(message)
                     raise
         except RetriableError:
-            tasks.drop(("marks", self.marks))
+            tasks.evict(("marks", self.marks))
             raise

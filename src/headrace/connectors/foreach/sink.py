@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from headrace.connectors.foreach.effect_guard import Mark, Once
-from headrace.connectors.foreach.task import Calls, Task, shaper
+from headrace.connectors.foreach.effect_guard import EffectGuard, Mark
+from headrace.connectors.foreach.task import Task, UserFunctions, shaper
 from headrace.connectors.shared import log_order
-from headrace.connectors.shared.task_sink import WrittenByTasks
-from headrace.core.effect_marks import MarkKeeper
+from headrace.connectors.shared.task_sink import TaskSink
+from headrace.core.effect_marks import EffectStore
 from headrace.core.offset_store import OffsetStore
 from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from headrace.core.effect_marks import Marks
+    from headrace.core.effect_marks import EffectLog
     from headrace.spark.tasks import Report
     from headrace.types import Batch
 
@@ -32,7 +32,7 @@ _WEEK = 7 * 24 * 3600.0
 _FORGET_SECONDS = 3600.0
 
 
-class Foreach(WrittenByTasks):
+class Foreach(TaskSink):
     """Calls `fn(row)` for each row, a dict of its columns with `_kafka` among them; or, `per="partition"`, `fn(rows)`
     once per task, with an iterator of such dicts.
 
@@ -42,7 +42,7 @@ class Foreach(WrittenByTasks):
     between repeats that effect) or "before" it (a crash in between loses it).
     """
 
-    cannot_be_exact = (
+    no_exactly_once_reason = (
         "a crash between an effect and its mark repeats the effect (mark='after') or loses it (mark='before'),"
         " and no order of the two avoids both"
     )
@@ -54,7 +54,7 @@ class Foreach(WrittenByTasks):
         open: Callable[[], Any] | None = None,  # noqa: A002
         close: Callable[[Any], object] | None = None,
         per: Per = "row",
-        once: MarkKeeper | None = None,
+        once: EffectStore | None = None,
         mark: Mark = "after",
         key: str | Sequence[str] | None = None,
         keep: float = _WEEK,
@@ -70,7 +70,7 @@ class Foreach(WrittenByTasks):
             raise ConfigError(f"Foreach: per={per!r} is unknown", hint='per="row", or per="partition"')
         if mark not in get_args(Mark):
             raise ConfigError(f"Foreach: mark={mark!r} is unknown", hint='mark="after", or mark="before"')
-        if once is not None and not isinstance(once, MarkKeeper):
+        if once is not None and not isinstance(once, EffectStore):
             raise ConfigError(
                 f"Foreach: once={masked(repr(once))} keeps no marks",
                 hint="stores.Redis(…), stores.Postgres(…); on one machine stores.SQLite(…)",
@@ -86,7 +86,7 @@ class Foreach(WrittenByTasks):
         self._fn, self._open, self._close, self._per = fn, open, close, per
         self._once, self._mark, self._keep = once, mark, keep
         self._key = (key,) if isinstance(key, str) else tuple(key or ())
-        self._marks: Marks | None = None
+        self._marks: EffectLog | None = None
         self._forgot = 0.0
 
     @property
@@ -133,13 +133,13 @@ class Foreach(WrittenByTasks):
         self.prepare(rows.schema)
         once = self._guard(batch, rows)
         by_record = once is not None and not once.key
-        frame = log_order.by_record(batch, rows) if by_record else log_order.traced(rows)
-        calls = Calls(self._fn, self._open, self._close)
+        frame = log_order.sort_by_offset(batch, rows) if by_record else log_order.with_origin_columns(rows)
+        calls = UserFunctions(self._fn, self._open, self._close)
         reports = tasks.run(frame, Task(calls, self._per, once, shaper(rows.schema), repr(self), most))
         reach("foreach: effects done")
         return reports
 
-    def _guard(self, batch: Batch, rows: DataFrame) -> Once | None:
+    def _guard(self, batch: Batch, rows: DataFrame) -> EffectGuard | None:
         if self._once is None:
             return None
         if self._marks is None:
@@ -152,7 +152,7 @@ class Foreach(WrittenByTasks):
         if time.monotonic() - self._forgot > _FORGET_SECONDS:
             self._forget(self._marks)
         numbered = not self._key and log_order.stays_in_task(batch, rows)
-        return Once(self._marks, self._mark, self._key, dict(batch.topic_ids), numbered)
+        return EffectGuard(self._marks, self._mark, self._key, dict(batch.topic_ids), numbered)
 
     def _check_that_it_travels(self) -> None:
         from pyspark import cloudpickle
@@ -166,6 +166,6 @@ class Foreach(WrittenByTasks):
                 hint="a connection, lock or file cannot travel: make it in open=…",
             ) from error
 
-    def _forget(self, marks: Marks) -> None:
+    def _forget(self, marks: EffectLog) -> None:
         marks.prepare()
         self._forgot = time.monotonic()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.shared import log_order
-from headrace.connectors.shared.rejected_rows import Refusals
+from headrace.connectors.shared.rejected_rows import RejectedRows
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.spark import tasks
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType, StructType
 
-    from headrace.connectors.foreach.effect_guard import Once
-    from headrace.core.dead_letters import Origin
+    from headrace.connectors.foreach.effect_guard import EffectGuard
+    from headrace.core.dead_letters import RecordId
     from headrace.spark.tasks import Report
 
     Row = dict[str, Any]
@@ -30,7 +30,7 @@ _PIECE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class UserFunctions:
     """The user's functions."""
 
     fn: Callable[..., object]
@@ -56,15 +56,15 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    calls: Calls
+    calls: UserFunctions
     per: str
-    once: Once | None
+    once: EffectGuard | None
     shaped: Callable[[Row], Row]
     sink: str
     most: int | None
 
     def __call__(self, batches: Iterator[Any]) -> Report:
-        refusals = Refusals(self.sink, self.most)
+        refusals = RejectedRows(self.sink, self.most)
         try:
             with self.calls.opened() as fn:
                 if self.per == "partition":
@@ -75,32 +75,34 @@ class Task:
                     count = self._marked(fn, batches, self.once, refusals)
             return tasks.Report(count, refused=refusals.found)
         except HeadraceError as error:
-            return tasks.failed(error)
+            return tasks.error_report(error)
         except Exception as error:
-            return tasks.failed(RetriableError(f"{self.sink}: {_said(error)}", hint="the batch is repeated"))
+            return tasks.error_report(RetriableError(f"{self.sink}: {_said(error)}", hint="the batch is repeated"))
         finally:
             for _ in batches:  # a task that leaves its input unread would cost the worker
                 pass
 
-    def _all_at_once(self, fn: Callable[[Any], object], batches: Iterator[Any], refusals: Refusals) -> int:
+    def _all_at_once(self, fn: Callable[[Any], object], batches: Iterator[Any], refusals: RejectedRows) -> int:
         count = 0
 
         def rows() -> Iterator[Row]:
             nonlocal count
-            for _, row in log_order.each(batches, refusals, _PIECE):
+            for _, row in log_order.iter_rows(batches, refusals, _PIECE):
                 count += 1
                 yield self.shaped(row)
 
         fn(rows())
         return count
 
-    def _one_by_one(self, fn: Callable[[Row], object], batches: Iterator[Any], refusals: Refusals) -> int:
+    def _one_by_one(self, fn: Callable[[Row], object], batches: Iterator[Any], refusals: RejectedRows) -> int:
         count = 0
-        for origin, row in log_order.each(batches, refusals, _PIECE):
+        for origin, row in log_order.iter_rows(batches, refusals, _PIECE):
             count += self._called(partial(fn, self.shaped(row)), origin, refusals)
         return count
 
-    def _marked(self, fn: Callable[[Row], object], batches: Iterator[Any], once: Once, refusals: Refusals) -> int:
+    def _marked(
+        self, fn: Callable[[Row], object], batches: Iterator[Any], once: EffectGuard, refusals: RejectedRows
+    ) -> int:
         count = 0
         named = self._named(batches, once, refusals)
         while piece := list(islice(named, _PIECE)):
@@ -115,11 +117,11 @@ class Task:
         return count
 
     def _named(
-        self, batches: Iterator[Any], once: Once, refusals: Refusals
-    ) -> Iterator[tuple[str, Origin | None, Row]]:
-        before: Origin | None = None
+        self, batches: Iterator[Any], once: EffectGuard, refusals: RejectedRows
+    ) -> Iterator[tuple[str, RecordId | None, Row]]:
+        before: RecordId | None = None
         number = 0
-        for origin, row in log_order.each(batches, refusals, _PIECE):
+        for origin, row in log_order.iter_rows(batches, refusals, _PIECE):
             number = number + 1 if origin is not None and origin == before else 0
             before = origin
             message = once.message(origin, number, row)
@@ -128,7 +130,7 @@ class Task:
             else:
                 yield message, origin, row
 
-    def _called(self, effect: Callable[[], object], origin: Origin | None, refusals: Refusals) -> bool:
+    def _called(self, effect: Callable[[], object], origin: RecordId | None, refusals: RejectedRows) -> bool:
         """Whether it was done. What is put aside was not, and what raises further ends the batch."""
         try:
             effect()

@@ -45,7 +45,7 @@ class Gateway:
         return happybase.Connection(self.host, self.port, timeout=_ANSWER_MILLISECONDS)
 
 
-class Link:
+class ReconnectingConnection:
     """A connection that is made when it is first needed, and anew after an error."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -61,7 +61,7 @@ class Link:
     def connected(self, who: object, rights: str) -> Iterator[Any]:
         """The connection, with errors as `translated` has them."""
         try:
-            with translated(who, rights):
+            with translate_error(who, rights):
                 if self._connection is None:
                     self._connection = self._gateway.connect()
                 yield self._connection
@@ -76,7 +76,7 @@ def close(connection: Any) -> None:
 
 
 @contextmanager
-def translated(who: object, rights: str) -> Iterator[None]:
+def translate_error(who: object, rights: str) -> Iterator[None]:
     """Raise the driver's errors as ours; messages begin with `who`. `rights`: the cure where HBase refuses."""
     require("happybase", extra="hbase")
     thrift = require("thriftpy2.thrift", extra="hbase")
@@ -86,7 +86,7 @@ def translated(who: object, rights: str) -> Iterator[None]:
         raise _ours(who, error, rights) from error
 
 
-def said(error: Exception) -> str:
+def status_message(error: Exception) -> str:
     """What HBase says, without the Java stack."""
     text = _text(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
@@ -98,7 +98,7 @@ def _text(error: Exception) -> str:
 
 
 def _ours(who: object, error: Exception, rights: str) -> HeadraceError:
-    message = f"{who!r}: {said(error)}"
+    message = f"{who!r}: {status_message(error)}"
     if any(refusal in _text(error) for refusal in _REFUSALS):
         return ConfigError(message, hint=rights)
     if _NEVER.search(_text(error)):

@@ -6,7 +6,7 @@ import copy
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.connectors.hbase.client import Gateway, Link
+from headrace.connectors.hbase.client import Gateway, ReconnectingConnection
 from headrace.core.offset_store import DocumentStore
 from headrace.errors import ConfigError
 from headrace.support.optional_imports import require
@@ -34,7 +34,7 @@ class HBase(DocumentStore):
         self._table = table
         self._pipeline = ""
         self._opened = False
-        self._link = Link(self._gateway)
+        self._link = ReconnectingConnection(self._gateway)
 
     @property
     def identity(self) -> str:
@@ -66,7 +66,7 @@ class HBase(DocumentStore):
 
     def heartbeat_handle(self) -> Heartbeats:
         other = copy.copy(self)
-        other._link = Link(self._gateway)
+        other._link = ReconnectingConnection(self._gateway)
         return other
 
     def get(self) -> tuple[str | None, Any]:

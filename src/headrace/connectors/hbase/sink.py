@@ -6,11 +6,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.connectors.hbase.client import Gateway, Link
+from headrace.connectors.hbase.client import Gateway, ReconnectingConnection
 from headrace.connectors.hbase.types import check
 from headrace.connectors.hbase.writer import HBaseWriter
-from headrace.connectors.shared.keyed_sink import Identity, KeyedSink
-from headrace.connectors.shared.topic_generations import era_of, refuse_unversioned
+from headrace.connectors.shared.keyed_sink import KeyedSink, RowKey
+from headrace.connectors.shared.topic_generations import refuse_unversioned, topic_generation
 from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
 from headrace.spark.origin_columns import stored_schema
@@ -54,7 +54,7 @@ class HBase(KeyedSink):
         deleted: str | None = None,
         create: bool = False,
     ) -> None:
-        super().__init__(Identity.of(key, deleted))
+        super().__init__(RowKey.of(key, deleted))
         if not isinstance(table, str) or not table:
             raise ConfigError(f"table={table!r} is not a table's name", hint='table="clicks", or "namespace:clicks"')
         if not isinstance(family, str) or not family or ":" in family:
@@ -64,7 +64,7 @@ class HBase(KeyedSink):
         self._family = family
         self._create = create
         self._opened = False
-        self._link = Link(self._gateway)
+        self._link = ReconnectingConnection(self._gateway)
         self._prepared: tuple[StructType, dict[str, DataType]] | None = None
         self._lifetime = _FOREVER
 
@@ -151,7 +151,7 @@ class HBase(KeyedSink):
                     hint="a family without TTL, or rows keyed by their records: leave key= out",
                 )
             known, swap = partial(self._known, connection), partial(self._swap, connection)
-            return era_of(batch, repr(self), known, swap, first=_FIRST_ERA)
+            return topic_generation(batch, repr(self), known, swap, first=_FIRST_ERA)
 
     def _known(self, connection: Any) -> str | None:
         found = connection.table(_TOPICS).row(self._table.encode(), columns=[_TOPICS_COLUMN])

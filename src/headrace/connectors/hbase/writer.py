@@ -52,13 +52,13 @@ class HBaseWriter:
             return []
         kept = ("hbase", self.gateway)
         try:
-            with thrift.translated(self, self.rights):
-                clients: _Clients = tasks.kept(kept, lambda: _Clients(self.gateway))
+            with thrift.translate_error(self, self.rights):
+                clients: _Clients = tasks.worker_cached(kept, lambda: _Clients(self.gateway))
                 if self.era is None:
                     return self._together(clients, rows)
                 return clients.share(self._one, rows)
         except RetriableError:
-            tasks.drop(kept)  # after a timeout the next answer read would be that of another question
+            tasks.evict(kept)  # after a timeout the next answer read would be that of another question
             raise
 
     def _together(self, clients: _Clients, rows: Sequence[Row]) -> list[tuple[Row, str]]:
@@ -71,7 +71,7 @@ class HBaseWriter:
             except module.IllegalArgument:  # of one of them, which it does not say
                 refused += clients.share(self._one, [row for row, _ in some])
             except module.IOError as error:
-                if _TOO_LARGE not in thrift.said(error):
+                if _TOO_LARGE not in thrift.status_message(error):
                     raise
                 refused += clients.share(self._one, [row for row, _ in some])
         return refused
@@ -102,11 +102,11 @@ class HBaseWriter:
             else:
                 client.mutateRowTs(*place, timestamp(self.era, row.version), {})
         except module.IllegalArgument as error:
-            return thrift.said(error)
+            return thrift.status_message(error)
         except module.IOError as error:
-            if _TOO_LARGE not in thrift.said(error):
+            if _TOO_LARGE not in thrift.status_message(error):
                 raise
-            return thrift.said(error)
+            return thrift.status_message(error)
         return None
 
     def _place(self, row: Row) -> bytes:

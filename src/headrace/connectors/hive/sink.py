@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.hive.partitions import fits, partition_sql, partitions, quoted
 from headrace.connectors.shared import partition_columns
-from headrace.connectors.shared.file_store import at
+from headrace.connectors.shared.file_store import file_store_at
 from headrace.connectors.shared.parquet_writer import write_files
 from headrace.connectors.shared.partition_columns import BATCH
 from headrace.core.sink import IdempotentSink, without_metadata
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from headrace.connectors.shared.file_store import Objects
+    from headrace.connectors.shared.file_store import FileStore
     from headrace.types import Batch
 
 _ASIDE = "_headrace"
@@ -42,7 +42,7 @@ class Hive(IdempotentSink):
     in one transaction there. The partition's name is derived from the ranges, so a repeated batch finds itself.
     """
 
-    whole_ranges = False
+    needs_one_task_per_partition = False
 
     spark_options = MappingProxyType({_CATALOG: "hive"})
     """What a session for this sink must be started with; it cannot be changed later."""
@@ -103,10 +103,10 @@ class Hive(IdempotentSink):
         if not self._place:
             self._prepare(spark, rows.schema)
         name = f"{self._pipeline}-{batch.fingerprint}"
-        with _translated(self._table):
+        with _translate_error(self._table):
             if self._published(spark, name):
                 return
-            objects = at(spark, self._place)
+            objects = file_store_at(spark, self._place)
             attempts = f"{_ASIDE}/{name}"
             attempt = f"{attempts}/{uuid.uuid4().hex}"
             write_files(without_metadata(rows), f"{self._place}/{attempt}", self._partition_by)
@@ -129,7 +129,7 @@ class Hive(IdempotentSink):
             others = (file for file in objects.below(attempts) if not file.startswith(f"{attempt}/"))
             objects.remove(other for other in others if other != claim)
 
-    def _found(self, objects: Objects, attempt: str) -> list[str]:
+    def _found(self, objects: FileStore, attempt: str) -> list[str]:
         """The partitions that an attempt has files for."""
         files = [file.removeprefix(f"{attempt}/") for file in objects.below(attempt)]
         return partitions(files, len(self._partition_by))
@@ -161,9 +161,9 @@ class Hive(IdempotentSink):
 
     def _prepare(self, spark: SparkSession, schema: StructType) -> None:
         if not self._check(spark, schema):
-            with _translated(self._table):
+            with _translate_error(self._table):
                 self._make(spark, stored_schema(schema))
-        with _translated(self._table):
+        with _translate_error(self._table):
             described = _sql(spark, f"DESCRIBE EXTENDED {quoted(self._table)}").collect()
         self._place = next(row["data_type"] for row in described if row["col_name"] == "Location").rstrip("/")
 
@@ -176,7 +176,7 @@ class Hive(IdempotentSink):
             )
         kept = stored_schema(schema)
         partition_columns.check(kept, self._partition_by, self._table)
-        with _translated(self._table):
+        with _translate_error(self._table):
             if not spark.catalog.tableExists(self._table):
                 if not self._create:
                     raise ConfigError(f"the table {self._table} is not there", hint="create=True makes it")
@@ -210,7 +210,7 @@ def _sql(spark: SparkSession, statement: str) -> DataFrame:
 
 
 @contextmanager
-def _translated(table: str) -> Iterator[None]:
+def _translate_error(table: str) -> Iterator[None]:
     """What Spark says of the metastore, in our terms."""
     try:
         yield

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlparse
 
-from headrace.connectors.shared.batch_ledger import Newest, overtaken
+from headrace.connectors.shared.batch_ledger import LastBatch, newer_batch
 from headrace.connectors.shared.parquet_writer import write_files
-from headrace.connectors.shared.schema_check import misfit, missing_columns, plain, refuse_types
+from headrace.connectors.shared.schema_check import missing_columns, plain, refuse_types, schema_mismatch
 from headrace.core.sink import IdempotentSink, without_metadata
 from headrace.errors import ConfigError, RetriableError
 from headrace.spark.hadoop_fs import Folder
@@ -45,7 +45,7 @@ class Iceberg(IdempotentSink):
 
     driver = ("pyiceberg", "iceberg")
 
-    whole_ranges = False
+    needs_one_task_per_partition = False
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Iceberg(IdempotentSink):
             metadata.sync()
             if committed:
                 left = Folder(spark, ours)
-                for name in overtaken(left.names(), newest.id, batch.id, folder):
+                for name in newer_batch(left.names(), newest.id, batch.id, folder):
                     left.remove(name)
         reach("iceberg: cleared")
 
@@ -180,7 +180,9 @@ class Iceberg(IdempotentSink):
             table = self._load()
         mapping = table.metadata.name_mapping()
         if mapping is not None and (unknown := set(rows.names) - {n for field in mapping for n in field.names}):
-            raise misfit(rows, there, self, f"its name mapping lacks {', '.join(sorted(unknown))}: they would be null")
+            raise schema_mismatch(
+                rows, there, self, f"its name mapping lacks {', '.join(sorted(unknown))}: they would be null"
+            )
         return table
 
     def _missing(self, table: Any, rows: StructType) -> StructType:
@@ -189,7 +191,7 @@ class Iceberg(IdempotentSink):
         missing = missing_columns(rows, there, self, _unmet(table))
         if missing.fields and not self._evolve:
             lacking = ", ".join(missing.names)
-            raise misfit(rows, there, self, f"the table lacks {lacking} (evolve=True adds columns)")
+            raise schema_mismatch(rows, there, self, f"the table lacks {lacking} (evolve=True adds columns)")
         return missing
 
     def _check_new(self) -> None:
@@ -208,9 +210,9 @@ class Iceberg(IdempotentSink):
     def _property(self) -> str:
         return f"headrace.{self._pipeline}"
 
-    def _newest(self, table: Any) -> Newest:
+    def _newest(self, table: Any) -> LastBatch:
         said = table.metadata.properties.get(self._property)
-        return Newest(**json.loads(said)) if said else Newest()
+        return LastBatch(**json.loads(said)) if said else LastBatch()
 
     def _counted(self, table: Any, batch: Batch, folder: Folder, counted: int) -> list[str] | None:
         """The files that have rows; None when another run committed the batch, and so removed them."""
@@ -224,7 +226,7 @@ class Iceberg(IdempotentSink):
             f"{self!r}: the files in {folder} are not what was written", hint="who removes files there?"
         )
 
-    def _commit(self, table: Any, seen: Newest, batch: Batch, files: Sequence[str]) -> bool:
+    def _commit(self, table: Any, seen: LastBatch, batch: Batch, files: Sequence[str]) -> bool:
         """Add the files and set the property in one commit; False when the batch was there already.
 
         A commit on another snapshot than the table's newest is refused by the catalog. So each try begins with a look.

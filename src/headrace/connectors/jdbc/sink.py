@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from headrace.connectors.jdbc.connection import Database, session
-from headrace.connectors.shared.batch_ledger import Newest
-from headrace.connectors.shared.schema_check import misfit, refuse_types
+from headrace.connectors.shared.batch_ledger import LastBatch
+from headrace.connectors.shared.schema_check import refuse_types, schema_mismatch
 from headrace.core import topic_check
 from headrace.core.sink import METADATA, IdempotentSink, without_metadata
 from headrace.errors import ConfigError, HeadraceError, RetriableError
@@ -69,7 +69,7 @@ class Jdbc(IdempotentSink):
     by its number in a table of ours, `headrace_batches`, which moves in the same transaction as the rows.
     """
 
-    whole_ranges = False
+    needs_one_task_per_partition = False
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Jdbc(IdempotentSink):
         lacking = [field.name for field in rows.fields if field.name.lower() not in groups]
         unfit = [field.name for field in rows.fields if groups.get(field.name.lower()) != _GROUP[_kind(field)]]
         if lacking or unfit:
-            raise misfit(rows, there, self, f"see {', '.join(lacking or unfit)}")
+            raise schema_mismatch(rows, there, self, f"see {', '.join(lacking or unfit)}")
         columns = {field.name.lower(): connection.quoted(field.name) for field in there.fields}
         return _Target(name, connection.quoted(self._table.rpartition(".")[2]), columns)
 
@@ -183,7 +183,7 @@ class Jdbc(IdempotentSink):
             said = f"{self!r}: the rows lack the key {', '.join(absent)}"
             raise ConfigError(said, hint=f"rows: {rows.simpleString()}")
 
-    def _newest(self, connection: Connection) -> Newest:
+    def _newest(self, connection: Connection) -> LastBatch:
         """The newest batch in the ledger, which is made when it is not there."""
         if not connection.can_read(_LEDGER):
             with suppress(HeadraceError), self._database.translated():  # another run may be making it, too
@@ -199,7 +199,7 @@ class Jdbc(IdempotentSink):
             raise ConfigError(f"{self!r}: {_LEDGER} cannot be written", hint=f"grant the user what {_LEDGER} needs")
         return _newest(found)
 
-    def _ledger(self, connection: Connection) -> dict[str, Newest]:
+    def _ledger(self, connection: Connection) -> dict[str, LastBatch]:
         """The rows of this pipeline for this table, by the name they have it under.
 
         One pipeline may fill several tables. Earlier versions stored a table's name as it was spelled: `rows` and
@@ -210,7 +210,7 @@ class Jdbc(IdempotentSink):
             f"SELECT target, batch_id, fingerprint FROM {_LEDGER} WHERE pipeline = ?", self._pipeline
         )
         return {
-            str(name): Newest(int(number), str(fingerprint))
+            str(name): LastBatch(int(number), str(fingerprint))
             for name, number, fingerprint in rows
             if name == target or _short(connection.resolve(str(name))) == target
         }
@@ -298,7 +298,7 @@ class Jdbc(IdempotentSink):
         self._cleared = True
 
 
-def _newest(found: Mapping[str, Newest]) -> Newest:
+def _newest(found: Mapping[str, LastBatch]) -> LastBatch:
     return max(found.values(), key=lambda newest: newest.id)
 
 

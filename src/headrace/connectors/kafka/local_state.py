@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from headrace.core.state import Change
+from headrace.core.state import AuditEntry
 from headrace.errors import ConfigError
 from headrace.support.paths import private_directory, private_file, state_directory
 from headrace.types import TopicPartition
@@ -27,7 +27,7 @@ class Known(NamedTuple):
     partitions: frozenset[int]
 
 
-class Remembered:
+class LocalGroupState:
     """Files named by group and cluster, for another cluster may have a group of the same name."""
 
     def __init__(self, group: str, cluster_id: str) -> None:
@@ -72,7 +72,7 @@ class Remembered:
         known = self._known.get(topic)
         return known is not None and known.id == now.id and now.partitions <= known.partitions
 
-    def append(self, change: Change) -> None:
+    def append(self, change: AuditEntry) -> None:
         with _writable(self.log):
             private_directory(self.log.parent)
             private_file(self.log)
@@ -82,11 +82,11 @@ class Remembered:
             log.flush()
             os.fsync(log.fileno())
 
-    def history(self) -> list[Change]:
+    def history(self) -> list[AuditEntry]:
         if not self.log.exists():
             return []
         lines = self.log.read_text(encoding="utf-8").split("\n")
-        return [Change.from_json(line) for line in lines if _parses(line)]
+        return [AuditEntry.from_json(line) for line in lines if _parses(line)]
 
     def _read(self) -> dict[str, Known]:
         try:

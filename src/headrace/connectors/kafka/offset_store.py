@@ -7,16 +7,16 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.connectors.kafka.local_state import Remembered
+from headrace.connectors.kafka.local_state import LocalGroupState
 from headrace.core.offset_store import OffsetStore
-from headrace.core.state import Change
+from headrace.core.state import AuditEntry
 from headrace.errors import ConfigError, DataLoss
 from headrace.kafka import commit_metadata
 from headrace.kafka.addresses import brokers
 from headrace.kafka.client_options import given
-from headrace.kafka.client_security import librdkafka
+from headrace.kafka.client_security import to_librdkafka_config
 from headrace.kafka.config_checks import refuse_unknown
-from headrace.kafka.offset_group import Group
+from headrace.kafka.offset_group import FencedOffsetGroup
 from headrace.text import counted
 from headrace.types import TopicPartition
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from headrace.core.offset_store import Heartbeats
-    from headrace.core.state import Run, State
-    from headrace.kafka.commit_metadata import Entry
+    from headrace.core.state import RunLease, State
+    from headrace.kafka.commit_metadata import CommittedOffset
     from headrace.types import Progress
 
 _ATTEMPTS = 5
@@ -36,7 +36,7 @@ _REFRESH_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    entries: Mapping[TopicPartition, Entry]
+    entries: Mapping[TopicPartition, CommittedOffset]
     token: object | None
 
 
@@ -57,9 +57,10 @@ class Kafka(OffsetStore):
     by the next read; between the read and the commit of one swap (milliseconds) it is not.
 
     Kafka has no room for the audit log: it is a file on this machine, `history/<group>@<cluster>.jsonl` in the state
-    directory, written after the commit. Nor does Kafka remember a group for ever: see `advice`. A file beside it,
-    `kafka/<group>@<cluster>.json`, remembers which partitions had offsets, so that a pipeline that ran before on this
-    machine stops with DataLoss instead of starting over. Every partition is committed anew each hour of a run.
+    directory, written after the commit. Nor does Kafka remember a group for ever: see `durability_warnings`. A file
+    beside it, `kafka/<group>@<cluster>.json`, remembers which partitions had offsets, so that a pipeline that ran
+    before on this machine stops with DataLoss instead of starting over. Every partition is committed anew each hour of
+    a run.
     """
 
     _now: Callable[[], float] = staticmethod(time.time)
@@ -75,12 +76,12 @@ class Kafka(OffsetStore):
         self._name = group
         named = given(options)
         refuse_unknown(named)
-        self._options = librdkafka(named)
+        self._options = to_librdkafka_config(named)
         self._lock = threading.RLock()
-        self._group: Group | None = None
-        self._files: Remembered | None = None
+        self._group: FencedOffsetGroup | None = None
+        self._files: LocalGroupState | None = None
         self._known: frozenset[TopicPartition] = frozenset()
-        self._unsaid: Run | None = None
+        self._unsaid: RunLease | None = None
         self._refreshed = float("-inf")
         self._opened_at = 0
         """Seconds: the epoch of a group in which every offset was set by another tool."""
@@ -94,7 +95,7 @@ class Kafka(OffsetStore):
 
     def open(self, pipeline: str) -> Self:
         self._group = self._made_group(self._name or pipeline)
-        self._files = Remembered(self._group.name, self._group.cluster_id())
+        self._files = LocalGroupState(self._group.name, self._group.cluster_id())
         self._known, self._unsaid, self._refreshed = frozenset(), None, float("-inf")
         self._opened_at = int(self._now())
         return self
@@ -110,8 +111,8 @@ class Kafka(OffsetStore):
         self.open(pipeline)
         return None
 
-    def _made_group(self, name: str) -> Group:
-        return Group(self._bootstrap, self._options, name)
+    def _made_group(self, name: str) -> FencedOffsetGroup:
+        return FencedOffsetGroup(self._bootstrap, self._options, name)
 
     def close(self) -> None:
         with self._lock:
@@ -125,7 +126,7 @@ class Kafka(OffsetStore):
             self._claimed()
             return super().load()
 
-    def heard(self) -> Run | None:
+    def heard(self) -> RunLease | None:
         with self._lock:
             run = self.read()[0].run
             if run is None:
@@ -133,7 +134,7 @@ class Kafka(OffsetStore):
             with self._opened.heartbeat(lambda: self._known).open(self._opened.name) as beats:
                 return beats.newest(run) or run
 
-    def beat(self, run: Run) -> bool:
+    def beat(self, run: RunLease) -> bool:
         raise NotImplementedError("a commit to the group would fence its own run: see heartbeat_handle")
 
     def heartbeat_handle(self) -> Heartbeats:
@@ -149,7 +150,7 @@ class Kafka(OffsetStore):
             entries = self._fetch()
             return self._state(entries), _Version(entries, group.token)
 
-    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+    def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         with self._lock:
             token, entries = version.token, version.entries
             for _ in range(_ATTEMPTS):
@@ -164,16 +165,16 @@ class Kafka(OffsetStore):
                         # The newest batch is known only as far as the entries that are left say.
                         note = "set by another tool"
                         last = old.progress.newest
-                        self._remembered.append(Change(self._now(), note, "reset", {}, moved, note, last))
+                        self._remembered.append(AuditEntry(self._now(), note, "reset", {}, moved, note, last))
                     if change is not None:
                         self._remembered.append(change)
                     return True
             return False
 
-    def _written(self, entries: Mapping[TopicPartition, Entry], new: State) -> bool:
+    def _written(self, entries: Mapping[TopicPartition, CommittedOffset], new: State) -> bool:
         """Turn the group from `entries` into `new`; False if this handle was fenced."""
         everything = self._now() - self._refreshed >= _REFRESH_SECONDS
-        writes = commit_metadata.changes(entries, new, everything=everything)
+        writes = commit_metadata.metadata_updates(entries, new, everything=everything)
         self._refuse_unknown(writes.keys() - entries.keys(), new.progress.topic_ids)
         if writes and not self._opened.commit(writes):
             return False
@@ -183,10 +184,10 @@ class Kafka(OffsetStore):
         self._unsaid = None if writes else new.run
         return True
 
-    def history(self) -> Sequence[Change]:
+    def history(self) -> Sequence[AuditEntry]:
         return self._remembered.history()
 
-    def advice(self, pipeline: str) -> list[str]:
+    def durability_warnings(self, pipeline: str) -> list[str]:
         group = self._made_group(self._name or pipeline)
         try:
             minutes = group.broker_setting("offsets.retention.minutes")
@@ -200,26 +201,26 @@ class Kafka(OffsetStore):
         return [warning]
 
     @property
-    def _opened(self) -> Group:
+    def _opened(self) -> FencedOffsetGroup:
         if self._group is None:
             raise ConfigError(f"{self!r} is used before open()")
         return self._group
 
     @property
-    def _remembered(self) -> Remembered:
+    def _remembered(self) -> LocalGroupState:
         if self._files is None:
             raise ConfigError(f"{self!r} is used before open()")
         return self._files
 
-    def _fetch(self) -> dict[TopicPartition, Entry]:
+    def _fetch(self) -> dict[TopicPartition, CommittedOffset]:
         entries = self._opened.fetch(self._known)
-        if not commit_metadata.complete(entries):
+        if not commit_metadata.is_complete(entries):
             entries = self._opened.fetch(self._opened.partitions())
             self._known = frozenset(entries)
         return entries
 
-    def _state(self, entries: Mapping[TopicPartition, Entry]) -> State:
-        state = commit_metadata.decode(entries, self._opened_at)
+    def _state(self, entries: Mapping[TopicPartition, CommittedOffset]) -> State:
+        state = commit_metadata.decode_group(entries, self._opened_at)
         if not entries:
             state = replace(state, run=self._unsaid)  # there is no partition to sign on yet
         missing = self._remembered.missing(set(entries))

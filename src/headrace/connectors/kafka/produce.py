@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.kafka.records import HEADERS, PARTITION, TIMESTAMP, TOPIC, messages, place_of
 from headrace.connectors.kafka.target_topics import Topics
-from headrace.connectors.shared.rejected_rows import Refusals
+from headrace.connectors.shared.rejected_rows import RejectedRows
 from headrace.errors import ConfigError, RetriableError
 from headrace.spark import tasks
 from headrace.text import counted
@@ -20,7 +20,7 @@ from headrace.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from headrace.connectors.kafka.records import Rules
+    from headrace.connectors.kafka.records import TopicLimits
     from headrace.connectors.kafka.target_topics import AllowedTopics, NewTopics
     from headrace.types import TopicPartition
 
@@ -28,7 +28,7 @@ _FULL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TopicTarget:
     """Where records go, as an executor must know it. `rules` are those of the one topic, if it is one."""
 
     sink: str
@@ -36,7 +36,7 @@ class Target:
     connecting: Mapping[str, Any] = field(repr=False)
     producing: Mapping[str, Any] = field(repr=False)
     topic: str | None = None
-    rules: Rules | None = None
+    rules: TopicLimits | None = None
     new: NewTopics | None = None
     allowed: AllowedTopics | None = None
 
@@ -63,10 +63,10 @@ class Target:
     def topics(self) -> Topics:
         """What this worker knows of topics that rows name."""
         make = lambda: Topics(self.bootstrap, self.connecting, self.new, self.allowed)  # noqa: E731
-        known: Topics = tasks.kept((self.bootstrap, "topics", self.sink, *self._limits), make, lambda _: None)
+        known: Topics = tasks.worker_cached((self.bootstrap, "topics", self.sink, *self._limits), make, lambda _: None)
         return known
 
-    def rules_of(self, topic: str) -> Rules | None:
+    def rules_of(self, topic: str) -> TopicLimits | None:
         if topic == self.topic:
             return self.rules
         rules, sent = self.topics.rules(topic), int(self.producing["batch.size"])
@@ -78,7 +78,7 @@ class Target:
         return rules
 
 
-def judged(target: Target, records: Any) -> Iterator[tuple[str, Any, list[tuple[int, str]]]]:
+def check_rows(target: TopicTarget, records: Any) -> Iterator[tuple[str, Any, list[tuple[int, str]]]]:
     """The records of each topic, and which of those it does not take, by their number there, and why."""
     for topic, some in _by_topic(target, records):
         why = f"{TOPIC} is NULL" if topic is None else None
@@ -92,7 +92,7 @@ def judged(target: Target, records: Any) -> Iterator[tuple[str, Any, list[tuple[
             yield topic, some, sorted(dict(rules.refused(some)).items())
 
 
-def _by_topic(target: Target, records: Any) -> Iterator[tuple[str | None, Any]]:
+def _by_topic(target: TopicTarget, records: Any) -> Iterator[tuple[str | None, Any]]:
     import pyarrow.compute as pc
 
     if target.topic is not None:
@@ -103,16 +103,16 @@ def _by_topic(target: Target, records: Any) -> Iterator[tuple[str | None, Any]]:
         yield topic, records.filter(pc.is_null(column) if topic is None else pc.equal(column, topic))
 
 
-def send(producer: Any, target: Target, records: Any, at: TopicPartition) -> int:
+def send(producer: Any, target: TopicTarget, records: Any, at: TopicPartition) -> int:
     """Give an Arrow batch of records, all from `at`, to the producer; BadRecord if a topic does not take one."""
-    for topic, some, wrong in judged(target, records):
+    for topic, some, wrong in check_rows(target, records):
         for row, why in wrong:
-            Refusals(target.sink, most=None).add(place_of(some, row, at), why)
+            RejectedRows(target.sink, most=None).add(place_of(some, row, at), why)
         enqueue(producer, target, topic, some)
     return len(records)
 
 
-def enqueue(producer: Any, target: Target, topic: str, records: Any) -> None:
+def enqueue(producer: Any, target: TopicTarget, topic: str, records: Any) -> None:
     waiting = messages(records)
     names = records.schema.names
     add = _one_by_one if HEADERS in names or TIMESTAMP in names else _by_partition if PARTITION in names else _together

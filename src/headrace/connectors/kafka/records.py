@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.dead_letters import Origin
+from headrace.core.dead_letters import RecordId
 from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
 from headrace.formats.avro import Avro, encode_errors
 from headrace.formats.base import MOMENT
-from headrace.spark.origin_columns import PLACE, traces
+from headrace.spark.origin_columns import PLACE, origin_column_exprs
 from headrace.spark.sql import column_of, quoted, verbatim
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _OVERHEAD = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RecordMapping:
     """Which columns of the rows become which parts of a record. `key`, `partition`, `timestamp` and `headers` may be a
     column, or a field of one (`_kafka.key`); `headers` also names and the column of each. `exclude` are columns that
     are left out of the value."""
@@ -64,7 +64,7 @@ class Layout:
             parts[TIMESTAMP] = _milliseconds(rows, self.timestamp)
         parts[VALUE] = value
         with verbatim(rows.sparkSession):
-            made = rows.select(*[column.alias(name) for name, column in parts.items()], *traces(rows))
+            made = rows.select(*[column.alias(name) for name, column in parts.items()], *origin_column_exprs(rows))
         return made.select(*parts, *place)
 
     def check(self, rows: DataFrame, *, dry: bool = False) -> None:
@@ -155,7 +155,7 @@ def _bytes(rows: DataFrame, name: str) -> Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TopicLimits:
     """What a topic takes. `partitions` is how many it has."""
 
     partitions: int
@@ -224,8 +224,8 @@ def messages(records: Any) -> list[dict[str, Any]]:
     return made
 
 
-def place_of(records: Any, row: int, at: TopicPartition | None = None) -> Origin | None:
+def place_of(records: Any, row: int, at: TopicPartition | None = None) -> RecordId | None:
     """Where a row came from, if that is known; from `at`, if that is given."""
     *before, offset = (records.column(name)[row].as_py() for name in (PLACE if at is None else PLACE[2:]))
     topic, partition = before if at is None else (at.topic, at.partition)
-    return None if offset is None else Origin(topic, partition, offset)
+    return None if offset is None else RecordId(topic, partition, offset)

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.kafka import offset_store
 from headrace.connectors.kafka.offset_store import TOPIC_SECONDS
-from headrace.connectors.kafka.produce import Target, enqueue, judged
-from headrace.connectors.kafka.records import Layout, place_of
+from headrace.connectors.kafka.produce import TopicTarget, check_rows, enqueue
+from headrace.connectors.kafka.records import RecordMapping, place_of
 from headrace.connectors.kafka.target_topics import AllowedTopics, NewTopics, Topics, unknown
-from headrace.connectors.kafka.task import ByPartition, Fenced, Part
-from headrace.connectors.shared.rejected_rows import Refusals
+from headrace.connectors.kafka.task import Fenced, PartitionWrite, TransactionalProduceTask
+from headrace.connectors.shared.rejected_rows import RejectedRows
 from headrace.core import topic_check
-from headrace.core.dead_letters import Refusal
+from headrace.core.dead_letters import RejectedRow
 from headrace.core.format import Format
-from headrace.core.sink import QuarantiningSink, TransactionalSink
+from headrace.core.sink import RowRejectingSink, TransactionalSink
 from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError
 from headrace.formats.avro.encode_errors import unfit_refused
 from headrace.formats.json import Json
 from headrace.kafka import commit_metadata
-from headrace.kafka.offset_group import Group, connection
-from headrace.kafka.placeholder_topics import Names
+from headrace.kafka.offset_group import FencedOffsetGroup, connection
+from headrace.kafka.placeholder_topics import PlaceholderTopics
 from headrace.spark import task_alignment, tasks
 from headrace.spark.origin_columns import PLACE
 from headrace.support.crashpoints import reach
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from headrace.core.dead_letters import Quarantine
-    from headrace.core.state import Run, State
-    from headrace.kafka.commit_metadata import Entry
+    from headrace.core.dead_letters import DeadLetterBatch
+    from headrace.core.state import RunLease, State
+    from headrace.kafka.commit_metadata import CommittedOffset
     from headrace.kafka.offset_group import Topic
     from headrace.types import Batch, Progress, Range, TopicPartition
 
@@ -68,7 +68,7 @@ _DEFAULTS = {
 }
 
 
-class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
+class Kafka(offset_store.Kafka, RowRejectingSink, TransactionalSink):
     """Produces each row to `topic`, or to the one that `topic_column` names, encoded by `format`.
 
     Records and offsets move in one transaction. Where each task has the rows of one partition, it commits them by
@@ -121,13 +121,15 @@ class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
         if isinstance(exclude, str):
             raise ConfigError(f"exclude={exclude!r}: expected a list of columns", hint=f"exclude=[{exclude!r}]")
         self._allowed = AllowedTopics.of(topic_column, topics, pattern, max_topics)
-        self._layout = Layout(format or Json(), topic, topic_column, key, partition, headers, timestamp, tuple(exclude))
+        self._layout = RecordMapping(
+            format or Json(), topic, topic_column, key, partition, headers, timestamp, tuple(exclude)
+        )
         self._new = NewTopics.of(create)
         self._topics: Topics | None = None
-        self._target: Target | None = None
-        self._own: Run | None = None
+        self._target: TopicTarget | None = None
+        self._own: RunLease | None = None
         self._unsure = False
-        self._names = Names("")
+        self._names = PlaceholderTopics("")
         self._home: set[str] = set()
         """Topics of this cluster: one that is made anew has another id, and is of this cluster still."""
 
@@ -141,7 +143,7 @@ class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
     def secrets(self) -> frozenset[str]:
         return secrets_of(self._options)
 
-    def loops(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
+    def writes_to_source_topic(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
         here, there = ({one.strip() for one in text.split(",")} for text in (self._bootstrap, bootstrap))
         return self._loops(reads) if here & there else None
 
@@ -198,12 +200,12 @@ class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
         return ConfigError(unknown(topic, self._bootstrap), hint=f"{near} Else {create}" if near else create)
 
     def describe_write(self, rows: DataFrame, *, cached: bool) -> str:
-        if not cached and task_alignment.keeps_partitions(rows):
+        if not cached and task_alignment.plan_is_narrow(rows):
             return "each task produces its partition's rows and moves its offset in one transaction"
         reason = "the batch is cached" if cached else "the plan moves rows between tasks"
         return f"the driver produces the batch and moves the offsets in one transaction ({reason})"
 
-    def sign(self, run: Run | None, allow: Callable[[Run | None], None] = lambda found: None) -> None:
+    def sign(self, run: RunLease | None, allow: Callable[[RunLease | None], None] = lambda found: None) -> None:
         if run is None and self._unsure:
             return  # tasks may be at work still: who starts next must see that
         with self._lock:
@@ -218,8 +220,8 @@ class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
             self._claimed()
             state, version = self.read()
             if self._unsure or state.run is not None:
-                self._opened.take_over(
-                    version.entries, partial(commit_metadata.retaken, version.entries, self._opened_at)
+                self._opened.fence_task_producers(
+                    version.entries, partial(commit_metadata.reissue, version.entries, self._opened_at)
                 )
                 self._unsure, self._own = False, None
                 state, _ = self.read()
@@ -227,11 +229,11 @@ class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         target = self._prepared()
-        if task_alignment.one_task_per_range(rows, len(batch.ranges)):
+        if task_alignment.tasks_match_ranges(rows, len(batch.ranges)):
             with self._lock:
                 state, entries = self._current()
                 new = state.committed(batch)
-                writes = commit_metadata.changes(entries, new, apart=True)
+                writes = commit_metadata.metadata_updates(entries, new, apart=True)
                 self._refuse_unknown(writes.keys() - entries.keys(), new.progress.topic_ids)
             if writes.keys() == {r.at for r in batch.ranges}:
                 # Which partition a row comes from, its task knows by itself.
@@ -241,17 +243,24 @@ class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
                 return
         self._write_batch(batch, self._layout.frame(rows), target, None)
 
-    def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
+    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, quarantine: DeadLetterBatch) -> None:
         self._write_batch(batch, self._layout.frame(rows), self._prepared(), quarantine)
 
-    def _part(self, r: Range, entries: Mapping[TopicPartition, Entry], writes: Mapping[TopicPartition, Entry]) -> Part:
-        return Part(r, self._names.here(r.at.topic), entries.get(r.at), writes[r.at], self._writer(r.at))
+    def _part(
+        self,
+        r: Range,
+        entries: Mapping[TopicPartition, CommittedOffset],
+        writes: Mapping[TopicPartition, CommittedOffset],
+    ) -> PartitionWrite:
+        return PartitionWrite(r, self._names.here(r.at.topic), entries.get(r.at), writes[r.at], self._writer(r.at))
 
-    def _write_partitions(self, batch: Batch, frame: DataFrame, target: Target, parts: tuple[Part, ...]) -> None:
+    def _write_partitions(
+        self, batch: Batch, frame: DataFrame, target: TopicTarget, parts: tuple[PartitionWrite, ...]
+    ) -> None:
         """Per task, in its own transaction, records and offset."""
         try:
             with unfit_refused(repr(self)):
-                work = ByPartition(target, self._opened.name, parts, topic_check.current())
+                work = TransactionalProduceTask(target, self._opened.name, parts, topic_check.current())
                 tasks.run(frame, work, verify_pieces=False)
         except BaseException as error:
             self._unsure = True  # others of the tasks may be at work still
@@ -261,7 +270,9 @@ class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
         self._known |= {r.at for r in batch.ranges}
         reach("kafka: partitions written")
 
-    def _write_batch(self, batch: Batch, frame: DataFrame, target: Target, quarantine: Quarantine | None) -> None:
+    def _write_batch(
+        self, batch: Batch, frame: DataFrame, target: TopicTarget, quarantine: DeadLetterBatch | None
+    ) -> None:
         """1. read the rows; 2. set apart those that a topic does not take; 3. commit records and offsets."""
         with unfit_refused(repr(self)):
             records = frame.toArrow().combine_chunks()
@@ -269,7 +280,7 @@ class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
         reach("kafka: rows read")
         good: list[tuple[str, Any]] = []
         for piece in records.to_batches():
-            for topic, some, wrong in judged(target, piece):
+            for topic, some, wrong in check_rows(target, piece):
                 good.append((topic, _without(some, self._set_apart(some, wrong, quarantine))))
         if quarantine is not None:
             quarantine.settled()
@@ -284,7 +295,7 @@ class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
                 target.flush(producer)
                 reach("kafka: records produced")
 
-            writes = commit_metadata.changes(entries, new)
+            writes = commit_metadata.metadata_updates(entries, new)
             self._refuse_unknown(writes.keys() - entries.keys(), new.progress.topic_ids)
             if not self._opened.commit(writes, produce):
                 raise self._fenced(batch)
@@ -292,16 +303,16 @@ class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
             self._remembered.remember(new.progress)
         reach("kafka: committed")
 
-    def _set_apart(self, some: Any, wrong: list[tuple[int, str]], quarantine: Quarantine | None) -> list[int]:
+    def _set_apart(self, some: Any, wrong: list[tuple[int, str]], quarantine: DeadLetterBatch | None) -> list[int]:
         """The numbers of the rows that are set apart; BadRecord if they cannot be."""
-        refusals = Refusals(repr(self), None if quarantine is None else quarantine.most)
+        refusals = RejectedRows(repr(self), None if quarantine is None else quarantine.most)
         for row, why in wrong:
             refusals.add(place_of(some, row), why)
         if quarantine is not None:
-            quarantine.refuse([Refusal(origin, why, self.identity) for origin, why in refusals.found])
+            quarantine.refuse([RejectedRow(origin, why, self.identity) for origin, why in refusals.found])
         return [row for row, _ in wrong]
 
-    def _current(self) -> tuple[State, dict[TopicPartition, Entry]]:
+    def _current(self) -> tuple[State, dict[TopicPartition, CommittedOffset]]:
         known = self._known
         entries = self._fetch()
         state = self._state(entries)
@@ -331,7 +342,7 @@ class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
     def _taken_over(self) -> OffsetConflict:
         return OffsetConflict(f"{self!r}: another run of this pipeline has taken over", hint="let one of them finish")
 
-    def _prepared(self) -> Target:
+    def _prepared(self) -> TopicTarget:
         assert self._topics is not None
         if self._target is None:
             self._target = self._made_target()
@@ -340,7 +351,7 @@ class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
             self._target = replace(self._target, rules=rules)  # partitions may have been added
         return self._target
 
-    def _made_target(self) -> Target:
+    def _made_target(self) -> TopicTarget:
         assert self._topics is not None
         topic = self._layout.topic
         rules = None if topic is None else self._topics.rules(topic)
@@ -352,11 +363,11 @@ class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
             self._opened.release()  # what it claimed with was made before this was known
         producing = {**self._connecting(), **self._opened.producing}
         connecting = self._connecting()
-        return Target(repr(self), self._bootstrap, connecting, producing, topic, rules, self._new, self._allowed)
+        return TopicTarget(repr(self), self._bootstrap, connecting, producing, topic, rules, self._new, self._allowed)
 
-    def _made_group(self, name: str) -> Group:
-        self._names = Names(self._prefix(name))
-        return Group(self._bootstrap, self._options, name, names=self._names, writers=self._writer)
+    def _made_group(self, name: str) -> FencedOffsetGroup:
+        self._names = PlaceholderTopics(self._prefix(name))
+        return FencedOffsetGroup(self._bootstrap, self._options, name, names=self._names, writers=self._writer)
 
     @staticmethod
     def _prefix(group: str) -> str:
@@ -380,7 +391,7 @@ class Kafka(offset_store.Kafka, QuarantiningSink, TransactionalSink):
                 self._topics.grow(self._names.here(topic), needed)
         super()._refuse_unknown(partitions, topic_ids)
 
-    def _fetch(self) -> dict[TopicPartition, Entry]:
+    def _fetch(self) -> dict[TopicPartition, CommittedOffset]:
         entries = super()._fetch()
         self._home |= {at.topic for at in entries if self._names.here(at.topic) == at.topic}
         return entries

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.connectors.kafka.records import Rules
+from headrace.connectors.kafka.records import TopicLimits
 from headrace.errors import ConfigError
-from headrace.kafka.connection_errors import explained
+from headrace.kafka.connection_errors import to_headrace_error
 from headrace.kafka.transactions import TIMEOUT
 from headrace.support.suggest import did_you_mean
 
@@ -118,11 +118,11 @@ class Topics:
         self._admin: Any = AdminClient(dict(config))
         self._new = new
         self._allowed = allowed
-        self._known: dict[str, tuple[float, Rules]] = {}
+        self._known: dict[str, tuple[float, TopicLimits]] = {}
         self.reason = ""
         """Why the topic that was asked for last is not there."""
 
-    def rules(self, topic: str) -> Rules | None:
+    def rules(self, topic: str) -> TopicLimits | None:
         """What `topic` takes; None if it is not there and is not to be made."""
         asked, known = self._known.get(topic, (0.0, None))
         if known is not None and time.monotonic() - asked < _REMEMBERED_SECONDS:
@@ -174,14 +174,14 @@ class Topics:
         wanted = NewPartitions(topic, partitions)
         self._ask(self._admin.create_partitions([wanted])[topic].result, topic, passed="INVALID_PARTITIONS")
 
-    def _made(self, topic: str) -> Rules | None:
+    def _made(self, topic: str) -> TopicLimits | None:
         """A broker knows a new topic a moment after it was made."""
         deadline = time.monotonic() + TIMEOUT
         while (found := self._look(topic)) is None and time.monotonic() < deadline:
             time.sleep(0.05)
         return found
 
-    def _look(self, topic: str) -> Rules | None:
+    def _look(self, topic: str) -> TopicLimits | None:
         from confluent_kafka import TopicCollection
         from confluent_kafka.admin._config import ConfigResource
         from confluent_kafka.admin._resource import ResourceType
@@ -195,8 +195,8 @@ class Topics:
         future = self._admin.describe_configs([asked], request_timeout=TIMEOUT)[asked]
         settings = self._ask(future.result, topic, passed="TOPIC_AUTHORIZATION_FAILED")
         if settings is None:  # this user may not look at them: what Kafka has by default
-            return Rules(len(described.partitions), _DEFAULT_BYTES, compacted=False)
-        return Rules(
+            return TopicLimits(len(described.partitions), _DEFAULT_BYTES, compacted=False)
+        return TopicLimits(
             partitions=len(described.partitions),
             most_bytes=int(settings["max.message.bytes"].value),
             compacted="compact" in settings["cleanup.policy"].value,
@@ -214,7 +214,7 @@ class Topics:
                 return None
             if reason.name() in _CANNOT_BE:
                 raise ConfigError(f"no topic {topic} can be made: {reason.str()}", hint="correct create=…") from error
-            raise explained(reason, self._bootstrap, f"the topic {topic}") from error
+            raise to_headrace_error(reason, self._bootstrap, f"the topic {topic}") from error
 
 
 def unknown(topic: str, bootstrap: str) -> str:

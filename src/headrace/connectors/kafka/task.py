@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.kafka.produce import Target, send
+from headrace.connectors.kafka.produce import TopicTarget, send
 from headrace.errors import HeadraceError, OffsetConflict, RetriableError
-from headrace.kafka.commit_metadata import Entry
-from headrace.kafka.connection_errors import explained
+from headrace.kafka.commit_metadata import CommittedOffset
+from headrace.kafka.connection_errors import to_headrace_error
 from headrace.kafka.librdkafka import quiet_logger
-from headrace.kafka.transactions import FENCED, PATIENCE, TIMEOUT, bounded, commit, initialised
+from headrace.kafka.transactions import FENCED, PATIENCE, TIMEOUT, call_with_timeout, commit, init_transactions
 from headrace.spark import tasks
 from headrace.spark.tasks import Report
 
@@ -31,14 +31,14 @@ class _Stale(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartitionWrite:
     """What one task moves: a range, under the name its topic has at the target, from one entry of the group to the
     next."""
 
     range: Range
     topic: str
-    before: Entry | None
-    after: Entry
+    before: CommittedOffset | None
+    after: CommittedOffset
     transactional_id: str
 
     def position(self) -> Any:
@@ -48,12 +48,12 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class ByPartition:
+class TransactionalProduceTask:
     """Of several attempts the last to begin wins; what the others produced is aborted."""
 
-    target: Target
+    target: TopicTarget
     group: str
-    parts: tuple[Part, ...]
+    parts: tuple[PartitionWrite, ...]
     unchanged: Callable[[], None] | None = None
     """Compares the topic ids with those that the batch was planned with."""
 
@@ -67,18 +67,22 @@ class ByPartition:
         try:
             return Report(self._written(part, batches))
         except HeadraceError as error:
-            return tasks.failed(error)
+            return tasks.error_report(error)
         except KafkaException as error:
             if error.args[0].name() in FENCED:
                 raise Fenced(part.transactional_id) from error  # so that Spark counts another attempt, not this one
-            return tasks.failed(explained(error.args[0], self.target.bootstrap, f"a transaction of {part.range}"))
+            return tasks.error_report(
+                to_headrace_error(error.args[0], self.target.bootstrap, f"a transaction of {part.range}")
+            )
         except TimeoutError:
-            return tasks.failed(RetriableError(f"Kafka at {self.target.bootstrap} does not answer for {part.range}"))
+            return tasks.error_report(
+                RetriableError(f"Kafka at {self.target.bootstrap} does not answer for {part.range}")
+            )
         finally:
             for _ in batches:  # a task that leaves its input unread would cost the worker
                 pass
 
-    def _written(self, part: Part, batches: Iterator[Any]) -> int:
+    def _written(self, part: PartitionWrite, batches: Iterator[Any]) -> int:
         read: list[Any] = []
         try:
             return self._attempt(part, read, batches)
@@ -86,13 +90,13 @@ class ByPartition:
             # This worker had the partition in an earlier batch, and another worker has had it since.
             return self._attempt(part, read, batches)
 
-    def _attempt(self, part: Part, read: list[Any], batches: Iterator[Any]) -> int:
+    def _attempt(self, part: PartitionWrite, read: list[Any], batches: Iterator[Any]) -> int:
         """`read` is what came out of `batches` before, and as long as it may have to be sent again what comes now."""
         from confluent_kafka import KafkaException
 
         key = (self.target.bootstrap, part.transactional_id)
         sure = key not in tasks.KEPT  # a new producer is the newest
-        producer = tasks.kept(key, lambda: self._producer(part), lambda made: made.purge())
+        producer = tasks.worker_cached(key, lambda: self._producer(part), lambda made: made.purge())
         before = tuple(read)
         try:
             if self._is_there(part):
@@ -111,23 +115,23 @@ class ByPartition:
                 self.unchanged()
             self.target.flush(producer)
             membership = self._consumer().consumer_group_metadata()
-            bounded(lambda: commit(producer, [part.position()], membership), PATIENCE)
+            call_with_timeout(lambda: commit(producer, [part.position()], membership), PATIENCE)
             return rows
         except BaseException as error:
             _abort(producer)
-            tasks.drop(key)
+            tasks.evict(key)
             if not sure and isinstance(error, KafkaException) and error.args[0].name() in FENCED:
                 raise _Stale from error
             raise
 
-    def _is_there(self, part: Part) -> bool:
+    def _is_there(self, part: PartitionWrite) -> bool:
         """Whether an earlier attempt has committed; OffsetConflict if the entry is not the one it was planned from.
 
         Asked under this producer's epoch: whoever commits after this with the same id has fenced it before. And a run
         that takes over puts another entry there, so a task that begins after that finds out here.
         """
         (found,) = self._consumer().committed([part.position()], timeout=TIMEOUT)
-        there = None if found.offset < 0 else Entry(found.offset, found.metadata or "")
+        there = None if found.offset < 0 else CommittedOffset(found.offset, found.metadata or "")
         if there == part.after:
             return True
         if there != part.before:
@@ -138,23 +142,23 @@ class ByPartition:
             )
         return False
 
-    def _producer(self, part: Part) -> Any:
+    def _producer(self, part: PartitionWrite) -> Any:
         from confluent_kafka import Producer
 
         # Fenced by a sibling is no news for a terminal: it is met by making another producer.
         quiet = {"logger": quiet_logger(), "log_level": 0}
         settings = {**self.target.producing, **quiet, "transactional.id": part.transactional_id}
-        return bounded(lambda: initialised(Producer(settings)), PATIENCE)
+        return call_with_timeout(lambda: init_transactions(Producer(settings)), PATIENCE)
 
     def _consumer(self) -> Any:
         from confluent_kafka import Consumer
 
         settings = {**self.target.connecting, "group.id": self.group, "enable.auto.commit": False}
-        return tasks.kept((self.target.bootstrap, "group", self.group), lambda: Consumer(settings))
+        return tasks.worker_cached((self.target.bootstrap, "group", self.group), lambda: Consumer(settings))
 
 
 def _abort(producer: Any) -> None:
     """Readers wait at an open transaction until somebody ends it; if this cannot, the next attempt does."""
     with suppress(Exception):
         producer.purge()
-        bounded(lambda: producer.abort_transaction(TIMEOUT), TIMEOUT)
+        call_with_timeout(lambda: producer.abort_transaction(TIMEOUT), TIMEOUT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.core.offset_store import OffsetStore
-from headrace.core.state import Change, State
+from headrace.core.state import AuditEntry, State
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Memory(OffsetStore):
     """Keeps nothing beyond the process. Stores made with the same `shared` dictionary see the same offsets."""
 
-    def __init__(self, shared: MutableMapping[str, tuple[State, tuple[Change, ...]]] | None = None) -> None:
+    def __init__(self, shared: MutableMapping[str, tuple[State, tuple[AuditEntry, ...]]] | None = None) -> None:
         self._all = {} if shared is None else shared
         self._pipeline = ""
 
@@ -30,15 +30,15 @@ class Memory(OffsetStore):
         state, _ = self._entry()
         return state, state
 
-    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+    def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         state, history = self._entry()
         if state is not version:
             return False
         self._all[self._pipeline] = (new, (*history, change) if change else history)
         return True
 
-    def history(self) -> Sequence[Change]:
+    def history(self) -> Sequence[AuditEntry]:
         return self._entry()[1]
 
-    def _entry(self) -> tuple[State, tuple[Change, ...]]:
+    def _entry(self) -> tuple[State, tuple[AuditEntry, ...]]:
         return self._all.setdefault(self._pipeline, (State(), ()))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Memory(Sink):
     """Appends every row, as a dictionary, to `rows`. A repeated batch is there twice: that is the point."""
 
-    whole_ranges = False
+    needs_one_task_per_partition = False
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []

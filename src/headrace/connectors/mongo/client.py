@@ -45,7 +45,7 @@ def connect(url: str) -> Any:
 
 
 @contextmanager
-def translated(who: str) -> Iterator[None]:
+def translate_error(who: str) -> Iterator[None]:
     """Raise the driver's errors as ours; messages begin with `who`."""
     errors = require("pymongo.errors", extra="mongo")
     try:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.connectors.mongo import client, types
 from headrace.connectors.mongo import shard_key as mongo_shards
 from headrace.connectors.mongo.guarded_update import guard_of
-from headrace.connectors.mongo.writer import Documents, Target
+from headrace.connectors.mongo.writer import MongoTarget, MongoWriter
 from headrace.connectors.shared.document_encoder import checked_nulls
-from headrace.connectors.shared.keyed_sink import Identity, KeyedSink
+from headrace.connectors.shared.keyed_sink import KeyedSink, RowKey
 from headrace.errors import ConfigError
 from headrace.support.crashpoints import reach
 from headrace.support.optional_imports import require
@@ -60,7 +60,7 @@ class Mongo(KeyedSink):
         write_concern: int | str = "majority",
         keep_deleted_days: float = 7,
     ) -> None:
-        super().__init__(Identity.of(key, deleted))
+        super().__init__(RowKey.of(key, deleted))
         if not isinstance(url, str) or not url.startswith(("mongodb://", "mongodb+srv://")):
             raise ConfigError(
                 "a URL of MongoDB is missing", hint='sinks.Mongo("mongodb://localhost:27017", "shop.orders")'
@@ -92,7 +92,7 @@ class Mongo(KeyedSink):
         shards: tuple[str, ...] = ()
         if shard_key is not None:
             shards = mongo_shards.checked(shard_key, self._identity.key, by_origin=self._identity.of_record)
-        self._target = Target(url, database, name, write_concern, named, references, shards)
+        self._target = MongoTarget(url, database, name, write_concern, named, references, shards)
         self._key = self._identity.key
         self._create = create
         self._indexes = [_index(index) for index in indexes]
@@ -113,7 +113,7 @@ class Mongo(KeyedSink):
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
         self._client = client.connect(self._target.url)
-        with client.translated(repr(self)):
+        with client.translate_error(repr(self)):
             self._client.admin.command("ping")
         return self
 
@@ -129,7 +129,7 @@ class Mongo(KeyedSink):
 
     def check_target(self, schema: StructType) -> None:
         self._check_rows(schema)
-        with self.open(""), client.translated(repr(self)):
+        with self.open(""), client.translate_error(repr(self)):
             self._collections(self._identity.by_origin(schema.names), make=False)
 
     def _check_rows(self, schema: StructType) -> None:
@@ -148,7 +148,7 @@ class Mongo(KeyedSink):
         self._check_rows(schema)
         if self._client is None:
             raise ConfigError(f"{self!r} is used before open()")
-        with client.translated(repr(self)):
+        with client.translate_error(repr(self)):
             by_origin = self._identity.by_origin(schema.names)
             self._collections(by_origin)
             self._make_indexes(leaves_deleted=not by_origin and not self._by_field)
@@ -160,7 +160,7 @@ class Mongo(KeyedSink):
         by_origin = self._identity.by_origin(schema.names)
         stored = self._stored(schema)
         guard = guard_of(self._pipeline) if self._by_field else None
-        return Documents(self._target, repr(self), stored, self._key, by_origin, self._is_capped, self._nulls, guard)
+        return MongoWriter(self._target, repr(self), stored, self._key, by_origin, self._is_capped, self._nulls, guard)
 
     def _check_children(self, schema: StructType) -> None:
         from pyspark.sql.types import ArrayType, StructType

@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.shared.document_encoder import Notation, Unfit
+from headrace.connectors.shared.document_encoder import DocumentEncoder, UnsupportedValue
 from headrace.errors import ConfigError
 from headrace.support.optional_imports import require
 
@@ -30,9 +30,9 @@ _AS_THEY_ARE = (
 
 
 @cache
-def notation() -> Notation:
+def notation() -> DocumentEncoder:
     int64 = require("bson.int64", extra="mongo").Int64
-    return Notation(
+    return DocumentEncoder(
         {
             **dict.fromkeys(_AS_THEY_ARE, _same),
             "long": int64,
@@ -59,21 +59,23 @@ def check_names(schema: StructType, key: tuple[str, ...], who: object) -> None:
 def key_part(value: Any, name: str) -> Any:
     """Unfit for values that differ in Spark and not in MongoDB: one would take the other's place."""
     if isinstance(value, datetime) and value.microsecond % 1000:
-        raise Unfit(f"{name}, which is in the key, has microseconds, and MongoDB keeps milliseconds: {value}")
+        raise UnsupportedValue(
+            f"{name}, which is in the key, has microseconds, and MongoDB keeps milliseconds: {value}"
+        )
     if isinstance(value, float) and math.isnan(value):
-        raise Unfit(f"{name}, which is in the key, is NaN")
+        raise UnsupportedValue(f"{name}, which is in the key, is NaN")
     return value
 
 
-def encoded(document: dict[str, Any]) -> Any:
+def encode_value(document: dict[str, Any]) -> Any:
     """As it goes over the wire, and once only. Unfit if it cannot."""
     bson = require("bson", extra="mongo")
     try:
         raw = bson.encode(document)
     except (require("bson.errors", extra="mongo").BSONError, OverflowError, ValueError) as error:
-        raise Unfit(str(error).rpartition(" | ")[2]) from error
+        raise UnsupportedValue(str(error).rpartition(" | ")[2]) from error
     if len(raw) > LARGEST:
-        raise Unfit(f"the document has {len(raw):,} bytes, and MongoDB takes {LARGEST:,}")
+        raise UnsupportedValue(f"the document has {len(raw):,} bytes, and MongoDB takes {LARGEST:,}")
     return require("bson.raw_bson", extra="mongo").RawBSONDocument(raw)
 
 
@@ -87,7 +89,7 @@ def reference(kind: DataType, collection: str, nulls: Nulls) -> Callable[[Any], 
 
     def make(value: Any) -> Any:
         if missing := [name for name in names if value[name] is None]:
-            raise Unfit(f"{missing[0]} is NULL, so it refers to no document")
+            raise UnsupportedValue(f"{missing[0]} is NULL, so it refers to no document")
         found = made(value)
         return dbref(collection, found[names[0]] if len(names) == 1 else found)
 
@@ -129,7 +131,7 @@ def _decimal(value: Decimal) -> Any:
     try:
         return require("bson.decimal128", extra="mongo").Decimal128(value)
     except ArithmeticError as error:
-        raise Unfit(f"{value} has more than the 34 digits of a Decimal128") from error
+        raise UnsupportedValue(f"{value} has more than the 34 digits of a Decimal128") from error
 
 
 def _by_value(value: Any) -> Any:

@@ -11,7 +11,7 @@ from headrace.connectors.mongo import client as mongo_client
 from headrace.connectors.mongo import types
 from headrace.connectors.mongo.guarded_update import Put, update_of
 from headrace.connectors.mongo.types import GUARD
-from headrace.connectors.shared.document_encoder import Unfit
+from headrace.connectors.shared.document_encoder import UnsupportedValue
 from headrace.errors import RetriableError
 from headrace.spark import tasks
 from headrace.support.optional_imports import require
@@ -29,7 +29,7 @@ _ON_ID = re.compile(r"index: (?:\S*\$)?_id_(?:\s|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class MongoTarget:
     """Where documents go. `children` are columns that have collections of their own, by column; `references` are those
     that become a DBRef, each with the collection that it refers to."""
 
@@ -44,7 +44,7 @@ class Target:
     def collections(self) -> dict[str, Any]:
         """By column; that of the rows themselves under ""."""
         pymongo = require("pymongo", extra="mongo")
-        client = tasks.kept(("mongo", self.url), lambda: mongo_client.connect(self.url))
+        client = tasks.worker_cached(("mongo", self.url), lambda: mongo_client.connect(self.url))
         concern = pymongo.WriteConcern(w=self.write_concern)
         primary = pymongo.ReadPreference.PRIMARY
         return {
@@ -54,14 +54,14 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
+class MongoWriter:
     """The writer of rows with this schema, which has the columns that are stored and no others.
 
     `by_origin`: a row's `_id` is the record it came from. `insert`: what is there is never replaced. `guard`: where the
     versions of this pipeline are, if documents are updated by field and not replaced.
     """
 
-    target: Target
+    target: MongoTarget
     sink: str
     schema: StructType
     key: tuple[str, ...]
@@ -71,7 +71,7 @@ class Documents:
     guard: str | None = None
 
     def __call__(self, rows: Sequence[Row]) -> list[tuple[Row, str]]:
-        with mongo_client.translated(self.sink):
+        with mongo_client.translate_error(self.sink):
             return self._written(rows)
 
     def _written(self, rows: Sequence[Row]) -> list[tuple[Row, str]]:
@@ -85,7 +85,7 @@ class Documents:
                 parent = self._parent(number, row, makers)
                 children[number] = dict(self._children(parent, row, makers))
                 parents.append(parent)
-            except Unfit as error:
+            except UnsupportedValue as error:
                 refused[number] = str(error)
         overtaken = self._put(collections[""], parents, refused)
         stored = [put for put in parents if put.number not in overtaken and put.number not in refused]
@@ -119,7 +119,7 @@ class Documents:
         own = {name: made for name, made in makers.items() if name != "_id"}
         kept = {name: made for name, made in own.items() if name in self.key} if row.deleted else own
         fields = types.notation().fields(kept, row.values, self.nulls)
-        return put._replace(body=types.encoded(update_of(put, fields, own)))
+        return put._replace(body=types.encode_value(update_of(put, fields, own)))
 
     def _id(self, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> Any:
         if self.by_origin:
@@ -136,7 +136,7 @@ class Documents:
             document[GUARD] = {"source": row.source, "version": require("bson.int64", extra="mongo").Int64(row.version)}
             if row.deleted:
                 document[GUARD]["deleted"] = datetime.now(UTC)
-        return types.encoded(document)
+        return types.encode_value(document)
 
     def _children(
         self, parent: Put, row: Row, makers: Mapping[str, Callable[[Any], Any]]

@@ -14,7 +14,7 @@ from headrace.connectors.parquet.atomic_exchange import exchange, require_exchan
 from headrace.connectors.parquet.directory_layout import MERGED, files
 from headrace.connectors.parquet.merge_files import merge, schema_of, together
 from headrace.connectors.shared.compaction_plan import Plan, Small, merges
-from headrace.connectors.shared.dataset_locks import ASIDE, COMPACTING, SWAPPING, compacting, swapping
+from headrace.connectors.shared.dataset_locks import ASIDE, COMPACTING, SWAPPING, compacting, exclusive_dataset_lock
 from headrace.connectors.shared.partition_columns import BATCH
 from headrace.errors import ConfigError, HeadraceError
 from headrace.support.crashpoints import reach
@@ -40,7 +40,7 @@ def compact(root: Path, *, target: int, execute: bool, tell: Callable[[str], Non
             _refuse_another_file_system(root, beside)
             _merge(root, plan.merges, beside / "merged", tell)
             reach("compact: merged")
-            with swapping(root):
+            with exclusive_dataset_lock(root):
                 _build(root, beside / "root", beside / "merged", plan.merges)
                 reach("compact: root built")
                 exchange(root, beside / "root")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.connectors.parquet import merged_batches
-from headrace.connectors.shared.dataset_locks import ASIDE, SWAPPING, Desk, unswapped
+from headrace.connectors.shared.dataset_locks import ASIDE, SWAPPING, StagingDirectory, shared_dataset_lock
 from headrace.connectors.shared.parquet_writer import write_files
 from headrace.connectors.shared.partition_columns import BATCH
 from headrace.errors import ConfigError
@@ -33,20 +33,20 @@ class Directories:
         self._root = root
         self._pipeline = pipeline
         self._partition_by = partition_by
-        self._desk = Desk(self._desks)
+        self._desk = StagingDirectory(self._desks)
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """1. write the files aside; 2. make them durable; 3. publish them by renaming their directory."""
         name = f"{self._pipeline}-{batch.fingerprint}"
         published = self._root / f"{BATCH}={name}"
-        with unswapped(self._root):
+        with shared_dataset_lock(self._root):
             # Asked under the lock: a compaction moves a batch from one answer to the other.
             if published.exists() or merged_batches.contains(self._root / ASIDE / MERGED, name):
                 sync(self._root)  # whoever renamed it may have died before
                 return
             if not self._desk.in_place:
                 self._desk.clear()
-                self._desk = Desk(self._desks)
+                self._desk = StagingDirectory(self._desks)
             aside = self._desk.path / uuid.uuid4().hex
             write_files(rows, f"file://{aside}", self._partition_by)
             reach("parquet: written aside")
@@ -85,7 +85,7 @@ def files(root: Path) -> list[Path]:
     """Every file that counts, as of one moment between two compactions."""
     refuse_manifests(root, manifests(root))
     # Made by whoever writes or compacts: a reader may not be allowed to, and need not.
-    with unswapped(root) if (root / ASIDE / SWAPPING).exists() else nullcontext():
+    with shared_dataset_lock(root) if (root / ASIDE / SWAPPING).exists() else nullcontext():
         return sorted(visible(root))
 
 

@@ -34,7 +34,7 @@ class Parquet(IdempotentSink):
     have no atomic rename.
     """
 
-    whole_ranges = False
+    needs_one_task_per_partition = False
 
     def __init__(self, path: str | Path, *, partition_by: str | Sequence[str] | None = None) -> None:
         text = str(path).removeprefix("file://")

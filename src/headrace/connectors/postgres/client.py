@@ -75,7 +75,7 @@ def connect(dsn: str) -> Any:
     return psycopg.connect(**{**_DEFAULTS, **given, "client_encoding": "UTF8"}, autocommit=True, prepare_threshold=None)
 
 
-def translated(error: Any, who: str) -> HeadraceError:
+def translate_error(error: Any, who: str) -> HeadraceError:
     """An error of psycopg in our terms."""
     reason = " ".join(str(error).split())
     message = f"{who}: {reason}"

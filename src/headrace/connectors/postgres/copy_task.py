@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.postgres import client
-from headrace.core.dead_letters import ASIDE, Origin, refused, too_many
+from headrace.core.dead_letters import ASIDE, RecordId, refused, too_many
 from headrace.core.state import another_topic
 from headrace.errors import BadRecord, HeadraceError, OffsetConflict, RetriableError
-from headrace.spark.tasks import Report, failed
+from headrace.spark.tasks import Report, error_report
 from headrace.support.optional_imports import require
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _close() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ByPartition:
+class CopyAndCommitTask:
     """COPY the rows of one range, and move its offset, in one transaction.
 
     Nothing is locked before the end, so that a task that froze is in nobody's way. Of several attempts the first to
@@ -75,7 +75,7 @@ class ByPartition:
         except _AlreadyThere:
             return Report()
         except HeadraceError as error:
-            return failed(error)
+            return error_report(error)
         finally:
             for _ in batches:  # a task that leaves its input unread would cost the worker
                 pass
@@ -83,7 +83,7 @@ class ByPartition:
     def _move(self, connection: Any, wanted: Range) -> None:
         claims = "SELECT claim FROM headrace_claims WHERE pipeline = %s FOR SHARE"
         if connection.execute(claims, [self.pipeline]).fetchall() != [(self.claim,)]:
-            raise taken_over(self.pipeline)
+            raise claim_lost(self.pipeline)
         place = [self.pipeline, wanted.at.topic, wanted.at.partition]
         moved = connection.execute(
             'INSERT INTO headrace_offsets AS o (pipeline, topic, "partition", next_offset) VALUES (%s, %s, %s, %s)'
@@ -125,7 +125,7 @@ class _AlreadyThere(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class ByAttempt:
+class CopyToStagingTask:
     """COPY the rows of one task into the staging table, each marked with this attempt.
 
     `most` says how many rows the database may refuse (None: the first one is an error); they are found by halving.
@@ -137,7 +137,7 @@ class ByAttempt:
 
     def __call__(self, batches: Iterator[Any]) -> Report:
         attempt = random.getrandbits(62)
-        refused: list[tuple[Origin, str]] = []
+        refused: list[tuple[RecordId, str]] = []
         rows = 0
         try:
             with _transaction(self.dsn) as connection:
@@ -151,12 +151,12 @@ class ByAttempt:
                         rows += self._sift(connection, batch, refused, self.most)
             return Report(rows, attempt, refused)
         except HeadraceError as error:
-            return failed(error)
+            return error_report(error)
         finally:
             for _ in batches:
                 pass
 
-    def _sift(self, connection: Any, batch: Any, refused: list[tuple[Origin, str]], most: int) -> int:
+    def _sift(self, connection: Any, batch: Any, refused: list[tuple[RecordId, str]], most: int) -> int:
         psycopg = require("psycopg", extra="postgres")
         connection.execute(f"SAVEPOINT {_SAVEPOINT}")
         try:
@@ -170,7 +170,7 @@ class ByAttempt:
             _, topic, partition, offset = (column[0].as_py() for column in batch.columns)
             if topic is None:
                 raise bad_row(error) from error
-            refused.append((Origin(topic, partition, offset), _reason(error)))
+            refused.append((RecordId(topic, partition, offset), _reason(error)))
             if len(refused) > most:
                 raise too_many(most, f"{refused[0][0]}: {refused[0][1]}") from error
             return 0
@@ -182,7 +182,7 @@ class ByAttempt:
 def _transaction(dsn: str) -> Iterator[Any]:
     psycopg = require("psycopg", extra="postgres")
     try:
-        connection = _begun(dsn)
+        connection = _begin_transaction(dsn)
         try:
             yield connection
             connection.execute("COMMIT")
@@ -197,10 +197,10 @@ def _transaction(dsn: str) -> Iterator[Any]:
         # A run that has taken over has cleared the staging tables.
         raise RetriableError(f"the database: {error}") from error
     except psycopg.Error as error:
-        raise client.translated(error, "the database") from error
+        raise client.translate_error(error, "the database") from error
 
 
-def _begun(dsn: str) -> Any:
+def _begin_transaction(dsn: str) -> Any:
     psycopg = require("psycopg", extra="postgres")
     if (kept := _connections.pop(dsn, None)) is not None:
         try:
@@ -240,7 +240,7 @@ def bad_row(error: Any, hint: str = ASIDE) -> BadRecord:
     return refused("PostgreSQL", _reason(error), hint)
 
 
-def taken_over(pipeline: str) -> OffsetConflict:
+def claim_lost(pipeline: str) -> OffsetConflict:
     return OffsetConflict(f"another run of {pipeline} has taken over", hint="let one of them finish, or stop it")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.postgres import client
-from headrace.connectors.sql.effect_marks import TABLE, SqlMarker
+from headrace.connectors.sql.effect_marks import TABLE, SqlEffectLogClient
 from headrace.support.optional_imports import require
 from headrace.support.redaction import masked
 
@@ -19,7 +19,7 @@ _THERE = "SELECT 1 WHERE to_regclass('headrace_marks') IS NOT NULL"
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresMarks:
+class PostgresEffectLog:
     dsn: str = field(repr=False)
     pipeline: str
     keep: float
@@ -36,10 +36,10 @@ class PostgresMarks:
                         driver.execute(TABLE)
             marker.prepare(self.keep)
 
-    def connect(self) -> SqlMarker:
+    def connect(self) -> SqlEffectLogClient:
         with self._translated():
             driver = client.connect(self.dsn)
-        return SqlMarker(client.Connection(driver), self.pipeline, self._translated, driver.close)
+        return SqlEffectLogClient(client.Connection(driver), self.pipeline, self._translated, driver.close)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -47,4 +47,4 @@ class PostgresMarks:
         try:
             yield
         except psycopg.Error as error:
-            raise client.translated(error, f"marks in {masked(self.dsn)}") from error
+            raise client.translate_error(error, f"marks in {masked(self.dsn)}") from error

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.connectors.postgres.client import BEGIN, Connection, connect, translated
+from headrace.connectors.postgres.client import BEGIN, Connection, connect, translate_error
 from headrace.connectors.sql import offset_tables
-from headrace.core.effect_marks import MarkKeeper
+from headrace.core.effect_marks import EffectStore
 from headrace.core.offset_store import OffsetStore
 from headrace.errors import ConfigError, RetriableError
 from headrace.support.optional_imports import require
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from headrace.core.effect_marks import Marks
+    from headrace.core.effect_marks import EffectLog
     from headrace.core.offset_store import Heartbeats
-    from headrace.core.state import Change, State
+    from headrace.core.state import AuditEntry, State
 
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _TABLES_THERE = """SELECT 1 WHERE to_regclass('headrace_offsets') IS NOT NULL
@@ -30,7 +30,7 @@ _NEW_PIPELINE = """INSERT INTO headrace_pipelines (pipeline, last_batch, topic_i
 _LOCK = "SELECT 1 FROM headrace_pipelines WHERE pipeline = ? FOR UPDATE"
 
 
-class Postgres(OffsetStore, MarkKeeper):
+class Postgres(OffsetStore, EffectStore):
     """Any number of pipelines in one database. The tables are created when they are not there.
 
     `dsn` is a URL or a connection string of libpq; what it leaves out comes from PGPASSWORD, ~/.pgpass and the like.
@@ -81,27 +81,27 @@ class Postgres(OffsetStore, MarkKeeper):
         with self.reading() as connection:
             return offset_tables.read(connection, self._pipeline), None
 
-    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+    def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         with self.transaction() as connection:
             return offset_tables.swap(connection, self._pipeline, old, new, change)
 
     def heartbeat_handle(self) -> Heartbeats:
         return Postgres(self._dsn)
 
-    def history(self) -> Sequence[Change]:
+    def history(self) -> Sequence[AuditEntry]:
         with self.reading() as connection:
             return offset_tables.history(connection, self._pipeline)
 
-    def advice(self, pipeline: str) -> list[str]:
+    def durability_warnings(self, pipeline: str) -> list[str]:
         with self._translated(), connect(self._dsn) as connection:
             ((fsync,),) = connection.execute("SELECT current_setting('fsync')").fetchall()
         lost = f"{self!r} runs with fsync = off: a crash of its machine may lose or corrupt the offsets"
         return [lost] if fsync == "off" else []
 
-    def marks(self, pipeline: str, keep: float) -> Marks:
-        from headrace.connectors.postgres.effect_marks import PostgresMarks
+    def marks(self, pipeline: str, keep: float) -> EffectLog:
+        from headrace.connectors.postgres.effect_marks import PostgresEffectLog
 
-        return PostgresMarks(self._dsn, pipeline, keep)
+        return PostgresEffectLog(self._dsn, pipeline, keep)
 
     def reading(self) -> AbstractContextManager[Connection]:
         """A transaction that changes nothing."""
@@ -168,4 +168,4 @@ class Postgres(OffsetStore, MarkKeeper):
         try:
             yield
         except psycopg.Error as error:
-            raise translated(error, repr(self)) from error
+            raise translate_error(error, repr(self)) from error

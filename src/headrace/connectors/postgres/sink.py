@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from headrace.connectors.postgres import offset_store
-from headrace.connectors.postgres.copy_task import ATTEMPT, ByAttempt, ByPartition, bad_row, taken_over
+from headrace.connectors.postgres.copy_task import ATTEMPT, CopyAndCommitTask, CopyToStagingTask, bad_row, claim_lost
 from headrace.connectors.sql import offset_tables
 from headrace.connectors.sql.dead_letter_table import LetterTables
 from headrace.connectors.sql.identifiers import listed, qualified, quoted
 from headrace.connectors.sql.table_check import Column
-from headrace.connectors.sql.upsert import Shape, already_there
+from headrace.connectors.sql.upsert import WriteMode, already_there
 from headrace.core import topic_check
-from headrace.core.dead_letters import Refusal
+from headrace.core.dead_letters import RejectedRow
 from headrace.core.sink import TransactionalSink
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.spark import task_alignment, tasks
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from headrace.connectors.postgres.table import Target
-    from headrace.core.dead_letters import Quarantine
-    from headrace.core.state import Run
+    from headrace.connectors.postgres.table import PostgresTable
+    from headrace.core.dead_letters import DeadLetterBatch
+    from headrace.core.state import RunLease
     from headrace.spark.tasks import Report
     from headrace.types import Batch
 
@@ -83,13 +83,13 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
         visible: Visible = "partition",
     ) -> None:
         super().__init__(dsn)
-        self._shape = Shape.of(table, key, mode, deleted)
+        self._shape = WriteMode.of(table, key, mode, deleted)
         if visible not in get_args(Visible):
             raise ConfigError(f"visible={visible!r} is unknown", hint='visible="partition", or visible="batch"')
         self._create_table = create
         self._evolve = evolve
         self._visible = visible
-        self._target: Target | None = None
+        self._target: PostgresTable | None = None
         self._stage: str | None = None
         self._claim = ""
         self._claims = False
@@ -117,7 +117,7 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
         self._stage = self._target = None
         super().close()
 
-    def sign(self, run: Run | None, allow: Callable[[Run | None], None] = lambda found: None) -> None:
+    def sign(self, run: RunLease | None, allow: Callable[[RunLease | None], None] = lambda found: None) -> None:
         super().sign(run, allow)
         if run is not None and self._target is not None:  # else there may be no table of claims yet
             with self.transaction() as connection:
@@ -126,9 +126,9 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
             self._has_claimed()
 
     def prepare(self, schema: StructType) -> None:
-        from headrace.connectors.postgres.table import Target
+        from headrace.connectors.postgres.table import PostgresTable
 
-        wanted = Target(self._shape, schema)
+        wanted = PostgresTable(self._shape, schema)
         fit = wanted.fit(repr(self))
         with self._translated():
             if self._ask(_NO_CLAIMS):
@@ -140,9 +140,9 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
         self._target, self._stage = wanted, None
 
     def check_target(self, schema: StructType) -> None:
-        from headrace.connectors.postgres.table import Target
+        from headrace.connectors.postgres.table import PostgresTable
 
-        wanted = Target(self._shape, schema)
+        wanted = PostgresTable(self._shape, schema)
         with self._looking():
             there = self._columns()
             wanted.fit(repr(self)).check(there, wanted.takes, create=self._create_table, evolve=self._evolve)
@@ -150,7 +150,7 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
                 wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
 
     def describe_write(self, rows: DataFrame, *, cached: bool) -> str:
-        if self._visible == "partition" and not cached and task_alignment.keeps_partitions(rows):
+        if self._visible == "partition" and not cached and task_alignment.plan_is_narrow(rows):
             return "each task copies its partition's rows and moves its offset in one transaction"
         asked = 'visible="batch"' if self._visible == "batch" else None
         reason = asked or ("the batch is cached" if cached else "the plan moves rows between tasks")
@@ -158,24 +158,24 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         target = self._prepared(rows)
-        if self._visible == "partition" and task_alignment.one_task_per_range(rows, len(batch.ranges)):
+        if self._visible == "partition" and task_alignment.tasks_match_ranges(rows, len(batch.ranges)):
             self._write_partitions(batch, rows, target)
         else:
             self._write_batch(batch, rows, target, None)
 
-    def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
+    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, quarantine: DeadLetterBatch) -> None:
         self._write_batch(batch, rows, self._prepared(rows), quarantine)
 
-    def _prepared(self, rows: DataFrame) -> Target:
+    def _prepared(self, rows: DataFrame) -> PostgresTable:
         if self._target is None or self._target.schema != rows.schema:
             self.prepare(rows.schema)
         assert self._target is not None
         return self._target
 
-    def _write_partitions(self, batch: Batch, rows: DataFrame, target: Target) -> None:
+    def _write_partitions(self, batch: Batch, rows: DataFrame, target: PostgresTable) -> None:
         """1. claim the pipeline; 2. per task, in its own transaction, rows and offset; 3. note the batch."""
         self._take_over(batch)
-        work = ByPartition(
+        work = CopyAndCommitTask(
             self._dsn, self._pipeline, self._claim, batch, topic_check.current(), **target.by_partition()
         )
         with self._unless_taken_over():
@@ -189,13 +189,15 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
                 offset_tables.write(connection, self._pipeline, state, replace(state, progress=noted))
         reach("postgres: committed")
 
-    def _write_batch(self, batch: Batch, rows: DataFrame, target: Target, quarantine: Quarantine | None) -> None:
+    def _write_batch(
+        self, batch: Batch, rows: DataFrame, target: PostgresTable, quarantine: DeadLetterBatch | None
+    ) -> None:
         """1. claim the pipeline; 2. fill the staging table; in one transaction 3. publish it, 4. store dead letters and
         5. move the offsets."""
         self._take_over(batch)
         stage = self._staging(target)
         most = None if quarantine is None else quarantine.most
-        work = ByAttempt(self._dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", most)
+        work = CopyToStagingTask(self._dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", most)
         with self._unless_taken_over():
             lines = target.lines(batch, rows, traced=quarantine is not None)
             reports = tasks.run(lines, work, verify_pieces=False)
@@ -204,11 +206,11 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
         letters = []
         if quarantine is not None:
             place = f"table {self._shape.table}"
-            quarantine.refuse([Refusal(origin, why, place) for r in reports for origin, why in r.refused])
+            quarantine.refuse([RejectedRow(origin, why, place) for r in reports for origin, why in r.refused])
             letters = list(quarantine.settled())
         with self.transaction() as connection:
             if not self._claimed(connection):
-                raise taken_over(self._pipeline)  # and the staging table is gone
+                raise claim_lost(self._pipeline)  # and the staging table is gone
             state = offset_tables.read(connection, self._pipeline)
             after = state.still_of(self._signer).committed(batch)
             self._publish(connection.driver, stage, target, reports)
@@ -233,7 +235,7 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
             if first:
                 connection.execute(_CLAIM, [self._pipeline, self._claim])
             elif not self._claimed(connection):
-                raise taken_over(self._pipeline)
+                raise claim_lost(self._pipeline)
         if first:
             self._has_claimed()
         reach("postgres: claimed")
@@ -252,7 +254,7 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
             with self.transaction() as connection:
                 ours = self._claimed(connection)
             if not ours:
-                raise taken_over(self._pipeline) from error
+                raise claim_lost(self._pipeline) from error
             if isinstance(error, RetriableError):
                 raise
             # Nobody else may move offsets: a commit of our own, whose answer was lost, has come through late.
@@ -262,7 +264,7 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
         found = connection.execute("SELECT claim FROM headrace_claims WHERE pipeline = ?", [self._pipeline]).fetchall()
         return bool(found == [(self._claim,)])
 
-    def _publish(self, driver: Any, stage: str, target: Target, reports: Sequence[Report]) -> None:
+    def _publish(self, driver: Any, stage: str, target: PostgresTable, reports: Sequence[Report]) -> None:
         """Only what the attempts left that Spark counts: one that was reported failed may have committed as well."""
         psycopg = require("psycopg", extra="postgres")
         attempts = ", ".join(str(report.attempt) for report in reports if report.rows)
@@ -282,7 +284,7 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
             # Such as a foreign key: seen when the batch is published, and not row by row.
             raise bad_row(error, hint="correct the rows in the transform, or what they refer to") from error
 
-    def _staging(self, target: Target) -> str:
+    def _staging(self, target: PostgresTable) -> str:
         if self._stage is None:
             schema, dot, _ = self._shape.name.rpartition(".")
             name = f"{schema}{dot}{quoted(self._stage_prefix() + uuid.uuid4().hex[:8])}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.connectors.postgres.copy_task import ATTEMPT, LINE
 from headrace.connectors.postgres.types import column_type, fits, line
 from headrace.connectors.sql.identifiers import listed, quoted
-from headrace.connectors.sql.table_check import Fit
+from headrace.connectors.sql.table_check import TableSchemaCheck
 from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN
 from headrace.errors import ConfigError
 from headrace.spark.origin_columns import PLACE
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
     from headrace.connectors.sql.table_check import Column
-    from headrace.connectors.sql.upsert import Shape
+    from headrace.connectors.sql.upsert import WriteMode
     from headrace.types import Batch
 
 _EXTRA = {ORIGIN: "text", OFFSET: "bigint", DELETED: "boolean"}
 
 
-class Target:
+class PostgresTable:
     """The table as rows of one schema need it."""
 
-    def __init__(self, shape: Shape, schema: StructType) -> None:
+    def __init__(self, shape: WriteMode, schema: StructType) -> None:
         self.shape = shape
         self.schema = schema
         self.columns = shape.columns(schema.names)
@@ -38,8 +38,10 @@ class Target:
         self.there: tuple[str, ...] = ()
         self.fields: dict[str, StructField] = {name: schema[name] for name in self.columns}
 
-    def fit(self, sink: str) -> Fit:
-        return Fit(self.shape, sink, {name: column_type(field) for name, field in self.fields.items()}, _EXTRA)
+    def fit(self, sink: str) -> TableSchemaCheck:
+        return TableSchemaCheck(
+            self.shape, sink, {name: column_type(field) for name, field in self.fields.items()}, _EXTRA
+        )
 
     def takes(self, name: str, column: Column) -> bool:
         return fits(self.fields[name], column.kind)

@@ -51,7 +51,7 @@ def connect(url: str) -> Any:
         ) from None
 
 
-def translated(error: Exception, who: str, *, rights: str) -> HeadraceError:
+def translate_error(error: Exception, who: str, *, rights: str) -> HeadraceError:
     """An error of the driver in our terms. `rights` are the commands that the user needs."""
     redis = require("redis", extra="redis")
     message = f"{who}: {error}"

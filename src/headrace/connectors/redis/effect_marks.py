@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RedisMarks:
+class RedisEffectLog:
     url: str = field(repr=False)
     pipeline: str
     keep: float
@@ -25,13 +25,13 @@ class RedisMarks:
         with closing(self.connect()) as marker:
             marker.among([""])  # so that a wrong address shows before the first effect
 
-    def connect(self) -> RedisMarker:
+    def connect(self) -> RedisEffectLogClient:
         prefix = f"headrace:mark:{{{self.pipeline}}}:"
-        return RedisMarker(server.connect(self.url), prefix, max(1, int(self.keep * 1000)), masked(self.url))
+        return RedisEffectLogClient(server.connect(self.url), prefix, max(1, int(self.keep * 1000)), masked(self.url))
 
 
 @dataclass(frozen=True, slots=True)
-class RedisMarker:
+class RedisEffectLogClient:
     client: Any
     prefix: str
     keep_millis: int
@@ -61,4 +61,4 @@ class RedisMarker:
         try:
             yield
         except (redis.RedisError, OSError) as error:
-            raise server.translated(error, f"marks in {self.shown}", rights="MGET, SET, DEL") from error
+            raise server.translate_error(error, f"marks in {self.shown}", rights="MGET, SET, DEL") from error

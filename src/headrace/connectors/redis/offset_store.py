@@ -6,10 +6,10 @@ import copy
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.connectors.redis.client import checked, connect, losses, translated
-from headrace.core.effect_marks import MarkKeeper
+from headrace.connectors.redis.client import checked, connect, losses, translate_error
+from headrace.core.effect_marks import EffectStore
 from headrace.core.offset_store import OffsetStore
-from headrace.core.state import Change, State
+from headrace.core.state import AuditEntry, State
 from headrace.errors import ConfigError
 from headrace.support.optional_imports import require
 from headrace.support.redaction import masked
@@ -17,7 +17,7 @@ from headrace.support.redaction import masked
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headrace.core.effect_marks import Marks
+    from headrace.core.effect_marks import EffectLog
     from headrace.core.offset_store import Heartbeats
 
 # The text itself is the version: if it is the one that was read, it does not matter what it was in between.
@@ -30,7 +30,7 @@ return 1
 """
 
 
-class Redis(OffsetStore, MarkKeeper):
+class Redis(OffsetStore, EffectStore):
     """Any number of pipelines in one database of one server: `headrace:{pipeline}` and `headrace:{pipeline}:history`.
 
     As durable as the server is set up to be: `headrace check` asks it and says what a crash may lose.
@@ -65,7 +65,7 @@ class Redis(OffsetStore, MarkKeeper):
             text = client.get(self._keys[0])
         return (State.from_json(text) if text else State()), text or ""
 
-    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+    def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         appended = change.to_json() if change else ""
         with self._translated() as client:
             return bool(client.eval(_SWAP, 2, *self._keys, version, new.to_json(), appended))
@@ -75,11 +75,11 @@ class Redis(OffsetStore, MarkKeeper):
         other._client = None
         return other
 
-    def history(self) -> Sequence[Change]:
+    def history(self) -> Sequence[AuditEntry]:
         with self._translated() as client:
-            return [Change.from_json(text) for text in client.lrange(self._keys[1], 0, -1)]
+            return [AuditEntry.from_json(text) for text in client.lrange(self._keys[1], 0, -1)]
 
-    def advice(self, pipeline: str) -> list[str]:
+    def durability_warnings(self, pipeline: str) -> list[str]:
         redis = require("redis", extra="redis")
         client = self._client or connect(self._url)
         try:
@@ -96,10 +96,10 @@ class Redis(OffsetStore, MarkKeeper):
                 client.close()
         return [f"{self!r} {said}" for said in losses(settings, replicas)]
 
-    def marks(self, pipeline: str, keep: float) -> Marks:
-        from headrace.connectors.redis.effect_marks import RedisMarks
+    def marks(self, pipeline: str, keep: float) -> EffectLog:
+        from headrace.connectors.redis.effect_marks import RedisEffectLog
 
-        return RedisMarks(self._url, pipeline, keep)
+        return RedisEffectLog(self._url, pipeline, keep)
 
     @contextmanager
     def _translated(self, client: Any = None) -> Iterator[Any]:
@@ -110,4 +110,4 @@ class Redis(OffsetStore, MarkKeeper):
         try:
             yield client
         except (redis.RedisError, OSError) as error:
-            raise translated(error, repr(self), rights="GET, SET, RPUSH, EVAL") from error
+            raise translate_error(error, repr(self), rights="GET, SET, RPUSH, EVAL") from error

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from headrace.connectors.redis import client as server
 from headrace.connectors.redis.types import converters
-from headrace.connectors.redis.writer import LONGEST, Add, Append, Place, Put
+from headrace.connectors.redis.writer import LONGEST, Add, Append, Put, RedisTarget
 from headrace.connectors.shared import log_order
-from headrace.connectors.shared.keyed_sink import Identity, KeyedSink
+from headrace.connectors.shared.keyed_sink import KeyedSink, RowKey
 from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
 from headrace.spark import tasks
@@ -84,8 +84,8 @@ class Redis(KeyedSink):
             _positive("ttl", ttl)
         _positive("keep_deleted", keep_deleted)
         _positive("maxlen", maxlen)
-        super().__init__(Identity.of(key, deleted))
-        self._place = Place(url, name, f"sinks.Redis({masked(url)!r}, {name!r}, structure={structure!r})")
+        super().__init__(RowKey.of(key, deleted))
+        self._place = RedisTarget(url, name, f"sinks.Redis({masked(url)!r}, {name!r}, structure={structure!r})")
         self._structure = structure
         self._ttl = ttl
         self._keep_deleted = _WEEK if keep_deleted is None else keep_deleted
@@ -122,7 +122,7 @@ class Redis(KeyedSink):
                 return super().identity_columns
 
     def close(self) -> None:
-        tasks.drop(("redis", self._place.url))
+        tasks.evict(("redis", self._place.url))
 
     def prepare(self, schema: StructType) -> None:
         self._converters(schema)
@@ -186,11 +186,11 @@ class Redis(KeyedSink):
             self._origin,
             most,
         )
-        return tasks.run(log_order.by_record(batch, rows).drop(METADATA), task)
+        return tasks.run(log_order.sort_by_offset(batch, rows).drop(METADATA), task)
 
     def _add(self, rows: DataFrame, most: int | None) -> list[Report]:
         task = Add(self._place, self._converters(rows.schema), self._member, most)
-        return tasks.run(log_order.traced(rows).drop(METADATA), task)
+        return tasks.run(log_order.with_origin_columns(rows).drop(METADATA), task)
 
 
 def _numeric(name: str, schema: StructType) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.connectors.redis import client as server
 from headrace.connectors.redis.scripts import APPEND, MAX_VALUES, PUT, call
 from headrace.connectors.redis.types import as_fields, as_json, as_text, key_of
-from headrace.connectors.shared.log_order import each, records
-from headrace.connectors.shared.rejected_rows import Refusals
+from headrace.connectors.shared.log_order import group_by_record, iter_rows
+from headrace.connectors.shared.rejected_rows import RejectedRows
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.spark import tasks
 from headrace.support.optional_imports import require
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from headrace.connectors.redis.scripts import Call
     from headrace.connectors.shared.keyed_sink import Row
-    from headrace.core.dead_letters import Origin
+    from headrace.core.dead_letters import RecordId
     from headrace.types import Range
 
 RIGHTS = "EVALSHA, SCRIPT LOAD and what is written with"
@@ -32,7 +32,7 @@ _MOST_OF_ONE_RECORD = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RedisTarget:
     """Where rows go: a key, or the beginning of the keys of rows. `sink` is what errors call it."""
 
     url: str = field(repr=False)
@@ -45,11 +45,11 @@ class Place:
         redis = require("redis", extra="redis")
         kept = ("redis", self.url)
         try:
-            yield tasks.kept(kept, lambda: server.connect(self.url))
+            yield tasks.worker_cached(kept, lambda: server.connect(self.url))
         except (redis.RedisError, OSError) as error:
-            found = server.translated(error, self.sink, rights=RIGHTS)
+            found = server.translate_error(error, self.sink, rights=RIGHTS)
             if isinstance(found, RetriableError):
-                tasks.drop(kept)
+                tasks.evict(kept)
             raise found from error
 
     def guard(self, key: str) -> str:
@@ -61,7 +61,7 @@ class Place:
 class Put:
     """A hash or a string per row. `ttl` is a number of seconds, or the column that has it."""
 
-    place: Place
+    place: RedisTarget
     structure: str
     key: tuple[str, ...]
     plain: Mapping[str, Callable[[Any], Any]]
@@ -118,7 +118,7 @@ class Append:
     """Rows to the end of a stream or list, in pieces. Each moves the guard of its partition in the same step: what is
     below it is there already. One piece after the other: one that failed must not be overtaken by the next."""
 
-    place: Place
+    place: RedisTarget
     structure: str
     pipeline: str
     plain: Mapping[str, Callable[[Any], Any]]
@@ -130,25 +130,25 @@ class Append:
     most: int | None
 
     def __call__(self, batches: Iterator[Any]) -> tasks.Report:
-        refusals = Refusals(self.place.sink, self.most)
+        refusals = RejectedRows(self.place.sink, self.most)
         count = 0
         try:
-            for at, arguments, rows in self._pieces(records(batches, refusals), refusals):
+            for at, arguments, rows in self._pieces(group_by_record(batches, refusals), refusals):
                 self._append(at, arguments)
                 count += rows
             return tasks.Report(count, refused=refusals.found)
         except HeadraceError as error:
-            return tasks.failed(error)
+            return tasks.error_report(error)
         finally:
             for _ in batches:  # a task that leaves its input unread would cost the worker
                 pass
 
     def _pieces(
-        self, found: Iterator[tuple[Origin, list[dict[str, Any]]]], refusals: Refusals
-    ) -> Iterator[tuple[Origin, list[str | bytes], int]]:
+        self, found: Iterator[tuple[RecordId, list[dict[str, Any]]]], refusals: RejectedRows
+    ) -> Iterator[tuple[RecordId, list[str | bytes], int]]:
         """Arguments of the script, each piece with the last record in it: all of one partition, and whole records."""
         piece: list[str | bytes] = []
-        last: Origin | None = None
+        last: RecordId | None = None
         rows = size = 0
         for origin, several in found:
             self._check(origin, len(several))
@@ -164,7 +164,7 @@ class Append:
         if last is not None:
             yield last, piece, rows
 
-    def _check(self, origin: Origin, rows: int) -> None:
+    def _check(self, origin: RecordId, rows: int) -> None:
         ours = [r for r in self.ranges if (r.at.topic, r.at.partition) == origin[:2]]
         if not ours or not ours[0].start <= origin.offset < ours[0].until:
             raise ConfigError(
@@ -178,7 +178,7 @@ class Append:
                 hint="make less of a record",
             )
 
-    def _entry(self, origin: Origin, row: dict[str, Any], refusals: Refusals) -> list[str | bytes]:
+    def _entry(self, origin: RecordId, row: dict[str, Any], refusals: RejectedRows) -> list[str | bytes]:
         if self.structure == "list":
             return [as_json(row, self.plain)]
         made = as_fields(row, self.plain)
@@ -194,7 +194,7 @@ class Append:
             return []
         return made
 
-    def _append(self, last: Origin, arguments: list[str | bytes]) -> None:
+    def _append(self, last: RecordId, arguments: list[str | bytes]) -> None:
         # A guard for each epoch: what is read again after the offsets were moved back is appended again.
         epoch = f"@{self.epoch}" if self.epoch else ""
         field = f"{self.pipeline} {self.topic_ids.get(last.topic, '')}:{last.partition}{epoch}"
@@ -210,16 +210,16 @@ class Append:
 class Add:
     """Members to a set. To add one twice is to add it once: no guard is needed. `member` is a column; None: all."""
 
-    place: Place
+    place: RedisTarget
     plain: Mapping[str, Callable[[Any], Any]]
     member: str | None
     most: int | None
 
     def __call__(self, batches: Iterator[Any]) -> tasks.Report:
-        refusals = Refusals(self.place.sink, self.most)
+        refusals = RejectedRows(self.place.sink, self.most)
         count = 0
         try:
-            rows = each(batches, refusals)
+            rows = iter_rows(batches, refusals)
             while piece := list(islice(rows, _PIECE_ROWS)):
                 members = [made for origin, row in piece if (made := self._member(origin, row, refusals)) is not None]
                 if members:
@@ -228,12 +228,12 @@ class Add:
                 count += len(members)
             return tasks.Report(count, refused=refusals.found)
         except HeadraceError as error:
-            return tasks.failed(error)
+            return tasks.error_report(error)
         finally:
             for _ in batches:
                 pass
 
-    def _member(self, origin: Origin | None, row: dict[str, Any], refusals: Refusals) -> str | bytes | None:
+    def _member(self, origin: RecordId | None, row: dict[str, Any], refusals: RejectedRows) -> str | bytes | None:
         if self.member is None:
             return as_json(row, self.plain)
         if row[self.member] is None:

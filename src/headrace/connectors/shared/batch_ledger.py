@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Newest:
+class LastBatch:
     """The newest batch that a sink holds of one pipeline; 0 when it holds none.
 
     `fingerprint` may be the beginning of one, where a system has no room for more.
@@ -43,7 +43,7 @@ class Newest:
         )
 
 
-def overtaken(folders: Iterable[str], before: int, after: int, keep: str) -> list[str]:
+def newer_batch(folders: Iterable[str], before: int, after: int, keep: str) -> list[str]:
     """Those of `folders` (`<batch id>-…`) whose batches can no longer be committed: between two committed ids.
 
     A live run may be writing one of them; its commit would be refused. Of older ids nothing is named: some folder of

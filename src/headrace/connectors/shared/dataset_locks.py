@@ -24,7 +24,7 @@ COMPACTING = "~compacting"
 
 
 @contextmanager
-def unswapped(root: Path) -> Iterator[None]:
+def shared_dataset_lock(root: Path) -> Iterator[None]:
     """While this holds, the root is not exchanged for a compacted one. Many may hold it at once."""
     handle = _file(root, SWAPPING)
     try:
@@ -35,7 +35,7 @@ def unswapped(root: Path) -> Iterator[None]:
 
 
 @contextmanager
-def swapping(root: Path) -> Iterator[None]:
+def exclusive_dataset_lock(root: Path) -> Iterator[None]:
     """Wait until nobody is in the middle of a batch, and keep the next ones waiting."""
     handle = _file(root, SWAPPING)
     try:
@@ -65,7 +65,7 @@ def _file(root: Path, name: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_CREAT, 0o666)
 
 
-class Desk:
+class StagingDirectory:
     """A directory of this run alone, known to be in use by a lock that dies with the process."""
 
     def __init__(self, desks: Path) -> None:

@@ -25,12 +25,12 @@ def checked_nulls(nulls: str) -> Nulls:
     return nulls  # type: ignore[return-value]
 
 
-class Unfit(ValueError):
+class UnsupportedValue(ValueError):
     """A value that the store cannot hold."""
 
 
 @dataclass(frozen=True, slots=True)
-class Notation:
+class DocumentEncoder:
     """How a store writes values down. `leaves` are by Spark's names of types; `variant` makes anything else, whose
     type only its value tells."""
 
@@ -92,8 +92,8 @@ class Notation:
             if one is not None:
                 try:
                     out[name] = made(one)
-                except Unfit as error:
-                    raise Unfit(f"{name}: {error}") from error
+                except UnsupportedValue as error:
+                    raise UnsupportedValue(f"{name}: {error}") from error
             elif nulls == "keep":
                 out[name] = self.null
         return out

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PUT_IS_ATOMIC = frozenset({"s3", "s3a", "s3n", "gs", "oss", "obs", "cosn"})
 
 
-class Objects(Protocol):
+class FileStore(Protocol):
     """Names are relative to the root and use slashes."""
 
     def uri(self, name: str = "") -> str:
@@ -194,7 +194,7 @@ def translated(place: str) -> Iterator[None]:
         raise RetriableError(f"{place}: {kind}: {said}") from error
 
 
-def at(spark: SparkSession, root: str) -> Objects:
+def file_store_at(spark: SparkSession, root: str) -> FileStore:
     """The files below a path as Spark writes it: `file:/…` is here."""
     if root.startswith("file:"):
         return Local(Path("/" + root.removeprefix("file:").lstrip("/")))

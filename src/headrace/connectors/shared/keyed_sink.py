@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from headrace.connectors.shared import log_order
-from headrace.connectors.shared.rejected_rows import Refusals
-from headrace.connectors.shared.task_sink import WrittenByTasks
+from headrace.connectors.shared.rejected_rows import RejectedRows
+from headrace.connectors.shared.task_sink import TaskSink
 from headrace.connectors.shared.topic_generations import several_topics
-from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, Shape
+from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, WriteMode
 from headrace.core.sink import METADATA, IdempotentSink
 from headrace.errors import ConfigError, HeadraceError
 from headrace.spark import task_alignment, tasks
-from headrace.spark.origin_columns import PLACE, traces
+from headrace.spark.origin_columns import PLACE, origin_column_exprs
 from headrace.spark.sql import column_of
 from headrace.spark.tasks import Report
 from headrace.support.crashpoints import reach
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
-    from headrace.core.dead_letters import Origin
+    from headrace.core.dead_letters import RecordId
     from headrace.types import Batch
 
 _PIECE = 1_000
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
     key: tuple[Any, ...]
     values: dict[str, Any]
-    origin: Origin | None
+    origin: RecordId | None
     source: str | None = None
     version: int | None = None
     deleted: bool = False
@@ -65,14 +65,14 @@ class Writer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class RowKey:
     """Which columns tell rows apart."""
 
     key: tuple[str, ...]
     deleted: str | None = None
 
     @classmethod
-    def of(cls, key: str | Sequence[str] | None, deleted: str | None, default: tuple[str, ...] = _FIELDS) -> Identity:
+    def of(cls, key: str | Sequence[str] | None, deleted: str | None, default: tuple[str, ...] = _FIELDS) -> RowKey:
         """Checked, or ConfigError."""
         names = default if key is None else (key,) if isinstance(key, str) else tuple(key)
         if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
@@ -86,7 +86,7 @@ class Identity:
         """Whether the key may be that of the record, by its names."""
         return set(self.key) <= set(_FIELDS)
 
-    def accept(self, topics: Sequence[str] | None) -> None:
+    def check_topics(self, topics: Sequence[str] | None) -> None:
         """ConfigError if keys of these topics would meet."""
         several = topics is None or len(topics) > 1
         if self.of_record and "topic" not in self.key and several:
@@ -142,19 +142,21 @@ class Identity:
             )
         if not self.by_origin(rows.columns):
             return self._shape.frame(batch, rows, traced=True)
-        self.accept(list(batch.topic_ids))
+        self.check_topics(list(batch.topic_ids))
         stored = [
             column_of(name) if name in rows.columns else sql.col(f"{METADATA}.{name}").alias(name) for name in columns
         ]
-        frame = rows.select(*stored, *traces(rows))
+        frame = rows.select(*stored, *origin_column_exprs(rows))
         # So that several rows of one record meet, one after the other, in one task, which refuses them.
         if not log_order.stays_in_task(batch, frame):
             return frame.repartition(*PLACE).sortWithinPartitions(*PLACE)
-        return frame if task_alignment.keeps_order(frame) else frame.sortWithinPartitions(*PLACE)
+        return frame if task_alignment.preserves_row_order(frame) else frame.sortWithinPartitions(*PLACE)
 
     @property
-    def _shape(self) -> Shape:
-        return Shape("rows", "upsert" if self.deleted is None else "delete-aware", self.key, self.deleted or "deleted")
+    def _shape(self) -> WriteMode:
+        return WriteMode(
+            "rows", "upsert" if self.deleted is None else "delete-aware", self.key, self.deleted or "deleted"
+        )
 
     def describe_key(self, names: Sequence[str]) -> str:
         """In words, for rows with the columns `names`."""
@@ -169,23 +171,23 @@ class Identity:
         )
 
 
-class KeyedSink(WrittenByTasks, IdempotentSink):
+class KeyedSink(TaskSink, IdempotentSink):
     """What a system adds: what `prepare` needs, and a writer of rows."""
 
     by_offset: ClassVar[bool] = False
     """Whether the offset alone, wherever a row came from, is the version of a value under a business key (see `eras`):
     then a table has rows of one topic, and of its partitions the highest offset counts."""
-    takes_parts = True
+    accepts_partial_batches = True
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: RowKey) -> None:
         self._identity = identity
 
     @property
     def identity_columns(self) -> Sequence[str] | None:
         return self._identity.key
 
-    def accept(self, topics: Sequence[str] | None) -> None:
-        self._identity.accept(topics)
+    def check_topics(self, topics: Sequence[str] | None) -> None:
+        self._identity.check_topics(topics)
         if self.by_offset and (topics is None or len(topics) > 1) and not self._identity.of_record:
             raise several_topics(repr(self), topics)
 
@@ -224,9 +226,9 @@ class _Task:
 
     def __call__(self, batches: Iterator[Any]) -> Report:
         count = 0
-        refusals = Refusals(self.sink, self.most)
+        refusals = RejectedRows(self.sink, self.most)
         try:
-            before: Origin | None = None
+            before: RecordId | None = None
             for batch in batches:
                 for piece in _pieces(batch):
                     rows = [row_of(origin, values, self.key) for origin, values in refusals.taken(piece)]
@@ -238,12 +240,12 @@ class _Task:
                     count += len(piece)
             return Report(count - len(refusals.found), refused=refusals.found)
         except HeadraceError as error:
-            return tasks.failed(error)
+            return tasks.error_report(error)
         finally:
             for _ in batches:  # a task that leaves its input unread would cost the worker
                 pass
 
-    def _store(self, rows: Sequence[Row], refusals: Refusals) -> None:
+    def _store(self, rows: Sequence[Row], refusals: RejectedRows) -> None:
         """The newest row of each key; where that one is refused, the next older one."""
         left = _by_age(rows, by_offset=self.by_offset)
         while left:
@@ -252,7 +254,7 @@ class _Task:
                 refusals.add(row.origin, why)
             left = {row.key: left[row.key] for row, _ in refused if left[row.key]}
 
-    def _refuse_several(self, rows: Sequence[Row], before: Origin | None) -> Origin | None:
+    def _refuse_several(self, rows: Sequence[Row], before: RecordId | None) -> RecordId | None:
         """Rows of one record come one after the other; under a key that is the record's own they are one too many."""
         for row in rows:
             if row.source is None and row.origin is not None and row.origin == before:
@@ -270,7 +272,7 @@ def _pieces(batch: Any) -> Iterator[Any]:
         yield batch.slice(first, _PIECE)
 
 
-def row_of(origin: Origin | None, values: dict[str, Any], key: tuple[str, ...]) -> Row:
+def row_of(origin: RecordId | None, values: dict[str, Any], key: tuple[str, ...]) -> Row:
     """From the columns of `Identity.frame` without PLACE."""
     source = values.pop(ORIGIN, None)
     version = values.pop(OFFSET, None)

@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
 from headrace.spark import task_alignment
-from headrace.spark.origin_columns import PLACE, traces
+from headrace.spark.origin_columns import PLACE, origin_column_exprs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import DataFrame
 
-    from headrace.connectors.shared.rejected_rows import Refusals
-    from headrace.core.dead_letters import Origin
+    from headrace.connectors.shared.rejected_rows import RejectedRows
+    from headrace.core.dead_letters import RecordId
     from headrace.types import Batch
 
 _TURN = "headrace_turn"
 
 
-def by_record(batch: Batch, rows: DataFrame) -> DataFrame:
+def sort_by_offset(batch: Batch, rows: DataFrame) -> DataFrame:
     """The columns of `rows`, then PLACE. All rows of a partition are in one task, by offset.
 
     Rows of one record keep their order, where the task that made them had them in one.
     """
     if METADATA not in rows.columns:
         raise without_origin()
-    return sorted_by_record(batch, traced(rows))
+    return sorted_by_offset(batch, with_origin_columns(rows))
 
 
-def sorted_by_record(batch: Batch, frame: DataFrame) -> DataFrame:
+def sorted_by_offset(batch: Batch, frame: DataFrame) -> DataFrame:
     """The same for rows that have PLACE already."""
     from pyspark.sql import functions as sql
 
@@ -44,11 +44,11 @@ def sorted_by_record(batch: Batch, frame: DataFrame) -> DataFrame:
     return frame.sortWithinPartitions(*PLACE, _TURN).drop(_TURN)
 
 
-def traced(rows: DataFrame) -> DataFrame:
+def with_origin_columns(rows: DataFrame) -> DataFrame:
     """The columns of `rows`, then PLACE."""
     if taken := [name for name in rows.columns if name.lower().startswith("headrace_")]:
         raise ConfigError(f"a column is called {taken[0]}: such names are ours", hint="rename it in the transform")
-    return rows.select("*", *traces(rows))
+    return rows.select("*", *origin_column_exprs(rows))
 
 
 def without_origin() -> ConfigError:
@@ -59,12 +59,12 @@ def without_origin() -> ConfigError:
 
 def stays_in_task(batch: Batch, rows: DataFrame) -> bool:
     """Whether each row is in the task of its range already."""
-    return task_alignment.one_task_per_range(rows, len(batch.ranges))
+    return task_alignment.tasks_match_ranges(rows, len(batch.ranges))
 
 
-def records(batches: Iterator[Any], refusals: Refusals) -> Iterator[tuple[Origin, list[dict[str, Any]]]]:
+def group_by_record(batches: Iterator[Any], refusals: RejectedRows) -> Iterator[tuple[RecordId, list[dict[str, Any]]]]:
     """The rows of each record, from the Arrow batches of a task."""
-    for origin, found in groupby(each(batches, refusals), key=lambda item: item[0]):
+    for origin, found in groupby(iter_rows(batches, refusals), key=lambda item: item[0]):
         if origin is None:
             raise ConfigError(
                 f"the transform made rows whose {METADATA} is NULL: what was written already cannot be told",
@@ -73,9 +73,9 @@ def records(batches: Iterator[Any], refusals: Refusals) -> Iterator[tuple[Origin
         yield origin, [row for _, row in found]
 
 
-def each(
-    batches: Iterator[Any], refusals: Refusals, size: int = 1_000
-) -> Iterator[tuple[Origin | None, dict[str, Any]]]:
+def iter_rows(
+    batches: Iterator[Any], refusals: RejectedRows, size: int = 1_000
+) -> Iterator[tuple[RecordId | None, dict[str, Any]]]:
     """Row by row, each with the record it came from."""
     for batch in batches:
         for first in range(0, len(batch), size):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.dead_letters import Origin, refused, shortened, too_many
+from headrace.core.dead_letters import RecordId, refused, shortened, too_many
 from headrace.core.sink import METADATA
 from headrace.spark.origin_columns import PLACE
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Refusals:
+class RejectedRows:
     """`most` rows may be refused; None: not one."""
 
     sink: str
     most: int | None
-    found: list[tuple[Origin, str]] = field(default_factory=list)
+    found: list[tuple[RecordId, str]] = field(default_factory=list)
 
-    def add(self, origin: Origin | None, why: str) -> None:
+    def add(self, origin: RecordId | None, why: str) -> None:
         """Note it, or raise BadRecord."""
         why = shortened(why)  # what quotes a large value would pass through the driver for each row
         if origin is None:
@@ -32,7 +32,7 @@ class Refusals:
         if len(self.found) > self.most:
             raise too_many(self.most, f"{self.found[0][0]}: {self.found[0][1]}")
 
-    def taken(self, piece: Any) -> Iterator[tuple[Origin | None, dict[str, Any]]]:
+    def taken(self, piece: Any) -> Iterator[tuple[RecordId | None, dict[str, Any]]]:
         """The rows of an Arrow batch that has PLACE, each with the record it came from.
 
         One with a value that Python has none for, such as a date after 9999, is refused.
@@ -50,5 +50,5 @@ class Refusals:
                 yield _origin(*(values.pop(name) for name in PLACE)), values
 
 
-def _origin(topic: str | None, partition: int, offset: int) -> Origin | None:
-    return None if topic is None else Origin(topic, partition, offset)
+def _origin(topic: str | None, partition: int, offset: int) -> RecordId | None:
+    return None if topic is None else RecordId(topic, partition, offset)

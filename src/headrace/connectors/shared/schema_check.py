@@ -69,11 +69,11 @@ def missing_columns(rows: StructType, table: StructType, where: object, reason: 
     unfit = [field.name for field in wanted.fields if types.get(field.name, field.dataType) != field.dataType]
     unfit += [field.name for field in table.fields if not field.nullable and field.name not in present]
     if unfit or reason:
-        raise misfit(rows, table, where, reason or f"see {', '.join(unfit)}")
+        raise schema_mismatch(rows, table, where, reason or f"see {', '.join(unfit)}")
     return StructType([field for field in wanted.fields if field.name not in types])
 
 
-def misfit(rows: StructType, table: StructType, where: object, reason: str) -> ConfigError:
+def schema_mismatch(rows: StructType, table: StructType, where: object, reason: str) -> ConfigError:
     return ConfigError(
         f"the rows do not fit {where}: {reason}; rows: {_shown(rows)}; table: {_shown(table)}",
         hint="change the transform, or name another table",

@@ -5,18 +5,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from headrace.core.dead_letters import Refusal
-from headrace.core.sink import QuarantiningSink
+from headrace.core.dead_letters import RejectedRow
+from headrace.core.sink import RowRejectingSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.core.dead_letters import Quarantine
+    from headrace.core.dead_letters import DeadLetterBatch
     from headrace.spark.tasks import Report
     from headrace.types import Batch
 
 
-class WrittenByTasks(QuarantiningSink):
+class TaskSink(RowRejectingSink):
     @abstractmethod
     def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
         """The reports of the tasks, when all rows are durable. `most` of them may be refused; None: not one."""
@@ -24,8 +24,8 @@ class WrittenByTasks(QuarantiningSink):
     def write(self, batch: Batch, rows: DataFrame) -> None:
         self._written(batch, rows, most=None)
 
-    def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
+    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, quarantine: DeadLetterBatch) -> None:
         reports = self._written(batch, rows, most=quarantine.most)
         place = self.identity or type(self).__name__
-        quarantine.refuse([Refusal(origin, why, place) for r in reports for origin, why in r.refused])
+        quarantine.refuse([RejectedRow(origin, why, place) for r in reports for origin, why in r.refused])
         quarantine.settled()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.types import Batch
 
-OFFSETS = 2**40
+OFFSETS_PER_GENERATION = 2**40
 """Timestamps of one era: as many records a partition may have, in its whole life."""
 NO_OFFSET = f"it has no {METADATA}, so no offset tells it from an older value"
 """Why a row is refused among others that have theirs."""
@@ -26,12 +26,12 @@ NO_OFFSET = f"it has no {METADATA}, so no offset tells it from an older value"
 
 def timestamp(era: int, offset: int) -> int:
     """Of what the record at `offset` says, in a topic of that era."""
-    if offset >= OFFSETS:
+    if offset >= OFFSETS_PER_GENERATION:
         raise ConfigError(f"offset {offset} is too large to order values by", hint="write it without a key of its own")
-    return era * OFFSETS + offset
+    return era * OFFSETS_PER_GENERATION + offset
 
 
-def era_of(
+def topic_generation(
     batch: Batch, sink: str, read: Callable[[], str | None], swap: Callable[[str | None, str], bool], first: int
 ) -> int:
     """The era of the topic that `batch` is of, which is written down when it is met for the first time.

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.sql.identifiers import qualified
-from headrace.core.dead_letters import Letter, Origin
-from headrace.core.sink import LetterKeeper
+from headrace.core.dead_letters import DeadLetter, RecordId
+from headrace.core.sink import DeadLetterTableSink
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from headrace.connectors.sql.offset_tables import Connection
-    from headrace.connectors.sql.upsert import Shape
+    from headrace.connectors.sql.upsert import WriteMode
 
 
-class LetterTables(LetterKeeper):
+class LetterTables(DeadLetterTableSink):
     """Dead letters in a table beside the rows: the rest of a sink that is a store in SQL as well."""
 
     _pipeline: str
-    _shape: Shape
+    _shape: WriteMode
     _letters_types: ClassVar[dict[str, str]] = {"bytes": "BLOB", "time": "TEXT"}
 
     @abstractmethod
@@ -47,7 +47,7 @@ class LetterTables(LetterKeeper):
         """With its schema, and the same for all spellings of one table."""
         return (table if "." in table else f"main.{table}").lower()
 
-    def letters(self, table: str) -> Sequence[Letter]:
+    def letters(self, table: str) -> Sequence[DeadLetter]:
         with self.reading() as connection:
             if not self._has_table(connection, table):
                 return []
@@ -58,7 +58,7 @@ class LetterTables(LetterKeeper):
             ).fetchall()
         return [_letter(row) for row in found]
 
-    def drop_letters(self, table: str, origins: Sequence[Origin]) -> None:
+    def drop_dead_letters(self, table: str, origins: Sequence[RecordId]) -> None:
         with self.transaction() as connection:
             for origin in origins:
                 connection.execute(
@@ -66,7 +66,7 @@ class LetterTables(LetterKeeper):
                     [self._pipeline, *origin],
                 )
 
-    def _store_letters(self, connection: Connection, table: str, letters: Sequence[Letter]) -> None:
+    def _store_letters(self, connection: Connection, table: str, letters: Sequence[DeadLetter]) -> None:
         """Inside the transaction of the rows. A record that fails once more replaces itself."""
         self._create_letters(connection, table)
         for letter in letters:
@@ -97,14 +97,14 @@ def _name(table: str) -> str:
     return qualified(table)
 
 
-def _headers(letter: Letter) -> str:
+def _headers(letter: DeadLetter) -> str:
     return json.dumps([[n, None if v is None else base64.b64encode(v).decode()] for n, v in letter.headers])
 
 
-def _letter(row: Sequence[Any]) -> Letter:
+def _letter(row: Sequence[Any]) -> DeadLetter:
     topic, partition, offset, at, key, value, headers, error, place = row
-    return Letter(
-        Origin(topic, partition, offset),
+    return DeadLetter(
+        RecordId(topic, partition, offset),
         datetime.fromisoformat(at) if isinstance(at, str) else at,
         None if key is None else bytes(key),
         None if value is None else bytes(value),

@@ -17,7 +17,7 @@ TABLE = """CREATE TABLE IF NOT EXISTS headrace_marks (
 
 
 @dataclass(frozen=True, slots=True)
-class SqlMarker:
+class SqlEffectLogClient:
     """Marks in the table headrace_marks. `connection` commits each statement; `translated` is for its errors."""
 
     connection: Connection

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.connectors.sql import offset_tables
 from headrace.connectors.sql.dead_letter_table import LetterTables
 from headrace.connectors.sql.identifiers import quoted
-from headrace.connectors.sql.table_check import Fit
+from headrace.connectors.sql.table_check import TableSchemaCheck
 from headrace.core import topic_check
-from headrace.core.dead_letters import Origin, Refusal, refused
+from headrace.core.dead_letters import RecordId, RejectedRow, refused
 from headrace.core.sink import METADATA, TransactionalSink
 from headrace.errors import BadRecord
 from headrace.spark.origin_columns import PLACE
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headrace.connectors.sql.table_check import Column
-    from headrace.connectors.sql.upsert import Shape
-    from headrace.core.dead_letters import Quarantine
+    from headrace.connectors.sql.upsert import WriteMode
+    from headrace.core.dead_letters import DeadLetterBatch
     from headrace.types import Batch
 
 ROWS = "headrace_rows"
@@ -35,13 +35,13 @@ ROWS = "headrace_rows"
 class EmbeddedTable(LetterTables, TransactionalSink):
     """What a database adds: its types, its errors, and how rows get into the relation ROWS."""
 
-    whole_ranges = False
+    needs_one_task_per_partition = False
 
     _word: ClassVar[str]
     """The name of the database at crash points."""
     _extra: ClassVar[Mapping[str, str]]
 
-    def __init__(self, shape: Shape, *, create: bool, evolve: bool) -> None:
+    def __init__(self, shape: WriteMode, *, create: bool, evolve: bool) -> None:
         self._shape = shape
         self._create_table = create
         self._evolve = evolve
@@ -101,7 +101,7 @@ class EmbeddedTable(LetterTables, TransactionalSink):
         reach(f"{self._word}: rows read")
         self._store(batch, arrow, rows.schema, None)
 
-    def write_apart(self, batch: Batch, rows: DataFrame, quarantine: Quarantine) -> None:
+    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, quarantine: DeadLetterBatch) -> None:
         arrow = self._arrow(self._shape.frame(batch, rows, traced=True))
         topic_check.verify()
         reach(f"{self._word}: rows read")
@@ -111,7 +111,7 @@ class EmbeddedTable(LetterTables, TransactionalSink):
             good = self._sifted(arrow, rows.schema, quarantine)
             self._store(batch, good.drop_columns(list(PLACE)), rows.schema, quarantine)
 
-    def _store(self, batch: Batch, arrow: Any, schema: StructType, quarantine: Quarantine | None) -> None:
+    def _store(self, batch: Batch, arrow: Any, schema: StructType, quarantine: DeadLetterBatch | None) -> None:
         """In one transaction 1. move the offsets, 2. store the rows and 3. the dead letters."""
         with self.transaction() as connection:
             state = offset_tables.read(connection, self._pipeline)
@@ -140,10 +140,12 @@ class EmbeddedTable(LetterTables, TransactionalSink):
             if connection.execute(f"SELECT 1 FROM {ROWS} WHERE {quoted(name)} IS NULL LIMIT 1").fetchall():
                 raise refused(repr(self), f"{name}, which is in the key, is NULL")
 
-    def _fit(self, schema: StructType) -> tuple[Fit, Callable[[str, Column], bool]]:
+    def _fit(self, schema: StructType) -> tuple[TableSchemaCheck, Callable[[str, Column], bool]]:
         stored = self._shape.columns(schema.names)
         kinds = {name: kind for name, kind in self._types(schema).items() if name in stored}
-        return Fit(self._shape, repr(self), kinds, self._extra), lambda name, column: self._takes(kinds[name], column)
+        return TableSchemaCheck(self._shape, repr(self), kinds, self._extra), lambda name, column: self._takes(
+            kinds[name], column
+        )
 
     def _make_fit(self, connection: Any, schema: StructType) -> None:
         fit, takes = self._fit(schema)
@@ -160,7 +162,7 @@ class EmbeddedTable(LetterTables, TransactionalSink):
             evolve=self._evolve,
         )
 
-    def _sifted(self, arrow: Any, schema: StructType, quarantine: Quarantine) -> Any:
+    def _sifted(self, arrow: Any, schema: StructType, quarantine: DeadLetterBatch) -> Any:
         """The rows that the table takes; the others are in the quarantine then."""
 
         def attempt(first: int, count: int) -> str | None:
@@ -173,14 +175,14 @@ class EmbeddedTable(LetterTables, TransactionalSink):
             except BadRecord as error:
                 return str(error.__cause__ or error.message)
 
-        bad = dict(sift(len(arrow), attempt, quarantine.most))
+        bad = dict(bisect_rejected_rows(len(arrow), attempt, quarantine.most))
         places = [arrow.column(name) for name in PLACE]
         refusals = []
         for row, why in bad.items():
             topic, partition, offset = (column[row].as_py() for column in places)
             if topic is None:
                 raise refused(repr(self), why, hint=f"keep {METADATA} in the transform")
-            refusals.append(Refusal(Origin(topic, partition, offset), why, f"table {self._shape.table}"))
+            refusals.append(RejectedRow(RecordId(topic, partition, offset), why, f"table {self._shape.table}"))
         quarantine.refuse(refusals)
         return arrow.take([row for row in range(len(arrow)) if row not in bad])
 
@@ -189,7 +191,7 @@ class _Enough(Exception):
     """Ends a transaction that was only tried."""
 
 
-def sift(rows: int, attempt: Callable[[int, int], str | None], most: int) -> Iterator[tuple[int, str]]:
+def bisect_rejected_rows(rows: int, attempt: Callable[[int, int], str | None], most: int) -> Iterator[tuple[int, str]]:
     """Which of `rows` are refused, and why, found by halving; a little more than `most` of them at the most."""
     found = 0
     todo: list[tuple[int, int]] = [(0, rows)] if rows else []

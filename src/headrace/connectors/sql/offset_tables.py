@@ -13,7 +13,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.core.state import Change, Run, State
+from headrace.core.state import AuditEntry, RunLease, State
 from headrace.types import Batch, Progress, TopicPartition
 
 if TYPE_CHECKING:
@@ -70,10 +70,10 @@ def read(connection: Connection, pipeline: str) -> State:
         last_batch=last_batch,
         epoch=epoch,
     )
-    return State(progress, Run(**json.loads(run)) if run else None)
+    return State(progress, RunLease(**json.loads(run)) if run else None)
 
 
-def write(connection: Connection, pipeline: str, old: State, new: State, change: Change | None = None) -> None:
+def write(connection: Connection, pipeline: str, old: State, new: State, change: AuditEntry | None = None) -> None:
     """Turn what is stored from `old` into `new`, touching only the rows that differ."""
     before, progress = old.progress.offsets, new.progress
     moved = {at: offset for at, offset in progress.offsets.items() if before.get(at) != offset}
@@ -95,7 +95,7 @@ def write(connection: Connection, pipeline: str, old: State, new: State, change:
         connection.execute(APPEND_HISTORY, [pipeline, change.to_json(), pipeline])
 
 
-def swap(connection: Connection, pipeline: str, old: State, new: State, change: Change | None) -> bool:
+def swap(connection: Connection, pipeline: str, old: State, new: State, change: AuditEntry | None) -> bool:
     """`write`, if what is stored is still `old`."""
     if read(connection, pipeline) != old:
         return False
@@ -103,11 +103,11 @@ def swap(connection: Connection, pipeline: str, old: State, new: State, change: 
     return True
 
 
-def history(connection: Connection, pipeline: str) -> list[Change]:
+def history(connection: Connection, pipeline: str) -> list[AuditEntry]:
     found = connection.execute(
         "SELECT change FROM headrace_history WHERE pipeline = ? ORDER BY number", [pipeline]
     ).fetchall()
-    return [Change.from_json(text) for (text,) in found]
+    return [AuditEntry.from_json(text) for (text,) in found]
 
 
 def _chunks(offsets: Mapping[TopicPartition, int], size: int = 200) -> Iterator[Sequence[tuple[TopicPartition, int]]]:

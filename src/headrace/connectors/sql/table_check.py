@@ -11,7 +11,7 @@ from headrace.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from headrace.connectors.sql.upsert import Shape
+    from headrace.connectors.sql.upsert import WriteMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class TableSchemaCheck:
     """A table, and the columns that rows bring to it, each with the type it would be created with."""
 
-    shape: Shape
+    shape: WriteMode
     sink: str
     types: Mapping[str, str]
     extra: Mapping[str, str]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from headrace.connectors.sql.identifiers import listed, qualified, quoted
 from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
-from headrace.spark.origin_columns import traces
+from headrace.spark.origin_columns import origin_column_exprs
 from headrace.spark.sql import column_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def already_there(sink: object, reason: object) -> ConfigError:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class WriteMode:
     """How rows meet what is in a table: appended, or put in place of the row with the same key."""
 
     table: str
@@ -44,7 +44,7 @@ class Shape:
     deleted: str = "deleted"
 
     @classmethod
-    def of(cls, table: str, key: str | Sequence[str] | None, mode: str, deleted: str) -> Shape:
+    def of(cls, table: str, key: str | Sequence[str] | None, mode: str, deleted: str) -> WriteMode:
         """Checked, or ConfigError."""
         if not isinstance(table, str) or not all(table.split(".")):
             raise ConfigError(f"table={table!r} is not a table's name", hint='table="clicks"')
@@ -120,7 +120,7 @@ class Shape:
         from pyspark.sql import functions as sql
 
         columns = self.columns(rows.columns)
-        more = traces(rows) if traced else []
+        more = origin_column_exprs(rows) if traced else []
         if not self.keyed:
             return rows.select(*[column_of(name) for name in columns], *more)
         kinds = {field.name: field.dataType.simpleString() for field in rows.schema}

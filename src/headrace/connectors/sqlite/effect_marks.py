@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.connectors.sql.effect_marks import TABLE, SqlMarker
+from headrace.connectors.sql.effect_marks import TABLE, SqlEffectLogClient
 from headrace.errors import ConfigError, RetriableError
 from headrace.support.paths import private_directory, private_file
 
@@ -19,7 +19,7 @@ _LOCK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class SQLiteMarks:
+class SQLiteEffectLog:
     path: str
     pipeline: str
     keep: float
@@ -35,11 +35,11 @@ class SQLiteMarks:
                 marker.connection.execute(TABLE)
             marker.prepare(self.keep)
 
-    def connect(self) -> SqlMarker:
+    def connect(self) -> SqlEffectLogClient:
         with self._translated():
             connection = sqlite3.connect(self.path, timeout=_LOCK_SECONDS, isolation_level=None)
             connection.execute("PRAGMA synchronous = FULL")
-        return SqlMarker(connection, self.pipeline, self._translated, connection.close)
+        return SqlEffectLogClient(connection, self.pipeline, self._translated, connection.close)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

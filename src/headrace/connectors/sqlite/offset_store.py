@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.sql import offset_tables
-from headrace.core.effect_marks import MarkKeeper
+from headrace.core.effect_marks import EffectStore
 from headrace.core.offset_store import OffsetStore
 from headrace.errors import ConfigError, RetriableError
 from headrace.support.paths import private_directory, private_file
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from headrace.core.effect_marks import Marks
+    from headrace.core.effect_marks import EffectLog
     from headrace.core.offset_store import Heartbeats
-    from headrace.core.state import Change, State
+    from headrace.core.state import AuditEntry, State
 
 _LOCK_SECONDS = 10.0
 
 
-class SQLite(OffsetStore, MarkKeeper):
+class SQLite(OffsetStore, EffectStore):
     """One file for any number of pipelines, on a local disk. Every change is on disk when a call returns."""
 
     def __init__(self, path: str | Path) -> None:
@@ -84,21 +84,21 @@ class SQLite(OffsetStore, MarkKeeper):
         with self.reading() as connection:
             return offset_tables.read(connection, self._pipeline), None
 
-    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+    def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         with self.transaction() as connection:
             return offset_tables.swap(connection, self._pipeline, old, new, change)
 
     def heartbeat_handle(self) -> Heartbeats:
         return SQLite(self._path)
 
-    def history(self) -> Sequence[Change]:
+    def history(self) -> Sequence[AuditEntry]:
         with self.reading() as connection:
             return offset_tables.history(connection, self._pipeline)
 
-    def marks(self, pipeline: str, keep: float) -> Marks:
-        from headrace.connectors.sqlite.effect_marks import SQLiteMarks
+    def marks(self, pipeline: str, keep: float) -> EffectLog:
+        from headrace.connectors.sqlite.effect_marks import SQLiteEffectLog
 
-        return SQLiteMarks(str(self._path.absolute()), pipeline, keep)
+        return SQLiteEffectLog(str(self._path.absolute()), pipeline, keep)
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that no other writer of the file can enter."""

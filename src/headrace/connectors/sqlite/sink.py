@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.connectors.sql.embedded_sink import ROWS, EmbeddedTable
 from headrace.connectors.sql.identifiers import listed, quoted
 from headrace.connectors.sql.table_check import Column
-from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, Shape, already_there
+from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, WriteMode, already_there
 from headrace.connectors.sqlite import offset_store
 from headrace.core.dead_letters import refused
 from headrace.errors import ConfigError
@@ -46,7 +46,7 @@ class SQLite(offset_store.SQLite, EmbeddedTable):
         evolve: bool = False,
     ) -> None:
         offset_store.SQLite.__init__(self, path)
-        EmbeddedTable.__init__(self, Shape.of(table, key, mode, deleted), create=create, evolve=evolve)
+        EmbeddedTable.__init__(self, WriteMode.of(table, key, mode, deleted), create=create, evolve=evolve)
 
     @property
     def identity(self) -> str:

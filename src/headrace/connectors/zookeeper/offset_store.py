@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.zookeeper import znodes
-from headrace.connectors.zookeeper.znodes import Number, View
+from headrace.connectors.zookeeper.znodes import VersionedOffset, ZNodeSnapshot
 from headrace.core.offset_store import OffsetStore
-from headrace.core.state import Change, Run
+from headrace.core.state import AuditEntry, RunLease
 from headrace.errors import ConfigError, RetriableError
 from headrace.support.optional_imports import require
 from headrace.types import TopicPartition
@@ -62,7 +62,7 @@ class ZooKeeper(OffsetStore):
         self._auth = auth
         self._base = ""
         self._client: Any = None
-        self._seen: View | None = None
+        self._seen: ZNodeSnapshot | None = None
 
     @property
     def identity(self) -> str:
@@ -111,9 +111,9 @@ class ZooKeeper(OffsetStore):
                 self._seen = self._look()
             return self._seen.state, self._seen
 
-    def swap(self, version: Any, old: State, new: State, change: Change | None = None) -> bool:
+    def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         kazoo = require("kazoo.exceptions", extra="zookeeper")
-        view: View = version
+        view: ZNodeSnapshot = version
         known = view.numbers
         before, after, pending = old.progress.offsets, new.progress.offsets, new.progress.pending
         moved = {at: offset for at, offset in after.items() if before.get(at) != offset}
@@ -121,7 +121,7 @@ class ZooKeeper(OffsetStore):
             self._prepare({at.topic for at in moved if at not in known}, first=view.written == 0)
             numbers = {
                 **known,
-                **{at: Number(to, known[at].version + 1 if at in known else 0) for at, to in moved.items()},
+                **{at: VersionedOffset(to, known[at].version + 1 if at in known else 0) for at, to in moved.items()},
             }
             multi = self._connected.transaction()
             multi.set_data(self._path("headrace"), znodes.encode(new, numbers), version=view.version)
@@ -143,16 +143,16 @@ class ZooKeeper(OffsetStore):
                 return False
             if failed:
                 raise failed[0]
-            self._seen = View(new, numbers, results[0].version, results[0].mzxid)
+            self._seen = ZNodeSnapshot(new, numbers, results[0].version, results[0].mzxid)
         if change is not None:
             self._trim()
         return True
 
-    def heard(self) -> Run | None:
+    def heard(self) -> RunLease | None:
         run, newest = super().heard(), self._heartbeat()
         return newest if run is not None and run.same(newest) else run
 
-    def beat(self, run: Run) -> bool:
+    def beat(self, run: RunLease) -> bool:
         """In a node of its own: a change of the node beside the offsets would let the run read all of them again."""
         with self._translated():
             self._sync()
@@ -162,16 +162,16 @@ class ZooKeeper(OffsetStore):
             self._connected.set_async(self._path(_HEARTBEAT), json.dumps(asdict(run)).encode()).get(timeout=_TIMEOUT)
         return True
 
-    def _heartbeat(self) -> Run | None:
+    def _heartbeat(self) -> RunLease | None:
         with self._translated(), suppress(require("kazoo.exceptions", extra="zookeeper").NoNodeError):
             text, _ = self._connected.get_async(self._path(_HEARTBEAT)).get(timeout=_TIMEOUT)
-            return Run(**json.loads(text)) if text else None
+            return RunLease(**json.loads(text)) if text else None
         return None
 
     def heartbeat_handle(self) -> Heartbeats:
         return ZooKeeper(self._hosts, root=self._root, group=self._group, auth=self._auth)
 
-    def history(self) -> Sequence[Change]:
+    def history(self) -> Sequence[AuditEntry]:
         kazoo = require("kazoo.exceptions", extra="zookeeper")
         with self._translated():
             self._sync()
@@ -181,7 +181,7 @@ class ZooKeeper(OffsetStore):
             except kazoo.NoNodeError:
                 return []
             asked = [self._connected.get_async(f"{parent}/{name}") for name in names]
-            return [Change.from_json(answer.get(timeout=_TIMEOUT)[0].decode()) for answer in asked]
+            return [AuditEntry.from_json(answer.get(timeout=_TIMEOUT)[0].decode()) for answer in asked]
 
     @property
     def _connected(self) -> Any:
@@ -208,13 +208,13 @@ class ZooKeeper(OffsetStore):
         """The server that is asked may be behind the others: catch up with every swap that came before."""
         self._connected.sync_async(self._base).get(timeout=_TIMEOUT)
 
-    def _look(self) -> View:
+    def _look(self) -> ZNodeSnapshot:
         found = {at: number for at, number in self._numbers(self._partitions()).items() if number is not None}
         text, version, written = self._text()
         left = znodes.expected(text)
         again = self._numbers(znodes.unclear(left, found))
         numbers = znodes.settled(left, found, again)
-        return View(znodes.decode(text, numbers), numbers, version, written)
+        return ZNodeSnapshot(znodes.decode(text, numbers), numbers, version, written)
 
     def _partitions(self) -> list[TopicPartition]:
         kazoo = require("kazoo.exceptions", extra="zookeeper")
@@ -227,15 +227,15 @@ class ZooKeeper(OffsetStore):
             return []
         return [TopicPartition(topic, int(name)) for topic in topics for name in names[topic] if name.isdecimal()]
 
-    def _numbers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Number | None]:
+    def _numbers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, VersionedOffset | None]:
         """None where there is no node. Asked all at once, for each answer takes a round trip."""
         kazoo = require("kazoo.exceptions", extra="zookeeper")
         asked = {at: self._connected.get_async(self._node(at)) for at in partitions}
-        found: dict[TopicPartition, Number | None] = {}
+        found: dict[TopicPartition, VersionedOffset | None] = {}
         for at, answer in asked.items():
             try:
                 text, stat = answer.get(timeout=_TIMEOUT)
-                found[at] = Number(self._number(at, text), stat.version)
+                found[at] = VersionedOffset(self._number(at, text), stat.version)
             except kazoo.NoNodeError:
                 found[at] = None
         return found

@@ -6,14 +6,14 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.core.state import Run, State, is_back
+from headrace.core.state import RunLease, State, is_back
 from headrace.types import Batch, Progress, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Number(NamedTuple):
+class VersionedOffset(NamedTuple):
     """An offset, and the version of its node, which counts how often it was set."""
 
     offset: int
@@ -21,18 +21,18 @@ class Number(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ZNodeSnapshot:
     """What was read: the state, the number and version of each offset's node, and the version of the text's."""
 
     state: State = field(default_factory=State)
-    numbers: Mapping[TopicPartition, Number] = field(default_factory=dict)
+    numbers: Mapping[TopicPartition, VersionedOffset] = field(default_factory=dict)
     version: int = 0
     written: int = 0
 
 
-def encode(state: State, numbers: Mapping[TopicPartition, Number]) -> bytes:
+def encode(state: State, numbers: Mapping[TopicPartition, VersionedOffset]) -> bytes:
     progress = state.progress
-    by_topic: dict[str, dict[int, Number]] = {}
+    by_topic: dict[str, dict[int, VersionedOffset]] = {}
     for at, number in numbers.items():
         by_topic.setdefault(at.topic, {})[at.partition] = number
     raw = {
@@ -46,16 +46,16 @@ def encode(state: State, numbers: Mapping[TopicPartition, Number]) -> bytes:
     return json.dumps(raw, separators=(",", ":")).encode()
 
 
-def expected(text: bytes) -> dict[TopicPartition, Number]:
+def expected(text: bytes) -> dict[TopicPartition, VersionedOffset]:
     """The numbers as the last swap left them."""
     return {
-        TopicPartition(topic, int(partition)): Number(*number)
+        TopicPartition(topic, int(partition)): VersionedOffset(*number)
         for topic, numbers in (json.loads(text)["offsets"] if text else {}).items()
         for partition, number in numbers.items()
     }
 
 
-def decode(text: bytes, numbers: Mapping[TopicPartition, Number]) -> State:
+def decode(text: bytes, numbers: Mapping[TopicPartition, VersionedOffset]) -> State:
     """The state, with these numbers. Another tool may have set some: a pending batch that they contradict was given up,
     and where one was set back or deleted a new epoch begins."""
     offsets = {at: number.offset for at, number in numbers.items()}
@@ -74,22 +74,24 @@ def decode(text: bytes, numbers: Mapping[TopicPartition, Number]) -> State:
     return State(progress, signed(text))
 
 
-def signed(text: bytes) -> Run | None:
+def signed(text: bytes) -> RunLease | None:
     """The run that signed last."""
     run = json.loads(text)["run"] if text else None
-    return Run(**run) if run else None
+    return RunLease(**run) if run else None
 
 
-def unclear(left: Mapping[TopicPartition, Number], found: Mapping[TopicPartition, Number]) -> set[TopicPartition]:
+def unclear(
+    left: Mapping[TopicPartition, VersionedOffset], found: Mapping[TopicPartition, VersionedOffset]
+) -> set[TopicPartition]:
     """Partitions that were older when they were `found` than the text read after them says: ask again."""
     return {at for at, number in left.items() if at not in found or found[at].version < number.version}
 
 
 def settled(
-    left: Mapping[TopicPartition, Number],
-    found: Mapping[TopicPartition, Number],
-    again: Mapping[TopicPartition, Number | None],
-) -> dict[TopicPartition, Number]:
+    left: Mapping[TopicPartition, VersionedOffset],
+    found: Mapping[TopicPartition, VersionedOffset],
+    again: Mapping[TopicPartition, VersionedOffset | None],
+) -> dict[TopicPartition, VersionedOffset]:
     """The numbers that hold together: as the last swap `left` them, but for those that other tools set since.
 
     The numbers were `found` before the text that says how they were left, so one that is ahead of it was not set by

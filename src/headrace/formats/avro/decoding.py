@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.format import Learning, Part
+from headrace.core.format import Part, SchemaLookupDecoding
 from headrace.errors import ConfigError, HeadraceError
 from headrace.formats import schema_registry
 from headrace.formats.avro.single_schema import PlainAvro
@@ -55,7 +55,7 @@ def nothing_to_read_by(url: str, subjects: Iterable[str]) -> ConfigError:
     )
 
 
-class RegistryAvro(PlainAvro, Learning):
+class RegistryAvro(PlainAvro, SchemaLookupDecoding):
     """Records that name their schema by its id in a registry.
 
     Read by `schema`, or by the newest one of the subjects: a run has the same columns from its first batch to its last.
@@ -76,7 +76,7 @@ class RegistryAvro(PlainAvro, Learning):
         self._missing: dict[int, _Absent] = {}
         self._too_many = False
         found = {subject: self._versions(subject) for subject in subjects}
-        Learning.__init__(self)
+        SchemaLookupDecoding.__init__(self)
         PlainAvro.__init__(self, spark, schema if schema is not None else self._newest(found))
         for number, writer in {number: text for texts in found.values() for number, text in texts.items()}.items():
             self._add(number, writer, ours=True)
@@ -213,13 +213,13 @@ class RegistryAvro(PlainAvro, Learning):
             )
         return {one.id: self._text(one) for one in versions}
 
-    def _text(self, found: schema_registry.Registered) -> str:
+    def _text(self, found: schema_registry.RegisteredSchema) -> str:
         from headrace.formats.avro import compatibility
 
         return compatibility.parsed(self._spark, found.schema, list(self._named(found, {}, set()).values()))
 
     def _named(
-        self, found: schema_registry.Registered, seen: dict[tuple[str, int], str], asked: set[tuple[str, int]]
+        self, found: schema_registry.RegisteredSchema, seen: dict[tuple[str, int], str], asked: set[tuple[str, int]]
     ) -> dict[tuple[str, int], str]:
         """The schemas that one refers to, each after those that it needs itself."""
         for subject, number in found.references:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.format import HIDDEN, Decoding
-from headrace.formats.nested_conditions import anywhere
+from headrace.formats.nested_conditions import any_nested
 from headrace.spark.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class PlainAvro(Decoding):
         """The fields of a record that have a text somewhere, each with SQL: whether one in it is not UTF-8."""
         kinds = {"value": self._kind} if self.single else {one["name"]: one["type"] for one in self._kind["fields"]}
         for name, kind in kinds.items():
-            if (wrong := anywhere(f"{decoded}.{quoted(name)}", kind, _not_text)) is not None:
+            if (wrong := any_nested(f"{decoded}.{quoted(name)}", kind, _not_text)) is not None:
                 yield name, wrong
 
     def _good(self, source: str, decoded: str) -> str:

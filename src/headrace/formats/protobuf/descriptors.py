@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _BUILT: dict[tuple[str, bytes], tuple[Any, Any]] = {}
 
 
-def built(name: str, descriptor: bytes) -> tuple[Any, Any]:
+def build_descriptors(name: str, descriptor: bytes) -> tuple[Any, Any]:
     """The descriptor of a message, and its class."""
     if (name, descriptor) not in _BUILT:
         pool, numbers = (library("descriptor_pool").DescriptorPool() for _ in range(2))
@@ -23,7 +23,7 @@ def built(name: str, descriptor: bytes) -> tuple[Any, Any]:
             for file in files.values():
                 _add(pool, file, files)
             found = pool.FindMessageTypeByName(name)
-            opened = {file.name: _opened(file, pool) for file in files.values()}
+            opened = {file.name: _open_file(file, pool) for file in files.values()}
             for file in opened.values():
                 _add(numbers, file, opened)
         except (library("message").DecodeError, TypeError) as error:
@@ -41,7 +41,7 @@ def built(name: str, descriptor: bytes) -> tuple[Any, Any]:
     return _BUILT[name, descriptor]
 
 
-def _opened(file: Any, pool: Any) -> Any:
+def _open_file(file: Any, pool: Any) -> Any:
     """The same file with plain numbers for enums that are closed, as those of proto2 are.
 
     Google's library passes over a number that such an enum does not have, and in a list over its place.

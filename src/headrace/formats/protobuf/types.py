@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import types as t
 
 from headrace.errors import ConfigError
-from headrace.formats.protobuf.descriptors import built, library
+from headrace.formats.protobuf.descriptors import build_descriptors, library
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Messages:
 
     def __init__(self, name: str, descriptor: bytes) -> None:
         self.name, self.descriptor = name, descriptor
-        self.type, _ = built(name, descriptor)
+        self.type, _ = build_descriptors(name, descriptor)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Messages, (self.name, self.descriptor)
@@ -41,7 +41,7 @@ class Messages:
     @property
     def make(self) -> Any:
         """The class of such messages; a field of an enum that knows no other numbers than its own is a number there."""
-        return built(self.name, self.descriptor)[1]
+        return build_descriptors(self.name, self.descriptor)[1]
 
     def row(self) -> t.StructType:
         """The columns. ConfigError for a message that contains itself."""

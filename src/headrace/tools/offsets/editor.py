@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from headrace.core.state import Change, Run, State
+from headrace.core.state import AuditEntry, RunLease, State
 from headrace.errors import ConfigError, OffsetConflict
 from headrace.kafka.cluster import Cluster, Clusters
 from headrace.runtime.heartbeat import EVERY, lapse, seconds_to_wait, standing
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.core.offset_store import OffsetStore
-    from headrace.core.planner import Log
+    from headrace.core.planner import TopicLog
     from headrace.kafka.source import Kafka
-    from headrace.tools.offsets.targets import Move, Target
+    from headrace.tools.offsets.targets import OffsetChange, ResetTarget
     from headrace.types import Progress, TopicPartition
 
 FORCE_SECONDS = 30.0
@@ -77,7 +77,7 @@ def undo_directory() -> Path:
     return state_directory() / "undo"
 
 
-class Desk:
+class OffsetEditor:
     """`with Desk(…) as desk:` opens the store; the cluster is asked only when something needs it.
 
     Unless it `changes` offsets, nothing is created: a store that is not there has no offsets, and `missing` says so.
@@ -135,7 +135,7 @@ class Desk:
             raise ConfigError("the cluster is not known", hint="--bootstrap localhost:9092")
         return Cluster(self._bootstrap, self._options)
 
-    def logs(self, progress: Progress) -> dict[str, Log]:
+    def logs(self, progress: Progress) -> dict[str, TopicLog]:
         topics = self._topics or tuple(sorted({at.topic for at in progress.offsets}))
         if not topics:
             raise ConfigError(f"{self.pipeline} has no offsets in {self.store!r} yet", hint="--topic clicks")
@@ -160,14 +160,14 @@ class Desk:
             found.append(Lag(at, committed, end, records, age))
         return found
 
-    def plan(self, target: Target, only: Iterable[TopicPartition] = ()) -> tuple[Progress, list[Move]]:
+    def plan(self, target: ResetTarget, only: Iterable[TopicPartition] = ()) -> tuple[Progress, list[OffsetChange]]:
         progress = self.state.progress
         logs = self.logs(progress)
         partitions = [at for log in logs.values() for at in log.ends]
         at_time = self.cluster.at_time(partitions, target.time) if target.time else {}
         return progress, targets.moves(progress, logs, target, at_time, only)
 
-    def plan_offsets(self, offsets: Mapping[TopicPartition, int]) -> tuple[Progress, list[Move]]:
+    def plan_offsets(self, offsets: Mapping[TopicPartition, int]) -> tuple[Progress, list[OffsetChange]]:
         progress = self.state.progress
         logs = self.cluster.logs_of(sorted({at.topic for at in offsets}))
         return progress, targets.to_offsets(progress, logs, offsets)
@@ -180,7 +180,7 @@ class Desk:
     def execute(
         self,
         progress: Progress,
-        moves: Sequence[Move],
+        moves: Sequence[OffsetChange],
         action: str,
         note: str,
         *,
@@ -224,7 +224,7 @@ class Desk:
                 continue  # the live run has begun a batch meanwhile
             return undo
 
-    def live(self) -> Run | None:
+    def live(self) -> RunLease | None:
         """The run that is at the pipeline, or may be: one that cannot be looked up counts while its heart beats."""
         run = self.store.heard()
         if run is None or (state := standing(run)) == "dead":
@@ -233,7 +233,7 @@ class Desk:
             return run
         return run if self._still_beats(run) else None
 
-    def _still_beats(self, run: Run) -> bool:
+    def _still_beats(self, run: RunLease) -> bool:
         """Clocks of two machines may differ: a heartbeat that seems too old is watched for the next one."""
         deadline = time.monotonic() + min(seconds_to_wait(run, time.time()), 2 * EVERY)
         while time.monotonic() < deadline:
@@ -275,6 +275,8 @@ class Desk:
         return progress
 
 
-def change(action: str, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int], note: str) -> Change:
+def change(
+    action: str, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int], note: str
+) -> AuditEntry:
     who = f"{getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
-    return Change(time.time(), who, action, before, after, note)
+    return AuditEntry(time.time(), who, action, before, after, note)

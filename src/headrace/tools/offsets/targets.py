@@ -13,12 +13,12 @@ from headrace.support.durations import duration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.core.planner import Log
+    from headrace.core.planner import TopicLog
     from headrace.types import Progress, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResetTarget:
     """What `--to` said: exactly one of the fields is set."""
 
     edge: str | None = None
@@ -27,29 +27,29 @@ class Target:
     shift: int | None = None
 
 
-def parse(text: str, now: datetime) -> Target:
+def parse(text: str, now: datetime) -> ResetTarget:
     """`earliest`, `latest`, `2026-11-01T12:00:00Z`, `1h` or `PT1H` (that long ago), `1000`, `shift:-1000`."""
     text = text.strip()
     if text in {"earliest", "latest"}:
-        return Target(edge=text)
+        return ResetTarget(edge=text)
     if re.fullmatch(r"shift:[+-]?\d+", text):
-        return Target(shift=int(text.removeprefix("shift:")))
+        return ResetTarget(shift=int(text.removeprefix("shift:")))
     if text.isdigit():
-        return Target(offset=int(text))
+        return ResetTarget(offset=int(text))
     try:
         if (ago := duration(text)) is not None:
-            return Target(time=now - ago)
+            return ResetTarget(time=now - ago)
         time = datetime.fromisoformat(text)
     except (OverflowError, ValueError) as error:  # longer ago than Python has times for, or none
         raise ConfigError(
             f"{text!r} is no place to go to",
             hint="earliest, latest, 2026-11-01T12:00:00Z, 1h, an offset such as 1000, or shift:-1000",
         ) from error
-    return Target(time=time if time.tzinfo else time.replace(tzinfo=UTC))
+    return ResetTarget(time=time if time.tzinfo else time.replace(tzinfo=UTC))
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class OffsetChange:
     """One partition before and after. `before` is None for one that has no offset yet."""
 
     at: TopicPartition
@@ -70,14 +70,14 @@ class Move:
 
 def moves(
     progress: Progress,
-    logs: Mapping[str, Log],
-    target: Target,
+    logs: Mapping[str, TopicLog],
+    target: ResetTarget,
     at_time: Mapping[TopicPartition, int],
     only: Iterable[TopicPartition] = (),
-) -> list[Move]:
+) -> list[OffsetChange]:
     """What `target` means for each partition (or those in `only`). `at_time` holds the offsets at its time."""
     wanted = set(only)
-    found: list[Move] = []
+    found: list[OffsetChange] = []
     for log in logs.values():
         for at, beginning in sorted(log.beginnings.items()):
             if wanted and at not in wanted:
@@ -86,24 +86,26 @@ def moves(
             if target.shift is not None and before is None:
                 raise ConfigError(f"{at} has no offset to shift", hint="--to earliest")
             after = _after(target, before or 0, beginning, end, at_time.get(at))
-            found.append(Move(at, before, after, beginning, end))
+            found.append(OffsetChange(at, before, after, beginning, end))
     if missing := sorted(wanted - {move.at for move in found}):
         raise ConfigError(f"no partition {missing[0]} on the cluster", hint="headrace offsets show")
     return found
 
 
-def to_offsets(progress: Progress, logs: Mapping[str, Log], offsets: Mapping[TopicPartition, int]) -> list[Move]:
+def to_offsets(
+    progress: Progress, logs: Mapping[str, TopicLog], offsets: Mapping[TopicPartition, int]
+) -> list[OffsetChange]:
     """What setting these offsets means. A partition that the cluster does not have is marked as outside."""
     found = []
     for at, after in sorted(offsets.items()):
         log = logs.get(at.topic)
         known = log is not None and at in log.ends
         beginning, end = (log.beginnings[at], log.ends[at]) if log is not None and known else (0, -1)
-        found.append(Move(at, progress.offsets.get(at), after, beginning, end))
+        found.append(OffsetChange(at, progress.offsets.get(at), after, beginning, end))
     return found
 
 
-def _after(target: Target, before: int, beginning: int, end: int, at_time: int | None) -> int:
+def _after(target: ResetTarget, before: int, beginning: int, end: int, at_time: int | None) -> int:
     if target.offset is not None:
         return target.offset
     if target.shift is not None:
@@ -114,7 +116,7 @@ def _after(target: Target, before: int, beginning: int, end: int, at_time: int |
 
 
 def stale(
-    progress: Progress, logs: Mapping[str, Log], moved: Mapping[TopicPartition, int]
+    progress: Progress, logs: Mapping[str, TopicLog], moved: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Offsets of topics made anew that are of the topic before, in partitions that the new one has not: at 0 now.
 

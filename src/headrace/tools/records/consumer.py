@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from headrace.kafka.client import Client
     from headrace.tools.records.record import Record
-    from headrace.tools.records.start_positions import Places
+    from headrace.tools.records.start_positions import ConsumePlan
 
 _POLL_SECONDS = 0.2
 _AT_ONCE = 500
@@ -27,14 +27,14 @@ _COMMIT_SECONDS = 5.0
 _PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_MAX_POLL_EXCEEDED", "_RESOLVE", "_TIMED_OUT"}
 
 
-class Reading:
+class RecordConsumer:
     """`with Reading(…) as reading: for records in reading.batches(): …`
 
     Without a group partitions are assigned, nobody else is concerned, and nothing is committed. With one, its
     members share the partitions, a committed offset counts more than the places to begin, and `done` moves it.
     """
 
-    def __init__(self, client: Client, places: Places, *, group: str | None, follow: bool) -> None:
+    def __init__(self, client: Client, places: ConsumePlan, *, group: str | None, follow: bool) -> None:
         from confluent_kafka import Consumer
 
         self._client = client
@@ -42,7 +42,7 @@ class Reading:
         self._group = group
         self._follow = follow
         self._ends: dict[TopicPartition, int] = {}
-        self._behind: dict[TopicPartition, int] = {}
+        self._next_commit: dict[TopicPartition, int] = {}
         self._over: dict[TopicPartition, tuple[int | None, int]] = {}
         self._known: set[TopicPartition] = set()
         self._found: list[Record] = []
@@ -57,15 +57,15 @@ class Reading:
         }
         usual = {"isolation.level": "read_committed", "fetch.wait.max.ms": 100}
         self._cooperative = _cooperative(client.tuning)
-        self._stuck = False
+        self._close_blocked = False
         self._consumer = client.make(Consumer, owned, usual)
 
-    def __enter__(self) -> Reading:
+    def __enter__(self) -> RecordConsumer:
         names = self._places.names()
         begins = self._places.begins(names)  # what cannot work is said before others are bothered
         if self._group is None:
             self._known |= begins.keys()
-            self._agree(begins)
+            self._set_end_offsets(begins)
             self._consumer.assign(_positions(begins))
         else:
             self._subscribe(names)
@@ -76,7 +76,7 @@ class Reading:
             if self._group is not None:
                 self._commit_soon()
         finally:
-            if not self._stuck:  # else it is in use, and ends with the process
+            if not self._close_blocked:  # else it is in use, and ends with the process
                 self._consumer.close()
 
     def batches(self) -> Iterator[list[Record]]:
@@ -91,19 +91,19 @@ class Reading:
         """These were printed: with a group, its offset moves behind them."""
         for record in records:
             if record.offset is not None:
-                self._behind[_at(record)] = record.offset + 1
-        self._pass_over()
-        if self._group is not None and self._behind:
+                self._next_commit[_at(record)] = record.offset + 1
+        self._skip_transaction_markers()
+        if self._group is not None and self._next_commit:
             with self._told():
-                self._consumer.commit(offsets=_positions(self._behind), asynchronous=True)
+                self._consumer.commit(offsets=_positions(self._next_commit), asynchronous=True)
 
-    def _pass_over(self) -> None:
+    def _skip_transaction_markers(self) -> None:
         """Where all records up to the end of a partition were printed, pass what lies behind the last one: the marks of
         transactions, which nobody is ever given, and which would count as lag."""
         for at, (last, end) in self._over.items():
-            behind = self._behind.get(at)
+            behind = self._next_commit.get(at)
             if last is None or behind == last:
-                self._behind[at] = end if behind is None else max(behind, end)
+                self._next_commit[at] = end if behind is None else max(behind, end)
         self._over.clear()
 
     def _poll(self) -> list[Record]:
@@ -111,27 +111,27 @@ class Reading:
         self._found.clear()
         message = self._next(_POLL_SECONDS)
         if message is None:
-            self._bear_silence()
+            self._check_idle_timeout()
             return []
         self._answered = time.monotonic()
         while message is not None:
             if (error := message.error()) is not None:
-                self._heard(error, message)
+                self._handle_error(error, message)
             else:
-                self._take(message)
+                self._accept(message)
             message = self._next(0) if len(self._found) < _AT_ONCE else None
         return list(self._found)
 
     def _next(self, seconds: float) -> Any:
         return self._client.ask(lambda: self._consumer.poll(seconds), "records")
 
-    def _take(self, message: Any) -> None:
+    def _accept(self, message: Any) -> None:
         at = TopicPartition(message.topic(), message.partition())
         if self._follow or at in self._ends:  # else it came after the end that was agreed on
             self._found.append(as_record(message))
             self._reached(at, message.offset() + 1)
 
-    def _bear_silence(self) -> None:
+    def _check_idle_timeout(self) -> None:
         """Who follows waits; who reads to the end must be answered. A group lets go of a dead member in 45 s."""
         patience = _SILENT_SECONDS if self._joined else 2 * _SILENT_SECONDS
         if not self._follow and time.monotonic() - self._answered > patience:
@@ -150,7 +150,7 @@ class Reading:
             self._over[at] = (unprinted[-1] + 1 if unprinted else None, end)
         self._reached(at, end)
 
-    def _heard(self, error: Any, message: Any) -> None:
+    def _handle_error(self, error: Any, message: Any) -> None:
         from confluent_kafka import KafkaError
 
         at = TopicPartition(message.topic() or "", message.partition() or 0)
@@ -164,7 +164,7 @@ class Reading:
         elif error.name() not in _PASSING:
             raise self._client.ours(error, f"the records of {at.topic or 'these topics'}")
 
-    def _agree(self, begins: Mapping[TopicPartition, int]) -> None:
+    def _set_end_offsets(self, begins: Mapping[TopicPartition, int]) -> None:
         """The ends to read to are those of now."""
         if not self._follow:
             ends = self._places.ends(begins)
@@ -195,9 +195,9 @@ class Reading:
                 if position.offset < 0:
                     at = TopicPartition(position.topic, position.partition)
                     # Committed with the first records, or without any: the next start goes on here.
-                    position.offset = self._behind[at] = begins[at]
+                    position.offset = self._next_commit[at] = begins[at]
         begins = {TopicPartition(p.topic, p.partition): p.offset for p in committed}
-        self._agree(begins)
+        self._set_end_offsets(begins)
         self._joined = True
         if self._cooperative:
             consumer.incremental_assign(committed)
@@ -214,7 +214,7 @@ class Reading:
         gone = {TopicPartition(position.topic, position.partition) for position in taken}
         self._found[:] = [record for record in self._found if _at(record) not in gone]
         for at in gone:
-            self._behind.pop(at, None)
+            self._next_commit.pop(at, None)
             self._over.pop(at, None)
             self._ends.pop(at, None)
         if self._cooperative:  # the others are kept, and read on
@@ -225,10 +225,10 @@ class Reading:
 
     def _commit(self) -> None:
         """Where all that was printed ends, and wait for the answer."""
-        if self._behind:
+        if self._next_commit:
             with self._told():
-                self._consumer.commit(offsets=_positions(self._behind), asynchronous=False)
-            self._behind.clear()
+                self._consumer.commit(offsets=_positions(self._next_commit), asynchronous=False)
+            self._next_commit.clear()
 
     def _commit_soon(self) -> None:
         """The same, but not for as long as the client would wait for a broker that is away. Not where the client calls
@@ -244,8 +244,8 @@ class Reading:
         asking = threading.Thread(target=commit, name="headrace-commit", daemon=True)
         asking.start()
         asking.join(_COMMIT_SECONDS)
-        self._stuck = asking.is_alive()
-        if self._stuck:
+        self._close_blocked = asking.is_alive()
+        if self._close_blocked:
             raise RetriableError(
                 f"Kafka at {self._client.bootstrap} does not take the offsets of the group {self._group}:"
                 " what was printed last may be printed again",

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.core.format import Format
-    from headrace.tools.records.decoded_query import Looking
+    from headrace.tools.records.decoded_query import DecodedRecordQuery
     from headrace.tools.records.record import Record
-    from headrace.tools.records.start_positions import Places
+    from headrace.tools.records.start_positions import ConsumePlan
 
 _PAUSE = 0.3
 _REFRESH_SECONDS = 10.0
@@ -62,7 +62,7 @@ class Decoded:
     """`batches` of records, of which `left_out` were not of the format. `query`, made of the topics, starts Spark,
     which takes the signals."""
 
-    def __init__(self, places: Places, query: Callable[[list[str]], Looking]) -> None:
+    def __init__(self, places: ConsumePlan, query: Callable[[list[str]], DecodedRecordQuery]) -> None:
         names = places.names()
         self._places = places
         self._positions = places.begins(names)

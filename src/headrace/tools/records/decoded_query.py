@@ -9,7 +9,7 @@ from pyspark.sql import functions as sql
 
 from headrace.core.sink import METADATA
 from headrace.engine.decoder import Decoder
-from headrace.engine.range_reader import Reader
+from headrace.engine.range_reader import RangeReader
 from headrace.errors import ConfigError
 from headrace.formats.base import TIME_OPTIONS
 from headrace.formats.raw import Bytes, Text
@@ -32,7 +32,7 @@ _OF_A_VALUE = ("22", "P0")
 _PLACE = ("topic", "partition", "offset", "timestamp", "key", "headers")
 
 
-class Looking:
+class DecodedRecordQuery:
     """The records of ranges that are of `fmt` and that `where`, a condition in SQL over the columns and `_kafka`,
     holds for. Their values are what was decoded, as JSON; text and bytes stay what they are."""
 
@@ -45,7 +45,7 @@ class Looking:
         topics: Sequence[str],
         where: str | None,
     ) -> None:
-        self._reader = Reader(spark, bootstrap, options, "headrace-consume")
+        self._reader = RangeReader(spark, bootstrap, options, "headrace-consume")
         self._decoder = Decoder(spark, fmt, topics=topics)
         self._plain = isinstance(fmt, Text | Bytes)
         self._where = where

@@ -30,7 +30,7 @@ _LONGEST = 256 << 20
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def open_input(path: Path) -> Iterator[IO[bytes]]:
     """A file, unpacked if its name ends in .gz."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -41,7 +41,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 def from_files(paths: Sequence[Path]) -> Iterator[bytes]:
     for path in paths:
-        with opened(path) as file:
+        with open_input(path) as file:
             while line := file.readline(_LONGEST + 1):
                 yield _short(line, str(path))
 

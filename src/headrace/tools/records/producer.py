@@ -29,7 +29,7 @@ _NOW = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Producing:
+class ProducerSettings:
     """How records are sent. `timeout` is how many seconds one may take; `linger` (milliseconds) and `batch_size`
     (bytes) say how long and how far a batch is filled before it goes.
 
@@ -72,7 +72,7 @@ class Producing:
         }
 
 
-class Sender:
+class TopicProducer:
     """Sends to one topic, which must be there. `told` hears of each acknowledged record, `failed` of each other; with
     `acks=0` nobody is `asked`, and all count as acknowledged.
 
@@ -83,7 +83,7 @@ class Sender:
         self,
         client: Client,
         topic: str,
-        how: Producing,
+        how: ProducerSettings,
         told: Callable[[Record], None] | None = None,
         failed: Callable[[Record, str], None] = lambda record, reason: None,
     ) -> None:

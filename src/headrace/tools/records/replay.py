@@ -21,14 +21,14 @@ _TEXT = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d(?::\d\d(?:\.(\d{1,9}))?)?(Z|
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class EventTime:
     """A time as it was written: in milliseconds since the epoch, and the words or the number that said it."""
 
     milliseconds: float
     written: str | int | float
 
     @classmethod
-    def read(cls, written: Any) -> Moment:
+    def read(cls, written: Any) -> EventTime:
         """ValueError if it is no time."""
         if isinstance(written, bool) or written is None:
             raise ValueError(f"{written!r} is no time")
@@ -76,14 +76,14 @@ def _rewritten(text: str, milliseconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class TimedRecord:
     """One line: the record, and its event time if there is one."""
 
     record: Record
-    at: Moment | None
+    at: EventTime | None
 
 
-def recorded(line: bytes, field: str | None, key: str | None) -> Recorded:
+def timed_record(line: bytes, field: str | None, key: str | None) -> TimedRecord:
     """A line that `headrace consume --json` wrote, or any JSON object; BadRecord if it is none of them.
 
     `field` is where in the value the event time stands, else it is the record's own; `key` is the field of a plain
@@ -100,14 +100,14 @@ def recorded(line: bytes, field: str | None, key: str | None) -> Recorded:
         raise BadRecord(f"a record of `headrace consume --json` has its own key; --key {key} is for other objects")
     record = from_json(text, fields) if is_record(fields) else _plain(text, fields, key)
     if field is None or record.value is None:
-        at = None if record.timestamp is None else Moment(record.timestamp, record.timestamp)
-        return Recorded(record, at)
+        at = None if record.timestamp is None else EventTime(record.timestamp, record.timestamp)
+        return TimedRecord(record, at)
     try:
-        at = Moment.read(_inside(decoded(record.value.decode(), strict=False), field))
+        at = EventTime.read(_inside(decoded(record.value.decode(), strict=False), field))
     except ValueError as error:
         raise BadRecord(f"no time at {field}: {error}") from error
     stamped = record if record.timestamp is not None else replace(record, timestamp=round(at.milliseconds))
-    return Recorded(stamped, at)
+    return TimedRecord(stamped, at)
 
 
 def _plain(text: str, fields: dict[str, Any], key: str | None) -> Record:
@@ -154,7 +154,7 @@ def shift(times: Sequence[float], factor: float | None, now: float) -> float:
     return now + (0.0 if factor is None else (last - first) / factor) - last
 
 
-def shifted(given: Recorded, milliseconds: float, field: str | None, now: float = float("inf")) -> Record:
+def shifted(given: TimedRecord, milliseconds: float, field: str | None, now: float = float("inf")) -> Record:
     """The record as of later by so much; its field `field` too, written as it was. All else of the value stays, byte
     for byte. BadRecord if there is no such time.
 
@@ -178,7 +178,7 @@ def shifted(given: Recorded, milliseconds: float, field: str | None, now: float 
     return replace(record, value=f"{text[:begin]}{moved}{text[end:]}".encode())
 
 
-def _token(written: str, at: Moment, milliseconds: float) -> str:
+def _token(written: str, at: EventTime, milliseconds: float) -> str:
     """A later time in the place of one in a JSON text; a fraction keeps its digits, up to nine."""
     if not isinstance(at.written, float):
         return json.dumps(at.shifted(milliseconds), ensure_ascii=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headrace.tools.records.producer import Sender
+    from headrace.tools.records.producer import TopicProducer
     from headrace.tools.records.record import Record
 
 _PAUSE = 0.1
@@ -24,7 +24,7 @@ class Refused:
 
 
 def send_all(
-    sender: Sender,
+    sender: TopicProducer,
     records: Iterator[Record | Refused | None],
     stop: Callable[[], bool],
     due: Callable[[int], float] | None = None,
@@ -34,7 +34,7 @@ def send_all(
     None stands for nothing yet."""
     began, number = time.monotonic(), 0
     while number != count and not stop():
-        if due is not None and not waited(sender, began + due(number), stop):
+        if due is not None and not wait_for_delivery(sender, began + due(number), stop):
             return
         try:
             record = next(records)
@@ -52,7 +52,7 @@ def send_all(
         number += 1
 
 
-def waited(sender: Sender, until: float, stop: Callable[[], bool]) -> bool:
+def wait_for_delivery(sender: TopicProducer, until: float, stop: Callable[[], bool]) -> bool:
     """False if it was told to stop before."""
     while (left := until - time.monotonic()) > 0:
         if stop():

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from headrace.core.planner import Log
+    from headrace.core.planner import TopicLog
     from headrace.kafka.client import Client
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartAt:
     """Where to begin: exactly one of these. `offsets` also choose the partitions that are read."""
 
     edge: str | None = None
@@ -31,7 +31,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TopicSelection:
     """What is read: topics by name or by pattern, and of them all partitions or some."""
 
     topics: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class _Some(Subscription):
+class _ChosenPartitions(Subscription):
     """Of these topics only the partitions that are wanted: the others may have no leader to ask."""
 
     takes: Callable[[TopicPartition], bool]
@@ -58,7 +58,7 @@ class _Some(Subscription):
 
 
 def positions(
-    start: Start, logs: Mapping[str, Log], wanted: Wanted, at_time: Mapping[TopicPartition, int]
+    start: StartAt, logs: Mapping[str, TopicLog], wanted: TopicSelection, at_time: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Where each partition begins. ConfigError for an offset that a log does not have. Pure."""
     found: dict[TopicPartition, int] = {}
@@ -87,7 +87,7 @@ def _inside(at: TopicPartition, offset: int, first: int, end: int) -> int:
     return offset
 
 
-def _position(start: Start, first: int, end: int, at_time: int | None) -> int:
+def _position(start: StartAt, first: int, end: int, at_time: int | None) -> int:
     if start.last is not None:
         return max(first, end - start.last)
     if start.time is not None:
@@ -95,10 +95,10 @@ def _position(start: Start, first: int, end: int, at_time: int | None) -> int:
     return first if start.edge == "earliest" else end
 
 
-class Places:
+class ConsumePlan:
     """What is wanted, asked of the cluster. Who follows is told of new topics and partitions."""
 
-    def __init__(self, client: Client, wanted: Wanted, start: Start, *, follow: bool) -> None:
+    def __init__(self, client: Client, wanted: TopicSelection, start: StartAt, *, follow: bool) -> None:
         self._topics = Topics(client)
         self._cluster = Cluster(client.bootstrap, client.options)
         self.wanted = wanted
@@ -133,9 +133,9 @@ class Places:
             at: first for log in self._logs(names).values() for at, first in log.beginnings.items() if at not in known
         }
 
-    def _logs(self, names: Sequence[str]) -> dict[str, Log]:
+    def _logs(self, names: Sequence[str]) -> dict[str, TopicLog]:
         chosen = self._start.offsets.__contains__ if self._start.offsets else self.wanted.takes
-        return self._cluster.logs(_Some(chosen, tuple(names))) if names else {}
+        return self._cluster.logs(_ChosenPartitions(chosen, tuple(names))) if names else {}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Up to where there is something to read, now."""
