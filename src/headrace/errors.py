@@ -33,7 +33,7 @@ class HeadraceError(Exception):
 
     def __str__(self) -> str:
         """Without what a terminal obeys: it may quote a record, and Python prints an error that nobody catches."""
-        return "\n".join(printable(line) for line in self.message.split("\n"))
+        return "\n".join(printable(line) for line in Exception.__str__(self).split("\n"))
 
 
 class ConfigError(HeadraceError):

@@ -48,7 +48,7 @@ class Door:
     def _accept(self, listener):
         while True:
             try:
-                outside, _ = listener.check_topics()
+                outside, _ = listener.accept()
             except OSError:
                 return
             inside = socket.create_connection(self._server)

@@ -537,7 +537,7 @@ def test_what_the_broker_forgets_is_told_and_what_a_run_keeps_alive_is_not_forgo
             time.sleep(3)
         with pytest.raises(DataLoss, match=r"clicks\[0\], clicks\[1\]"):
             left.load()
-        with pytest.raises(DataLoss, match=r"1 partitions .*clicks\[1\]"):
+        with pytest.raises(DataLoss, match=r"1 partition .*clicks\[1\]"):
             half.load()
         assert kept.load().offsets == {a: 10, b: 20}
 

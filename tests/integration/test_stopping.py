@@ -139,7 +139,7 @@ def test_nothing_outlives_a_driver_that_was_killed(running):
 @pytest.mark.parametrize(
     ("verb", "words", "number", "code"),
     [
-        ("run", "spark-submit", signal.SIGINT, 130),
+        ("run", "spark-class", signal.SIGINT, 130),
         ("run", "-Xmx", signal.SIGINT, 130),
         ("run", "-Xmx", signal.SIGTERM, 0),
         ("check", "-Xmx", signal.SIGINT, 130),
@@ -150,7 +150,10 @@ def test_a_signal_while_spark_starts_leaves_at_once_and_no_jvm(topic, tmp_path, 
     where = topic(partitions=1)
     values = {"bootstrap": where.bootstrap, "topic": where.name, "delivery": "to_duckdb(sinks.DuckDB)"}
     (tmp_path / "app.py").write_text(textwrap.dedent(APP).format(seconds=0, **values))
-    with Running(verb, "app.py:clicks", cwd=tmp_path) as run:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-env.sh").write_text("sleep 5\n")  # or the script is over before it is seen
+    slow = {"SPARK_CONF_DIR": str(tmp_path / "conf")} if words == "spark-class" else {}
+    with Running(verb, "app.py:clicks", cwd=tmp_path, **slow) as run:
         run.wait_for(lambda: any(words in line for line in run.command_lines()))
         os.killpg(run.process.pid, number)
         done = run.finish(AT_ONCE)
