@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace import events
-    from headrace.core.resource import Resource
     from headrace.engine.source_readers import SourceReaders
     from headrace.kafka.source import Kafka
     from headrace.runtime.heartbeat import Rival
@@ -63,7 +62,7 @@ def start(
     if until not in (None, "caught-up"):
         raise ConfigError(f"until={until!r} is unknown", hint='until="caught-up"')
     with ExitStack() as reserved:
-        reserved.enter_context(reserve(pipeline.name, _resources(pipeline)))
+        reserved.enter_context(reserve(pipeline.name, pipeline.resources))
         if rival == "stop":
             refuse_second(pipeline.name, pipeline.store)  # before Spark starts, which takes long
         with while_spark_starts or nullcontext(), ctrl_c_kept():
@@ -213,10 +212,6 @@ def analyse_transform(pipeline: Pipeline, inputs: SourceReaders) -> DataFrame:
     expectation_check.analyse(result, pipeline.expect or {})
     replay_check.refuse_volatile_keys(pipeline, trace(result))
     return result
-
-
-def _resources(pipeline: Pipeline) -> list[Resource]:
-    return [pipeline.store, pipeline.sink, *pipeline.sink.members]
 
 
 def _mirrored(pipeline: Pipeline, observer: events.Observer, ending: ExitStack) -> events.Observer:

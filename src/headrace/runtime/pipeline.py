@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.core.delivery import Step
+    from headrace.core.resource import Resource
     from headrace.events import Observer
     from headrace.runtime.run_handle import Run
     from headrace.runtime.runner import Summary
@@ -178,6 +179,12 @@ class Pipeline:
             return self.sink
         return SQLite(state_directory() / "offsets.db")
 
+    @property
+    def resources(self) -> list[Resource]:
+        """The store, the sink, and the sinks that it is made of; each once."""
+        every: list[Resource] = [self.store, self.sink, *self.sink.members]
+        return list({id(one): one for one in every}.values())
+
     def run(
         self,
         *,
@@ -209,21 +216,6 @@ class Pipeline:
             fail_fast=fail_fast,
             rival=rival_policy(take_over=take_over, standby=standby),
         )
-
-    def _check_mirror_group(self) -> None:
-        if self.mirror_group is None:
-            return
-        hint = f'mirror_group="{self.name}-lag"'
-        if not isinstance(self.mirror_group, str) or not self.mirror_group:
-            raise ConfigError(
-                f"{self.name}: mirror_group={self.mirror_group!r}: expected the name of a consumer group", hint=hint
-            )
-        if self.mirror_group == self.store.consumer_group(self.name):
-            raise ConfigError(
-                f"{self.name}: the offsets themselves are kept in the group {self.mirror_group}; a mirror would commit"
-                " over them",
-                hint=f"{hint}; or leave it out: tools show the lag of {self.mirror_group} as it is",
-            )
 
     def start(
         self,
@@ -258,6 +250,21 @@ class Pipeline:
             fail_fast=fail_fast,
             rival=rival_policy(take_over=take_over, standby=standby),
         )
+
+    def _check_mirror_group(self) -> None:
+        if self.mirror_group is None:
+            return
+        hint = f'mirror_group="{self.name}-lag"'
+        if not isinstance(self.mirror_group, str) or not self.mirror_group:
+            raise ConfigError(
+                f"{self.name}: mirror_group={self.mirror_group!r}: expected the name of a consumer group", hint=hint
+            )
+        if self.mirror_group == self.store.consumer_group(self.name):
+            raise ConfigError(
+                f"{self.name}: the offsets themselves are kept in the group {self.mirror_group}; a mirror would commit"
+                " over them",
+                hint=f"{hint}; or leave it out: tools show the lag of {self.mirror_group} as it is",
+            )
 
     def _check_dead_letters(self) -> None:
         if self.dead_letters is None:

@@ -130,7 +130,7 @@ def _described(resource: Resource) -> str:
 
 
 def _check_drivers(pipeline: Pipeline, found: Findings) -> None:
-    for driver in dict.fromkeys(one.driver for one in _resources(pipeline) if one.driver is not None):
+    for driver in dict.fromkeys(one.driver for one in pipeline.resources if one.driver is not None):
         try:
             require(*driver)
         except ConfigError as error:
@@ -139,13 +139,6 @@ def _check_drivers(pipeline: Pipeline, found: Findings) -> None:
             found.errors.append(
                 Problem(f"{driver[0]} cannot be imported: {error}", f"pip install 'headrace[{driver[1]}]'")
             )
-
-
-def _resources(pipeline: Pipeline) -> Iterator[Resource]:
-    store: Resource = pipeline.store
-    if store is not pipeline.sink:
-        yield store
-    yield from pipeline.sink.members
 
 
 def _check_topics(source: Kafka, found: Findings) -> None:
@@ -193,7 +186,7 @@ def _skips(source: Kafka) -> list[str]:
 
 
 def _check_files(pipeline: Pipeline, found: Findings) -> None:
-    for one in _resources(pipeline):
+    for one in pipeline.resources:
         if (path := one.local_path) is not None and (wrong := obstacle(path)) is not None:
             found.errors.append(Problem(f"{one!r} at {path}: {wrong}", "choose a path that this user may write"))
 
