@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from headrace import sinks
 from headrace.cli import parquet as verbs
-from headrace.connectors.parquet import atomic_exchange, compact_directories
+from headrace.connectors.parquet import atomic_exchange, compaction
 from headrace.connectors.parquet.compaction import compact
 from headrace.errors import ConfigError, RetriableError
 from headrace.testing.sinks import batch, frame, numbered
@@ -230,7 +230,7 @@ def test_a_reader_sees_every_row_once_while_batches_come_and_compactions_run(spa
 
 def test_two_compactions_do_not_run_at_once(spark, tmp_path):
     path = filled(spark, tmp_path / "out")
-    with compact_directories.compacting(path), pytest.raises(ConfigError, match="compacted already"):
+    with compaction.compacting(path), pytest.raises(ConfigError, match="compacted already"):
         compacted(path)
     assert stored(path) == numbered(0, 18)
 
@@ -252,13 +252,13 @@ def test_a_batch_removed_by_hand_during_a_merge_does_not_come_back(spark, tmp_pa
     import shutil
 
     path = filled(spark, tmp_path / "out")
-    merge = compact_directories._merge
+    merge = compaction._merge
 
     def and_remove(*arguments):
         merge(*arguments)
         shutil.rmtree(next(path.glob("headrace_batch=*")))
 
-    monkeypatch.setattr(compact_directories, "_merge", and_remove)
+    monkeypatch.setattr(compaction, "_merge", and_remove)
     with pytest.raises(Exception, match="was removed while it was merged"):
         compacted(path)
     assert len(stored(path)) == 15
@@ -344,7 +344,7 @@ def test_a_disk_that_fills_up_during_a_compaction_changes_nothing(spark, tmp_pat
     def full(*_):
         raise OSError(28, "No space left on device", "part-00001.parquet")
 
-    monkeypatch.setattr(compact_directories, "merge", full)
+    monkeypatch.setattr(compaction, "merge", full)
     with pytest.raises(RetriableError, match="No space left") as failed:
         compacted(path)
     assert failed.value.hint == f"df -h {path}"
