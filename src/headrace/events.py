@@ -42,7 +42,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class BatchStarted:
-    """`replay` says that the batch was found pending: an earlier run died with it in hand."""
+    """`replay` says that the batch was found pending: an earlier run died before its commit."""
 
     batch: Batch
     replay: bool
@@ -146,7 +146,7 @@ class BatchTimedOut:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """A stop was asked for; the batch in hand is finished first."""
+    """A stop was asked for; the batch in flight is finished first."""
 
     reason: str
 

@@ -47,7 +47,7 @@ class Batch:
     """An id and the ranges it reads, fixed before anything is written.
 
     The id only counts upwards within a pipeline; what a batch contains is said by its ranges.
-    `topic_ids` are Kafka's own ids of the topics read, so that a topic made anew under an old name shows.
+    `topic_ids` are Kafka's own ids of the topics read, so that a topic recreated under an old name shows.
     """
 
     id: int
@@ -93,7 +93,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a store knows of a pipeline: committed offsets (the NEXT record to read) and the batch in hand."""
+    """What a store knows of a pipeline: committed offsets (the NEXT record to read) and the pending batch."""
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     pending: Batch | None = None

@@ -202,7 +202,7 @@ def copy(
     execute: Execute = False,
     as_json: Json = False,
 ) -> None:
-    """Take a stopped pipeline's whole progress, the batch in hand included, to another store."""
+    """Take a stopped pipeline's whole progress, the pending batch included, to another store."""
     from headrace.runtime.plugins import store_at
     from headrace.tools.offsets.editor import OffsetEditor, change
     from headrace.tools.offsets.targets import OffsetChange

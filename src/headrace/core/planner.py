@@ -283,7 +283,7 @@ def _fair_share(waiting: Mapping[TopicPartition, int], budget: int, turn: int) -
 
 
 def reachable(targets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Of `targets` what the logs still have: a topic may have been deleted, or made anew with fewer records."""
+    """Of `targets` what the logs still have: a topic may have been deleted, or recreated with fewer records."""
     return {at: min(target, ends[at]) for at, target in targets.items() if at in ends}
 
 

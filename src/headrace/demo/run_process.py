@@ -58,7 +58,7 @@ class Child:
         self._finish()
 
     def stop(self, timeout: float = PATIENCE) -> int:
-        """SIGTERM: the batch in hand is finished."""
+        """SIGTERM: the batch in flight is finished."""
         if self.alive:
             self._process.send_signal(signal.SIGTERM)
         return self.wait(timeout)

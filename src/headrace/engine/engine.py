@@ -77,7 +77,7 @@ class DirectEngine:
         self._letters = DeadLetterTopic(source.bootstrap, source.options, topic) if topic else None
         self._seen = False
         self._batch: Batch | None = None
-        """The one in hand, or the last."""
+        """The one in flight, or the last."""
 
     def prepare(self) -> None:
         if self._schema is not None:

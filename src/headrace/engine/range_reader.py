@@ -189,7 +189,7 @@ _met: dict[tuple[str, str], dict[str, list[str]]] = {}
 
 
 def _recreation_count(application: str, group: str, ids: Mapping[str, str]) -> int:
-    """How often a topic that this group reads was made anew.
+    """How often a topic that this group reads was recreated.
 
     Spark keeps what a consumer fetched ahead by group, partition and offset: it would give out records of a topic that
     is no more for those of a new one. So each time the group is another one.

@@ -54,7 +54,7 @@ class FencedOffsetGroup:
     """The border to the driver: every method raises ConfigError or RetriableError, and waits some seconds at most.
 
     `claim` makes this handle the only one whose transactions commit, until somebody else claims: it settles what
-    others had in hand (commits it if it was decided, else aborts it) and fences them for good.
+    others left open (commits it if it was decided, else aborts it) and fences them for good.
     `token` is another object after each claim and each commit, and None without a claim.
 
     `names` are those of the topics here, where they are of another cluster. `writers` gives the transactional id under
@@ -226,7 +226,7 @@ class FencedOffsetGroup:
     def fence_task_producers(
         self, partitions: Iterable[TopicPartition], anew: Callable[[CommittedOffset], CommittedOffset]
     ) -> None:
-        """End what tasks of others had in hand for these, and refuse them from now on.
+        """End the open transactions of other tasks for these, and refuse them from now on.
 
         A task commits only over the entry that it was planned from, with a producer that is the newest of its
         partition. So each entry is read and put in its place as `anew` has it, by a newer producer: a task that began

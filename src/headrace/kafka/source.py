@@ -50,7 +50,7 @@ class Kafka:
     number of records per partition, or a time such as "10m": what lags more is skipped, and recorded.
 
     `on_data_loss` says what to do when the stored offsets are no longer in the log (deleted by retention, or a topic
-    made anew): "fail", or go on at the "earliest" or "latest" record there, with the gap in the audit log.
+    recreated): "fail", or go on at the "earliest" or "latest" record there, with the gap in the audit log.
 
     A long range of a partition is read by several tasks, and many short ones by one, where the sink has no use for one
     task per partition; `split=False` keeps to one, for a transform that needs the order of the log.

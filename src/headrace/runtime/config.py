@@ -323,7 +323,7 @@ def _from_python(path: Path, name: str) -> Pipeline:
     directory = str(path.parent.absolute())
     sys.path.insert(0, directory)
     # Python workers are started later, by Spark, and find the file, and what it names, the same way. The file is not
-    # sent to them by value: what it keeps (a connection, a cache) would be made anew for every task.
+    # sent to them by value: what it keeps (a connection, a cache) would be created again for every task.
     export(path.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH")]))
     try:

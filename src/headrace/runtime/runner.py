@@ -105,7 +105,7 @@ class Runner:
         """How many batches were done when a recreated topic was last met."""
 
     def stop(self, reason: str) -> None:
-        """Ask for a stop from any thread; said at once, while the batch in hand is still being finished."""
+        """Ask for a stop from any thread; said at once, while the batch in flight is still being finished."""
         self._stop.ask(reason, self._observe)
 
     def run(self, until: Literal["caught-up"] | None = None) -> Summary:

@@ -1,4 +1,4 @@
-"""The loop in hand: batches one by one, with the offsets of a pipeline and without its sink."""
+"""The manual batch loop: batches one by one, with the offsets of a pipeline and without its sink."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Stream:
         self._observe = observer
         self._weigh = limits.max_bytes is not None
         self._batch: Batch | None = None
-        """The one in hand, or the last."""
+        """The one in flight, or the last."""
         self._stop = threading.Event()
         presence = RunPresence(name, observer, rival, self._stop.wait)
         self._reading = PositionTracker(name, feeds, limits, observer, presence=presence)
@@ -131,7 +131,7 @@ class Stream:
             raise found from error
 
     def stop(self) -> None:
-        """End the loop after the batch in hand; from any thread."""
+        """End the loop after the batch in flight; from any thread."""
         self._stop.set()
 
     def __iter__(self) -> Iterator[StreamBatch]:
@@ -272,7 +272,7 @@ def stream(
 
     A batch that is not committed, because the loop or the process died, comes again with exactly the same records:
     at-least-once, or exactly-once where the work can recognise `batch.id` or the rows' origins. `name` names the
-    offsets, by default after the topics. Ends on SIGTERM or Ctrl-C after the batch in hand, or with
+    offsets, by default after the topics. Ends on SIGTERM or Ctrl-C after the batch in flight, or with
     `until="caught-up"` when everything there was at the start has been handed out. A second loop over the same
     offsets is refused while the first is alive, unless it is told to `take_over`.
     """

@@ -40,7 +40,7 @@ class RunFailed(AssertionError):
 
 
 class NothingBroken(AssertionError):
-    """No run died with a batch in hand, so whatever was counted afterwards proves nothing."""
+    """No run died with a pending batch, so whatever was counted afterwards proves nothing."""
 
 
 def run(
@@ -138,7 +138,7 @@ class _ForkServer:
         return subprocess.CompletedProcess(arguments, code, **said)
 
     def end(self) -> None:
-        """End it, and the run it may have in hand."""
+        """End it, and the run that it may be at."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, SIGKILL)
         self._process.communicate()

@@ -117,7 +117,7 @@ def _lag(topic: Topic, partition: Partition, offsets: Mapping[TopicPartition, in
 
 
 def _past(partition: Partition, offset: int | None) -> bool:
-    """There is no such offset: the topic was made anew, or a copy was lost. Nothing will be read there."""
+    """There is no such offset: the topic was recreated, or a copy was lost. Nothing will be read there."""
     return offset is not None and partition.next is not None and offset > partition.next
 
 

@@ -49,7 +49,7 @@ class Kafka(OffsetStore):
     many there are. A position set by another tool counts, and gives up a pending batch that it contradicts.
 
     Compare-and-set. Commits are transactions of one transactional id, derived from the group. Kafka lets only the
-    producer that initialised last commit; it first finishes or aborts what an earlier one had in hand. A swap is made
+    producer that initialised last commit; it first finishes or aborts what an earlier one left open. A swap is made
     on a read that was taken after its own producer initialised, and compares again if there was none. Then either
     nobody initialised since, so nobody else committed since, and what was read still holds; or somebody did, and the
     transaction is refused: the swap says False. So a zombie is fenced for good, and two that take turns both get on.
@@ -121,7 +121,7 @@ class Kafka(OffsetStore):
                 self._group = None
 
     def load(self) -> Progress:
-        """Also fences all other handles: what they had in hand is over before this returns."""
+        """Also fences all other handles: their open transactions are over before this returns."""
         with self._lock:
             self._claimed()
             return super().load()

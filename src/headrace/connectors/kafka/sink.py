@@ -131,7 +131,7 @@ class Kafka(offset_store.Kafka, RowRejectingSink, TransactionalSink):
         self._unsure = False
         self._names = PlaceholderTopics("")
         self._home: set[str] = set()
-        """Topics of this cluster: one that is made anew has another id, and is of this cluster still."""
+        """Topics of this cluster: one that is recreated has another id, and is of this cluster still."""
 
     @property
     def identity(self) -> str:
@@ -215,7 +215,7 @@ class Kafka(offset_store.Kafka, RowRejectingSink, TransactionalSink):
             self._own = run
 
     def load(self) -> Progress:
-        """Also ends what tasks of an earlier run, or of a batch that failed, still have in hand."""
+        """Also ends open transactions of tasks of an earlier run, or of a batch that failed."""
         with self._lock:
             self._claimed()
             state, version = self.read()

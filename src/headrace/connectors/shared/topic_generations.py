@@ -1,7 +1,7 @@
 """Source offsets as timestamps, for stores whose cells have one: the topics that wrote to a table, one era each.
 
 A store that keeps the value with the highest timestamp needs one number that grows from version to version. Offsets do,
-until a topic is made anew and starts again at 0. So a table remembers the ids of the topics it has rows of, in the
+until a topic is recreated and starts again at 0. So a table remembers the ids of the topics it has rows of, in the
 order they came: the number of a topic there is its era, and counts before the offset.
 """
 

@@ -40,7 +40,7 @@ class ZooKeeper(OffsetStore):
     and is read after them: what differs from it was set by a tool.
 
     One multi is one request, which a server limits to 1 MB (`jute.maxbuffer`): about 7,000 partitions. Where the
-    servers allow more, raise `largest_request` too. A lost session is made anew, and what it had in hand is told by
+    servers allow more, raise `largest_request` too. A lost session is replaced, and what it left open is told by
     the next read. `auth` is a scheme and its credential, such as `("digest", "user:password")`.
     """
 

@@ -95,7 +95,7 @@ def settled(
     """The numbers that hold together: as the last swap `left` them, but for those that other tools set since.
 
     The numbers were `found` before the text that says how they were left, so one that is ahead of it was not set by
-    a swap. One that was behind it and still is when asked `again`, was deleted and made anew by hand.
+    a swap. One that was behind it and still is when asked `again`, was deleted and recreated manually.
     """
     ahead = {at: number for at, number in found.items() if at not in left or number.version > left[at].version}
     numbers = {**left, **ahead}

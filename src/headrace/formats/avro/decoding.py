@@ -21,7 +21,7 @@ _AGAIN = 60.0
 _AT_ONCE = 20
 """Of those that are asked for again between two batches, at the most."""
 _REMEMBERED = 1_000
-"""Of those that the registry does not have, beside the ones of the batch in hand; and of those that cannot be read."""
+"""Of those that the registry does not have, beside the ones of the batch in flight; and of unreadable ones."""
 _ASKED = 100
 """Unknown ids that are asked for in one batch. Records that name the others are bad."""
 _REFERENCES = 200
@@ -146,7 +146,7 @@ class RegistryAvro(PlainAvro, SchemaLookupDecoding):
         new = dict(list(unknown.items())[:_ASKED])
         self._too_many = self._too_many or len(new) < len(unknown)
         if len(self._missing) + len(new) > _REMEMBERED:
-            # None of the batch in hand, or it would never be done.
+            # None of the batch in flight, or it would never be done.
             self._missing = {number: absent for number, absent in self._missing.items() if number in named}
         unreadable = [number for number, writer in self._known.items() if writer.misfit]
         if len(unreadable) + len(new) > _REMEMBERED:  # they are asked for again where a record names them

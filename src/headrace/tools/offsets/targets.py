@@ -118,7 +118,7 @@ def _after(target: ResetTarget, before: int, beginning: int, end: int, at_time: 
 def stale(
     progress: Progress, logs: Mapping[str, TopicLog], moved: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Offsets of topics made anew that are of the topic before, in partitions that the new one has not: at 0 now.
+    """Offsets of recreated topics that are of the topic before, in partitions that the new one has not: at 0 now.
 
     ConfigError for one in a partition that it has and that is not `moved`: it would pass for an offset of the new one.
     """
