@@ -429,8 +429,11 @@ class Work:
             Range(at, 0, until), source.name, before, CommittedOffset(until, "after"), self.sink._writer(at)
         )
         self.id = part.transactional_id
-        self.call = TransactionalProduceTask(self.sink._prepared(), self.sink._opened.name, (part,))
+        self.task = TransactionalProduceTask(self.sink._prepared(), self.sink._opened.name, (part,))
         self.at = at
+
+    def call(self, batches):
+        return tasks.report_of(self.task, batches)
 
     def offset(self):
         return self.sink.read()[0].progress.offsets[self.at]
@@ -507,13 +510,13 @@ def test_of_two_attempts_at_once_the_later_wins_and_the_other_leaves_nothing(wor
 def test_a_producer_of_an_earlier_batch_that_a_sibling_has_fenced_is_replaced(work, kafka, pieces):
     one, target = work()
     assert one.call(iter([])).rows == 0  # leaves a producer behind, and the offset at 4
-    first = one.call.parts[0]
+    first = one.task.parts[0]
     after = PartitionWrite(
         Range(one.at, 4, 8), first.topic, first.after, CommittedOffset(8, "later"), first.transactional_id
     )
     sibling = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": one.id})
     sibling.init_transactions(30)
-    again = TransactionalProduceTask(one.call.target, one.call.group, (after,))
+    again = TransactionalProduceTask(one.task.target, one.task.group, (after,))
     assert again(iter([records(*range(n, n + 4)) for n in range(pieces)])).rows == 4 * pieces
     assert len(ids(target.bootstrap, target.name)) == 4 * pieces
     assert one.offset() == 8
@@ -538,7 +541,7 @@ def test_a_task_that_begins_after_another_run_took_over_changes_nothing(work, ka
     """Queued, or repeated by Spark: its producer is newer than the successor, and the offset stands where it starts."""
     one, target = work()
     one.sink.sign(RunLease("host", 1, 0.0, 0.0))
-    one.call = replace(one.call, parts=(replace(one.call.parts[0], before=one.sink._fetch()[one.at]),))
+    one.task = replace(one.task, parts=(replace(one.task.parts[0], before=one.sink._fetch()[one.at]),))
     with sinks.Kafka(kafka.bootstrap, target.name).open(one.sink._opened.name) as successor:
         assert successor.load().offsets == {one.at: 0}
         with pytest.raises(OffsetConflict, match="taken over"):
@@ -585,7 +588,7 @@ def test_options_that_librdkafka_refuses_are_a_mistake_and_not_retried(kafka, to
 
 def test_a_topic_made_anew_under_a_run_is_of_this_cluster_still(work):
     one, _ = work()
-    source = one.call.parts[0].range.at.topic
+    source = one.task.parts[0].range.at.topic
     Topic.recreate(existing(one.sink._bootstrap, source))
     with suppress(HeadraceError):
         one.sink.sign(RunLease("host", 1, 0.0, 0.0))

@@ -16,7 +16,7 @@ from headrace.core.state import RunLease
 from headrace.dev import Postgres
 from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableError
 from headrace.spark import task_alignment
-from headrace.spark.tasks import Report
+from headrace.spark.tasks import Report, report_of
 from headrace.types import Batch, Range, TopicPartition
 
 BY_PARTITION = "each task copies"
@@ -232,7 +232,7 @@ def _attempt(postgres, name, r, table, lines, topic_id="old", **how):
     work = CopyAndCommitTask(
         postgres.address, name, "mine", batch, None, f'COPY {table} (id, "user") FROM STDIN', **how
     )
-    return work(iter([pa.RecordBatch.from_pydict({"line": lines})]))
+    return report_of(work, iter([pa.RecordBatch.from_pydict({"line": lines})]))
 
 
 def test_a_repeated_attempt_of_a_task_writes_nothing_and_a_zombies_is_refused(postgres, table, ask):

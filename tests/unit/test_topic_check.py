@@ -103,9 +103,8 @@ def test_a_task_of_a_kafka_sink_commits_only_what_it_read_from_the_planned_topic
     part = kafka_tasks.PartitionWrite(
         Range(TopicPartition("clicks", 0), 0, 3), "clicks", before, after, f"writer {recreated}"
     )
-    report = kafka_tasks.TransactionalProduceTask(Mock(bootstrap="broker:9092"), "group", (part,), unchanged)(
-        iter(["rows"])
-    )
+    task = kafka_tasks.TransactionalProduceTask(Mock(bootstrap="broker:9092"), "group", (part,), unchanged)
+    report = tasks.report_of(task, iter(["rows"]))
     if recreated:
         assert report.error[0] == TopicRecreated.__name__
         assert done == ["sent", "compared", "aborted"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
+
+from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
+
+_Opened = TypeVar("_Opened")
 
 
 class Resource:
@@ -37,6 +41,12 @@ class Resource:
     def local_path(self) -> Path | None:
         """The file or folder of this machine that it is kept in, if it is one."""
         return None
+
+    def require_open(self, opened: _Opened | None) -> _Opened:
+        """What `open` made; ConfigError if it was not called. Every method that needs a connection asks for it so."""
+        if opened is None:
+            raise ConfigError(f"{self!r} is used before open()")
+        return opened
 
     def open(self, pipeline: str) -> Self:
         """Connect on behalf of `pipeline`. Raises ConfigError or RetriableError."""

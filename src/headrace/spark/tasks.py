@@ -47,11 +47,11 @@ class Report:
         rows, attempt, refused, error = json.loads(text)
         return cls(rows, attempt, [(RecordId(*origin), why) for *origin, why in refused], error and tuple(error))
 
-
-def error_report(error: HeadraceError) -> Report:
-    """Told by the nearest class of ours: one of a user's may not be known where it is raised again."""
-    kind = next(known for known in type(error).__mro__ if known.__module__ == errors.__name__)
-    return Report(error=(kind.__name__, str(error), getattr(error, "hint", None)))
+    @classmethod
+    def from_error(cls, error: HeadraceError) -> Report:
+        """Names the nearest class of `headrace.errors`: the driver may not know a user's subclass."""
+        kind = next(known for known in type(error).__mro__ if known.__module__ == errors.__name__)
+        return cls(error=(kind.__name__, str(error), getattr(error, "hint", None)))
 
 
 @contextmanager
@@ -68,7 +68,10 @@ def repeating(repeats: bool) -> Iterator[None]:
 
 
 def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report], *, verify_pieces: bool = True) -> list[Report]:
-    """Every task's report; the first error in one of them is raised. `task` gets its rows as Arrow batches.
+    """Run `task` once per partition of `rows`, on the executors, and return the reports.
+
+    `task` gets its rows as Arrow batches. It may raise, and it may leave rows unread: a HeadraceError becomes its
+    report, so that the other tasks finish, and the first one is raised here; the rest of the input is drained.
 
     With `verify_pieces` the topic ids are compared before each Arrow batch is handed to the task, which may store it
     at once. A task that stores nothing before it has read all compares them itself, or the driver does.
@@ -79,14 +82,12 @@ def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report], *, verify_piec
     def in_worker(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        try:
+        def repeatable(pieces: Iterator[Any]) -> Report:
             if not repeats and _attempted_before():
-                for _ in batches:  # a task that leaves its input unread would cost the worker
-                    pass
                 raise RetriableError("Spark lost a task that may have stored rows: at-most-once repeats none of them")
-            report = task(batches if check is None else _Verified(batches, check))
-        except HeadraceError as error:  # of the check, while the task reads what it leaves unused
-            report = error_report(error)
+            return task(pieces if check is None else _Verified(pieces, check))
+
+        report = report_of(repeatable, batches)
         yield pa.RecordBatch.from_pydict({"report": [report.to_json()]})
 
     reports = [Report.from_json(row["report"]) for row in map_in_arrow(rows, in_worker, "report STRING").collect()]
@@ -95,6 +96,17 @@ def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report], *, verify_piec
             kind, message, hint = report.error
             raise getattr(errors, kind)(message, hint=hint)
     return reports
+
+
+def report_of(task: Callable[[Iterator[Any]], Report], batches: Iterator[Any]) -> Report:
+    """The report of `task` on these rows, also where it raises a HeadraceError. Reads what the task leaves unread."""
+    try:
+        return task(batches)
+    except HeadraceError as error:
+        return Report.from_error(error)
+    finally:
+        for _ in batches:  # Spark ends a Python worker whose task leaves input unread
+            pass
 
 
 def _attempted_before() -> bool:

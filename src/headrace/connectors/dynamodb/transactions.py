@@ -12,8 +12,6 @@ from headrace.connectors.shared import log_order
 from headrace.connectors.shared.document_encoder import UnsupportedValue
 from headrace.connectors.shared.keyed_sink import null_in_key, row_of
 from headrace.connectors.shared.rejected_rows import RejectedRows
-from headrace.errors import HeadraceError
-from headrace.spark import tasks
 from headrace.spark.tasks import Report
 from headrace.support.optional_imports import require
 
@@ -50,22 +48,16 @@ class ByRecord:
     def __call__(self, batches: Iterator[Any]) -> Report:
         refusals = RejectedRows(self.items.sink, self.most)
         stored = 0
-        try:
-            client, pace = self.items.target.client(), self.items.target.pace()  # shared: both are made for threads
-            with dynamodb_client.translate_error(self.items.sink), ThreadPoolExecutor(AT_ONCE) as pool:
-                for wave in _waves(self._records(batches, refusals)):
-                    said = list(pool.map(lambda record: self._write(client, pace, record), wave))
-                    for record, why in zip(wave, said, strict=True):
-                        if why is None:
-                            stored += len(record.puts)
-                        else:
-                            refusals.add(record.origin, why)
-            return Report(stored, refused=refusals.found)
-        except HeadraceError as error:
-            return tasks.error_report(error)
-        finally:
-            for _ in batches:  # a task that leaves its input unread would cost the worker
-                pass
+        client, pace = self.items.target.client(), self.items.target.pace()  # shared: both are made for threads
+        with dynamodb_client.translate_error(self.items.sink), ThreadPoolExecutor(AT_ONCE) as pool:
+            for wave in _waves(self._records(batches, refusals)):
+                said = list(pool.map(lambda record: self._write(client, pace, record), wave))
+                for record, why in zip(wave, said, strict=True):
+                    if why is None:
+                        stored += len(record.puts)
+                    else:
+                        refusals.add(record.origin, why)
+        return Report(stored, refused=refusals.found)
 
     def _records(self, batches: Iterator[Any], refusals: RejectedRows) -> Iterator[_Record]:
         """Those whose rows can all be stored."""

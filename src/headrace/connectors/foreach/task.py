@@ -74,13 +74,10 @@ class Task:
                 else:
                     count = self._marked(fn, batches, self.once, refusals)
             return tasks.Report(count, refused=refusals.found)
-        except HeadraceError as error:
-            return tasks.error_report(error)
+        except HeadraceError:
+            raise
         except Exception as error:
-            return tasks.error_report(RetriableError(f"{self.sink}: {_said(error)}", hint="the batch is repeated"))
-        finally:
-            for _ in batches:  # a task that leaves its input unread would cost the worker
-                pass
+            raise RetriableError(f"{self.sink}: {_said(error)}", hint="the batch is repeated") from error
 
     def _all_at_once(self, fn: Callable[[Any], object], batches: Iterator[Any], refusals: RejectedRows) -> int:
         count = 0

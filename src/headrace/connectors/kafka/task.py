@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.kafka.produce import TopicTarget, send
-from headrace.errors import HeadraceError, OffsetConflict, RetriableError
+from headrace.errors import OffsetConflict, RetriableError
 from headrace.kafka.commit_metadata import CommittedOffset
 from headrace.kafka.connection_errors import to_headrace_error
 from headrace.kafka.librdkafka import quiet_logger
@@ -66,21 +66,12 @@ class TransactionalProduceTask:
         batches = iter(batches)
         try:
             return Report(self._written(part, batches))
-        except HeadraceError as error:
-            return tasks.error_report(error)
         except KafkaException as error:
             if error.args[0].name() in FENCED:
                 raise Fenced(part.transactional_id) from error  # so that Spark counts another attempt, not this one
-            return tasks.error_report(
-                to_headrace_error(error.args[0], self.target.bootstrap, f"a transaction of {part.range}")
-            )
-        except TimeoutError:
-            return tasks.error_report(
-                RetriableError(f"Kafka at {self.target.bootstrap} does not answer for {part.range}")
-            )
-        finally:
-            for _ in batches:  # a task that leaves its input unread would cost the worker
-                pass
+            raise to_headrace_error(error.args[0], self.target.bootstrap, f"a transaction of {part.range}") from error
+        except TimeoutError as error:
+            raise RetriableError(f"Kafka at {self.target.bootstrap} does not answer for {part.range}") from error
 
     def _written(self, part: PartitionWrite, batches: Iterator[Any]) -> int:
         read: list[Any] = []

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.connectors.postgres import client
 from headrace.core.dead_letters import ASIDE, RecordId, refused, too_many
 from headrace.core.state import another_topic
-from headrace.errors import BadRecord, HeadraceError, OffsetConflict, RetriableError
-from headrace.spark.tasks import Report, error_report
+from headrace.errors import BadRecord, OffsetConflict, RetriableError
+from headrace.spark.tasks import Report
 from headrace.support.optional_imports import require
 
 if TYPE_CHECKING:
@@ -74,11 +74,6 @@ class CopyAndCommitTask:
             return Report(rows)
         except _AlreadyThere:
             return Report()
-        except HeadraceError as error:
-            return error_report(error)
-        finally:
-            for _ in batches:  # a task that leaves its input unread would cost the worker
-                pass
 
     def _move(self, connection: Any, wanted: Range) -> None:
         claims = "SELECT claim FROM headrace_claims WHERE pipeline = %s FOR SHARE"
@@ -139,22 +134,16 @@ class CopyToStagingTask:
         attempt = random.getrandbits(62)
         refused: list[tuple[RecordId, str]] = []
         rows = 0
-        try:
-            with _transaction(self.dsn) as connection:
-                connection.execute("SELECT set_config('headrace.attempt', %s, true)", [str(attempt)])
-                # Between two pieces the transform is at work, for as long as that takes.
-                connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-                if self.most is None:
-                    rows = _copy(connection, self.copy, batches)
-                else:
-                    for batch in batches:
-                        rows += self._sift(connection, batch, refused, self.most)
-            return Report(rows, attempt, refused)
-        except HeadraceError as error:
-            return error_report(error)
-        finally:
-            for _ in batches:
-                pass
+        with _transaction(self.dsn) as connection:
+            connection.execute("SELECT set_config('headrace.attempt', %s, true)", [str(attempt)])
+            # Between two pieces the transform is at work, for as long as that takes.
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            if self.most is None:
+                rows = _copy(connection, self.copy, batches)
+            else:
+                for batch in batches:
+                    rows += self._sift(connection, batch, refused, self.most)
+        return Report(rows, attempt, refused)
 
     def _sift(self, connection: Any, batch: Any, refused: list[tuple[RecordId, str]], most: int) -> int:
         psycopg = require("psycopg", extra="postgres")

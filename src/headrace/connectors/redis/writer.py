@@ -12,7 +12,7 @@ from headrace.connectors.redis.scripts import APPEND, MAX_VALUES, PUT, call
 from headrace.connectors.redis.types import as_fields, as_json, as_text, key_of
 from headrace.connectors.shared.log_order import group_by_record, iter_rows
 from headrace.connectors.shared.rejected_rows import RejectedRows
-from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.errors import ConfigError, RetriableError
 from headrace.spark import tasks
 from headrace.support.optional_imports import require
 
@@ -132,16 +132,10 @@ class Append:
     def __call__(self, batches: Iterator[Any]) -> tasks.Report:
         refusals = RejectedRows(self.place.sink, self.most)
         count = 0
-        try:
-            for at, arguments, rows in self._pieces(group_by_record(batches, refusals), refusals):
-                self._append(at, arguments)
-                count += rows
-            return tasks.Report(count, refused=refusals.found)
-        except HeadraceError as error:
-            return tasks.error_report(error)
-        finally:
-            for _ in batches:  # a task that leaves its input unread would cost the worker
-                pass
+        for at, arguments, rows in self._pieces(group_by_record(batches, refusals), refusals):
+            self._append(at, arguments)
+            count += rows
+        return tasks.Report(count, refused=refusals.found)
 
     def _pieces(
         self, found: Iterator[tuple[RecordId, list[dict[str, Any]]]], refusals: RejectedRows
@@ -218,20 +212,14 @@ class Add:
     def __call__(self, batches: Iterator[Any]) -> tasks.Report:
         refusals = RejectedRows(self.place.sink, self.most)
         count = 0
-        try:
-            rows = iter_rows(batches, refusals)
-            while piece := list(islice(rows, _PIECE_ROWS)):
-                members = [made for origin, row in piece if (made := self._member(origin, row, refusals)) is not None]
-                if members:
-                    with self.place.client() as client:
-                        client.sadd(self.place.name, *members)
-                count += len(members)
-            return tasks.Report(count, refused=refusals.found)
-        except HeadraceError as error:
-            return tasks.error_report(error)
-        finally:
-            for _ in batches:
-                pass
+        rows = iter_rows(batches, refusals)
+        while piece := list(islice(rows, _PIECE_ROWS)):
+            members = [made for origin, row in piece if (made := self._member(origin, row, refusals)) is not None]
+            if members:
+                with self.place.client() as client:
+                    client.sadd(self.place.name, *members)
+            count += len(members)
+        return tasks.Report(count, refused=refusals.found)
 
     def _member(self, origin: RecordId | None, row: dict[str, Any], refusals: RejectedRows) -> str | bytes | None:
         if self.member is None:

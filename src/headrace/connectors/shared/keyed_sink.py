@@ -19,7 +19,7 @@ from headrace.connectors.shared.task_sink import TaskSink
 from headrace.connectors.shared.topic_generations import several_topics
 from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, WriteMode
 from headrace.core.sink import METADATA, IdempotentSink
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError
 from headrace.spark import task_alignment, tasks
 from headrace.spark.origin_columns import PLACE, origin_column_exprs
 from headrace.spark.sql import column_of
@@ -227,23 +227,17 @@ class _Task:
     def __call__(self, batches: Iterator[Any]) -> Report:
         count = 0
         refusals = RejectedRows(self.sink, self.most)
-        try:
-            before: RecordId | None = None
-            for batch in batches:
-                for piece in _pieces(batch):
-                    rows = [row_of(origin, values, self.key) for origin, values in refusals.taken(piece)]
-                    before = self._refuse_several(rows, before)
-                    for row in rows:
-                        if None in row.key:
-                            refusals.add(row.origin, null_in_key(row, self.key))
-                    self._store([row for row in rows if None not in row.key], refusals)
-                    count += len(piece)
-            return Report(count - len(refusals.found), refused=refusals.found)
-        except HeadraceError as error:
-            return tasks.error_report(error)
-        finally:
-            for _ in batches:  # a task that leaves its input unread would cost the worker
-                pass
+        before: RecordId | None = None
+        for batch in batches:
+            for piece in _pieces(batch):
+                rows = [row_of(origin, values, self.key) for origin, values in refusals.taken(piece)]
+                before = self._refuse_several(rows, before)
+                for row in rows:
+                    if None in row.key:
+                        refusals.add(row.origin, null_in_key(row, self.key))
+                self._store([row for row in rows if None not in row.key], refusals)
+                count += len(piece)
+        return Report(count - len(refusals.found), refused=refusals.found)
 
     def _store(self, rows: Sequence[Row], refusals: RejectedRows) -> None:
         """The newest row of each key; where that one is refused, the next older one."""
