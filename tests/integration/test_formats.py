@@ -437,7 +437,7 @@ def test_csv_has_no_other_number_or_time_than_it_says(spark, delimiter, good, ba
 
 def test_csv_writes_a_null_that_is_alone_in_its_row_and_reads_it_back(spark):
     rows = spark.createDataFrame([("a",), (None,)], "name STRING").coalesce(1)
-    written = rows.selectExpr(f"{hr.Csv().encoded({'name': 'string'}, 't')} AS value").collect()
+    written = rows.selectExpr(f"{hr.Csv().encode_expr({'name': 'string'}, 't')} AS value").collect()
     assert [bytes(row["value"]) for row in written] == [b"a", b'""']
     back = decoded(spark, hr.Csv("name STRING"), [bytes(row["value"]) for row in written]).rows.collect()
     assert [row["name"] for row in back] == ["a", None]
@@ -447,7 +447,7 @@ def test_csv_may_have_other_signs_and_comes_back_as_it_was_written(spark):
     fmt = hr.Csv("id INT, name STRING, at TIMESTAMP", delimiter=";", quote="'")
     rows = decoded(spark, fmt, [b"1;' it''s; a, ';2024-05-06T12:00:00+02:00", b";;"]).rows
     assert rows.collect()[0]["name"] == " it's; a, "
-    back = rows.selectExpr(f"{fmt.encoded({'id': 'integer', 'name': 'string', 'at': 'timestamp'}, 't')} AS value")
+    back = rows.selectExpr(f"{fmt.encode_expr({'id': 'integer', 'name': 'string', 'at': 'timestamp'}, 't')} AS value")
     again = decoded(spark, fmt, [bytes(row["value"]) for row in back.collect()]).rows
     assert again.drop("_kafka").collect() == rows.drop("_kafka").collect()
 
@@ -475,7 +475,7 @@ def test_a_function_of_one_record_reads_a_layout_of_its_own_and_writes_it_back(s
         *((*meant, None) for meant in VECTORS.values()),
         (None, None, None),
     ]
-    back = rows.selectExpr(f"{CUSTOMER.encoded({'id': 'integer', 'name': 'string'}, 't')} AS value").collect()
+    back = rows.selectExpr(f"{CUSTOMER.encode_expr({'id': 'integer', 'name': 'string'}, 't')} AS value").collect()
     assert [row["value"] and bytes(row["value"]) for row in back] == [*values, None]
 
 
@@ -596,7 +596,9 @@ def test_what_json_and_avro_write_they_read_back(spark, rows):
     columns = {field["name"]: field["type"] for field in frame.schema.jsonValue()["fields"]}
     avro = hr.Avro(json.dumps(schema.record(columns, "r")))
     for fmt, reader in ((hr.Json(), hr.Json(kinds)), (avro, avro)):
-        written = [bytes(row["value"]) for row in frame.selectExpr(f"{fmt.encoded(columns, 't')} AS value").collect()]
+        written = [
+            bytes(row["value"]) for row in frame.selectExpr(f"{fmt.encode_expr(columns, 't')} AS value").collect()
+        ]
         assert decoded(spark, reader, written).rows.drop("_kafka").collect() == frame.collect()
 
 

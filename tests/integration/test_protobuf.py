@@ -180,9 +180,9 @@ def test_a_descriptor_that_cannot_work_is_refused_before_anything_is_read(spark,
 def test_columns_that_the_message_does_not_have_are_refused(spark):
     fmt = hr.Protobuf("shop.Order", descriptor=SHOP)
     with pytest.raises(ConfigError, match="has no field colour"):
-        fmt.encoded({"colour": "string"}, "t")
+        fmt.encode_expr({"colour": "string"}, "t")
     with pytest.raises(ConfigError, match="id does not fit") as refused:
-        fmt.encoded({"id": "long"}, "t")
+        fmt.encode_expr({"id": "long"}, "t")
     assert refused.value.hint == "CAST(id AS INT) in the transform"
 
 
@@ -227,7 +227,7 @@ def test_a_field_of_another_type_is_bad_at_any_depth(spark):
 
 def encoded(rows, fmt):
     columns = {field["name"]: field["type"] for field in rows.schema.jsonValue()["fields"]}
-    return [bytes(row["value"]) for row in rows.selectExpr(f"{fmt.encoded(columns, 't')} AS value").collect()]
+    return [bytes(row["value"]) for row in rows.selectExpr(f"{fmt.encode_expr(columns, 't')} AS value").collect()]
 
 
 def test_large_numbers_are_keys_of_a_map_there_and_back(spark):

@@ -384,7 +384,7 @@ def test_a_subject_with_many_versions_is_one_case(spark, named):
         last = customer(ID, *(optional(f"f{n}") for n in range(extra)))
         number = registered(url, f"{topic}-value", last)
     decoding = RegistryAvro(spark, url, "value", [f"{topic}-value"], None)
-    assert decoding.decoded("value").count("from_avro(") == 6
+    assert decoding.decode_expr("value").count("from_avro(") == 6
     (row,) = rows_of(
         Decoder(spark, hr.Avro(registry=url), topics=[topic]),
         raw(

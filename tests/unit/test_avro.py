@@ -171,15 +171,18 @@ def test_a_schema_may_be_a_file(tmp_path: Path) -> None:
 
 
 def test_without_a_registry_the_bytes_are_those_of_the_schema_alone() -> None:
-    assert hr.Avro('{"type": "record"}').encoded({"id": "long"}, "t") == 'to_avro(struct(`id`), \'{"type": "record"}\')'
-    assert hr.Avro('"string"').encoded({"id": "long", "value": "string"}, "t") == "to_avro(`value`, '\"string\"')"
+    assert (
+        hr.Avro('{"type": "record"}').encode_expr({"id": "long"}, "t")
+        == 'to_avro(struct(`id`), \'{"type": "record"}\')'
+    )
+    assert hr.Avro('"string"').encode_expr({"id": "long", "value": "string"}, "t") == "to_avro(`value`, '\"string\"')"
     with pytest.raises(ConfigError, match="one column, value LONG"):
-        hr.Avro('"long"').encoded({"value": "string"}, "t")
+        hr.Avro('"long"').encode_expr({"value": "string"}, "t")
 
 
 def test_a_column_that_names_the_topic_needs_a_subject() -> None:
     with pytest.raises(ConfigError, match="topic_column") as refused:
-        hr.Avro(registry=URL).encoded({"a": "long"}, None)
+        hr.Avro(registry=URL).encode_expr({"a": "long"}, None)
     assert "subject=" in str(refused.value.hint)
 
 
@@ -221,24 +224,24 @@ def server() -> Iterator[Any]:
 
 def test_a_schema_is_registered_once_and_its_id_stands_before_the_row(server: Any) -> None:
     fmt = hr.Avro(registry=server.url)
-    sql = fmt.encoded({"id": "long"}, "c.1")
+    sql = fmt.encode_expr({"id": "long"}, "c.1")
     assert sql.startswith("concat(X'0000000102', to_avro(struct(`id`), '{")
-    assert fmt.encoded({"id": "long"}, "c.1") == sql
+    assert fmt.encode_expr({"id": "long"}, "c.1") == sql
     ((path, headers, body),) = server.asked
     assert path == "/base/subjects/c.1-value/versions"
     assert headers["Authorization"] == "Basic " + base64.b64encode(b"user:p@ss").decode()
     assert headers["Content-Type"] == "application/vnd.schemaregistry.v1+json"
     assert json.loads(body["schema"])["name"] == "c_1"
 
-    fmt.encoded({"id": "long", "more": "long"}, "c.1")
-    hr.Avro(registry=server.url, subject="a/b", schema='{"type": "record"}').encoded({"id": "long"}, None)
+    fmt.encode_expr({"id": "long", "more": "long"}, "c.1")
+    hr.Avro(registry=server.url, subject="a/b", schema='{"type": "record"}').encode_expr({"id": "long"}, None)
     assert [path for path, _, _ in server.asked[1:]] == [path, "/base/subjects/a%2Fb/versions"]
     assert server.asked[2][2] == {"schema": '{"type": "record"}'}
 
 
 def test_what_was_asked_does_not_make_two_of_them_differ(server: Any) -> None:
     one, other = hr.Avro(registry=server.url), hr.Avro(registry=server.url)
-    one.encoded({"id": "long"}, "t")
+    one.encode_expr({"id": "long"}, "t")
     assert one == other
     assert hash(one) == hash(other)
     assert pickle.loads(pickle.dumps(one)) == one

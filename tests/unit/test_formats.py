@@ -22,7 +22,7 @@ def test_json_with_columns_that_are_none_is_refused_with_an_example(columns):
 
 
 def test_json_without_columns_writes_and_cannot_be_a_source():
-    assert "to_json(struct(`id`, `a b``c`), map(" in hr.Json().encoded({"id": "long", "a b`c": "string"}, "t")
+    assert "to_json(struct(`id`, `a b``c`), map(" in hr.Json().encode_expr({"id": "long", "a b`c": "string"}, "t")
     with pytest.raises(ConfigError, match="needs its columns to read"):
         hr.Kafka("localhost:9092", topics=["a"], format=hr.Json())
 
@@ -30,10 +30,10 @@ def test_json_without_columns_writes_and_cannot_be_a_source():
 @pytest.mark.parametrize("fmt", [hr.Text(), hr.Bytes()])
 def test_text_and_bytes_write_one_column(fmt):
     kind = {"Text": "string", "Bytes": "binary"}[type(fmt).__name__]
-    assert "`only`" in fmt.encoded({"only": kind}, "t")
-    assert "`value`" in fmt.encoded({"id": "long", "value": kind}, "t")
+    assert "`only`" in fmt.encode_expr({"only": kind}, "t")
+    assert "`value`" in fmt.encode_expr({"id": "long", "value": kind}, "t")
     with pytest.raises(ConfigError, match="writes one column"):
-        fmt.encoded({"id": "long"}, "t")
+        fmt.encode_expr({"id": "long"}, "t")
 
 
 def test_a_bad_record_fails_the_batch_unless_something_else_was_said():
@@ -60,11 +60,11 @@ def test_text_is_quoted_for_spark(text, quoted):
         (lambda: hr.Csv("a INT", delimiter="||"), "not one character"),
         (lambda: hr.Csv("a INT", quote=","), "both"),
         (lambda: hr.Kafka("b:1", topics=["t"], format=hr.Csv()), "needs its columns"),
-        (lambda: hr.Csv().encoded({"a": {"type": "array"}}, "t"), "CSV does not have"),
+        (lambda: hr.Csv().encode_expr({"a": {"type": "array"}}, "t"), "CSV does not have"),
         (hr.Custom, "has no function"),
         (lambda: hr.Custom(5, "a INT"), "is no function"),
         (lambda: hr.Custom(len), "names no columns"),
-        (lambda: hr.Custom(len, "a INT").encoded({"a": "integer"}, "t"), "only reads"),
+        (lambda: hr.Custom(len, "a INT").encode_expr({"a": "integer"}, "t"), "only reads"),
         (lambda: hr.Kafka("b:1", topics=["t"], format=hr.Custom(encode=len)), "no function to read with"),
         (lambda: hr.Protobuf("", descriptor=b""), "names no message"),
         (lambda: hr.Protobuf("a.B", descriptor="none-such.desc"), "cannot be read"),

@@ -312,7 +312,7 @@ def reading(monkeypatch):
     made = RegistryAvro.__new__(RegistryAvro)
     made._url, made._part, made._clock, made._subjects = "http://r", "value", lambda: 0.0, set()
     made._known, made._missing, made._too_many, made._reader = {}, {}, False, SCHEMA
-    made.token, made._kind, made.single = "token", {"type": "struct", "fields": []}, False
+    made.decoder_id, made._kind, made.single = "token", {"type": "struct", "fields": []}, False
     made._text = lambda found: found.schema
     made._add = lambda number, schema, ours: made._known.__setitem__(number, decoding._Writer(schema))
     return made, asked
@@ -321,30 +321,30 @@ def reading(monkeypatch):
 def test_each_unknown_id_is_asked_for_once_and_not_more_than_a_hundred_in_a_batch(reading):
     made, asked = reading
     flood = {number: ["t"] for number in (5, *range(1_000, 101_000))}
-    told = made.learn(flood)
+    told = made.fetch_schemas(flood)
     assert asked[0] == 5, "the one that most records name comes first"
     assert len(asked) == 100
     assert "99,901" in told.replace("the other ", "")
-    sql = made.decoded("value") + made.error("value", "decoded_value")
+    sql = made.decode_expr("value") + made.error_expr("value", "decoded_value")
     assert len(sql) < 20_000
-    assert "raise_error" not in made.decoded("value"), "the records that name the others are bad"
-    assert "was not asked for" in made.error("value", "decoded_value")
+    assert "raise_error" not in made.decode_expr("value"), "the records that name the others are bad"
+    assert "was not asked for" in made.error_expr("value", "decoded_value")
 
-    made.renew()
-    assert "raise_error" in made.decoded("value"), "the next batch may ask again"
-    made.learn({number: ["t"] for number in range(1_000, 1_150)})
+    made.start_batch()
+    assert "raise_error" in made.decode_expr("value"), "the next batch may ask again"
+    made.fetch_schemas({number: ["t"] for number in range(1_000, 1_150)})
     assert len(asked) == len(set(asked)), "and not for the same"
 
 
 def test_the_unknown_ids_of_many_batches_do_not_pile_up(reading):
     made, asked = reading
     for batch in range(1_000, 6_000, 100):
-        made.renew()
-        made.learn({number: ["t"] for number in range(batch, batch + 100)})
+        made.start_batch()
+        made.fetch_schemas({number: ["t"] for number in range(batch, batch + 100)})
         assert set(range(batch, batch + 100)) <= set(made._missing), "none of the batch in hand is forgotten"
         assert len(made._missing) <= 1_100
     assert len(asked) == 5_000
-    assert len(made.decoded("value")) < 30_000
+    assert len(made.decode_expr("value")) < 30_000
 
 
 def test_schemas_that_cannot_be_read_do_not_pile_up_and_say_why_in_short(reading, monkeypatch):
@@ -357,13 +357,13 @@ def test_schemas_that_cannot_be_read_do_not_pile_up_and_say_why_in_short(reading
 
     made._text = refuse
     for batch in range(1_000, 6_000, 100):
-        made.renew()
-        told = made.learn({number: ["t"] for number in range(batch, batch + 100)})
+        made.start_batch()
+        told = made.fetch_schemas({number: ["t"] for number in range(batch, batch + 100)})
         assert len(told) < 5_000
         assert set(range(batch, batch + 100)) <= set(made._known), "none of the batch in hand is forgotten"
         assert len(made._known) <= 1_000
     assert len(asked) == 5_000
-    assert len(made.error("value", "decoded_value")) < 1_000_000
+    assert len(made.error_expr("value", "decoded_value")) < 1_000_000
 
 
 def test_a_schema_that_cannot_be_used_makes_bad_records_and_does_not_stop_a_run(reading):
@@ -373,9 +373,9 @@ def test_a_schema_that_cannot_be_used_makes_bad_records_and_does_not_stop_a_run(
         raise ConfigError("this Avro schema is nested more than 200 levels deep")
 
     made._text = refuse
-    made.learn({5: ["t"]})
-    assert "schema id 5 cannot be read: this Avro schema is nested" in made.error("value", "decoded_value")
-    assert "raise_error" not in made.decoded("value").partition("substring")[0]
+    made.fetch_schemas({5: ["t"]})
+    assert "schema id 5 cannot be read: this Avro schema is nested" in made.error_expr("value", "decoded_value")
+    assert "raise_error" not in made.decode_expr("value").partition("substring")[0]
 
 
 @pytest.mark.parametrize("number", [2**31, 2**32 - 1])
@@ -407,10 +407,10 @@ def test_an_answer_that_is_too_large_for_one_id_makes_bad_records_of_that_id_alo
         return schema_registry.RegisteredSchema(number, SCHEMA)
 
     monkeypatch.setattr(schema_registry, "by_id", by_id)
-    assert "cannot be read" in made.learn({6: ["t"], 5: ["t"]})
+    assert "cannot be read" in made.fetch_schemas({6: ["t"], 5: ["t"]})
     assert made._known[5].misfit is None
-    assert "schema id 6 cannot be read: the registry answers with more" in made.error("value", "decoded_value")
-    assert "X'0000000006'" not in made.decoded("value").partition("ELSE")[0].partition("IS NULL")[0]
+    assert "schema id 6 cannot be read: the registry answers with more" in made.error_expr("value", "decoded_value")
+    assert "X'0000000006'" not in made.decode_expr("value").partition("ELSE")[0].partition("IS NULL")[0]
 
 
 def test_schemas_that_refer_to_each_other_without_end_are_refused(reading, monkeypatch):
@@ -451,7 +451,7 @@ TRIED = "/compatibility/subjects/clicks-value/versions/latest?verbose=true"
 )
 def test_a_schema_that_could_be_registered_is_not(looked_up, compared, asked):
     with serving(lambda handler: (compared if "compat" in handler.path else looked_up)(handler)) as server:
-        body = hr.Avro(SCHEMA, registry=url(server, "")).tried({"id": "integer"}, "clicks")
+        body = hr.Avro(SCHEMA, registry=url(server, "")).dry_run_encode_expr({"id": "integer"}, "clicks")
         assert [path for path, _ in server.asked] == asked
     assert body.startswith("to_avro(")
 
@@ -462,7 +462,7 @@ def test_a_schema_that_the_registry_would_refuse_is_refused_as_there():
         serving(lambda handler: (UNFIT if "compat" in handler.path else OTHER)(handler)) as server,
         pytest.raises(ConfigError, match=said),
     ):
-        hr.Avro(SCHEMA, registry=url(server, "")).tried({"id": "integer"}, "clicks")
+        hr.Avro(SCHEMA, registry=url(server, "")).dry_run_encode_expr({"id": "integer"}, "clicks")
 
 
 def test_a_registry_without_a_schema_to_read_by_is_found_without_spark():

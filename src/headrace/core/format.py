@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 OnError = Literal["fail", "drop", "keep"]
 Part = Literal["key", "value"]
 HIDDEN = "_headrace_"
-"""Fields of a decoded struct whose names begin so are no columns."""
+"""Prefix of internal fields of a decoded struct; they do not become columns."""
 CORRUPT = f"{HIDDEN}corrupt"
-"""The one in which Spark puts a text that it could not parse."""
+"""The field in which Spark stores a text that it could not parse."""
 UNKNOWN = "headrace.UnknownSchema:"
 """Stands in the error of a batch that met a schema which was not known when its expressions were made."""
 UNFIT = "headrace.Unfit: "
@@ -25,79 +25,94 @@ UNFIT = "headrace.Unfit: "
 
 
 class Decoding(ABC):
-    """How the keys or the values of one run become columns."""
+    """SQL expressions that turn the keys or the values of one run into columns.
+
+    The decoder evaluates them per record, in this order:
+
+    1. `prevalidate_expr` reads the bytes only and rejects a record before it is decoded.
+    2. `decode_expr` decodes; with `on_error="fail"` the faster `strict_decode_expr` decodes, if there is one.
+    3. `is_valid_expr`, or else `error_expr`, decides whether the decoded record is valid.
+    4. `row_expr` selects the columns of a valid record.
+    5. `misfit_expr` names the wrong field of a bad record. It may be slow: it runs for bad records only.
+
+    With `on_error="fail"` a bad record fails the batch, and the decoder reads the batch again with `decode_expr` and
+    `error_expr` to find the record. With "drop", "keep" and dead letters they are used from the start.
+    """
 
     single = False
-    """Whether there is one column, `value`. As a key it is that value, and not a struct."""
+    """Whether there is one column, `value`. A decoded key is then this value instead of a struct."""
 
     @abstractmethod
-    def decoded(self, source: str) -> str:
-        """SQL over the column `source` (BINARY): a struct. NULL, or a struct of NULLs, where there is nothing."""
+    def decode_expr(self, source: str) -> str:
+        """SQL over the column `source` (BINARY): a struct; NULL, or a struct of NULLs, for a bad or absent record."""
 
-    def failing(self, source: str) -> str | None:
-        """SQL like `decoded`, quicker, that fails at a bad record or gives NULL for it, but never says which it was.
+    def strict_decode_expr(self, source: str) -> str | None:
+        """SQL like `decode_expr`, but faster: it fails on a bad record or returns NULL, without the reason.
 
-        None: there is nothing quicker.
+        None: the format has no faster expression.
         """
         return None
 
-    def shape(self, source: str) -> str | None:
-        """SQL over `source` alone: why a record is bad, as far as its bytes tell; NULL for one to be decoded.
+    def prevalidate_expr(self, source: str) -> str | None:
+        """SQL over the bytes in `source`: the reason why a record is bad, or NULL if it can be decoded.
 
-        A format that has this has an `error` too.
+        A format that implements this implements `error_expr` as well.
         """
         return None
 
     @abstractmethod
-    def error(self, source: str, decoded: str) -> str | None:
-        """SQL: why a record of the right shape is bad, NULL for a good one. None: it never is."""
+    def error_expr(self, source: str, decoded: str) -> str | None:
+        """SQL: the reason why a prevalidated record is bad, NULL for a valid one. None: no record is bad."""
 
-    def explained(self, source: str, error: str) -> str | None:
-        """SQL: which field does not fit, of a record whose `error` (SQL) says that one does not; else NULL.
+    def misfit_expr(self, source: str, error: str) -> str | None:
+        """SQL: which field does not match its type, if `error` (SQL) says that one does not; else NULL.
 
-        Asked of bad records alone, so it may be slow. None: the format cannot tell more than `error` does.
+        None: the format has no more detail than `error`.
         """
         return None
 
-    def good(self, source: str, decoded: str) -> str | None:
-        """SQL: whether what was decoded, after `failing` where there is one, is good: quicker than `error`.
+    def is_valid_expr(self, source: str, decoded: str) -> str | None:
+        """SQL: whether the decoded record is valid; faster than `error_expr`. Not used for records without a value.
 
-        None: only that tells. Not asked of a record without a value.
+        `decoded` comes from `strict_decode_expr` where the format has one. None: only `error_expr` decides.
         """
         return None
 
-    def row(self, decoded: str) -> str:
-        """SQL: the struct of the columns, which is `decoded` or a field of it."""
+    def row_expr(self, decoded: str) -> str:
+        """SQL: the struct of the columns, either `decoded` itself or a field of it."""
         return decoded
 
 
 class SchemaLookupDecoding(Decoding):
-    """One whose records name schemas, which a registry tells. A batch that meets an unknown one fails; it is repeated
-    when the registry has been asked."""
+    """A decoding whose records carry a schema id that a registry resolves.
+
+    A batch with an unknown id fails (`raise_unknown_schema_expr`). The driver then collects the unknown ids of the
+    batch (`unknown_schema_filter`), requests them from the registry (`fetch_schemas`) and repeats the batch.
+    """
 
     def __init__(self) -> None:
-        self.token = secrets.token_hex(8)  # by which a failed batch says who has to ask
+        self.decoder_id = secrets.token_hex(8)  # stands in the error: only this decoding fetches the schema
 
     @abstractmethod
-    def named(self, source: str) -> tuple[str, str]:
-        """SQL: whether a record names a schema that is not known, or not there, and the id of it."""
+    def unknown_schema_filter(self, source: str) -> tuple[str, str]:
+        """SQL: whether a record has a schema id that is unknown or absent from the registry; and SQL of the id."""
 
     @abstractmethod
-    def learn(self, named: Mapping[int, Collection[str]]) -> str:
-        """Ask for schemas, each with the topics whose records name it, the ones named most often first. Says what was
-        found; from then on all are known, or, where they were too many, the records that name the others are bad.
+    def fetch_schemas(self, named: Mapping[int, Collection[str]]) -> str:
+        """Request schema ids, most frequent first, each with the topics whose records carry it. Return a summary.
 
-        RetriableError if nobody answers.
+        Afterwards all these ids are known. If they exceed the limit per batch, records with the other ids are bad.
+        RetriableError if the registry does not answer.
         """
 
-    def renew(self) -> None:
-        """A new batch begins: what `learn` left out of the last one may be asked for again."""
+    def start_batch(self) -> None:
+        """A new batch begins: ids over the limit of the last batch may be requested again."""
         return
 
-    def unknown(self, number: str) -> str:
-        """SQL that fails the batch; `number` is SQL for the id of a schema that is not known."""
-        found = f"named_struct('token', '{self.token}', 'id', {number}, 'topic', topic)"
-        return f"raise_error(concat('{UNKNOWN}', to_json({found})))"
+    def raise_unknown_schema_expr(self, schema_id: str) -> str:
+        """SQL that fails the batch; `schema_id` is SQL of the unknown id."""
+        payload = f"named_struct('token', '{self.decoder_id}', 'id', {schema_id}, 'topic', topic)"
+        return f"raise_error(concat('{UNKNOWN}', to_json({payload})))"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,36 +130,36 @@ class Format(ABC):
             raise ConfigError(f"on_error={self.on_error!r} is unknown", hint='on_error="fail", "drop" or "keep"')
 
     def check_reads(self) -> None:
-        """ConfigError if it can only write."""
+        """Raise ConfigError if the format can only write."""
         return
 
     def check(self, part: Part, topics: Sequence[str]) -> None:
-        """ConfigError for what can be found without Spark, RetriableError if a registry does not answer."""
+        """Check what needs no Spark. ConfigError if it cannot work, RetriableError if a registry does not answer."""
         return
 
     def ddl(self) -> str | None:
-        """The decoded columns as a Spark DDL string, where they are given so."""
+        """The columns as a Spark DDL string, for formats that take them in this form."""
         return None
 
     @abstractmethod
     def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
-        """What decodes in one run. Here a registry is asked, if there is one: RetriableError if it does not answer."""
+        """The decoding of one run. May request schemas from a registry: RetriableError if it does not answer."""
 
     @abstractmethod
-    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
-        """SQL over a row's columns: the bytes (BINARY) of a record's value. ConfigError if they cannot be encoded so.
+    def encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
+        """SQL over a row's columns: the bytes (BINARY) of a record's value. ConfigError if it cannot encode them.
 
-        `columns` gives each one's type as Spark's JSON of a schema has it; `topic` is where the records go, if to one.
+        `columns` maps names to types in Spark's JSON notation; `topic` is the target topic, None for several topics.
         """
 
-    def tried(self, columns: Mapping[str, Any], topic: str | None) -> str:
-        """The same for those who only look: no schema is registered."""
-        return self.encoded(columns, topic)
+    def dry_run_encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
+        """The same expression for `headrace check` and previews: registers no schema."""
+        return self.encode_expr(columns, topic)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StaticFormat(Format, Decoding):
-    """A format whose description is all that it needs to decode."""
+    """A format that decodes without any state of a run."""
 
     def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
         return self

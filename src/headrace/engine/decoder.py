@@ -135,7 +135,7 @@ class Decoder:
                 shaped = raw
                 for side in self._sides:
                     shaped = _shaped(shaped, side)
-                good = self._parsed(shaped, failing=True)
+                good = self._parsed(shaped, strict=True)
                 for side in self._sides:
                     good = _failing(good, side)
                 return DecodedRows(good.selectExpr(*_named(fields), _ORIGIN))
@@ -152,12 +152,12 @@ class Decoder:
     def judged(self, raw: DataFrame) -> ValidatedRows:
         """The rows of `raw`, with the bytes of bad records kept beside them."""
         value, *key = self._sides
-        keys = [name for side in key for name in _named(side.fields())]
+        keys = [name for side in key for name in _named(side.column_exprs())]
         with verbatim(self._spark):
             kept = self._judged(raw).selectExpr(
-                value.held, *keys, _ORIGIN, "if(error IS NULL, NULL, value) AS value", "error"
+                value.decoded_column, *keys, _ORIGIN, "if(error IS NULL, NULL, value) AS value", "error"
             )
-        return ValidatedRows(kept, [*_named(value.fields()), *("key" for _ in key)], self._explained())
+        return ValidatedRows(kept, [*_named(value.column_exprs()), *("key" for _ in key)], self._explained())
 
     @property
     def learns(self) -> bool:
@@ -168,7 +168,7 @@ class Decoder:
         """A new batch begins."""
         for side in self._sides:
             if isinstance(side.decoding, SchemaLookupDecoding):
-                side.decoding.renew()
+                side.decoding.start_batch()
 
     def learn(self, error: Exception, raw: DataFrame) -> str | None:
         """If `error` says that a record of `raw` names a schema that was not known, ask for it and tell what was found.
@@ -179,15 +179,15 @@ class Decoder:
             return None
         found, _ = json.JSONDecoder().raw_decode(str(error).partition(UNKNOWN)[2])
         for side in self._sides:
-            if isinstance(side.decoding, SchemaLookupDecoding) and side.decoding.token == found["token"]:
+            if isinstance(side.decoding, SchemaLookupDecoding) and side.decoding.decoder_id == found["token"]:
                 named = self._unknown(raw, side.part, side.decoding)
                 named.setdefault(int(found["id"]), set()).add(self._real_name(found["topic"]))
-                return side.decoding.learn(named)
+                return side.decoding.fetch_schemas(named)
         return None
 
     def _unknown(self, raw: DataFrame, part: Part, decoding: SchemaLookupDecoding) -> dict[int, set[str]]:
         """All schemas that the records of the batch name and nobody knows, by the topics: each would cost a repeat."""
-        condition, number = decoding.named(part)
+        condition, number = decoding.unknown_schema_filter(part)
         named: dict[int, set[str]] = {}
         # Whatever stands in the way of looking meets the next repeat, too.
         with suppress(Exception):
@@ -213,21 +213,26 @@ class Decoder:
         for side in self._sides:
             prefix = "" if side.part == "value" else "key: "
             of_key = "startswith(error, 'key: ')"
-            more = side.decoding.explained(side.part, f"substring(error, {len(prefix) + 1})")
+            more = side.decoding.misfit_expr(side.part, f"substring(error, {len(prefix) + 1})")
             if more is not None:
                 mine = of_key if prefix else f"NOT {of_key}"
                 whens.append(f"WHEN {mine} THEN coalesce(concat('{prefix}', {more}), error)")
         return f"CASE {' '.join(whens)} ELSE error END" if whens else "error"
 
     def _fields(self) -> dict[str, str]:
-        return {name: field for side in self._sides for name, field in side.fields().items()}
+        return {name: field for side in self._sides for name, field in side.column_exprs().items()}
 
-    def _parsed(self, raw: DataFrame, *, failing: bool = False) -> DataFrame:
-        return raw.selectExpr("*", _TOMBSTONE, *(side.parsed(failing=failing) for side in self._sides))
+    def _parsed(self, raw: DataFrame, *, strict: bool = False) -> DataFrame:
+        return raw.selectExpr("*", _TOMBSTONE, *(side.decode_column(strict=strict) for side in self._sides))
 
     def _judged(self, raw: DataFrame) -> DataFrame:
         """With `error`: why a record is bad."""
-        found = [error for side in reversed(self._sides) for error in (side.shape(), side.error()) if error is not None]
+        found = [
+            error
+            for side in reversed(self._sides)
+            for error in (side.prevalidate_expr(), side.error_expr())
+            if error is not None
+        ]
         error = f"coalesce({', '.join(found)})" if found else "CAST(NULL AS STRING)"
         return self._parsed(raw).selectExpr("*", f"{error} AS error")
 
@@ -256,7 +261,7 @@ def _shaped(raw: DataFrame, side: FieldDecoder) -> DataFrame:
 
     By a filter of its own: in one expression with the decoding Java compiles it to slower code.
     """
-    shape = side.shape()
+    shape = side.prevalidate_expr()
     return raw if shape is None else raw.where(_always(f"({shape}) IS NULL"))
 
 
@@ -265,11 +270,11 @@ def _failing(parsed: DataFrame, side: FieldDecoder) -> DataFrame:
 
     Nor is a filter ever left out, though the transform may use nothing of what is decoded.
     """
-    quick = side.decoding.good(side.part, side.held)
-    error = side.error()
+    quick = side.decoding.is_valid_expr(side.part, side.decoded_column)
+    error = side.error_expr()
     if quick is None and error is None:
         return parsed
-    good = f"({error}) IS NULL" if quick is None else f"{side.absent} OR {quick}"
+    good = f"({error}) IS NULL" if quick is None else f"{side.is_absent_expr} OR {quick}"
     return parsed.where(_always(good))
 
 

@@ -38,34 +38,36 @@ class FieldDecoder:
     names: list[str]
 
     @property
-    def held(self) -> str:
+    def decoded_column(self) -> str:
         """Where the decoded struct is until the columns are selected."""
         return f"decoded_{self.part}"
 
-    def parsed(self, *, failing: bool) -> str:
+    def decode_column(self, *, strict: bool) -> str:
         """SQL that decodes. `failing`: it may fail at a bad record."""
-        decoded = (self.decoding.failing(self.part) if failing else None) or self.decoding.decoded(self.part)
+        decoded = (self.decoding.strict_decode_expr(self.part) if strict else None) or self.decoding.decode_expr(
+            self.part
+        )
         # What is not deterministic is a wall to the optimiser: no filter of the transform is pushed through it, which
         # would parse every record a second time.
-        return f"if(spark_partition_id() < 0, NULL, {decoded}) AS {self.held}"
+        return f"if(spark_partition_id() < 0, NULL, {decoded}) AS {self.decoded_column}"
 
-    def shape(self) -> str | None:
-        return self._said(self.decoding.shape(self.part))
+    def prevalidate_expr(self) -> str | None:
+        return self._labelled(self.decoding.prevalidate_expr(self.part))
 
-    def error(self) -> str | None:
-        return self._said(self.decoding.error(self.part, self.held))
+    def error_expr(self) -> str | None:
+        return self._labelled(self.decoding.error_expr(self.part, self.decoded_column))
 
-    def _said(self, error: str | None) -> str | None:
+    def _labelled(self, error: str | None) -> str | None:
         return error if error is None or self.part == "value" else f"concat('key: ', {error})"
 
     @property
-    def absent(self) -> str:
+    def is_absent_expr(self) -> str:
         """SQL: whether there is nothing to decode."""
         return f"{HIDDEN}tombstone" if self.part == "value" else "key IS NULL"
 
-    def fields(self) -> dict[str, str]:
+    def column_exprs(self) -> dict[str, str]:
         """SQL of each column: those of a value, or the one of a key."""
-        row = self.decoding.row(self.held)
+        row = self.decoding.row_expr(self.decoded_column)
         fields = {name: f"{row}.{quoted(name)}" for name in self.names}
         if self.part == "value":
             return fields
@@ -81,8 +83,8 @@ def open_decoder(spark: SparkSession, fmt: Format, part: Part, topics: Sequence[
     decoding = fmt.decoding(spark, part, topics)
     try:
         with verbatim(spark):
-            empty = spark.createDataFrame([], RAW_SCHEMA).selectExpr(f"{decoding.decoded(part)} AS decoded")
-            row = empty.selectExpr(f"{decoding.row('decoded')} AS row").schema["row"].dataType
+            empty = spark.createDataFrame([], RAW_SCHEMA).selectExpr(f"{decoding.decode_expr(part)} AS decoded")
+            row = empty.selectExpr(f"{decoding.row_expr('decoded')} AS row").schema["row"].dataType
     except (AnalysisException, Py4JJavaError) as error:
         said = f"{ddl!r}: " if ddl is not None else ""
         raise ConfigError(

@@ -39,13 +39,13 @@ class ArrowDecoding(Decoding):
 
         _register(spark, name, both, kind)
 
-    def decoded(self, source: str) -> str:
+    def decode_expr(self, source: str) -> str:
         return f"{self._name}({source})"
 
-    def error(self, source: str, decoded: str) -> str | None:
+    def error_expr(self, source: str, decoded: str) -> str | None:
         return f"{decoded}.{_ERROR}"
 
-    def row(self, decoded: str) -> str:
+    def row_expr(self, decoded: str) -> str:
         return f"{decoded}.value"
 
 

@@ -41,13 +41,13 @@ class Csv(ColumnarFormat):
         if self.delimiter == self.quote:
             raise ConfigError(f"delimiter and quote are both {self.quote!r}", hint='delimiter=";"')
 
-    def decoded(self, source: str) -> str:
+    def decode_expr(self, source: str) -> str:
         options = f"{self._options()}, 'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}'"
         line, number = _line(source), self._wrong(source, DECIMALS)
         given = line if number is None else f"if({number}, NULL, {line})"
         return f"from_csv({given}, {self.struct(f', {CORRUPT} STRING')}, map({options}))"
 
-    def error(self, source: str, decoded: str) -> str | None:
+    def error_expr(self, source: str, decoded: str) -> str | None:
         line, quote = _line(source), literal(self.quote)
         # Spark takes a quote that does not end for one that ends with the line.
         opened = literal(f"(^|{re.escape(self.delimiter)}){re.escape(self.quote)}")
@@ -64,7 +64,7 @@ class Csv(ColumnarFormat):
             f" THEN 'a quote does not end'{undated} END"
         )
 
-    def explained(self, source: str, error: str) -> str | None:
+    def misfit_expr(self, source: str, error: str) -> str | None:
         from headrace.spark import ddl
 
         found, number = fields(ddl.row(self.columns or "")), self._wrong(source, DECIMALS)
@@ -73,7 +73,7 @@ class Csv(ColumnarFormat):
         read = f"from_csv({_line(source)}, {literal(f'STRUCT<{texts}, {CORRUPT}: STRING>')}, map({options}))"
         whens = []
         for field in found:
-            got, decoded = f"{read}.{quoted(field.name)}", f"{self.decoded(source)}.{quoted(field.name)}"
+            got, decoded = f"{read}.{quoted(field.name)}", f"{self.decode_expr(source)}.{quoted(field.name)}"
             wrong, doubt = f"({got} IS NOT NULL AND {decoded} IS NULL)", ambiguous_values.ambiguous_type(field.kind)
             doubtful = f"{got} RLIKE {literal(doubt.wrong)}" if doubt else "false"
             if number is not None:  # then nothing was decoded
@@ -104,7 +104,7 @@ class Csv(ColumnarFormat):
         careful = f"from_csv({line}, {kind}, map({self._options()}))"
         return f"({doubtful} AND {ambiguous_values.is_wrong_expr(careful, row, doubt)})"
 
-    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+    def encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
         for name, kind in columns.items():
             if not isinstance(kind, str) or kind in ("binary", "variant", "void"):
                 shown = kind if isinstance(kind, str) else kind["type"]

@@ -77,7 +77,7 @@ class Custom(Format):
         batch = (arrow_udf.by_record if self._one_by_one else arrow_udf.by_batch)(self.function, row, zone)
         return arrow_udf.ArrowDecoding(spark, f"headrace_decode_{self._token}", batch, row)
 
-    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+    def encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
         from headrace.formats import arrow_udf
 
         if self.encode is None:

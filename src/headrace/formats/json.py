@@ -31,15 +31,15 @@ class Json(ColumnarFormat):
     of NULLs.
     """
 
-    def decoded(self, source: str) -> str:
+    def decode_expr(self, source: str) -> str:
         text, number = f"CAST({source} AS STRING)", self._no_number(source)
         given = text if number is None else f"if({number}, '', {text})"
         return _read(given, self.struct(f", {CORRUPT} STRING"), "PERMISSIVE")
 
-    def failing(self, source: str) -> str | None:
+    def strict_decode_expr(self, source: str) -> str | None:
         return _read(f"CAST({source} AS STRING)", self.struct(""), "FAILFAST")
 
-    def shape(self, source: str) -> str | None:
+    def prevalidate_expr(self, source: str) -> str | None:
         # Spark puts a sign for what is not UTF-8, reads an array as its first object, ignores what follows an object:
         # all without a word.
         number = self._no_number(source)
@@ -55,11 +55,11 @@ class Json(ColumnarFormat):
             f" WHEN NOT coalesce({alone}, false) THEN 'not one JSON object and nothing else' END"
         )
 
-    def good(self, source: str, decoded: str) -> str | None:
+    def is_valid_expr(self, source: str, decoded: str) -> str | None:
         time = self._no_time(source, decoded)
         return f"{decoded} IS NOT NULL" + (f" AND NOT {time}" if time is not None else "")
 
-    def error(self, source: str, decoded: str) -> str | None:
+    def error_expr(self, source: str, decoded: str) -> str | None:
         time = self._no_time(source, decoded)
         undated = f" WHEN {time} THEN {_UNDATED}" if time is not None else ""
         return (
@@ -67,7 +67,7 @@ class Json(ColumnarFormat):
             f" WHEN {decoded}.{CORRUPT} IS NOT NULL THEN {_UNFIT}{undated} END"
         )
 
-    def explained(self, source: str, error: str) -> str | None:
+    def misfit_expr(self, source: str, error: str) -> str | None:
         text, number = f"CAST({source} AS STRING)", self._no_number(source)
 
         def corrupt(ddl: str) -> str:
@@ -120,7 +120,7 @@ class Json(ColumnarFormat):
 
         return ddl.row(self.columns or "")
 
-    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+    def encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
         if not columns:
             return "CAST('{}' AS BINARY)"
         row = f"struct({', '.join(quoted(name) for name in columns)})"

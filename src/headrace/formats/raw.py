@@ -19,13 +19,13 @@ class Text(StaticFormat):
 
     single = True
 
-    def decoded(self, source: str) -> str:
+    def decode_expr(self, source: str) -> str:
         return f"named_struct('value', CAST({source} AS STRING))"
 
-    def error(self, source: str, decoded: str) -> str | None:
+    def error_expr(self, source: str, decoded: str) -> str | None:
         return f"CASE WHEN NOT is_valid_utf8({decoded}.value) THEN 'not UTF-8 text' END"
 
-    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+    def encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
         return f"CAST({only(self, columns, 'string')} AS BINARY)"
 
 
@@ -35,13 +35,13 @@ class Bytes(StaticFormat):
 
     single = True
 
-    def decoded(self, source: str) -> str:
+    def decode_expr(self, source: str) -> str:
         return f"named_struct('value', {source})"
 
-    def error(self, source: str, decoded: str) -> str | None:
+    def error_expr(self, source: str, decoded: str) -> str | None:
         return None
 
-    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+    def encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
         return only(self, columns, "binary")
 
 

@@ -46,7 +46,7 @@ class RecordMapping:
         """The parts that are asked for, and of PLACE what is named. A record without a value stays one."""
         from pyspark.sql import functions as sql
 
-        encoded = self.format.tried if dry else self.format.encoded
+        encoded = self.format.dry_run_encode_expr if dry else self.format.encode_expr
         value = sql.expr(encoded(self._columns(rows), self.topic))
         if METADATA in rows.columns and "tombstone" in rows.schema[METADATA].dataType.fieldNames():  # type: ignore[attr-defined]
             value = sql.when(sql.coalesce(sql.col(f"{METADATA}.tombstone"), sql.lit(False)), None).otherwise(value)

@@ -93,7 +93,7 @@ class Avro(Format):
     def _subjects(self, part: Part, topics: Sequence[str]) -> list[str]:
         return [f"{topic}-{part}" for topic in topics] if self.subject is None else [self.subject]
 
-    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+    def encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
         if self.registry is None:
             return self.body(columns, topic)
         from headrace.formats import schema_registry as registry
@@ -104,7 +104,7 @@ class Avro(Format):
             self._ids[subject, text] = registry.register(self.registry, subject, text)
         return f"concat(X'00{self._ids[subject, text]:08X}', {self.body(columns, topic)})"
 
-    def tried(self, columns: Mapping[str, Any], topic: str | None) -> str:
+    def dry_run_encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
         if self.registry is not None:
             from headrace.formats import schema_registry as registry
 

@@ -81,7 +81,7 @@ class RegistryAvro(PlainAvro, SchemaLookupDecoding):
         for number, writer in {number: text for texts in found.values() for number, text in texts.items()}.items():
             self._add(number, writer, ours=True)
 
-    def decoded(self, source: str) -> str:
+    def decode_expr(self, source: str) -> str:
         self._ask_again()
         branches: dict[str, list[int]] = {}
         for number, writer in sorted(self._known.items(), reverse=True):
@@ -96,16 +96,16 @@ class RegistryAvro(PlainAvro, SchemaLookupDecoding):
             bad.append(_is_of(source, unreadable))
         # Without a branch that gives rows, the CASE would have no columns.
         always = whens or [f"WHEN false THEN {self._read(source, self._reader, head=5)}"]
-        other = "NULL" if self._too_many else self.unknown(_number(source))
+        other = "NULL" if self._too_many else self.raise_unknown_schema_expr(_number(source))
         return f"CASE {' '.join(always)} WHEN {' OR '.join(bad)} THEN NULL ELSE {other} END"
 
-    def failing(self, source: str) -> str | None:
+    def strict_decode_expr(self, source: str) -> str | None:
         # Where there is one schema alone nothing is chosen by the id: whether it is that of the schema, `good` tells.
         only = self._only()
         return None if only is None else self._read(source, only[0], head=5)
 
-    def good(self, source: str, decoded: str) -> str | None:
-        only, read = self._only(), super().good(source, decoded)
+    def is_valid_expr(self, source: str, decoded: str) -> str | None:
+        only, read = self._only(), super().is_valid_expr(source, decoded)
         return read if only is None else f"{_names(source, only[1])} AND {read}"
 
     def _only(self) -> tuple[str, list[int]] | None:
@@ -114,7 +114,7 @@ class RegistryAvro(PlainAvro, SchemaLookupDecoding):
         schemas = set(readable.values())
         return (schemas.pop(), sorted(readable)) if len(schemas) == 1 else None
 
-    def error(self, source: str, decoded: str) -> str | None:
+    def error_expr(self, source: str, decoded: str) -> str | None:
         whens = [f"WHEN octet_length({source}) < 5 OR NOT startswith({source}, X'00') THEN {literal(_WIRE)}"]
         if self._missing:
             said = f"concat('schema id ', {_number(source)}, ' is not in the registry')"
@@ -132,16 +132,16 @@ class RegistryAvro(PlainAvro, SchemaLookupDecoding):
         other = f"concat('not Avro of schema id ', {_number(source)})"
         return f"CASE {self._good(source, decoded)} {' '.join(whens)} ELSE {other} END"
 
-    def named(self, source: str) -> tuple[str, str]:
+    def unknown_schema_filter(self, source: str) -> tuple[str, str]:
         other = [f"octet_length({source}) >= 5", f"startswith({source}, X'00')"]
         if self._known:
             other.append(f"NOT {_is_of(source, self._known)}")
         return " AND ".join(other), _number(source)
 
-    def renew(self) -> None:
+    def start_batch(self) -> None:
         self._too_many = False
 
-    def learn(self, named: Mapping[int, Collection[str]]) -> str:
+    def fetch_schemas(self, named: Mapping[int, Collection[str]]) -> str:
         unknown = {number: topics for number, topics in named.items() if number not in self._missing} or dict(named)
         new = dict(list(unknown.items())[:_ASKED])
         self._too_many = self._too_many or len(new) < len(unknown)

@@ -29,14 +29,14 @@ class PlainAvro(Decoding):
         self._kind = compatibility.columns(spark, self._reader)
         self.single = _fields(self._reader) is None
 
-    def decoded(self, source: str) -> str:
+    def decode_expr(self, source: str) -> str:
         return self._read(source, self._reader, head=0)
 
-    def good(self, source: str, decoded: str) -> str | None:
+    def is_valid_expr(self, source: str, decoded: str) -> str | None:
         wrong = self._wrong(decoded)
         return f"{decoded}.{_END_FIELD} = {_END}" + (f" AND ({wrong}) IS NOT TRUE" if wrong else "")
 
-    def error(self, source: str, decoded: str) -> str | None:
+    def error_expr(self, source: str, decoded: str) -> str | None:
         return f"CASE {self._good(source, decoded)} ELSE 'not Avro of this schema' END"
 
     def _read(self, source: str, writer: str, head: int) -> str:

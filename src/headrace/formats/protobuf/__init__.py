@@ -72,7 +72,7 @@ class Protobuf(Format):
         decode = codec.decoder(messages, framed=self.registry is not None)
         return arrow_udf.ArrowDecoding(spark, f"headrace_decode_{self._token}", decode, messages.row())
 
-    def encoded(self, columns: Mapping[str, Any], topic: str | None) -> str:
+    def encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
         from headrace.formats import arrow_udf
         from headrace.formats.protobuf import codec
         from headrace.formats.protobuf.types import Messages
