@@ -48,7 +48,7 @@ crash: servers ## The long crash suite: every sink and store, 30 kills each
 	@$(BIN)/python -m tests.crash.long
 
 equal: servers ## The same 100,000 events into every sink, compared row by row
-	@HEADRACE_EVENTS=100000 $(BIN)/python -m pytest tests/integration/test_every_sink.py --durations=0
+	@HEADRACE_EVENTS=100000 $(BIN)/python -m pytest tests/connectors/test_every_sink.py --durations=0
 
 # What Headrace is compared with, in an environment of its own: it needs another confluent-kafka.
 .tools/quix/.ready: $(VENV)/.ready

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import settings
 
-from servers.hdfs import Hdfs
+from support.hdfs import Hdfs
 
 pytest_plugins = ["headrace.testing.fixtures"]
 

@@ -9,7 +9,7 @@ import pytest
 from headrace import sinks
 from headrace.connectors.hive.sink import Hive
 from headrace.testing.sinks import IdempotentSinkContract
-from servers.hdfs import rows_at
+from support.hdfs import rows_at
 
 
 class ParquetContract(IdempotentSinkContract):

@@ -41,7 +41,7 @@ class TestIceberg(IdempotentSinkContract):
 
 
 class TestJdbc(IdempotentSinkContract):
-    """On Derby, which ships with Spark; tests/integration/test_jdbc.py is on PostgreSQL, too."""
+    """On Derby, which ships with Spark; tests/connectors/jdbc/test_sink.py is on PostgreSQL, too."""
 
     @pytest.fixture(autouse=True)
     def database(self, tmp_path, spark):

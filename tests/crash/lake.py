@@ -8,7 +8,7 @@ import duckdb
 from headrace import sinks
 from headrace.connectors.hive.sink import Hive
 from headrace.connectors.parquet.compaction import compact
-from servers.hdfs import rows_at
+from support.hdfs import rows_at
 
 
 def _partitioned(directory):

@@ -31,7 +31,7 @@ from headrace.spark import session, task_retries
 from headrace.testing import Difference
 from headrace.testing.crash import require_success, run
 from headrace.testing.fixtures import Topic, metastore
-from servers.hdfs import Hdfs
+from support.hdfs import Hdfs
 
 EVERY = CASES + STORE_CASES
 WHOLE = 2

@@ -1,0 +1,5 @@
+"""Where the files of the project are."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
