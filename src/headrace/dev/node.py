@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from headrace.dev.process import Process
 from headrace.errors import ConfigError, RetriableError
 from headrace.support.paths import private_directory
+from headrace.support.polling import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,16 +99,20 @@ class Node(ABC):
 
 
 def wait_for(nodes: Sequence[Node], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
     waiting = list(nodes)
-    while waiting := [node for node in waiting if not node.answers()]:
-        for node in nodes:
+
+    def all_ready() -> bool:
+        waiting[:] = [node for node in waiting if not node.answers()]
+        for node in nodes if waiting else ():
             if not node.alive:
                 raise ConfigError(f"{node.name} stopped while starting; {_ending(node)}", hint=f"less {node.log}")
-        if time.monotonic() > deadline:
-            said = f"{waiting[0].name} did not answer within {seconds:.0f} s; {_ending(waiting[0])}"
-            raise RetriableError(said, hint=f"less {waiting[0].log}")
-        time.sleep(0.05)
+        return not waiting
+
+    if not wait_until(all_ready, seconds):
+        raise RetriableError(
+            f"{waiting[0].name} did not answer within {seconds:.0f} s; {_ending(waiting[0])}",
+            hint=f"less {waiting[0].log}",
+        )
 
 
 def _ending(node: Node) -> str:

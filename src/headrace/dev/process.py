@@ -11,18 +11,20 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import psutil
 
 from headrace.support.paths import private_directory, private_file
+from headrace.support.polling import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 GRACE = 10.0
+_INTERVAL = 0.02
 _END = 64 * 1024
 _FRAME = re.compile(r"\s+(at \S+\(|\.\.\. \d+ (more|common))")
 
@@ -173,12 +175,7 @@ class Process:
             return ""
 
     def _gone(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while self.alive:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
+        return wait_until(lambda: not self.alive, seconds, _INTERVAL)
 
 
 def launch_process(command: Sequence[str], *, owner: int, farewell: int, account: Account | None) -> list[str]:
@@ -196,8 +193,7 @@ def kill_all(processes: Sequence[psutil.Process], seconds: float = 10.0) -> None
     deadline = time.monotonic() + seconds
     for process in processes:
         with suppress(psutil.NoSuchProcess):
-            while not _over(process) and time.monotonic() < deadline:
-                time.sleep(0.02)
+            wait_until(partial(_over, process), deadline - time.monotonic(), _INTERVAL)
 
 
 @cache

@@ -6,6 +6,7 @@ the middle of a batch, with every setting as an argument that `ps` shows to all 
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import shlex
@@ -15,13 +16,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
 from headrace.spark import properties
+from headrace.support.polling import wait_until
 from headrace.text import printable
 
 if TYPE_CHECKING:
@@ -112,12 +113,9 @@ def _start(settings: Mapping[str, str], private: Path, started: list[subprocess.
     }
     command = [str(Path(_find_spark_home()) / "bin" / "spark-submit"), *arguments]
     process = _spawn(command, environment, started)
-    while not answer.exists():
-        if process.poll() is not None:
-            raise ConfigError(
-                f"Spark did not start: spark-submit ended with {process.returncode}", hint="headrace doctor"
-            )
-        time.sleep(0.02)
+    wait_until(lambda: answer.exists() or process.poll() is not None, math.inf, 0.02)
+    if not answer.exists():
+        raise ConfigError(f"Spark did not start: spark-submit ended with {process.returncode}", hint="headrace doctor")
     said = answer.read_bytes()
     port, length = struct.unpack_from(">ii", said)
     return port, said[8 : 8 + length].decode()

@@ -1,13 +1,25 @@
-"""Waiting for a file that can be read or written: not by select(), which knows no more than 1,024 files of a
-process."""
+"""Wait for a condition, or for a file to become readable or writable."""
 
 from __future__ import annotations
 
 import selectors
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from _typeshed import FileDescriptorLike
+
+_Value = TypeVar("_Value")
+
+
+def wait_until(condition: Callable[[], _Value], timeout: float, interval: float = 0.05) -> _Value:
+    """Call `condition` every `interval` seconds until it is true or `timeout` seconds have passed; its last value."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()) and time.monotonic() < deadline:
+        time.sleep(interval)
+    return value
 
 
 def readable(file: FileDescriptorLike, seconds: float | None = None) -> bool:
@@ -19,6 +31,7 @@ def writable(file: FileDescriptorLike) -> bool:
 
 
 def _ready(file: FileDescriptorLike, event: int, seconds: float | None) -> bool:
-    with selectors.PollSelector() as waiting:  # epoll refuses plain files, poll finds them ready
+    # select() fails on descriptors above 1,023, epoll on plain files.
+    with selectors.PollSelector() as waiting:
         waiting.register(file, event)
         return bool(waiting.select(seconds))

@@ -6,8 +6,8 @@ In a conftest.py: `pytest_plugins = ["headrace.testing.fixtures"]`.
 from __future__ import annotations
 
 import json
-import time
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +25,7 @@ from headrace.dev import (
     Spark,
     ZooKeeper,
 )
+from headrace.support.polling import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -112,15 +113,14 @@ class Topic:
         from confluent_kafka import KafkaException
 
         self.delete()
-        deadline = time.monotonic() + 30
-        while True:
-            try:
+
+        def created() -> bool:
+            with suppress(KafkaException):  # the name is taken until the deletion is complete
                 self._create({})
-                return
-            except KafkaException:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
+                return True
+            return False
+
+        assert wait_until(created, 30, 0.1), f"{self.name} was not created again"
 
     def grow(self, partitions: int) -> None:
         from confluent_kafka.cimpl import NewPartitions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.dynamodb import client
@@ -16,6 +15,7 @@ from headrace.core.sink import METADATA
 from headrace.errors import ConfigError, RetriableError
 from headrace.spark import task_alignment, tasks
 from headrace.support.crashpoints import reach
+from headrace.support.polling import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -162,12 +162,14 @@ class DynamoDB(KeyedSink):
                 raise self._absent()
             self._make(key, kinds)
             reach("dynamodb: table made")
-        deadline = time.monotonic() + _MADE_WITHIN
-        while (found := self._described()) is None or found["TableStatus"] == "CREATING":
-            if time.monotonic() > deadline:
-                raise RetriableError(f"{self!r} was not ready within {_MADE_WITHIN:.0f} s")
-            time.sleep(0.5)
-        return found
+
+        def ready() -> Any:
+            table = self._described()
+            return None if table is None or table["TableStatus"] == "CREATING" else table
+
+        if (table := wait_until(ready, _MADE_WITHIN, 0.5)) is None:
+            raise RetriableError(f"{self!r} was not ready within {_MADE_WITHIN:.0f} s")
+        return table
 
     def _absent(self) -> ConfigError:
         return ConfigError(

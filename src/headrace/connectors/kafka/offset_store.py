@@ -17,6 +17,7 @@ from headrace.kafka.client_options import given
 from headrace.kafka.client_security import to_librdkafka_config
 from headrace.kafka.config_checks import refuse_unknown
 from headrace.kafka.offset_group import FencedOffsetGroup
+from headrace.support.polling import wait_until
 from headrace.text import counted
 from headrace.types import TopicPartition
 
@@ -260,11 +261,13 @@ class Kafka(OffsetStore):
 
     def _refuse_unknown(self, partitions: set[TopicPartition], topic_ids: Mapping[str, str]) -> None:
         """Told soon, for the driver repeats a commit for an unknown topic until its time is up."""
-        deadline = time.monotonic() + TOPIC_SECONDS
-        while unknown := self._unknown(partitions):
-            if time.monotonic() < deadline:
-                time.sleep(0.05)
-                continue
+        unknown: list[TopicPartition] = []
+
+        def all_known() -> bool:
+            unknown[:] = self._unknown(partitions)
+            return not unknown
+
+        if not wait_until(all_known, TOPIC_SECONDS):
             raise ConfigError(
                 f"no partition {min(unknown)} on {self._bootstrap}: Kafka keeps offsets only of what exists",
                 hint="create the topic, or leave it out; offsets of a source with cluster= go to another store",

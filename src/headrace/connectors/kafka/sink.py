@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -30,6 +29,7 @@ from headrace.kafka.placeholder_topics import PlaceholderTopics
 from headrace.spark import task_alignment, tasks
 from headrace.spark.origin_columns import PLACE
 from headrace.support.crashpoints import reach
+from headrace.support.polling import wait_until
 from headrace.support.redaction import secrets_of
 
 if TYPE_CHECKING:
@@ -398,10 +398,7 @@ class Kafka(offset_store.Kafka, RowRejectingSink, TransactionalSink):
 
     def _look_for(self, topic: str) -> Topic | None:
         """The topic here, or what stands in for it; one that was just made may take a moment to be seen."""
-        deadline = time.monotonic() + TOPIC_SECONDS
-        while (found := self._opened.topics([topic]).get(topic)) is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return found
+        return wait_until(lambda: self._opened.topics([topic]).get(topic), TOPIC_SECONDS)
 
     def _connecting(self) -> dict[str, Any]:
         return {**connection(self._bootstrap, self._options), "log_level": 0}

@@ -15,6 +15,7 @@ from headrace.errors import ConfigError, OffsetConflict
 from headrace.kafka.cluster import Cluster, Clusters
 from headrace.runtime.heartbeat import EVERY, lapse, seconds_to_wait, standing
 from headrace.support.paths import private_directory, state_directory, write_private
+from headrace.support.polling import wait_until
 from headrace.text import counted
 from headrace.tools.offsets import targets
 from headrace.tools.offsets.imports import from_kafka_group, from_spark_json, to_spark_json
@@ -235,14 +236,16 @@ class OffsetEditor:
 
     def _still_beats(self, run: RunLease) -> bool:
         """Clocks of two machines may differ: a heartbeat that seems too old is watched for the next one."""
-        deadline = time.monotonic() + min(seconds_to_wait(run, time.time()), 2 * EVERY)
-        while time.monotonic() < deadline:
-            time.sleep(_LOOK_EVERY)
-            if (now := self.store.heard()) is None or not run.same(now):
-                return now is not None
-            if now.beat != run.beat:
-                return True
-        return False
+        latest: RunLease | None = run
+
+        def changed() -> bool:
+            nonlocal latest
+            latest = self.store.heard()
+            return latest is None or not run.same(latest) or latest.beat != run.beat
+
+        return (
+            wait_until(changed, min(seconds_to_wait(run, time.time()), 2 * EVERY), _LOOK_EVERY) and latest is not None
+        )
 
     def refuse_while_running(self) -> None:
         if run := self.live():
@@ -265,13 +268,18 @@ class OffsetEditor:
 
     def _between_batches(self, deadline: float) -> Progress:
         """The progress of a live run at a moment when no batch is pending."""
-        while (progress := self.state.progress).pending is not None:
-            if time.monotonic() >= deadline:
-                raise OffsetConflict(
-                    f"batch {progress.pending.id} of {self.pipeline} is being written, and may be stored in part",
-                    hint="try again, or stop the run: what it has begun is finished at its next start",
-                )
-            time.sleep(0.01)
+        progress = self.state.progress
+
+        def between_batches() -> bool:
+            nonlocal progress
+            progress = self.state.progress
+            return progress.pending is None
+
+        if not wait_until(between_batches, deadline - time.monotonic(), 0.01) and progress.pending is not None:
+            raise OffsetConflict(
+                f"batch {progress.pending.id} of {self.pipeline} is being written, and may be stored in part",
+                hint="try again, or stop the run: what it has begun is finished at its next start",
+            )
         return progress
 
 
