@@ -97,16 +97,17 @@ class Fanout(Sink):
         except BaseException:
             self.close()
             raise
-        return self
+        return super().open(pipeline)
 
     def close(self) -> None:
+        super().close()
         with ExitStack() as closing:
             for sink in self._sinks.values():
                 closing.callback(sink.close)
 
     def prepare(self, schema: StructType) -> None:
         for sink in self._sinks.values():
-            sink.prepare(schema)
+            sink.ensure_prepared(schema)
 
     def check_reachable(self) -> None:
         for sink in self._sinks.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from headrace.core.offset_store import OffsetStore
 from headrace.core.resource import Resource
@@ -28,7 +28,8 @@ class Sink(Resource, ABC):
     `spark_options` are settings that its session needs, where Headrace makes it; what a user gives wins over them.
 
     A pipeline calls `check_topics` when it is built. A run calls, in this order: `open` once; `prepare` with the schema
-    of the rows; then `write` per batch.
+    of the rows, and again when a batch has another schema; `write` per batch; `close`. A sink that overrides `open` or
+    `close` calls `super()`, which makes the next run prepare again.
     """
 
     spark_options: Mapping[str, str] = MappingProxyType({})
@@ -42,6 +43,7 @@ class Sink(Resource, ABC):
     """Why a plain sink cannot give exactly-once, for whoever asks for it."""
     accepts_partial_batches = True
     """Whether a batch may be repeated without those of its records that Kafka has deleted since: rows stand alone."""
+    _prepared_schema: StructType | None = None
 
     @property
     def members(self) -> tuple[Sink, ...]:
@@ -77,12 +79,29 @@ class Sink(Resource, ABC):
         """
         return None
 
-    def prepare(self, schema: StructType) -> None:
-        """Make ready for rows of `schema`, before anything is read: create what is missing, if told so.
+    def open(self, pipeline: str) -> Self:
+        self._prepared_schema = None
+        return self
 
-        ConfigError, showing both schemas, when they do not fit what is there. `schema` may hold METADATA. Not called
-        when a transform does not say its columns ahead: `write` must do without.
+    def close(self) -> None:
+        self._prepared_schema = None
+
+    def prepare(self, schema: StructType) -> None:
+        """Get ready for rows of `schema`: create what is missing, where the settings allow it.
+
+        ConfigError, showing both schemas, if the rows do not fit the table. `schema` may contain METADATA. Called
+        through `ensure_prepared`: before anything is read, or, where the transform's columns are not known until
+        then, before the first write.
         """
+
+    def ensure_prepared(self, schema: StructType) -> None:
+        """Call `prepare`, unless the sink was prepared for this schema since `open`.
+
+        The engine calls it before each write; a sink whose `write` depends on `prepare` calls it as well.
+        """
+        if self._prepared_schema != schema:
+            self.prepare(schema)
+            self._prepared_schema = schema
 
     def check_target(self, schema: StructType) -> None:
         """ConfigError, showing both schemas, if rows of `schema` would not fit what is there.

@@ -81,7 +81,7 @@ class DirectEngine:
 
     def prepare(self) -> None:
         if self._schema is not None:
-            self._sink.prepare(self._schema)
+            self._sink.ensure_prepared(self._schema)
 
     def write(self, batch: Batch) -> WriteResult:
         if batch != self._batch:
@@ -197,6 +197,7 @@ class DirectEngine:
             if self._schema is None:
                 replay_check.refuse_volatile_keys(self._pipeline, trace(rows))
             self._seen = True
+        self._sink.ensure_prepared(rows.schema)
         if self._pipeline.caches_rows:
             holding.enter_context(_persisted(rows))
         if self._pipeline.expect is not None:

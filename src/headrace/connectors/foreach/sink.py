@@ -104,7 +104,7 @@ class Foreach(TaskSink):
         if self._once is not None:
             self._marks = self._once.marks(pipeline, self._keep)
             self._forget(self._marks)
-        return self
+        return super().open(pipeline)
 
     def prepare(self, schema: StructType) -> None:
         if missing := [name for name in self._key if name not in schema.names]:
@@ -130,7 +130,7 @@ class Foreach(TaskSink):
         return f"each effect once by its {told}; a crash {other} the one that each task had in hand"
 
     def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
-        self.prepare(rows.schema)
+        self.ensure_prepared(rows.schema)
         once = self._guard(batch, rows)
         by_record = once is not None and not once.key
         frame = log_order.sort_by_offset(batch, rows) if by_record else log_order.with_origin_columns(rows)

@@ -106,7 +106,7 @@ class Jdbc(IdempotentSink):
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
         self._cleared = False
-        return self
+        return super().open(pipeline)
 
     def prepare(self, schema: StructType) -> None:
         with self._database.connected() as connection:

@@ -169,6 +169,7 @@ class Kafka(offset_store.Kafka, RowRejectingSink, TransactionalSink):
         super().open(pipeline)
         self._topics = Topics(self._bootstrap, self._connecting(), self._new, self._allowed)
         self._target, self._own = None, None
+        self._prepared_schema = None
         self._opened.producing = self._producing(self._timeout())
         return self
 

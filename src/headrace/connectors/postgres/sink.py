@@ -108,6 +108,7 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
     def open(self, pipeline: str) -> Self:
         super().open(pipeline)
         self._claim, self._claims = uuid.uuid4().hex, False
+        self._prepared_schema = None
         return self
 
     def close(self) -> None:
@@ -157,18 +158,17 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
         return f"tasks copy into a staging table, one transaction publishes the batch ({reason})"
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        target = self._prepared(rows)
+        target = self._prepared_table(rows)
         if self._visible == "partition" and task_alignment.tasks_match_ranges(rows, len(batch.ranges)):
             self._write_partitions(batch, rows, target)
         else:
             self._write_batch(batch, rows, target, None)
 
     def write_with_dead_letters(self, batch: Batch, rows: DataFrame, quarantine: DeadLetterBatch) -> None:
-        self._write_batch(batch, rows, self._prepared(rows), quarantine)
+        self._write_batch(batch, rows, self._prepared_table(rows), quarantine)
 
-    def _prepared(self, rows: DataFrame) -> PostgresTable:
-        if self._target is None or self._target.schema != rows.schema:
-            self.prepare(rows.schema)
+    def _prepared_table(self, rows: DataFrame) -> PostgresTable:
+        self.ensure_prepared(rows.schema)
         assert self._target is not None
         return self._target
 

@@ -32,7 +32,6 @@ class PostgresTable:
 
     def __init__(self, shape: WriteMode, schema: StructType) -> None:
         self.shape = shape
-        self.schema = schema
         self.columns = shape.columns(schema.names)
         self.staged = shape.staged(schema.names)
         self.there: tuple[str, ...] = ()

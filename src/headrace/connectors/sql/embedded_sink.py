@@ -45,7 +45,6 @@ class EmbeddedTable(LetterTables, TransactionalSink):
         self._shape = shape
         self._create_table = create
         self._evolve = evolve
-        self._prepared: StructType | None = None
 
     @property
     def identity_columns(self) -> Sequence[str] | None:
@@ -88,7 +87,6 @@ class EmbeddedTable(LetterTables, TransactionalSink):
     def prepare(self, schema: StructType) -> None:
         with self.transaction() as connection, self._refusing():
             self._make_fit(connection, schema)
-        self._prepared = schema
 
     def check_target(self, schema: StructType) -> None:
         with self._looking() as connection, self._refusing():
@@ -96,12 +94,14 @@ class EmbeddedTable(LetterTables, TransactionalSink):
             fit.check(self._there(connection), takes, create=self._create_table, evolve=self._evolve)
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
+        self.ensure_prepared(rows.schema)
         arrow = self._arrow(self._shape.frame(batch, rows))
         topic_check.verify()
         reach(f"{self._word}: rows read")
         self._store(batch, arrow, rows.schema, None)
 
     def write_with_dead_letters(self, batch: Batch, rows: DataFrame, quarantine: DeadLetterBatch) -> None:
+        self.ensure_prepared(rows.schema)
         arrow = self._arrow(self._shape.frame(batch, rows, traced=True))
         topic_check.verify()
         reach(f"{self._word}: rows read")
@@ -124,11 +124,8 @@ class EmbeddedTable(LetterTables, TransactionalSink):
                     self._store_letters(connection, quarantine.table, letters)
             reach(f"{self._word}: rows inserted")
         reach(f"{self._word}: committed")
-        self._prepared = schema
 
     def _merge(self, connection: Any, arrow: Any, schema: StructType) -> None:
-        if self._prepared != schema:
-            self._make_fit(connection, schema)
         with self._loaded(connection, arrow):
             self._refuse_null_keys(connection)
             for statement in self._shape.merge(ROWS, self._shape.columns(schema.names)):
