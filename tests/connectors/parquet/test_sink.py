@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
-from headrace import sinks
+import headrace as hr
+from headrace import sinks, stores
 from headrace.connectors.shared.file_store import Hadoop
 from headrace.connectors.shared.partition_columns import listed
 from headrace.errors import ConfigError, RetriableError
@@ -215,3 +216,65 @@ def test_the_toml_of_the_page_names_the_sink(tmp_path):
     assert repr(load(str(file)).pipeline.sink) == (
         f"sinks.Parquet('{tmp_path}/out/clicks', partition_by=['country', 'day'])"
     )
+
+
+def published(path):
+    return sorted(file.name for file in path.iterdir() if file.name.startswith("headrace_batch="))
+
+
+def test_a_reader_of_the_folder_sees_no_half_batch_while_one_is_written(spark, tmp_path):
+    path = tmp_path / "out"
+    with sinks.Parquet(path).open("clicks") as sink:
+        sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        broken = frame(spark, numbered(3, 9)).selectExpr("IF(id = 8, raise_error('broken'), id) AS id", "text")
+        with pytest.raises(Exception, match="broken"):
+            sink.write(batch(2, 3, 9), broken)
+        assert len(published(path)) == 1
+        assert spark.read.parquet(str(path)).count() == 3
+
+
+def test_spark_and_duckdb_read_the_folder_while_the_pipeline_is_open(spark, tmp_path):
+    path = tmp_path / "out"
+    with sinks.Parquet(path).open("clicks") as sink:
+        sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
+        sink.write(batch(2, 3, 5), frame(spark, numbered(3, 5)))
+        again = spark.read.parquet(str(path))
+        assert sorted(again.columns) == ["headrace_batch", "id", "text"]
+        assert sorted((row["id"], row["text"]) for row in again.collect()) == numbered(0, 5)
+        found = duckdb.sql(f"SELECT id, text FROM read_parquet('{path}/**/*.parquet')").fetchall()
+        assert sorted(found) == numbered(0, 5)
+
+
+def test_what_a_dead_run_left_aside_is_cleared_and_what_a_live_one_has_is_not(tmp_path):
+    path = tmp_path / "out"
+    dead = path / "_headrace" / "clicks" / "dead"
+    dead.mkdir(parents=True)
+    (dead / "part.parquet").write_bytes(b"x")
+    with sinks.Parquet(path).open("clicks"):
+        assert not dead.exists()
+        (live,) = (path / "_headrace" / "clicks").iterdir()
+        with sinks.Parquet(path).open("clicks"):
+            assert live.exists()
+        assert live.exists()
+
+
+def test_a_file_in_place_of_the_folder_is_a_mistake(tmp_path):
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(ConfigError, match="expected a directory"):
+        sinks.Parquet(tmp_path / "out").open("clicks")
+
+
+def test_rows_that_parquet_cannot_hold_are_a_mistake_and_not_retried(spark, topic, tmp_path):
+    where = topic(partitions=1)
+    where.produce([{"id": 1}])
+    pipeline = hr.Pipeline(
+        name="clicks",
+        source=hr.Kafka(where.bootstrap, topics=[where.name], format=hr.Json("id INT")),
+        transform=lambda rows: rows.selectExpr("id", "id AS ID"),
+        sink=sinks.Parquet(tmp_path / "out"),
+        offsets=stores.Memory(),
+        guarantee="exactly-once",
+    )
+    with pytest.raises(ConfigError):
+        pipeline.run(until="caught-up", session=spark, fail_fast=True)
+    assert published(tmp_path / "out") == []

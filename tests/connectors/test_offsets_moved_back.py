@@ -8,14 +8,14 @@ import pytest
 
 from headrace import sinks
 from headrace.testing.sinks import IdempotentSinkContract, TransactionalSinkContract
+from support.project import ROOT
 
-PAGE = Path(__file__).parents[2] / "docs" / "offsets.md"
+PAGE = ROOT / "docs" / "offsets.md"
 SUITES = {
     name.removeprefix("Test").removesuffix("Sink"): suite
-    for module in sorted(path.stem for path in Path(__file__).parent.glob("test_*s*.py"))
-    if module not in ("test_docs", "test_stores", Path(__file__).stem)
-    for name, suite in vars(importlib.import_module(f"contract.{module}")).items()
-    if name.startswith("Test") and isinstance(suite, type)
+    for module in sorted(Path(__file__).parent.glob("*/test_contract.py"))
+    for name, suite in vars(importlib.import_module(f"connectors.{module.parent.name}.test_contract")).items()
+    if name.startswith("Test") and isinstance(suite, type) and "Store" not in name
 }
 ABSTRACT = {
     "IdempotentSink",

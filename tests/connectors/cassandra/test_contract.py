@@ -1,4 +1,4 @@
-"""Every store, held to the contract of a store."""
+"""The Cassandra sink and offset store, held to the contract suites."""
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -6,69 +6,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from headrace import stores
+from headrace import sinks, stores
 from headrace.connectors.cassandra import client
 from headrace.errors import ConfigError, OffsetConflict
+from headrace.testing.sinks import KeyedSinkContract
 from headrace.testing.stores import A, B, OffsetStoreContract, batch
 from headrace.types import Progress
 
 
-class TestMemory(OffsetStoreContract):
-    @pytest.fixture(autouse=True)
-    def shared(self):
-        self._shared = {}
-
-    def new_store(self):
-        return stores.Memory(self._shared)
-
-
-class TestSQLite(OffsetStoreContract):
-    @pytest.fixture(autouse=True)
-    def path(self, tmp_path):
-        self._path = tmp_path / "deep" / "offsets.db"
-
-    def new_store(self):
-        return stores.SQLite(self._path)
-
-
-class TestDuckDB(OffsetStoreContract):
-    @pytest.fixture(autouse=True)
-    def path(self, tmp_path):
-        self._path = tmp_path / "offsets.duckdb"
-
-    def new_store(self):
-        return stores.DuckDB(self._path)
-
-
-class TestPostgres(OffsetStoreContract):
-    @pytest.fixture(autouse=True)
-    def server(self, postgres):
-        self._dsn = postgres.dsn
-
-    def new_store(self):
-        return stores.Postgres(self._dsn)
-
-    def test_many_runs_that_create_the_tables_at_once_all_succeed(self, pipeline):
-        import psycopg
-
-        with psycopg.connect(self._dsn, autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{pipeline}"')
-        fresh = self._dsn.rpartition("/")[0] + f"/{pipeline}"
-        with ThreadPoolExecutor(8) as pool:
-            for store in pool.map(lambda _: stores.Postgres(fresh).open(pipeline), range(8)):
-                store.close()
-
-
-class TestRedis(OffsetStoreContract):
-    @pytest.fixture(autouse=True)
-    def server(self, redis):
-        self._url = redis.url
-
-    def new_store(self):
-        return stores.Redis(self._url)
-
-
-class TestCassandra(OffsetStoreContract):
+class TestCassandraStore(OffsetStoreContract):
     @pytest.fixture(autouse=True)
     def server(self, cassandra):
         self._hosts = cassandra.hosts
@@ -88,7 +34,7 @@ class TestCassandra(OffsetStoreContract):
                 store.close()
 
 
-class TestCassandraFromTable(OffsetStoreContract):
+class TestCassandraStoreFromTable(OffsetStoreContract):
     """Beside an empty table it is a store as any other; beside rows it starts behind them."""
 
     @pytest.fixture(autouse=True)
@@ -154,11 +100,30 @@ class TestCassandraFromTable(OffsetStoreContract):
             self.new_store(table="nowhere")
 
 
-class TestHBase(OffsetStoreContract):
-    @pytest.fixture(autouse=True)
-    def server(self, request):
-        pytest.importorskip("happybase")
-        self._thrift = request.getfixturevalue("hbase").thrift
+@pytest.fixture(scope="module")
+def cql(cassandra):
+    """A session, and a keyspace."""
+    from cassandra.cluster import Cluster
 
-    def new_store(self):
-        return stores.HBase(self._thrift)
+    stores.Cassandra(cassandra.hosts, keyspace="contract", create=True).open("keyspace").close()
+    host, port = cassandra.hosts.split(":")
+    with Cluster([host], port=int(port), protocol_version=4) as cluster:
+        yield cluster.connect("contract")
+
+
+class TestCassandra(KeyedSinkContract):
+    @pytest.fixture(autouse=True)
+    def place(self, cassandra, cql):
+        self._hosts, self._cql, self._table = cassandra.hosts, cql, f"t_{uuid.uuid4().hex}"
+
+    def new_sink(self):
+        return sinks.Cassandra(self._hosts, f"contract.{self._table}", create=True)
+
+    def new_upserting_sink(self):
+        return sinks.Cassandra(self._hosts, f"contract.{self._table}_up", key="id", create=True)
+
+    def stored(self):
+        return [tuple(row) for row in self._cql.execute(f"SELECT id, text FROM {self._table}")]
+
+    def upserted(self):
+        return [tuple(row) for row in self._cql.execute(f"SELECT id, text FROM {self._table}_up")]

@@ -1,9 +1,10 @@
 """The sink and the store of the documentation, held to the suites that the pages show."""
 
 import re
-from pathlib import Path
 
-DOCS = Path(__file__).parents[2] / "docs"
+from support.project import ROOT
+
+DOCS = ROOT / "docs"
 
 
 def code_of(page):

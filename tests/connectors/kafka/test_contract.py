@@ -1,4 +1,4 @@
-"""The stores that live in Kafka and ZooKeeper, and the sink that lives in Kafka, held to their contracts."""
+"""The Kafka sink and offset store, held to the contract suites."""
 
 import json
 import time
@@ -34,7 +34,7 @@ def contract_topics(kafka):
             assert time.monotonic() < deadline
 
 
-class TestKafka(OffsetStoreContract):
+class TestKafkaStore(OffsetStoreContract):
     @pytest.fixture(autouse=True)
     def place(self, kafka, contract_topics, tmp_path, monkeypatch):
         monkeypatch.setenv("HEADRACE_STATE", str(tmp_path))
@@ -61,12 +61,3 @@ class TestKafkaSink(TransactionalSinkContract):
     def stored(self):
         rows = [json.loads(record.value()) for record in committed(self._bootstrap, self._topic)]
         return [(row["id"], row.get("text")) for row in rows]
-
-
-class TestZooKeeper(OffsetStoreContract):
-    @pytest.fixture(autouse=True)
-    def hosts(self, zookeeper):
-        self._hosts = zookeeper.hosts
-
-    def new_store(self):
-        return stores.ZooKeeper(self._hosts)

@@ -1,4 +1,4 @@
-"""The sinks in Cassandra and HBase, held to the contract of sinks with one value per key."""
+"""The HBase sink and offset store, held to the contract suites."""
 
 import uuid
 
@@ -6,35 +6,17 @@ import pytest
 
 from headrace import sinks, stores
 from headrace.testing.sinks import KeyedSinkContract
+from headrace.testing.stores import OffsetStoreContract
 
 
-@pytest.fixture(scope="module")
-def cql(cassandra):
-    """A session, and a keyspace."""
-    from cassandra.cluster import Cluster
-
-    stores.Cassandra(cassandra.hosts, keyspace="contract", create=True).open("keyspace").close()
-    host, port = cassandra.hosts.split(":")
-    with Cluster([host], port=int(port), protocol_version=4) as cluster:
-        yield cluster.connect("contract")
-
-
-class TestCassandra(KeyedSinkContract):
+class TestHBaseStore(OffsetStoreContract):
     @pytest.fixture(autouse=True)
-    def place(self, cassandra, cql):
-        self._hosts, self._cql, self._table = cassandra.hosts, cql, f"t_{uuid.uuid4().hex}"
+    def server(self, request):
+        pytest.importorskip("happybase")
+        self._thrift = request.getfixturevalue("hbase").thrift
 
-    def new_sink(self):
-        return sinks.Cassandra(self._hosts, f"contract.{self._table}", create=True)
-
-    def new_upserting_sink(self):
-        return sinks.Cassandra(self._hosts, f"contract.{self._table}_up", key="id", create=True)
-
-    def stored(self):
-        return [tuple(row) for row in self._cql.execute(f"SELECT id, text FROM {self._table}")]
-
-    def upserted(self):
-        return [tuple(row) for row in self._cql.execute(f"SELECT id, text FROM {self._table}_up")]
+    def new_store(self):
+        return stores.HBase(self._thrift)
 
 
 class TestHBase(KeyedSinkContract):

@@ -1,4 +1,4 @@
-"""The Redis sink in each of its structures, held to the contract of its type."""
+"""The Redis sink in each of its structures and the Redis offset store, held to the contract suites."""
 
 import json
 import uuid
@@ -6,9 +6,19 @@ import uuid
 import pytest
 import redis as driver
 
-from headrace import sinks
+from headrace import sinks, stores
 from headrace.errors import ConfigError
 from headrace.testing.sinks import IdempotentSinkContract, KeyedSinkContract, batch, frame, numbered
+from headrace.testing.stores import OffsetStoreContract
+
+
+class TestRedisStore(OffsetStoreContract):
+    @pytest.fixture(autouse=True)
+    def server(self, redis):
+        self._url = redis.url
+
+    def new_store(self):
+        return stores.Redis(self._url)
 
 
 class Place:
