@@ -7,8 +7,9 @@ import json
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from headrace.core import format_version
 from headrace.core.resource import Resource
 from headrace.core.state import AuditEntry, RunLease, State
 from headrace.errors import RetriableError
@@ -172,6 +173,8 @@ class DocumentStore(OffsetStore):
     Two methods make an adapter: see docs/write-a-store.md.
     """
 
+    format: Final = 1
+    """Of the document; see `format_version`."""
     kept_changes = 200
     """How much of the audit log is kept in the document."""
 
@@ -188,13 +191,14 @@ class DocumentStore(OffsetStore):
         if text is None:
             return State(), (version, [])
         document = json.loads(text)
+        format_version.read_version(document, self.format, repr(self))
         return State.from_json(json.dumps(document["state"])), (version, document["history"])
 
     def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         inner, history = version
         if change is not None:
             history = [*history, json.loads(change.to_json())][-self.kept_changes :]
-        document = {"state": json.loads(new.to_json()), "history": history}
+        document = {format_version.KEY: self.format, "state": json.loads(new.to_json()), "history": history}
         return self.put(json.dumps(document), inner)
 
     def heartbeat_handle(self) -> Heartbeats | None:

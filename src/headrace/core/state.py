@@ -6,11 +6,15 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from headrace.core import format_version
 from headrace.errors import DataLoss, OffsetConflict
 from headrace.types import Batch, Progress, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+FORMAT = 1
+"""Of the JSON texts of this module; see `format_version`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,15 @@ class RunLease:
     def __str__(self) -> str:
         return f"pid {self.pid} on {self.host}"
 
+    def to_json(self) -> str:
+        return json.dumps({format_version.KEY: FORMAT, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        raw = json.loads(text)
+        format_version.read_version(raw, FORMAT, "the heartbeat of a run")
+        return cls(**raw)
+
     def same(self, other: RunLease | None) -> bool:
         return other is not None and (self.host, self.pid, self.started) == (other.host, other.pid, other.started)
 
@@ -48,13 +61,14 @@ class AuditEntry:
     """The newest batch when offsets were moved. None: nothing was moved, or by an earlier version."""
 
     def to_json(self) -> str:
-        raw = {"at": self.at, "who": self.who, "action": self.action, "note": self.note}
+        raw = {format_version.KEY: FORMAT, "at": self.at, "who": self.who, "action": self.action, "note": self.note}
         raw |= {"before": _names(self.before), "after": _names(self.after)}
         return json.dumps(raw if self.last_batch is None else {**raw, "last_batch": self.last_batch})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         raw = json.loads(text)
+        format_version.read_version(raw, FORMAT, "an entry of the audit log")
         return cls(**{**raw, "before": _partitions(raw["before"]), "after": _partitions(raw["after"])})
 
 
@@ -125,6 +139,7 @@ class State:
         progress = self.progress
         return json.dumps(
             {
+                format_version.KEY: FORMAT,
                 "offsets": _names(progress.offsets),
                 "pending": json.loads(progress.pending.to_json()) if progress.pending else None,
                 "topic_ids": dict(progress.topic_ids),
@@ -137,6 +152,7 @@ class State:
     @classmethod
     def from_json(cls, text: str) -> Self:
         raw: dict[str, Any] = json.loads(text)
+        format_version.read_version(raw, FORMAT, "the state of this pipeline")
         pending = Batch.from_json(json.dumps(raw["pending"])) if raw["pending"] else None
         progress = Progress(
             _partitions(raw["offsets"]), pending, raw["topic_ids"], raw["last_batch"], raw.get("epoch", 0)

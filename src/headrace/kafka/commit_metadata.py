@@ -7,11 +7,16 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.core import format_version
 from headrace.core.state import RunLease, State
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+FORMAT = 1
+"""Of the text; see `format_version`."""
 
 
 class CommittedOffset(NamedTuple):
@@ -62,7 +67,8 @@ class _MetadataText:
 
     def to_json(self) -> str:
         raw: dict[str, Any] = {
-            "headrace": self.number,
+            "headrace": self.number,  # first: it tells these texts from those of other tools
+            format_version.KEY: FORMAT,
             "of": self.partitions,
             "at": self.share.offset,
             "last": self.last_batch,
@@ -89,6 +95,7 @@ def _parsed(entry: CommittedOffset) -> _MetadataText | None:
         return None
     try:
         raw = json.loads(entry.metadata)
+        format_version.read_version(raw, FORMAT, "the metadata of a committed offset")
         begun = PendingRange(*raw["begun"]) if "begun" in raw else None
         elsewhere = Elsewhere(*raw["elsewhere"]) if "elsewhere" in raw else None
         share = PartitionMetadata(raw["at"], raw.get("topic"), begun, "unread" in raw, elsewhere)

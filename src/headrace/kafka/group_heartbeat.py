@@ -5,8 +5,6 @@ A commit to the group itself would fence the run's producer, and a task that com
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.core.state import RunLease
@@ -63,9 +61,7 @@ class GroupHeartbeat:
                 return False
         at = min(places)
         try:
-            self._consumer.commit(
-                offsets=[Position(at.topic, at.partition, 0, json.dumps(asdict(run)))], asynchronous=False
-            )
+            self._consumer.commit(offsets=[Position(at.topic, at.partition, 0, run.to_json())], asynchronous=False)
         except KafkaException as error:
             raise RetriableError(f"the heartbeat could not be committed: {error.args[0].str()}") from error
         return True
@@ -84,4 +80,4 @@ class GroupHeartbeat:
             found = self._consumer.committed(positions, timeout=TIMEOUT) if positions else []
         except KafkaException:
             return None
-        return [RunLease(**json.loads(position.metadata)) for position in found if position.metadata]
+        return [RunLease.from_json(position.metadata) for position in found if position.metadata]

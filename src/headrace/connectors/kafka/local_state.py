@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
+from headrace.core import format_version
 from headrace.core.state import AuditEntry
 from headrace.errors import ConfigError
 from headrace.support.paths import private_directory, private_file, state_directory
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.types import Progress
+
+
+FORMAT = 1
+"""Of the file; see `format_version`."""
 
 
 class Known(NamedTuple):
@@ -90,12 +95,14 @@ class LocalGroupState:
 
     def _read(self) -> dict[str, Known]:
         try:
-            raw = json.loads(self.marker.read_text(encoding="utf-8"))["topics"]
+            raw = json.loads(self.marker.read_text(encoding="utf-8"))
+            format_version.read_version(raw, FORMAT, str(self.marker))
+            topics = raw["topics"]
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(f"{self.marker} cannot be read: {error}", hint=f"rm '{self.marker}'") from error
-        return {topic: Known(known["id"], frozenset(known["partitions"])) for topic, known in raw.items()}
+        return {topic: Known(known["id"], frozenset(known["partitions"])) for topic, known in topics.items()}
 
     def _write(self) -> None:
         topics = {
@@ -106,7 +113,7 @@ class LocalGroupState:
             private_directory(self.marker.parent)
             private_file(draft)
             with draft.open("w", encoding="utf-8") as file:
-                json.dump({"topics": topics}, file)
+                json.dump({format_version.KEY: FORMAT, "topics": topics}, file)
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(self.marker)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.zookeeper import znodes
@@ -159,13 +157,13 @@ class ZooKeeper(OffsetStore):
             if not run.same(znodes.signed(self._text()[0])):
                 return False
             self._connected.ensure_path_async(self._path(_HEARTBEAT)).get(timeout=_TIMEOUT)
-            self._connected.set_async(self._path(_HEARTBEAT), json.dumps(asdict(run)).encode()).get(timeout=_TIMEOUT)
+            self._connected.set_async(self._path(_HEARTBEAT), run.to_json().encode()).get(timeout=_TIMEOUT)
         return True
 
     def _heartbeat(self) -> RunLease | None:
         with self._translated(), suppress(require("kazoo.exceptions", extra="zookeeper").NoNodeError):
             text, _ = self._connected.get_async(self._path(_HEARTBEAT)).get(timeout=_TIMEOUT)
-            return RunLease(**json.loads(text)) if text else None
+            return RunLease.from_json(text) if text else None
         return None
 
     def heartbeat_handle(self) -> Heartbeats:

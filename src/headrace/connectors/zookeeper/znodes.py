@@ -6,11 +6,16 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.core import format_version
 from headrace.core.state import RunLease, State, is_back
 from headrace.types import Batch, Progress, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+FORMAT = 1
+"""Of the JSON text; see `format_version`."""
 
 
 class VersionedOffset(NamedTuple):
@@ -36,6 +41,7 @@ def encode(state: State, numbers: Mapping[TopicPartition, VersionedOffset]) -> b
     for at, number in numbers.items():
         by_topic.setdefault(at.topic, {})[at.partition] = number
     raw = {
+        format_version.KEY: FORMAT,
         "last_batch": progress.last_batch,
         "epoch": progress.epoch,
         "topic_ids": dict(progress.topic_ids),
@@ -62,6 +68,7 @@ def decode(text: bytes, numbers: Mapping[TopicPartition, VersionedOffset]) -> St
     if not text:
         return State(Progress(offsets))
     raw = json.loads(text)
+    format_version.read_version(raw, FORMAT, "the state of this pipeline in ZooKeeper")
     pending = Batch.from_json(json.dumps(raw["pending"])) if raw["pending"] else None
     progress = Progress(offsets, pending, raw["topic_ids"], raw["last_batch"], raw.get("epoch", 0))
     left = {at: number.offset for at, number in expected(text).items()}
