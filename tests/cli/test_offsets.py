@@ -154,7 +154,7 @@ def test_offsets_outside_the_log_are_marked_and_refused_unless_told(service):
 def test_a_running_pipeline_is_left_alone_and_named(service):
     service.processed(40, 50)
     with service.store.open("svc") as store:
-        store.sign(RunLease(os.uname().nodename, os.getpid(), started=time.time(), beat=time.time()))
+        store.set_lease(RunLease(os.uname().nodename, os.getpid(), started=time.time(), beat=time.time()))
     with pytest.raises(OffsetConflict, match=f"pid {os.getpid()}"):
         service.say("reset", "--to", "earliest", "--execute")
     assert service.offsets() == [40, 50]
@@ -163,7 +163,7 @@ def test_a_running_pipeline_is_left_alone_and_named(service):
 def test_a_run_that_died_without_a_word_holds_nobody_up(service):
     service.processed(40, 50)
     with service.store.open("svc") as store:
-        store.sign(replace(this_run(), pid=2**22 - 3))
+        store.set_lease(replace(this_run(), pid=2**22 - 3))
     service.say("reset", "--to", "earliest", "--execute")
     assert service.offsets() == [0, 0]
 
@@ -175,10 +175,10 @@ def test_a_run_that_cannot_be_looked_up_is_left_alone_while_its_heart_beats(serv
     host = os.uname().nodename if host == "here" else host
     run = replace(this_run(), host=host, pid=2**22 - 3, pid_space="another-boot pid:[1]")
     with service.store.open("svc") as store:
-        store.sign(run)
+        store.set_lease(run)
         with pytest.raises(OffsetConflict, match=f"on {host}, last heard of"):
             service.say("reset", "--to", "earliest", "--execute")
-        store.beat(replace(run, beat=time.time() - 3600))
+        store.heartbeat(replace(run, beat=time.time() - 3600))
     assert service.offsets() == [40, 50]
     service.say("reset", "--to", "earliest", "--execute")
     assert service.offsets() == [0, 0]
@@ -194,7 +194,7 @@ def test_a_forced_move_waits_for_the_batch_in_flight_and_the_run_is_refused_at_i
 
     def run_of_the_pipeline():
         with stores.SQLite(tmp_path / "offsets.db").open("svc") as store:
-            store.sign(replace(this_run(), pid_space="another-boot pid:[1]"))
+            store.set_lease(replace(this_run(), pid_space="another-boot pid:[1]"))
             store.begin(batch)
             begun.set()
             time.sleep(0.5)

@@ -258,10 +258,10 @@ def test_redis_moves_no_offsets_when_the_history_cannot_be_written(own_redis: Pl
     with stores.Redis(f"redis://reader:pw@{at}/0").open(pipeline) as store:
         store.commit(Batch(1, (Range(AT[0], 0, 5),)))
         with pytest.raises(ConfigError, match="user"):
-            store.move(store.load(), {AT[0]: 0}, AuditEntry(0.0, "me", "seek"))
+            store.set_offsets(store.load(), {AT[0]: 0}, AuditEntry(0.0, "me", "seek"))
         assert store.load().offsets == {AT[0]: 5}
     with own_redis.new_store().open(pipeline) as store:
-        store.move(store.load(), {AT[0]: 0}, AuditEntry(0.0, "me", "seek"))
+        store.set_offsets(store.load(), {AT[0]: 0}, AuditEntry(0.0, "me", "seek"))
         assert (store.load().offsets, len(store.history())) == ({AT[0]: 0}, 1)
 
 

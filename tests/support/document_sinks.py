@@ -30,8 +30,8 @@ def refused(sink, batch, frame):
     def originals(refusals):
         return [DeadLetter(r.origin, None, None, None, (), r.error, r.place) for r in refusals]
 
-    quarantine = DeadLetterBatch([], most=10, originals=originals, send=found.extend)
-    sink.write_with_dead_letters(batch, frame, quarantine)
+    dead_letters = DeadLetterBatch([], limit=10, fetch_records=originals, send=found.extend)
+    sink.write_with_dead_letters(batch, frame, dead_letters)
     return {letter.origin.offset: letter.error for letter in found}
 
 

@@ -227,7 +227,7 @@ def copy(
         old.refuse_while_running()
         note = f"from {old.store!r}"
         new.store.import_progress(progress, change("copy", {}, progress.offsets, note))
-        old.store.record(change("copied", {}, progress.offsets, f"to {new.store!r}"))
+        old.store.append_audit(change("copied", {}, progress.offsets, f"to {new.store!r}"))
         say(f"copied; now let the pipeline use {new.store!r}", err=True)
 
 

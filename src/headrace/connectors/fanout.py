@@ -87,8 +87,10 @@ class Fanout(Sink):
             (topic for sink in self._sinks.values() if (topic := sink.writes_to_source_topic(bootstrap, reads))), None
         )
 
-    def loops_on(self, cluster: Callable[[], str], reads: Callable[[str], bool]) -> str | None:
-        return next((topic for sink in self._sinks.values() if (topic := sink.loops_on(cluster, reads))), None)
+    def writes_to_source_cluster(self, cluster: Callable[[], str], reads: Callable[[str], bool]) -> str | None:
+        return next(
+            (topic for sink in self._sinks.values() if (topic := sink.writes_to_source_cluster(cluster, reads))), None
+        )
 
     def open(self, pipeline: str) -> Self:
         try:
@@ -163,7 +165,7 @@ def _has(sink: TransactionalSink, batch: Batch) -> bool:
         before = {r.at: progress.offsets[r.at] for r in moved}
         after = {r.at: r.start for r in moved}
         change = AuditEntry(time.time(), "fanout", "follow", before, after, "the offsets of the pipeline were moved")
-        sink.move(progress, after, change, batch.topic_ids)
+        sink.set_offsets(progress, after, change, batch.topic_ids)
     return False
 
 

@@ -1,4 +1,4 @@
-"""Dead letters: records that cannot be stored, kept whole with the reason, in the same delivery unit as the rest."""
+"""Dead letters: records that cannot be stored, kept with the reason and delivered with their batch."""
 
 from __future__ import annotations
 
@@ -15,19 +15,15 @@ if TYPE_CHECKING:
     from headrace.types import Batch
 
 MAX_DEAD_LETTERS = 100_000
-"""The most dead letters of one batch, whatever the limit says: they pass through the driver's memory."""
-
-
+"""The upper bound of every limit: the dead letters of a batch pass through the driver's memory."""
 MAX_BYTES = 100_000_000
-"""Of the keys, values and headers of one batch's dead letters, unless told otherwise: for the same reason."""
-
-
+"""The default for the keys, values and headers of one batch's dead letters, for the same reason."""
 COMPACTED = "the broker has deleted the record since it was read (compaction or retention): its key and value are lost"
 _LEFT_OUT = "of key, value and headers are left out: the dead letters of this batch are larger than max_bytes"
 TOO_LARGE = "of key, value and headers are left out: the topic of the dead letters takes no record as large"
 _LONGEST_ERROR = 10_000
-"""Characters of a reason: it may quote a value, and it is in no count of bytes."""
-ASIDE = 'dead_letters="…" puts such records aside; or correct them in the transform'
+"""Characters of an error text: it may quote a value, and `size` does not include it."""
+DEAD_LETTER_HINT = 'dead_letters="…" diverts such records; or correct them in the transform'
 
 
 class RecordId(NamedTuple):
@@ -41,7 +37,7 @@ class RecordId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record as Kafka had it, why it could not be stored, and where that was found out."""
+    """A record as Kafka had it, why it could not be stored, and the stage or sink that rejected it (`place`)."""
 
     origin: RecordId
     timestamp: datetime | None
@@ -59,12 +55,12 @@ class DeadLetter:
 
     @property
     def left_out(self) -> bool:
-        """Whether it has no bytes because the letters of its batch have too many."""
+        """Whether its bytes were dropped because the dead letters of its batch are larger than max_bytes."""
         return self._bare and _LEFT_OUT in self.error
 
     @property
-    def gone(self) -> bool:
-        """Whether it does not hold the record, for whatever reason."""
+    def record_missing(self) -> bool:
+        """Whether it does not contain the record, for any reason."""
         return self._bare and any(reason in self.error for reason in (_LEFT_OUT, TOO_LARGE, COMPACTED))
 
     @property
@@ -72,14 +68,14 @@ class DeadLetter:
         return self.key is None and self.value is None and not self.headers
 
     def without_bytes(self, size: int | None = None, reason: str = _LEFT_OUT) -> DeadLetter:
-        """The same, with the `size` of what is left out in place of the bytes."""
-        said = f"{self.error} ({counted(self.size if size is None else size, 'byte')} {reason})"
-        return replace(self, key=None, value=None, headers=(), error=said)
+        """The same without its bytes; the error tells their `size`."""
+        error = f"{self.error} ({counted(self.size if size is None else size, 'byte')} {reason})"
+        return replace(self, key=None, value=None, headers=(), error=error)
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A row that a sink would not take, by the record it came from."""
+    """A row that a sink rejected, by the record it came from."""
 
     origin: RecordId
     error: str
@@ -90,7 +86,7 @@ class RejectedRow:
 
 
 def shortened(error: str) -> str:
-    """A reason without the middle of what is too long to keep."""
+    """`error` without its middle if it is too long to store."""
     if len(error) <= _LONGEST_ERROR:
         return error
     half = _LONGEST_ERROR // 2
@@ -99,12 +95,12 @@ def shortened(error: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetters:
-    """Where records go that do not parse, or that the sink refuses: `table`, one of the sink's own, written in the
+    """Where records go that do not parse or that the sink rejects: `table`, a table of the sink that is written in the
     same transaction as the rows, or `topic`, on the source's cluster.
 
     More than `limit` of them in one batch (a number, or a share such as 0.01) stop the pipeline with BadRecord: so many
-    failures usually mean a wrong schema or table. Where those of one batch have more than `max_bytes` of keys, values
-    and headers, the largest are kept without them.
+    failures usually mean a wrong schema or table. If the keys, values and headers of one batch exceed `max_bytes`, the
+    largest records are kept without them.
     """
 
     table: str | None = None
@@ -115,12 +111,14 @@ class DeadLetters:
     def __post_init__(self) -> None:
         if (self.table is None) == (self.topic is None):
             raise ConfigError(
-                "dead letters go to a table of the sink or to a topic: one of both",
+                "dead letters: expected either a table of the sink or a topic",
                 hint='hr.DeadLetters(table="clicks_dead"), or hr.DeadLetters(topic="clicks-dead")',
             )
         name = self.table if self.topic is None else self.topic
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"dead letters: {name!r} is not a name", hint='hr.DeadLetters(table="clicks_dead")')
+            raise ConfigError(
+                f"dead letters: expected a name, got {name!r}", hint='hr.DeadLetters(table="clicks_dead")'
+            )
         share = isinstance(self.limit, float) and 0 < self.limit <= 1
         count = isinstance(self.limit, int) and not isinstance(self.limit, bool) and 0 <= self.limit <= MAX_DEAD_LETTERS
         if not (share or count):
@@ -135,9 +133,9 @@ class DeadLetters:
                 hint="max_bytes=100_000_000",
             )
 
-    def most(self, batch: Batch) -> int:
-        """How many `batch` may have."""
-        # Rounded first: 0.29 of 100 is 28.999999999999996 to a computer.
+    def limit_for(self, batch: Batch) -> int:
+        """The maximum number of dead letters of `batch`."""
+        # Rounded first: 0.29 * 100 is 28.999999999999996.
         return (
             min(MAX_DEAD_LETTERS, int(round(self.limit * len(batch), 6)))
             if isinstance(self.limit, float)
@@ -148,24 +146,24 @@ class DeadLetters:
 class DeadLetterBatch:
     """The dead letters of one batch, from the first bad record until the batch is written.
 
-    A sink adds the rows it refuses and then asks for what it must store itself: nothing where a topic takes them.
+    A sink adds the rows that it rejects, then calls `flush`, which returns the dead letters that it must store itself.
     """
 
     def __init__(
         self,
         letters: Sequence[DeadLetter],
         *,
-        most: int,
+        limit: int,
         max_bytes: int = MAX_BYTES,
-        originals: Callable[[Sequence[RejectedRow]], Sequence[DeadLetter]],
+        fetch_records: Callable[[Sequence[RejectedRow]], Sequence[DeadLetter]],
         table: str | None = None,
         send: Callable[[Sequence[DeadLetter]], None] | None = None,
     ) -> None:
         self.table = table
-        self.most = most
+        self.limit = limit
         self._max_bytes = max_bytes
-        self._letters = {letter.origin: letter for letter in bounded(letters, max_bytes)}
-        self._originals = originals
+        self._letters = {letter.origin: letter for letter in within_size(letters, max_bytes)}
+        self._fetch_records = fetch_records
         self._send = send
         self._check()
 
@@ -175,28 +173,28 @@ class DeadLetterBatch:
 
     @property
     def left_out(self) -> int:
-        """How many are kept without their bytes, because there are too many."""
+        """How many are kept without their bytes because of max_bytes."""
         return sum(letter.left_out for letter in self._letters.values())
 
     @property
-    def room(self) -> int:
-        """How many bytes more may come."""
+    def remaining_bytes(self) -> int:
+        """How many more bytes may be added."""
         return max(0, self._max_bytes - sum(letter.size for letter in self._letters.values()))
 
-    def refuse(self, refused: Sequence[RejectedRow]) -> None:
-        """Set the records of `refused` aside too; BadRecord if those are too many."""
-        new = {refusal.origin: refusal for refusal in refused if refusal.origin not in self._letters}
+    def reject(self, rows: Sequence[RejectedRow]) -> None:
+        """Add the records of `rows`; BadRecord if the batch has more dead letters than its limit."""
+        new = {row.origin: row for row in rows if row.origin not in self._letters}
         if not new:
             return
-        if len(self._letters) + len(new) > self.most:
+        if len(self._letters) + len(new) > self.limit:
             first = next(iter(new.values()))
-            raise too_many(self.most, f"{first.origin}: {first.error}")
-        found = list(self._originals(list(new.values())))
-        self._letters |= {letter.origin: letter for letter in bounded(found, self.room)}
+            raise too_many_bad_records(self.limit, f"{first.origin}: {first.error}")
+        letters = self._fetch_records(list(new.values()))
+        self._letters |= {letter.origin: letter for letter in within_size(letters, self.remaining_bytes)}
         self._check()
 
-    def settled(self) -> Sequence[DeadLetter]:
-        """No more will come: those that go to a topic are there on return, the others are for the sink's table."""
+    def flush(self) -> Sequence[DeadLetter]:
+        """Send the dead letters if they go to a topic; return those that belong in the sink's table."""
         letters = list(self._letters.values())
         if self._send is not None:
             if letters:
@@ -205,14 +203,14 @@ class DeadLetterBatch:
         return letters
 
     def _check(self) -> None:
-        if len(self._letters) > self.most:
+        if len(self._letters) > self.limit:
             first = next(iter(self._letters.values()))
-            raise too_many(self.most, f"{first.origin}: {first.error}")
+            raise too_many_bad_records(self.limit, f"{first.origin}: {first.error}")
 
 
-def bounded(letters: Sequence[DeadLetter], room: int) -> list[DeadLetter]:
-    """All of `letters`, the smallest with their bytes as long as those are not more than `room`."""
-    last = last_whole([(letter.size, letter.origin) for letter in letters], room)
+def within_size(letters: Sequence[DeadLetter], max_bytes: int) -> list[DeadLetter]:
+    """All of `letters`: the smallest with their bytes, up to `max_bytes` together, the others without."""
+    last = size_cutoff([(letter.size, letter.origin) for letter in letters], max_bytes)
     return [
         letter
         if not letter.size or (last is not None and (letter.size, letter.origin) <= last)
@@ -221,26 +219,26 @@ def bounded(letters: Sequence[DeadLetter], room: int) -> list[DeadLetter]:
     ]
 
 
-def last_whole(sizes: Sequence[tuple[int, RecordId]], room: int) -> tuple[int, RecordId] | None:
-    """In the order of size and place, the last that fits into `room` with all before it; None if not even one does.
+def size_cutoff(sizes: Sequence[tuple[int, RecordId]], max_bytes: int) -> tuple[int, RecordId] | None:
+    """By size and record id, the last one that fits into `max_bytes` with all before it; None if none does.
 
-    By size, so that as many as can be stay whole; by place, so that a batch that is repeated keeps the same ones.
+    By size, so that as many as possible keep their bytes; by record id, so that a repeated batch keeps the same ones.
     """
     last, total = None, 0
     for size, origin in sorted(sizes):
         total += size
-        if total > room:
+        if total > max_bytes:
             break
         last = (size, origin)
     return last
 
 
-def too_many(most: int, first: str) -> BadRecord:
+def too_many_bad_records(limit: int, first: str) -> BadRecord:
     return BadRecord(
-        f"more than {counted(most, 'record')} of one batch are bad, the limit for dead letters; the first: {first}",
-        hint="look at the records; hr.DeadLetters(…, limit=…) sets the limit",
+        f"expected at most {counted(limit, 'dead letter')} in one batch, got more; the first: {first}",
+        hint="check the records; hr.DeadLetters(…, limit=…) sets the limit",
     )
 
 
-def refused(sink: str, reason: object, hint: str = ASIDE) -> BadRecord:
-    return BadRecord(f"{sink} refuses a row: {reason}", hint=hint)
+def rejected_row_error(sink: str, reason: object, hint: str = DEAD_LETTER_HINT) -> BadRecord:
+    return BadRecord(f"{sink} rejects a row: {reason}", hint=hint)

@@ -1,4 +1,4 @@
-"""Which messages are done, for effects that cannot be told from their repeats: the contract."""
+"""The contract of effect marks: which messages are done, for effects that are not idempotent."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class EffectLogClient(Protocol):
-    """Marks of one pipeline, connected. Each call is durable on return, as far as the system behind it is."""
+    """An open connection to the marks of one pipeline. Each call is durable on return, if the system is."""
 
-    def among(self, messages: Sequence[str]) -> set[str]:
-        """Those that are marked."""
+    def find_marked(self, messages: Sequence[str]) -> set[str]:
+        """Those of `messages` that are marked."""
 
     def mark(self, message: str) -> bool:
-        """Whether it was not marked before: of several that mark it at once, one hears True."""
+        """True if it was not marked before: of several concurrent calls, one returns True."""
 
     def unmark(self, message: str) -> None: ...
 
@@ -26,21 +26,21 @@ class EffectLogClient(Protocol):
 
 
 class EffectLog(Protocol):
-    """Where the marks of one pipeline are. Pickled to the executors, and hashable: a client is kept by it."""
+    """The location of the marks of one pipeline. Pickled to the executors; hashable, as the key of a cached client."""
 
     @property
-    def local(self) -> bool:
-        """Whether only this machine reaches them."""
+    def is_local(self) -> bool:
+        """Whether only this machine can reach them."""
 
     def prepare(self) -> None:
-        """Create what is missing, and forget what is older than it is kept. Called now and then, by the driver."""
+        """Create what is missing and delete expired marks. The driver calls it from time to time."""
 
     def connect(self) -> EffectLogClient: ...
 
 
 class EffectStore(Resource, ABC):
-    """A store that can keep marks as well, beside the offsets or without them."""
+    """A store that can also keep effect marks, with or without offsets."""
 
     @abstractmethod
     def marks(self, pipeline: str, keep: float) -> EffectLog:
-        """Those of `pipeline`, each kept for `keep` seconds at least. Needs no `open`."""
+        """The marks of `pipeline`, each kept for at least `keep` seconds. Needs no `open`."""

@@ -23,40 +23,42 @@ _ATTEMPTS = 20
 
 
 class Heartbeats(Protocol):
-    """What the thread with the heartbeats needs of a store."""
+    """The part of a store that the heartbeat thread uses."""
 
     def open(self, pipeline: str) -> object: ...
 
     def close(self) -> None: ...
 
-    def beat(self, run: RunLease) -> bool: ...
+    def heartbeat(self, run: RunLease) -> bool: ...
 
 
 class OffsetStore(Resource, ABC):
-    """Where one pipeline's offsets live. Every method is atomic: it happened whole or not at all.
+    """Stores the offsets of one pipeline. Every method is atomic: it takes effect completely or not at all.
 
-    A run calls, in this order: `open` once; `load` once and again after every failure; then per batch
-    `begin` and `commit` as its guarantee asks. The delivery never repeats a call whose outcome is unknown
-    without a `load` in between, so no method needs to recognise a repeat of itself.
+    A run calls, in this order: `open` once; `load` once and again after every failure; then per batch `begin` and
+    `commit`, as its guarantee requires. A run never repeats a call whose outcome is unknown without a `load` in
+    between, so no method has to recognise a repeated call.
 
-    An adapter gives three things: `read`, `swap` and `history`. What may follow what is decided here, once for
-    all systems. Adapters raise RetriableError while the system behind them does not answer.
-    `headrace.testing` ships the suite that holds an adapter to this contract.
+    An adapter implements `read`, `swap` and `history`. Which change may follow which state is decided here, once for
+    all systems. An adapter raises RetriableError while its system does not answer.
+    `headrace.testing` ships the test suite of this contract.
     """
 
-    _signer: RunLease | None = None
-    """The run that signed through this handle: once another one has signed, this handle changes nothing more."""
+    _lease: RunLease | None = None
+    """The run that registered through this handle. Once another run has registered, this handle changes nothing."""
 
     @abstractmethod
     def read(self) -> tuple[State, Any]:
-        """What is stored of the pipeline this was opened for, never older than the last swap by anyone, and the
-        version of it. A pipeline never seen before has an empty State."""
+        """The stored state of the opened pipeline, never older than the last swap by any process, and its version.
+
+        A pipeline that was never stored has an empty State.
+        """
 
     @abstractmethod
     def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
-        """Replace `old`, read with `version`, by `new`, and append `change` to the audit log; durable on return.
+        """Replace `old`, read with `version`, with `new`, and append `change` to the audit log; durable on return.
 
-        False, with nothing changed, if anybody else changed it since that read.
+        False, with nothing changed, if another process changed the state since that read.
         """
 
     @abstractmethod
@@ -64,98 +66,97 @@ class OffsetStore(Resource, ABC):
         """The audit log, oldest first."""
 
     def open_for_reading(self, pipeline: str) -> str | None:
-        """Open it for `read` and `history` alone, without creating anything: no file, table or topic.
+        """Open for `read` and `history` only, without creating anything: no file, table or topic.
 
-        Says what is missing if there is nothing to read; then it is not open. A store whose `open` creates nothing
-        needs none of its own.
+        Returns what is missing if there is nothing to read; the store is not open then. A store whose `open` creates
+        nothing does not override this.
         """
         self.open(pipeline)
         return None
 
     def consumer_group(self, pipeline: str) -> str | None:
-        """The Kafka consumer group that keeps the offsets, if one does: nothing else may commit to it."""
+        """The Kafka consumer group that holds the offsets, if any: nothing else may commit to it."""
         return None
 
     def durability_warnings(self, pipeline: str) -> list[str]:
-        """What to know about keeping offsets here, asked of the system itself. Needs no `open`, changes nothing."""
+        """Settings of the system that may lose offsets, read from the system. Needs no `open`, changes nothing."""
         return []
 
     def load(self) -> Progress:
-        """The committed offsets, the pending batch if any, the topic ids and the last batch's id."""
+        """The committed offsets, the pending batch if any, the topic ids and the id of the last batch."""
         return self.read()[0].progress
 
     def begin(self, batch: Batch) -> None:
         """Journal the exact ranges of `batch` as pending, before anything is written.
 
-        A compare-and-set: OffsetConflict if a range does not start at its committed offset, or if another batch is
-        pending: other ranges, another id, other topic ids; or if another run has signed since this handle did. A
-        partition never committed accepts any start.
+        A compare-and-set: OffsetConflict if a range does not start at its committed offset, if another batch is pending
+        (other ranges, another id or other topic ids), or if another run has registered since this handle did. A
+        partition without a committed offset accepts any start.
         """
-        self._change(lambda state: state.still_of(self._signer).same_epoch(batch).begun(batch))
+        self._change(lambda state: state.held_by(self._lease).same_epoch(batch).begun(batch))
 
     def commit(self, batch: Batch) -> None:
-        """Move every range's offset from its start to its until, and clear the pending batch.
+        """Move the offset of every range from its start to its end, and clear the pending batch.
 
-        A compare-and-set over all ranges together: OffsetConflict if any committed offset is not the
-        range's start, if another batch is pending, or if another run has signed since this handle did. Also called
-        without `begin`: under at-most-once, and with empty ranges to fix the position a new partition is first read
-        from.
+        A compare-and-set over all ranges together: OffsetConflict if a committed offset is not the start of its range,
+        if another batch is pending, or if another run has registered since this handle did. Also called without
+        `begin`: under at-most-once, and with empty ranges to store the start position of a new partition.
         """
-        self._change(lambda state: state.still_of(self._signer).same_epoch(batch).committed(batch))
+        self._change(lambda state: state.held_by(self._lease).same_epoch(batch).committed(batch))
 
-    def move(
+    def set_offsets(
         self,
         expected: Progress,
         offsets: Mapping[TopicPartition, int],
         change: AuditEntry,
         topic_ids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Set offsets in any direction, and drop the pending batch; OffsetConflict if not as `expected`."""
+        """Set offsets, forward or back, and drop the pending batch; OffsetConflict if progress is not `expected`."""
         numbered = replace(change, last_batch=expected.newest)
-        self._change(lambda state: state.still_of(self._signer).moved(expected, offsets, topic_ids), numbered)
+        self._change(lambda state: state.held_by(self._lease).moved(expected, offsets, topic_ids), numbered)
 
     def import_progress(self, progress: Progress, change: AuditEntry) -> None:
-        """Take over the progress of another store, pending batch and all; OffsetConflict if there is some here."""
-        self._change(lambda state: state.adopted(progress), change)
+        """Store the progress of another store, with its pending batch; OffsetConflict if this one has progress."""
+        self._change(lambda state: state.imported(progress), change)
 
-    def sign(self, run: RunLease | None, allow: Callable[[RunLease | None], None] = lambda found: None) -> None:
-        """Say that `run` is at this pipeline, or (None) that it is no more.
+    def set_lease(self, run: RunLease | None, check: Callable[[RunLease | None], None] = lambda held: None) -> None:
+        """Register `run` as the active run of this pipeline, or remove the registration (None).
 
-        `allow` is given the sign that is there, and raises where that one must stay: compared and set in one.
+        `check` receives the stored lease and raises if it must stay: compared and set in one step.
         """
 
-        def signed(state: State) -> State:
-            allow(state.run)
+        def leased(state: State) -> State:
+            check(state.run)
             return replace(state, run=run)
 
-        self._change(signed)
-        self._signer = run
+        self._change(leased)
+        self._lease = run
 
-    def heard(self) -> RunLease | None:
-        """The run that signed last, with its newest heartbeat."""
+    def lease(self) -> RunLease | None:
+        """The run that registered last, with its newest heartbeat."""
         return self.read()[0].run
 
-    def beat(self, run: RunLease) -> bool:
-        """Renew the heartbeat of `run`; False, with nothing changed, if the sign is no longer its own."""
+    def heartbeat(self, run: RunLease) -> bool:
+        """Renew the heartbeat of `run`; False, with nothing changed, if another run holds the lease."""
         own = False
 
         def renewed(state: State) -> State:
             nonlocal own
-            own = run.same(state.run)
+            own = run.is_same_run(state.run)
             return replace(state, run=run) if own else state
 
         self._change(renewed)
         return own
 
     def heartbeat_handle(self) -> Heartbeats | None:
-        """A second handle, not open yet, for the thread that sends the heartbeats of a run beside its batches.
+        """A second handle, not open yet, for the thread that sends the heartbeats of a run during its batches.
 
-        None where there is none: then the run sends them between two batches.
+        None: the run sends its heartbeats between two batches.
         """
         return None
 
-    def record(self, change: AuditEntry) -> None:
-        """Append to the audit log without moving anything."""
+    def append_audit(self, change: AuditEntry) -> None:
+        """Append to the audit log without changing offsets."""
         self._change(lambda state: state, change)
 
     def _change(self, decide: Callable[[State], State], change: AuditEntry | None = None) -> None:
@@ -164,27 +165,27 @@ class OffsetStore(Resource, ABC):
             new = decide(old)
             if (new == old and change is None) or self.swap(version, old, new, change):
                 return
-        raise RetriableError(f"{self!r} changed under each of {_ATTEMPTS} attempts to change it")
+        raise RetriableError(f"{self!r}: another process changed the state during each of {_ATTEMPTS} attempts")
 
 
 class DocumentStore(OffsetStore):
-    """A store in any system that can replace one text if it is still the one that was read.
+    """A store in any system that can replace one text if it is unchanged since it was read.
 
-    Two methods make an adapter: see docs/write-a-store.md.
+    An adapter implements `get` and `put`: see docs/write-a-store.md.
     """
 
     format: Final = 1
     """Of the document; see `format_version`."""
-    kept_changes = 200
-    """How much of the audit log is kept in the document."""
+    max_audit_entries = 200
+    """Entries of the audit log that the document keeps."""
 
     @abstractmethod
     def get(self) -> tuple[str | None, Any]:
-        """The pipeline's text, None if there is none yet, and its version."""
+        """The text of the pipeline, or None if there is none, and its version."""
 
     @abstractmethod
     def put(self, text: str, version: Any) -> bool:
-        """Replace the text read with `version`; False, with nothing changed, if somebody else was first."""
+        """Replace the text read with `version`; False, with nothing changed, if another process replaced it first."""
 
     def read(self) -> tuple[State, Any]:
         text, version = self.get()
@@ -197,7 +198,7 @@ class DocumentStore(OffsetStore):
     def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         inner, history = version
         if change is not None:
-            history = [*history, json.loads(change.to_json())][-self.kept_changes :]
+            history = [*history, json.loads(change.to_json())][-self.max_audit_entries :]
         document = {format_version.KEY: self.format, "state": json.loads(new.to_json()), "history": history}
         return self.put(json.dumps(document), inner)
 

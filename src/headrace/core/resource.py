@@ -1,4 +1,4 @@
-"""The life of anything that holds a connection: opened for one pipeline, closed once."""
+"""The lifecycle of everything that holds a connection: opened for one pipeline, closed once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Opened = TypeVar("_Opened")
 
 
 class Resource:
-    """Made by the user as a description; connects in `open`.
+    """Created by the user as a description; connects in `open`.
 
     1. `open(pipeline)` is called once per run, before any other call.
     2. `close()` is called once at the end of the run, also after a failure, also when `open` failed.
@@ -23,14 +23,14 @@ class Resource:
     """
 
     driver: ClassVar[tuple[str, str] | None] = None
-    """The module that it needs, and the extra of Headrace that brings it."""
+    """The Python module that it needs, and the extra of Headrace that installs it."""
 
     @property
     def identity(self) -> str:
-        """What it is, in one line without secrets: the system, the address, the table or path. Empty: not said.
+        """The system, the address, and the table or path, in one line without secrets. Empty: it has no identity.
 
-        State is stored under it (see `sinks.Fanout`), so the text of the same settings is the same in every version.
-        It is also how the resource is shown, unless `__repr__` shows it otherwise.
+        State is stored under it (see `sinks.Fanout`), so the same settings give the same text in every version. It is
+        also the `repr` of the resource, unless `__repr__` is overridden.
         """
         return ""
 
@@ -39,7 +39,7 @@ class Resource:
 
     @property
     def local_path(self) -> Path | None:
-        """The file or folder of this machine that it is kept in, if it is one."""
+        """The file or directory of this machine that holds the data, if any."""
         return None
 
     def require_open(self, opened: _Opened | None) -> _Opened:
@@ -49,11 +49,11 @@ class Resource:
         return opened
 
     def open(self, pipeline: str) -> Self:
-        """Connect on behalf of `pipeline`. Raises ConfigError or RetriableError."""
+        """Connect for `pipeline`. Raises ConfigError or RetriableError."""
         return self
 
     def close(self) -> None:
-        """Let go of everything. Safe to repeat; never raises for a connection that is already lost."""
+        """Close all connections. Can be called twice; never raises for a connection that is already lost."""
 
     def __enter__(self) -> Self:
         return self

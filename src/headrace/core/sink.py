@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from headrace.types import Batch
 
 METADATA = "_kafka"
-"""The struct column with each row's origin. A sink uses it when it is there and never stores it."""
+"""The struct column with each row's origin. A sink uses it if the rows have it and never stores it."""
 
 
 class Sink(Resource, ABC):
-    """Where rows go. A plain sink may be at-least-once or at-most-once.
+    """Stores rows. A plain sink can be used with at-least-once and at-most-once.
 
-    `spark_options` are settings that its session needs, where Headrace makes it; what a user gives wins over them.
+    `spark_options` are settings for the session that Headrace creates; settings of the user override them.
 
     A pipeline calls `check_topics` when it is built. A run calls, in this order: `open` once; `prepare` with the schema
     of the rows, and again when a batch has another schema; `write` per batch; `close`. A sink that overrides `open` or
@@ -34,48 +34,49 @@ class Sink(Resource, ABC):
 
     spark_options: Mapping[str, str] = MappingProxyType({})
     needs_one_task_per_partition = True
-    """Whether a task that has all rows of a partition, in the order of the log, is of use to it."""
+    """Whether it writes better with one task per partition, each with all its rows in log order."""
     reads_all_rows = True
-    """Whether `write` reads every row: what was read and written is counted on the way."""
+    """Whether `write` reads every row: then Headrace counts the rows during the write."""
     reads_rows_once = True
-    """Whether `write` reads the rows once. If not, Spark caches them."""
+    """Whether `write` reads the rows only once. If not, Spark caches them."""
     no_exactly_once_reason = "a repeated batch would be stored twice"
-    """Why a plain sink cannot give exactly-once, for whoever asks for it."""
+    """Why a plain sink cannot give exactly-once; part of the error message."""
     accepts_partial_batches = True
-    """Whether a batch may be repeated without those of its records that Kafka has deleted since: rows stand alone."""
+    """Whether a pending batch can be repeated without the records that Kafka has deleted since."""
     _prepared_schema: StructType | None = None
 
     @property
     def members(self) -> tuple[Sink, ...]:
-        """The sinks that rows go to, each of its own: itself, if it is not made of others."""
+        """The sinks that this one writes to; itself, unless it is a fan-out."""
         return (self,)
 
     @property
     def identity_columns(self) -> Sequence[str] | None:
-        """The columns by which a repeated batch meets what it left before: the key, and those it is partitioned by.
+        """The columns that identify a row when a batch is repeated: the key and the partition columns.
 
-        None: all of them. Their values must be the same each time that a batch is read.
+        None: all columns. Their values must be the same each time a batch is read.
         """
         return ()
 
     def check_topics(self, topics: Sequence[str] | None) -> None:
-        """ConfigError if rows of these topics cannot be stored together; asked when a pipeline is built.
+        """ConfigError if rows of these topics cannot be stored together; called when a pipeline is built.
 
-        None: they are not known ahead, and may be many.
+        None: the topics are not known in advance, and there may be many.
         """
 
     def secrets(self) -> frozenset[str]:
-        """What must not be shown of its settings, should it stand in an error of Spark's."""
+        """Secret values of its settings, to be masked in error messages of Spark."""
         return frozenset()
 
     def writes_to_source_topic(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
-        """The topic it writes to, if that is one that a source at `bootstrap` reads. Asks nobody."""
+        """The topic it writes to, if a source at `bootstrap` reads that topic. Makes no request."""
         return None
 
-    def loops_on(self, cluster: Callable[[], str], reads: Callable[[str], bool]) -> str | None:
-        """The same of a source on the cluster with that id, before the sink is opened: one cluster has many addresses.
+    def writes_to_source_cluster(self, cluster: Callable[[], str], reads: Callable[[str], bool]) -> str | None:
+        """The same for a source on the cluster whose id `cluster` returns: one cluster has many addresses.
 
-        A sink that writes to no Kafka need not ask. RetriableError if nobody answers.
+        Called before `open`. A sink that does not write to Kafka need not call `cluster`. RetriableError if the cluster
+        does not answer.
         """
         return None
 
@@ -104,25 +105,24 @@ class Sink(Resource, ABC):
             self._prepared_schema = schema
 
     def check_target(self, schema: StructType) -> None:
-        """ConfigError, showing both schemas, if rows of `schema` would not fit what is there.
+        """ConfigError, showing both schemas, if rows of `schema` would not fit the target.
 
-        For `headrace check`: reads only, and creates nothing. Needs no `open`. RetriableError if nobody answers.
+        For `headrace check`: reads only, creates nothing. Needs no `open`. RetriableError without an answer.
         """
 
     def check_reachable(self) -> None:
-        """RetriableError if nobody answers, ConfigError for what is wrong whatever the rows are.
+        """RetriableError if the server does not answer, ConfigError for errors that do not depend on the rows.
 
-        For `headrace check`, before Spark starts: as `check_target`, and within seconds. What the offset store of the
-        pipeline would tell need not be asked again.
+        For `headrace check`, before Spark starts: reads only, needs no `open`, returns within seconds. It need not
+        repeat the checks of the pipeline's offset store.
         """
 
     def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
-        """In a few words, how `rows` would be written, where there is more than one way; else None.
+        """How `rows` would be written, in a few words; None if the sink writes in one way only.
 
         For `headrace check`, with the transform's result on no rows. Needs no `open`, reads only the plan and the
-        columns of `rows`, and changes nothing. `cached`: Spark caches the batch before `write`, because it is read more
-        than once (for dead letters, for expectations, or once per sink of a fan-out); then no task has the rows of one
-        partition.
+        columns of `rows`, and changes nothing. `cached`: Spark caches the batch before `write` because it is read more
+        than once (dead letters, expectations, or a fan-out); then no task has exactly the rows of one partition.
         """
         return None
 
@@ -130,60 +130,59 @@ class Sink(Resource, ABC):
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """Store the rows of one batch.
 
-        Called once per batch, and again with the same ranges after a failure or a restart. Returns only
-        when the rows are durable; raises RetriableError when trying again may help, ConfigError when it
-        cannot. `rows` is lazy: reading it runs the transform on the executors.
+        Called once per batch, and again with the same ranges after a failure or a restart. Returns when the rows are
+        durable. Raises RetriableError if a retry may help, ConfigError if it cannot. `rows` is lazy: reading it runs
+        the transform on the executors.
         """
 
 
 class IdempotentSink(Sink):
-    """A sink for which the same batch twice leaves the same result as once."""
+    """A sink that can write the same batch twice with the same result."""
 
-    accepts_partial_batches = False  # most recognise a batch as a whole
+    accepts_partial_batches = False  # most recognise a batch only as a whole
 
     def last_batch(self) -> int:
-        """The id of the newest batch it remembers, where that is how a repeat is recognised.
+        """The id of the newest batch it remembers, if it recognises a repeated batch by its number.
 
-        New batches are numbered above it, whatever the offset store says: ids never go back.
+        New batches get higher numbers, whatever the offset store says: ids never go back.
         """
         return 0
 
 
 class TransactionalSink(Sink, OffsetStore):
-    """A sink that keeps the offsets beside the rows: `write` moves both in one transaction.
+    """A sink that stores the offsets with the rows: `write` stores both in one transaction.
 
-    `write` compare-and-sets like `commit` does and raises OffsetConflict, with nothing written, when the
-    offsets are not at the start of the batch. A run never calls `begin`: the transaction is the journal.
+    `write` is a compare-and-set like `commit`: it raises OffsetConflict, with nothing written, if the stored offsets
+    are not at the start of the batch. A run never calls `begin`: the transaction is the journal.
     """
 
     accepts_partial_batches = False
 
 
 class RowRejectingSink(Sink):
-    """A sink that can say of each row whether it takes it."""
+    """A sink that can reject single rows."""
 
     @abstractmethod
-    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, quarantine: DeadLetterBatch) -> None:
-        """Like `write`, but a row that cannot be stored goes to the quarantine, which is settled before the offsets
-        move."""
+    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, dead_letters: DeadLetterBatch) -> None:
+        """Like `write`, but rejected rows go to `dead_letters`, which is flushed before the offsets move."""
 
 
 class DeadLetterTableSink(RowRejectingSink):
-    """A sink with tables of its own for dead letters, which are stored with the rows or not at all."""
+    """A sink with tables for dead letters, stored in one transaction with the rows."""
 
-    def holds_rows(self, table: str) -> bool:
-        """Whether `table` is the one that rows go to, so that no dead letters can; asked when a pipeline is built."""
+    def is_row_table(self, table: str) -> bool:
+        """Whether rows go to `table`, so that dead letters cannot; called when a pipeline is built."""
         return False
 
     @abstractmethod
-    def letters(self, table: str) -> Sequence[DeadLetter]:
+    def read_dead_letters(self, table: str) -> Sequence[DeadLetter]:
         """The dead letters in `table`, by origin. Needs `open`."""
 
     @abstractmethod
     def drop_dead_letters(self, table: str, origins: Sequence[RecordId]) -> None:
-        """Forget these."""
+        """Delete these dead letters."""
 
 
 def without_metadata(rows: DataFrame) -> DataFrame:
-    """The columns that belong into the target."""
+    """The columns to be stored."""
     return rows.drop(METADATA)

@@ -1,4 +1,4 @@
-"""What a store holds of one pipeline, as a value, and every decision about it. Pure."""
+"""The stored state of one pipeline as a value, and every decision about it. Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class RunLease:
-    """A live run, as it signs itself. `beat` is its last heartbeat; times are seconds since the epoch.
+    """The registration of an active run. `beat` is its last heartbeat; times are seconds since the epoch.
 
-    `pid_space` tells where the pid means something: the boot of the kernel and the pid namespace, empty where the
-    system has neither. None in a sign of a version that did not write it.
+    `pid_space` is the scope of the pid: the boot id of the kernel and the pid namespace, empty if the system has
+    neither. None in a lease of a version that did not write it.
     """
 
     host: str
@@ -43,13 +43,13 @@ class RunLease:
         format_version.read_version(raw, FORMAT, "the heartbeat of a run")
         return cls(**raw)
 
-    def same(self, other: RunLease | None) -> bool:
+    def is_same_run(self, other: RunLease | None) -> bool:
         return other is not None and (self.host, self.pid, self.started) == (other.host, other.pid, other.started)
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """An entry of the audit log: who moved offsets, when, why, from where to where."""
+    """An entry of the audit log: who changed offsets, when, why, from where to where."""
 
     at: float
     who: str
@@ -58,23 +58,23 @@ class AuditEntry:
     after: Mapping[TopicPartition, int] = field(default_factory=dict)
     note: str = ""
     last_batch: int | None = field(default=None, compare=False)
-    """The newest batch when offsets were moved. None: nothing was moved, or by an earlier version."""
+    """The newest batch when the offsets were changed. None: no change, or an entry of an earlier version."""
 
     def to_json(self) -> str:
         raw = {format_version.KEY: FORMAT, "at": self.at, "who": self.who, "action": self.action, "note": self.note}
-        raw |= {"before": _names(self.before), "after": _names(self.after)}
+        raw |= {"before": _by_topic(self.before), "after": _by_topic(self.after)}
         return json.dumps(raw if self.last_batch is None else {**raw, "last_batch": self.last_batch})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         raw = json.loads(text)
         format_version.read_version(raw, FORMAT, "an entry of the audit log")
-        return cls(**{**raw, "before": _partitions(raw["before"]), "after": _partitions(raw["after"])})
+        return cls(**{**raw, "before": _by_partition(raw["before"]), "after": _by_partition(raw["after"])})
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Progress, and the run that is at it."""
+    """Progress, and the run that holds the lease."""
 
     progress: Progress = field(default_factory=Progress)
     run: RunLease | None = None
@@ -85,52 +85,52 @@ class State:
         return replace(self, progress=replace(self.progress, pending=batch))
 
     def committed(self, batch: Batch) -> State:
-        """With every range of `batch` moved and nothing pending, or OffsetConflict."""
+        """With the offset of every range of `batch` at its end and nothing pending, or OffsetConflict."""
         refuse_conflict(self.progress, batch)
         return replace(self, progress=self.progress.advanced(batch))
 
     def same_epoch(self, batch: Batch) -> State:
         """OffsetConflict if the offsets were moved back since `batch` was planned.
 
-        They may be where the batch starts all the same; its sink would take it for the one it has stored before.
+        They may still match the start of the batch, but a sink would mistake it for the batch it stored before.
         """
         if batch.epoch != self.progress.epoch and batch != self.progress.pending:
             raise _conflict(batch, "the offsets were moved back since it was planned")
         return self
 
-    def still_of(self, run: RunLease | None) -> State:
-        """OffsetConflict if another run has signed since `run` did; None has not signed."""
-        if run is not None and self.run is not None and not run.same(self.run):
-            raise OffsetConflict(f"{self.run} has taken over from {run}", hint="let one of them finish, or stop it")
+    def held_by(self, run: RunLease | None) -> State:
+        """OffsetConflict if another run has registered since `run` did; None is not registered."""
+        if run is not None and self.run is not None and not run.is_same_run(self.run):
+            raise OffsetConflict(f"{self.run} has taken over from {run}", hint="stop one of the two runs")
         return self
 
     def moved(self, expected: Progress, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]) -> State:
-        """With `offsets` set, in any direction, and nothing pending; OffsetConflict if it is not as `expected`.
+        """With `offsets` set, forward or back, and nothing pending; OffsetConflict if progress is not `expected`.
 
-        Moved back, a new epoch begins: sinks that know batches by name store again what is read again. A pending batch
-        may be stored already, so it counts as read.
+        Moving offsets back starts a new epoch: sinks that recognise batches by number store the rows again. The sink
+        may have stored a pending batch already, so it counts as read.
         """
         if self.progress != expected:
             raise OffsetConflict(
-                "the offsets changed while the change was being looked at",
-                hint="look again: headrace offsets show",
+                "the offsets changed since they were read",
+                hint="check them again: headrace offsets show",
             )
         before = self.progress
         after = {**before.offsets, **offsets}
         progress = Progress(
             offsets=after,
             topic_ids={**before.topic_ids, **topic_ids},
-            # A sink may hold the batch that is given up: its number is taken.
+            # A sink may hold the abandoned batch: its number is taken.
             last_batch=before.newest,
-            epoch=before.epoch + is_back(before, after),
+            epoch=before.epoch + moves_back(before, after),
         )
         return replace(self, progress=progress)
 
-    def adopted(self, progress: Progress) -> State:
-        """With the whole progress of another store; OffsetConflict if there is some of its own."""
+    def imported(self, progress: Progress) -> State:
+        """With the progress of another store; OffsetConflict if it has progress of its own."""
         if self.progress != Progress():
             raise OffsetConflict(
-                "there are offsets of this pipeline already",
+                "expected no stored offsets of this pipeline, found some",
                 hint="choose an empty store, or another pipeline name",
             )
         return replace(self, progress=progress)
@@ -140,7 +140,7 @@ class State:
         return json.dumps(
             {
                 format_version.KEY: FORMAT,
-                "offsets": _names(progress.offsets),
+                "offsets": _by_topic(progress.offsets),
                 "pending": json.loads(progress.pending.to_json()) if progress.pending else None,
                 "topic_ids": dict(progress.topic_ids),
                 "last_batch": progress.last_batch,
@@ -155,48 +155,50 @@ class State:
         format_version.read_version(raw, FORMAT, "the state of this pipeline")
         pending = Batch.from_json(json.dumps(raw["pending"])) if raw["pending"] else None
         progress = Progress(
-            _partitions(raw["offsets"]), pending, raw["topic_ids"], raw["last_batch"], raw.get("epoch", 0)
+            _by_partition(raw["offsets"]), pending, raw["topic_ids"], raw["last_batch"], raw.get("epoch", 0)
         )
         return cls(progress, RunLease(**raw["run"]) if raw["run"] else None)
 
 
-def is_back(before: Progress, after: Mapping[TopicPartition, int]) -> bool:
-    """Whether something that may be stored already is read again from `after`, once the pending batch is dropped."""
+def moves_back(before: Progress, after: Mapping[TopicPartition, int]) -> bool:
+    """Whether records that may be stored already would be read again from `after`, without the pending batch."""
     reached = {**before.offsets, **({r.at: r.until for r in before.pending.ranges} if before.pending else {})}
     return any(after.get(at, -1) < offset for at, offset in reached.items())
 
 
 def refuse_conflict(progress: Progress, batch: Batch) -> None:
-    """The compare of both compare-and-sets: raise OffsetConflict if `batch` may not follow `progress`."""
+    """Raise OffsetConflict if `batch` may not follow `progress`: the compare of every compare-and-set."""
     pending = progress.pending
     if pending is not None and pending.missing and pending.id == batch.id and not batch.missing:
         raise DataLoss(
-            f"a topic of batch {batch.id} was deleted while it was delivered, and the store lost its part of the batch",
-            hint="start the pipeline again: on_data_loss says whether it goes on",
+            f"a topic of batch {batch.id} was deleted during its delivery, and the store lost its part of the batch",
+            hint="start the pipeline again: on_data_loss decides whether it continues",
         )
     if pending is not None and pending != batch:
-        # Also the same ranges under another id: a sink that recognises batches by number would store them again.
+        # Also the same ranges under another id: a sink that recognises batches by number would store them twice.
         raise _conflict(batch, f"batch {pending.id} is pending ({_difference(pending, batch)})")
     for topic in sorted({r.at.topic for r in batch.ranges if r.at in progress.offsets}):
         planned = batch.topic_ids.get(topic)
         stored = progress.topic_ids.get(topic)
         if None not in (planned, stored) and planned != stored:
-            raise another_topic(batch, topic, stored)
+            raise topic_recreated_conflict(batch, topic, stored)
     if moved := progress.behind(batch):
         first = moved[0]
-        raise _conflict(batch, f"the store stands at {progress.offsets[first.at]} where {first} would start")
+        raise _conflict(batch, f"{first} starts at {first.start}, the stored offset is {progress.offsets[first.at]}")
 
 
-def another_topic(batch: Batch, topic: str, stored: str | None) -> OffsetConflict:
-    """The stored offsets are those of a topic that was created later, or earlier, under the same name."""
+def topic_recreated_conflict(batch: Batch, topic: str, stored: str | None) -> OffsetConflict:
+    """The error for stored offsets of another topic of the same name: it was recreated."""
     planned = batch.topic_ids.get(topic)
-    return _conflict(batch, f"{topic} was recreated: it was planned on topic id {planned}, the store has {stored}")
+    return _conflict(
+        batch, f"{topic} was recreated: the batch was planned with topic id {planned}, the store has {stored}"
+    )
 
 
 def _conflict(batch: Batch, reason: str) -> OffsetConflict:
     return OffsetConflict(
         f"batch {batch.id} was refused: {reason}",
-        hint="another run of this pipeline is active; let one of them finish, or stop it",
+        hint="another run of this pipeline is active; stop one of the two",
     )
 
 
@@ -206,17 +208,17 @@ def _difference(pending: Batch, batch: Batch) -> str:
     return "the same ranges under another id" if pending.id != batch.id else "its topics have other ids"
 
 
-def _names(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """`{"clicks": {"0": 10}}`: what Spark's startingOffsets takes too."""
-    named: dict[str, dict[str, int]] = {}
-    for at in sorted(offsets):
-        named.setdefault(at.topic, {})[str(at.partition)] = offsets[at]
-    return named
+def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """`{"clicks": {"0": 10}}`, the format of Spark's startingOffsets."""
+    topics: dict[str, dict[str, int]] = {}
+    for partition in sorted(offsets):
+        topics.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    return topics
 
 
-def _partitions(named: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+def _by_partition(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic, int(partition)): offset
-        for topic, partitions in named.items()
+        for topic, partitions in topics.items()
         for partition, offset in partitions.items()
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sql
 
-from headrace.core.dead_letters import COMPACTED, MAX_BYTES, DeadLetter, RecordId, last_whole, shortened
+from headrace.core.dead_letters import COMPACTED, MAX_BYTES, DeadLetter, RecordId, shortened, size_cutoff
 from headrace.core.format import HIDDEN
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def fitting(records: DataFrame, max_bytes: int) -> DataFrame:
     found = sized.select(_SIZE, *_PLACE).collect()
     if sum(row[_SIZE] for row in found) <= max_bytes:
         return records.withColumn(_LEFT_OUT, sql.lit(None).cast("bigint"))
-    last = last_whole([(row[_SIZE], RecordId(*row[1:])) for row in found], max_bytes)
+    last = size_cutoff([(row[_SIZE], RecordId(*row[1:])) for row in found], max_bytes)
     whole = sql.lit(False)
     if last is not None:
         size, (topic, partition, offset) = last

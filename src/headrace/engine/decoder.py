@@ -11,7 +11,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
-from headrace.core.dead_letters import MAX_BYTES, RecordId, too_many
+from headrace.core.dead_letters import MAX_BYTES, RecordId, too_many_bad_records
 from headrace.core.format import HIDDEN, UNKNOWN, SchemaLookupDecoding
 from headrace.core.sink import METADATA
 from headrace.engine.dead_letter_records import MOMENT, as_bytes, fitting, letter
@@ -79,7 +79,7 @@ class ValidatedRows:
             told = bad.selectExpr(*(name for name in bad.columns if name != "error"), f"{self.explained} AS error")
         if count > most:
             (first,) = told.limit(1).select("topic", "partition", "offset", "error").collect()
-            raise too_many(most, f"{RecordId(*first[:3])}: {first['error']}")
+            raise too_many_bad_records(most, f"{RecordId(*first[:3])}: {first['error']}")
         return [letter(row, row["error"], "decoding") for row in fitting(told, max_bytes).collect()]
 
 
@@ -287,7 +287,7 @@ def _blame(topic: str, partition: int, offset: int, error: str, value: bytes) ->
     shown = repr(value[:200]) + (f" and {counted(len(value) - 200, 'byte')} more" if len(value) > 200 else "")
     return BadRecord(
         f"{topic}[{partition}] offset {offset}: {error}: {shown}",
-        hint='dead_letters= puts such records aside; on_error="drop" leaves them out, on_error="keep" passes them on',
+        hint='dead_letters= diverts such records; on_error="drop" leaves them out, on_error="keep" passes them on',
     )
 
 

@@ -63,7 +63,7 @@ class DirectEngine:
         self._pipeline = pipeline
         self._sink = pipeline.sink
         self._transform = pipeline.transform
-        self._dead_letters = pipeline.quarantine
+        self._dead_letters = pipeline.dead_letter_target
         self._schema = schema
         self._inputs = inputs or SourceReaders.of(spark, pipeline)
         self._timeout = seconds(pipeline.timeout)
@@ -116,7 +116,7 @@ class DirectEngine:
                     rows=counted.written(),
                 )
             # Good and bad records are read one after the other, and Kafka only once.
-            most, diverted = self._dead_letters.most(batch), self._poison.diverted(batch)
+            most, diverted = self._dead_letters.limit_for(batch), self._poison.diverted(batch)
             letters: list[DeadLetter] = []
             frames = {}
             for name, one in self._inputs.each.items():
@@ -126,21 +126,21 @@ class DirectEngine:
                 letters += apart.letters(most, room)
                 frames[name] = apart.good
             topic_check.verify()
-            quarantine = self._quarantine(batch, self._dead_letters, letters)
-            quarantine.refuse([RejectedRow(origin, why, "transform") for origin, why in diverted.items()])
-            before = quarantine.count
+            dead_letters = self._quarantine(batch, self._dead_letters, letters)
+            dead_letters.reject([RejectedRow(origin, why, "transform") for origin, why in diverted.items()])
+            before = dead_letters.count
             counted = self._transformed(batch, frames, raw, holding)
             if isinstance(self._sink, RowRejectingSink):
-                self._sink.write_with_dead_letters(batch, counted.rows, quarantine)
+                self._sink.write_with_dead_letters(batch, counted.rows, dead_letters)
             else:
-                quarantine.settled()
+                dead_letters.flush()
                 self._sink.write(batch, counted.rows)
             return WriteResult(
-                quarantined=quarantine.count,
-                left_out=quarantine.left_out,
+                quarantined=dead_letters.count,
+                left_out=dead_letters.left_out,
                 bytes_each=raw.bytes_each(),
                 records=counted.records(),
-                rows=counted.written(refused=quarantine.count - before),
+                rows=counted.written(refused=dead_letters.count - before),
             )
 
     def translated(self, error: Exception) -> Exception:
@@ -208,16 +208,16 @@ class DirectEngine:
     def _quarantine(self, batch: Batch, wanted: DeadLetters, letters: list[DeadLetter]) -> DeadLetterBatch:
         def read_originals(refused: Sequence[RejectedRow]) -> list[DeadLetter]:
             found = dead_letter_records(
-                RawBatch(self._inputs, _around(batch, refused)).frames.values(), refused, made.room
+                RawBatch(self._inputs, _around(batch, refused)).frames.values(), refused, made.remaining_bytes
             )
             topic_check.verify()
             return found
 
         made = DeadLetterBatch(
             letters,
-            most=wanted.most(batch),
+            limit=wanted.limit_for(batch),
             max_bytes=wanted.max_bytes,
-            originals=read_originals,
+            fetch_records=read_originals,
             table=wanted.table,
             send=self._letters.send if self._letters else None,
         )

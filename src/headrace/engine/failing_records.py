@@ -118,7 +118,7 @@ class Poison:
                 f"the transform fails: {_said(cause)}",
                 hint=f"it has a step over several records ({step}), so the one that fails cannot be found: {_CORRECT}",
             )
-        most = _MOST if self._letters is None else min(_MOST, self._letters.most(batch))
+        most = _MOST if self._letters is None else min(_MOST, self._letters.limit_for(batch))
         wanted = 1 if self._letters is None else most + 1 - len(before)
         failed = bisect(batch.ranges, lambda part: self._failure(batch, part), wanted)
         if not failed:

@@ -44,7 +44,7 @@ class GroupHeartbeat:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def beat(self, run: RunLease) -> bool:
+    def heartbeat(self, run: RunLease) -> bool:
         """False if another run has begun to send heartbeats. Whose sign is in the group, the run's own commits tell.
 
         The runs that were there before may be ahead by the clock, and one may even write once more: they are stopping.
@@ -57,7 +57,9 @@ class GroupHeartbeat:
         if (found := self._found()) is not None:
             if self._before is None:
                 self._before = found
-            if not all(run.same(other) or any(other.same(known) for known in self._before) for other in found):
+            if not all(
+                run.is_same_run(other) or any(other.is_same_run(known) for known in self._before) for other in found
+            ):
                 return False
         at = min(places)
         try:
@@ -68,7 +70,7 @@ class GroupHeartbeat:
 
     def newest(self, run: RunLease) -> RunLease | None:
         """The newest heartbeat of `run`; None if there is none, or if it cannot be read."""
-        return max((own for own in self._found() or [] if run.same(own)), key=lambda own: own.beat, default=None)
+        return max((own for own in self._found() or [] if run.is_same_run(own)), key=lambda own: own.beat, default=None)
 
     def _found(self) -> list[RunLease] | None:
         """The heartbeats of all runs; None if they cannot be read."""

@@ -131,7 +131,7 @@ def refuse_second(pipeline: str, store: OffsetStore) -> None:
     """
     try:
         with store:
-            found = store.heard() if store.open_for_reading(pipeline) is None else None
+            found = store.lease() if store.open_for_reading(pipeline) is None else None
     except OffsetConflict:
         raise
     except Exception:
@@ -173,20 +173,20 @@ class RunPresence:
         told: RunLease | None = None
         since = patience = 0.0
         while True:
-            found = store.heard()
-            if found is None or self.run.same(found) or self._may_replace(found):
+            found = store.lease()
+            if found is None or self.run.is_same_run(found) or self._may_replace(found):
                 self._over = found
                 return True
-            beating = watched is not None and watched.same(found) and watched.beat != found.beat
+            beating = watched is not None and watched.is_same_run(found) and watched.beat != found.beat
             state = "alive" if beating else standing(found)
             if state == "alive" and self._rival != "standby":
                 raise running(self._pipeline, found)
-            if beating or watched is None or not watched.same(found):
+            if beating or watched is None or not watched.is_same_run(found):
                 watched, since, patience = found, time.monotonic(), seconds_to_wait(found, time.time())
             if state == "dead" or (state == "unknown" and time.monotonic() - since >= patience):
                 self._over = found
                 return True
-            if told is None or not told.same(found):
+            if told is None or not told.is_same_run(found):
                 told = found
                 self._say(found, state, patience)
             if self._wait(_LOOK_EVERY):
@@ -210,17 +210,21 @@ class RunPresence:
                 )
             )
 
-    def sign(self, store: OffsetStore) -> None:
+    def acquire(self, store: OffsetStore) -> None:
         """Sign as the run of this pipeline, unless somebody else has signed since `admit`; heartbeats begin."""
 
         def allow(found: RunLease | None) -> None:
-            ours = found is None or self.run.same(found) or (self._over is not None and self._over.same(found))
+            ours = (
+                found is None
+                or self.run.is_same_run(found)
+                or (self._over is not None and self._over.is_same_run(found))
+            )
             if found is not None and not ours:
                 raise running(self._pipeline, found)
 
         _here.add((self.run.pid, self.run.started))
         self.run = replace(self.run, beat=time.time())
-        store.sign(self.run, allow)
+        store.set_lease(self.run, allow)
         self.signed, self.waits = True, False
         if self._beating is None and (handle := store.heartbeat_handle()) is not None:
             self._beating = _Beating(handle, self._pipeline, self.run, self._observe)
@@ -229,14 +233,14 @@ class RunPresence:
         """Send a heartbeat if one is due and no thread does."""
         if self._beating is None and time.monotonic() - self._beat >= EVERY:
             self._beat = time.monotonic()
-            store.beat(replace(self.run, beat=time.time()))
+            store.heartbeat(replace(self.run, beat=time.time()))
 
-    def leave(self, store: OffsetStore) -> None:
+    def release(self, store: OffsetStore) -> None:
         """Say that this run has ended, if it is this run that signed last."""
         self.signed = False
         with suppress(HeadraceError):  # a sign that cannot be taken back lapses
-            if self.run.same(store.read()[0].run):
-                store.sign(None)
+            if self.run.is_same_run(store.read()[0].run):
+                store.set_lease(None)
 
     def close(self) -> None:
         if self._beating is not None:
@@ -269,7 +273,7 @@ class _Beating:
                 if not opened:
                     self._handle.open(self._pipeline)
                     opened = True
-                if not self._handle.beat(replace(self._run, beat=time.time())):
+                if not self._handle.heartbeat(replace(self._run, beat=time.time())):
                     break  # another run has signed; this one learns it at its next batch
                 told = False
             except Exception as error:  # whatever a driver raises: the run itself goes on

@@ -168,7 +168,9 @@ def refuse_loops(pipeline: Pipeline) -> bool:
         return Cluster.of(source).id()
 
     for source in pipeline.sources.values():
-        if (topic := pipeline.sink.loops_on(partial(cluster, source), pipeline.avoids(source))) is not None:
+        if (
+            topic := pipeline.sink.writes_to_source_cluster(partial(cluster, source), pipeline.avoids(source))
+        ) is not None:
             raise pipeline.loop(topic)
     return True
 

@@ -128,10 +128,12 @@ class Pipeline:
 
         Neither to one that is read, nor to that of the dead letters, where a row could pose as a letter.
         """
-        return partial(_avoided, source.subscription.reads, self.quarantine.topic if self.quarantine else None)
+        return partial(
+            _avoided, source.subscription.reads, self.dead_letter_target.topic if self.dead_letter_target else None
+        )
 
     def loop(self, topic: str) -> ConfigError:
-        if self.quarantine and topic == self.quarantine.topic:
+        if self.dead_letter_target and topic == self.dead_letter_target.topic:
             return ConfigError(
                 f"{self.name}: rows and dead letters would go to the same topic, {topic}",
                 hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
@@ -152,7 +154,7 @@ class Pipeline:
         return known_topics(self.sources)
 
     @property
-    def quarantine(self) -> DeadLetters | None:
+    def dead_letter_target(self) -> DeadLetters | None:
         """Where records go that cannot be stored."""
         return DeadLetters(table=self.dead_letters) if isinstance(self.dead_letters, str) else self.dead_letters
 
@@ -271,7 +273,7 @@ class Pipeline:
             return
         if not isinstance(self.dead_letters, str):
             _expect(self.name, "dead_letters", self.dead_letters, DeadLetters, 'dead_letters="clicks_dead"')
-        wanted = self.quarantine
+        wanted = self.dead_letter_target
         if wanted and wanted.table and not isinstance(self.sink, DeadLetterTableSink):
             raise ConfigError(
                 f"{self.name}: {type(self.sink).__name__} has no tables of its own for dead letters",
@@ -281,7 +283,7 @@ class Pipeline:
             wanted
             and wanted.table
             and isinstance(self.sink, DeadLetterTableSink)
-            and self.sink.holds_rows(wanted.table)
+            and self.sink.is_row_table(wanted.table)
         ):
             raise ConfigError(
                 f"{self.name}: expected a table of their own for dead letters, got {wanted.table}, where the rows go",

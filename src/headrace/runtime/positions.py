@@ -136,7 +136,7 @@ class PositionTracker:
         if not self._presence.admit(store):
             return False
         self.load(store)
-        self._presence.sign(store)
+        self._presence.acquire(store)
         # The run before may have committed until this one signed. Not `load`, which claims a Kafka group once more.
         self.progress = store.read()[0].progress
         return True
@@ -168,9 +168,9 @@ class PositionTracker:
     def signed(self) -> bool:
         return self._presence.signed
 
-    def leave(self, store: OffsetStore) -> None:
+    def release(self, store: OffsetStore) -> None:
         """Say that this run has ended."""
-        self._presence.leave(store)
+        self._presence.release(store)
 
     def close(self) -> None:
         """End the heartbeats."""
@@ -289,7 +289,7 @@ class PositionTracker:
         given_up = pending.ranges if rest is None else [gap.lost for gap in lost]
         before, after = {r.at: r.start for r in given_up}, {r.at: r.until for r in given_up}
         what = "given up" if rest is None else "repeated without what is lost"
-        self._store.record(self._changed(_GAP, before, after, f"batch {pending.id} {what}: {reasons[0]}"))
+        self._store.append_audit(self._changed(_GAP, before, after, f"batch {pending.id} {what}: {reasons[0]}"))
         for gap in lost if rest is not None else ():
             self._observe(events.GapFound(gap.lost, gap.reason, gap.lost.until))
         return rest
@@ -406,7 +406,7 @@ class PositionTracker:
                 hint="another run of this pipeline is active; let one of them finish, or stop it",
             )
         reach("gap")
-        self._store.move(there, after, self._changed(action, before, after, note), self._topic_ids)
+        self._store.set_offsets(there, after, self._changed(action, before, after, note), self._topic_ids)
         self.progress = self._store.load()
 
     def _record_start_positions(

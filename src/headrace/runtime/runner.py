@@ -129,7 +129,7 @@ class Runner:
             try:
                 with _OpenResources(self._pipeline) as store:
                     self._loop(store, until)
-                    self._reading.leave(store)
+                    self._reading.release(store)
                 return
             except Exception as raw:
                 if self._stop.cut_off.is_set():
@@ -152,7 +152,7 @@ class Runner:
         if self._reading.signed:
             # A sign that cannot be taken back lapses, and must not hide the error of the run.
             with suppress(Exception), self._pipeline.store as store:
-                self._reading.leave(store.open(self._pipeline.name))
+                self._reading.release(store.open(self._pipeline.name))
 
     def _failed(self, attempts: int, done_before: int) -> int:
         """How many attempts have failed now: progress in between means that the trouble before this one is over."""

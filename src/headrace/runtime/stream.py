@@ -144,7 +144,7 @@ class Stream:
                 if self._reading.open(store):
                     yield from self._batches(store)
             finally:
-                self._reading.leave(store)
+                self._reading.release(store)
                 self._reading.close()
 
     def _batches(self, store: OffsetStore) -> Iterator[StreamBatch]:

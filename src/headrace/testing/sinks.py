@@ -299,7 +299,7 @@ class TransactionalSinkContract(SinkContract, OffsetStoreContract):
         self, sink: Any, spark: SparkSession
     ) -> None:
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
-        sink.move(sink.load(), {AT: 0}, AuditEntry(1.0, "somebody", "reset"))
+        sink.set_offsets(sink.load(), {AT: 0}, AuditEntry(1.0, "somebody", "reset"))
         again = replace(batch(2, 0, 3), epoch=sink.load().epoch)
         sink.write(again, frame(spark, numbered(0, 3)))
         with pytest.raises(OffsetConflict):

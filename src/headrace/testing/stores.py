@@ -189,7 +189,7 @@ class OffsetStoreContract(ABC):
         for refused in (store.begin, store.commit):
             with pytest.raises(OffsetConflict, match="recreated"):
                 refused(batch(2, (A, 10, 11), topic_id="new"))
-        store.move(store.load(), {}, change("gap"), {"clicks": "new"})
+        store.set_offsets(store.load(), {}, change("gap"), {"clicks": "new"})
         store.commit(batch(2, (A, 10, 11), topic_id="new"))
         assert store.load().topic_ids == {"clicks": "new"}
 
@@ -205,7 +205,7 @@ class OffsetStoreContract(ABC):
     ) -> None:
         store.commit(batch(1, (A, 0, 10), (B, 0, 20)))
         store.begin(batch(2, (A, 10, 15)))
-        store.move(store.load(), {A: 3}, change("reset"))
+        store.set_offsets(store.load(), {A: 3}, change("reset"))
         progress = self.reloaded(pipeline)
         assert progress.offsets == {A: 3, B: 20}
         assert progress.pending is None
@@ -216,10 +216,10 @@ class OffsetStoreContract(ABC):
     ) -> None:
         store.commit(batch(1, (A, 0, 10), (B, 0, 20)))
         assert store.load().epoch == 0
-        store.move(store.load(), {A: 15, B: 20}, change("skip"))
+        store.set_offsets(store.load(), {A: 15, B: 20}, change("skip"))
         assert self.reloaded(pipeline).epoch == 0
-        store.move(store.load(), {A: 30, B: 3}, change("reset"))
-        store.move(store.load(), {A: 3}, change("reset"))
+        store.set_offsets(store.load(), {A: 30, B: 3}, change("reset"))
+        store.set_offsets(store.load(), {A: 3}, change("reset"))
         store.begin(batch(2, (A, 3, 4), epoch=2))
         progress = self.reloaded(pipeline)
         assert progress.epoch == 2
@@ -234,14 +234,14 @@ class OffsetStoreContract(ABC):
     ) -> None:
         store.commit(batch(1, (A, 0, 10)))
         store.begin(batch(2, (A, 10, 15)))
-        store.move(store.load(), {A: offset}, change("reset"))
+        store.set_offsets(store.load(), {A: offset}, change("reset"))
         progress = self.reloaded(pipeline)
         assert (progress.offsets, progress.pending, progress.epoch) == ({A: offset}, None, 1)
 
     def test_a_move_behind_the_pending_batch_begins_no_epoch(self, store: OffsetStore, pipeline: str) -> None:
         store.commit(batch(1, (A, 0, 10)))
         store.begin(batch(2, (A, 10, 15)))
-        store.move(store.load(), {A: 15}, change("skip"))
+        store.set_offsets(store.load(), {A: 15}, change("skip"))
         assert self.reloaded(pipeline).epoch == 0
 
     def test_a_batch_planned_before_the_offsets_were_moved_back_is_refused(
@@ -249,7 +249,7 @@ class OffsetStoreContract(ABC):
     ) -> None:
         planned = batch(1, (A, 0, 10))
         store.commit(planned)
-        rival.move(rival.load(), {A: 0}, change("reset"))
+        rival.set_offsets(rival.load(), {A: 0}, change("reset"))
         for step in (store.begin, store.commit):
             with pytest.raises(OffsetConflict, match="moved back"):
                 step(planned)
@@ -262,7 +262,7 @@ class OffsetStoreContract(ABC):
         seen = rival.load()
         store.commit(batch(2, (A, 10, 20)))
         with pytest.raises(OffsetConflict):
-            rival.move(seen, {A: 0}, change("reset"))
+            rival.set_offsets(seen, {A: 0}, change("reset"))
         assert store.load().offsets == {A: 20}
         assert list(store.history()) == []
 
@@ -270,7 +270,7 @@ class OffsetStoreContract(ABC):
         running = batch(2, (A, 10, 20))
         store.commit(batch(1, (A, 0, 10)))
         store.begin(running)
-        rival.move(rival.load(), {A: 0}, change("reset"))
+        rival.set_offsets(rival.load(), {A: 0}, change("reset"))
         with pytest.raises(OffsetConflict):
             store.commit(running)
         assert rival.load().offsets == {A: 0}
@@ -279,8 +279,8 @@ class OffsetStoreContract(ABC):
         store.commit(batch(1, (A, 0, 10)))
         moved = AuditEntry(1.5, "ann@host", "reset", {A: 10}, {A: 3}, "to 3")
         gap = AuditEntry(2.5, "a run", "gap", {ELSEWHERE: 1}, {ELSEWHERE: 7}, "naïve ✓")
-        store.move(store.load(), {A: 3}, moved)
-        store.record(gap)
+        store.set_offsets(store.load(), {A: 3}, moved)
+        store.append_audit(gap)
         store.commit(batch(2, (A, 3, 4), epoch=1))
         with self.new_store().open(pipeline) as later:
             assert list(later.history()) == [moved, gap]
@@ -288,28 +288,28 @@ class OffsetStoreContract(ABC):
     def test_heartbeats_go_beside_the_batches_of_a_run(self, store: OffsetStore, pipeline: str) -> None:
         store.commit(batch(1, (A, 0, 10)))
         run = RunLease("host", 123, 1.0, 2.0, "boot")
-        store.sign(run)
+        store.set_lease(run)
         store.begin(batch(2, (A, 10, 20)))
         if (unused := store.heartbeat_handle()) is not None:
             unused.close()  # as after an `open` that failed: the connection of the run is another one
         if (beats := store.heartbeat_handle()) is not None:
             beats.open(pipeline)
-            assert beats.beat(replace(run, beat=3.0))
-            heard = store.heard()
+            assert beats.heartbeat(replace(run, beat=3.0))
+            heard = store.lease()
             assert heard == replace(run, beat=3.0)
             beats.close()
         store.commit(batch(2, (A, 10, 20)))
-        assert store.heard() is not None
+        assert store.lease() is not None
         assert store.load().offsets == {A: 20}
         assert list(store.history()) == []
 
     def test_a_run_signs_itself_and_is_seen_until_it_leaves(self, store: OffsetStore, rival: OffsetStore) -> None:
         run = RunLease("host", 123, 1.0, 2.0)
-        store.sign(run)
+        store.set_lease(run)
         store.begin(batch(1, (A, 0, 10)))
         store.commit(batch(1, (A, 0, 10)))
         assert rival.read()[0].run == run
-        store.sign(None)
+        store.set_lease(None)
         assert rival.read()[0].run is None
         assert rival.load().offsets == {A: 10}
 
@@ -347,7 +347,7 @@ class OffsetStoreContract(ABC):
     def test_opened_for_reading_it_shows_what_is_stored(self, pipeline: str) -> None:
         with self.new_store().open(pipeline) as store:
             store.commit(batch(1, (A, 0, 10)))
-            store.record(change("noted"))
+            store.append_audit(change("noted"))
         reader = self.new_store()
         assert reader.open_for_reading(pipeline) is None
         with reader:

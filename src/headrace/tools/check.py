@@ -165,7 +165,7 @@ def _check_formats(source: Kafka, found: Findings, progress: Callable[[str], Non
 
 def _check_letter_topic(pipeline: Pipeline, found: Findings) -> None:
     """A run would meet a topic that is not there at the first bad record."""
-    if pipeline.quarantine is None or (topic := pipeline.quarantine.topic) is None:
+    if pipeline.dead_letter_target is None or (topic := pipeline.dead_letter_target.topic) is None:
         return
     try:
         cluster = Cluster.of(next(iter(pipeline.sources.values())))
@@ -274,7 +274,7 @@ def _add_raised(error: Exception, found: Findings) -> None:
 def _reason(pipeline: Pipeline, rows: DataFrame | None) -> str:
     way = None
     if rows is not None:
-        cached = pipeline.quarantine is not None or pipeline.caches_rows
+        cached = pipeline.dead_letter_target is not None or pipeline.caches_rows
         way = pipeline.sink.describe_write(rows, cached=cached)
     return _why(pipeline) + (f": {way}" if way else "")
 

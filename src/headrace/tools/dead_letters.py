@@ -25,12 +25,12 @@ class DeadLetterAdmin:
     """A sink is opened for one question each: the file of an embedded one is free in between."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        if pipeline.quarantine is None:
+        if pipeline.dead_letter_target is None:
             raise ConfigError(
                 f"{pipeline.name} has no dead letters", hint='dead_letters="…" on the pipeline says where they go'
             )
         self.pipeline = pipeline
-        self._place = pipeline.quarantine
+        self._place = pipeline.dead_letter_target
         source, topic = next(iter(pipeline.sources.values())), self._place.topic
         reader = f"headrace-letters-{pipeline.name}"
         self._topic = DeadLetterTopic(source.bootstrap, source.options, topic, reader) if topic else None
@@ -59,7 +59,7 @@ class DeadLetterAdmin:
         if isinstance(sink, OffsetStore) and (missing := sink.open_for_reading(self.pipeline.name)):
             raise ConfigError(f"{self.pipeline.name} has no dead letters: {missing}", hint="run the pipeline first")
         with sink:
-            return sink.letters(self._place.table or "")
+            return sink.read_dead_letters(self._place.table or "")
 
     def chosen(self, ids: Sequence[str], *, everything: bool) -> Sequence[DeadLetter]:
         """Those that `ids` name as TOPIC:PARTITION:OFFSET, or all of them; ConfigError if one is not there."""
@@ -81,7 +81,7 @@ class DeadLetterAdmin:
         cannot be sent; without `execute` that is all.
         """
         self._refuse_some(letters)
-        if gone := [letter.origin for letter in letters if letter.gone]:
+        if gone := [letter.origin for letter in letters if letter.record_missing]:
             raise ConfigError(
                 f"the letter of {gone[0]} does not hold the record, so nothing is sent",
                 hint=f"headrace consume {gone[0].topic} --from {gone[0].topic}:{gone[0].partition}:{gone[0].offset}"

@@ -69,7 +69,7 @@ def _transformed(pipeline: Pipeline, inputs: SourceReaders, batch: Batch) -> Dat
     from headrace.engine.source_readers import RawBatch
 
     raw = RawBatch(inputs, batch).frames
-    if pipeline.quarantine is not None:
+    if pipeline.dead_letter_target is not None:
         frames = {name: one.decoder.judged(raw[name]).good for name, one in inputs.each.items()}
     else:
         frames = {name: one.decoder.decode(raw[name]).rows for name, one in inputs.each.items()}

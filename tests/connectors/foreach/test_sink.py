@@ -117,7 +117,7 @@ def test_marks_are_forgotten_in_time(pipeline, redis, postgres, tmp_path):
             file.commit()
         marks.prepare()
         with closing(marks.connect()) as marker:
-            assert marker.among(["old", "new"]) == {"new"}
+            assert marker.find_marked(["old", "new"]) == {"new"}
 
 
 def dying(path, flag):
@@ -207,8 +207,8 @@ def test_with_dead_letters_the_row_that_raises_is_put_aside(notes, spark):
 
     def write(error):
         with sinks.Foreach(failing(str(notes), error)).open("p") as sink:
-            quarantine = DeadLetterBatch([], most=5, originals=originals, send=sent.extend)
-            sink.write_with_dead_letters(batch(1, 0, 3), frame(spark, numbered(0, 3)), quarantine)
+            dead_letters = DeadLetterBatch([], limit=5, fetch_records=originals, send=sent.extend)
+            sink.write_with_dead_letters(batch(1, 0, 3), frame(spark, numbered(0, 3)), dead_letters)
 
     write(ValueError)
     assert [(letter.origin.offset, letter.error.partition(" (")[0]) for letter in sent] == [
@@ -236,7 +236,7 @@ def test_a_row_with_a_value_that_python_has_none_for_is_put_aside(per, notes, sp
     )
     with sinks.Foreach(note if per == "row" else every, per=per).open("p") as sink:
         sink.write_with_dead_letters(
-            batch(1, 0, 3), rows, DeadLetterBatch([], most=5, originals=originals, send=sent.extend)
+            batch(1, 0, 3), rows, DeadLetterBatch([], limit=5, fetch_records=originals, send=sent.extend)
         )
     assert [letter.origin.offset for letter in sent] == [1]
     assert sorted(noted(notes)) == [(0, "row 0"), (2, "row 2")]

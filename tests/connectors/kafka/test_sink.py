@@ -540,15 +540,15 @@ def raise_reported(report):
 def test_a_task_that_begins_after_another_run_took_over_changes_nothing(work, kafka):
     """Queued, or repeated by Spark: its producer is newer than the successor, and the offset stands where it starts."""
     one, target = work()
-    one.sink.sign(RunLease("host", 1, 0.0, 0.0))
+    one.sink.set_lease(RunLease("host", 1, 0.0, 0.0))
     one.task = replace(one.task, parts=(replace(one.task.parts[0], before=one.sink._fetch()[one.at]),))
     with sinks.Kafka(kafka.bootstrap, target.name).open(one.sink._opened.name) as successor:
         assert successor.load().offsets == {one.at: 0}
         with pytest.raises(OffsetConflict, match="taken over"):
             raise_reported(one.call(iter([records(0, 1, 2, 3)])))
-        successor.sign(RunLease("host", 2, 1.0, 1.0))
+        successor.set_lease(RunLease("host", 2, 1.0, 1.0))
         with pytest.raises(OffsetConflict, match="taken over"):
-            one.sink.sign(RunLease("host", 1, 0.0, 9.0))
+            one.sink.set_lease(RunLease("host", 1, 0.0, 9.0))
         assert successor.read()[0].run == RunLease("host", 2, 1.0, 1.0)
         assert successor.load().offsets == {one.at: 0}
     assert ids(target.bootstrap, target.name) == []
@@ -556,18 +556,18 @@ def test_a_task_that_begins_after_another_run_took_over_changes_nothing(work, ka
 
 def test_a_run_whose_tasks_may_be_at_work_still_does_not_sign_off(work):
     one, _ = work()
-    one.sink.sign(RunLease("host", 1, 0.0, 0.0))
+    one.sink.set_lease(RunLease("host", 1, 0.0, 0.0))
     one.sink._unsure = True
-    one.sink.sign(None)
+    one.sink.set_lease(None)
     assert one.sink.read()[0].run is not None
     one.sink.load()
-    one.sink.sign(None)
+    one.sink.set_lease(None)
     assert one.sink.read()[0].run is None
 
 
 def test_a_transaction_of_the_driver_that_somebody_aborts_costs_a_repeat(work, kafka, spark):
     one, target = work()
-    one.sink.sign(RunLease("host", 1, 0.0, 0.0))
+    one.sink.set_lease(RunLease("host", 1, 0.0, 0.0))
     aborting = Producer(
         {"bootstrap.servers": kafka.bootstrap, "transactional.id": f"headrace-offsets-{one.sink._opened.name}"}
     )
@@ -591,7 +591,7 @@ def test_a_topic_made_anew_under_a_run_is_of_this_cluster_still(work):
     source = one.task.parts[0].range.at.topic
     Topic.recreate(existing(one.sink._bootstrap, source))
     with suppress(HeadraceError):
-        one.sink.sign(RunLease("host", 1, 0.0, 0.0))
+        one.sink.set_lease(RunLease("host", 1, 0.0, 0.0))
     admin = AdminClient({"bootstrap.servers": one.sink._bootstrap})
     assert not [
         name for name in admin.list_topics(timeout=10).topics if name.startswith("headrace.") and source in name
@@ -632,7 +632,7 @@ def test_rows_that_a_transform_moved_by_itself_are_not_committed_by_their_task(f
 
 def test_a_transaction_that_a_dead_run_left_is_ended_when_the_next_one_starts(work, kafka):
     one, target = work()
-    one.sink.sign(RunLease("host", 1, 0.0, 0.0))
+    one.sink.set_lease(RunLease("host", 1, 0.0, 0.0))
     left = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": one.id})
     left.init_transactions(30)
     left.begin_transaction()

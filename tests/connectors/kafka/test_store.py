@@ -239,7 +239,7 @@ def test_a_thousand_partitions_stay_far_below_the_limit_of_metadata(new, admin, 
     store = new()
     topic_id = "J8CTyRJ5SXWk4i4Wk3HvGQ"
     store.commit(batch(2**40, *((at, 0, 2**50) for at in many), topic_id=topic_id))
-    store.sign(RunLease("a-rather-long-host-name." * 10, 2**31, 1.7e9, 1.7e9))
+    store.set_lease(RunLease("a-rather-long-host-name." * 10, 2**31, 1.7e9, 1.7e9))
     store.begin(batch(2**40 + 1, *((at, 2**50, 2**51) for at in many), topic_id=topic_id))
     sizes = [len(position.metadata) for position in listed(admin, name).values()]
     assert len(sizes) == 1000
@@ -284,7 +284,7 @@ def test_a_sign_touches_one_partition_and_all_of_them_each_hour(new, admin, name
 
     def touched(beat):
         before = listed(admin, name)
-        store.sign(RunLease("host", 1, 0.0, beat))
+        store.set_lease(RunLease("host", 1, 0.0, beat))
         assert store.read()[0].run == RunLease("host", 1, 0.0, beat)
         after = listed(admin, name)
         return sum(before[at].metadata != after[at].metadata for at in many)
@@ -342,7 +342,7 @@ def test_a_group_that_is_gone_stops_the_pipeline_until_the_marker_is_removed(new
     store = new()
     topic_id = real_id(store._bootstrap, a.topic)
     store.commit(batch(1, (a, 0, 10), (b, 0, 10), topic_id=topic_id))
-    store.record(AuditEntry(1.0, "somebody", "note"))
+    store.append_audit(AuditEntry(1.0, "somebody", "note"))
     admin.delete_consumer_groups([name])[name].result(30)
     with pytest.raises(DataLoss, match=name) as error:
         store.commit(batch(2, (a, 10, 20)))
@@ -380,7 +380,7 @@ def test_a_topic_deleted_and_created_again_is_recognised_by_its_old_id(new, admi
     progress = store.load()
     assert progress.offsets == {a: 0, b: 0, kept: 7}
     assert progress.topic_ids[made.name] == "id-1"
-    store.move(progress, {a: 5, b: 6}, AuditEntry(1.0, "a run", "gap"), {made.name: "id-2"})
+    store.set_offsets(progress, {a: 5, b: 6}, AuditEntry(1.0, "a run", "gap"), {made.name: "id-2"})
     assert new().load().offsets == {a: 5, b: 6, kept: 7}
     assert new().load().topic_ids[made.name] == "id-2"
 
@@ -530,10 +530,10 @@ def test_what_the_broker_forgets_is_told_and_what_a_run_keeps_alive_is_not_forgo
         while listed(admin, "left") or len(listed(admin, "half")) == 2:
             assert time.monotonic() < deadline
             now, beats = now + 3600, beats + 1
-            kept.sign(RunLease("host", 1, 0.0, beats))
+            kept.set_lease(RunLease("host", 1, 0.0, beats))
             if len(listed(admin, "half")) == 2:
                 with suppress(DataLoss):  # the broker may drop the offset between the two calls
-                    half.sign(RunLease("host", 2, 0.0, beats))
+                    half.set_lease(RunLease("host", 2, 0.0, beats))
             time.sleep(3)
         with pytest.raises(DataLoss, match=r"clicks\[0\], clicks\[1\]"):
             left.load()
@@ -569,6 +569,6 @@ def test_a_position_set_by_another_tool_is_in_the_history_with_the_newest_batch_
     set_by_hand(admin, name, a, 0)
     with new() as store:
         assert store.load().last_batch == 1  # that of batch 2 went with the entry
-        store.sign(RunLease("host", 1, 0.0, 1.0))
+        store.set_lease(RunLease("host", 1, 0.0, 1.0))
         (change,) = store.history()
         assert (change.action, change.after, change.last_batch) == ("reset", {a: 0}, 1)

@@ -265,9 +265,9 @@ def test_from_the_sign_of_a_new_run_on_the_old_one_commits_nothing(spark, postgr
         sinks.Postgres(postgres.address, table).open(name) as old,
         sinks.Postgres(postgres.address, table).open(name) as new,
     ):
-        old.sign(RunLease("host", 1, 1.0, 1.0))
+        old.set_lease(RunLease("host", 1, 1.0, 1.0))
         new.prepare(_schema("id BIGINT, user STRING"))
-        new.sign(RunLease("host", 2, 2.0, 2.0))
+        new.set_lease(RunLease("host", 2, 2.0, 2.0))
         refused = _attempt(postgres, name, r, table, ["1\ta\n"])
         assert (refused.error[0], "taken over" in refused.error[1]) == ("OffsetConflict", True)
         with pytest.raises(OffsetConflict, match="taken over"):

@@ -354,7 +354,7 @@ class Letters:
         def originals(refused):
             return [DeadLetter(r.origin, None, None, None, (), r.error, r.place) for r in refused]
 
-        return DeadLetterBatch([], most=10, originals=originals, send=self.sent.extend)
+        return DeadLetterBatch([], limit=10, fetch_records=originals, send=self.sent.extend)
 
 
 def test_a_key_that_holds_something_else_is_left_alone_and_its_row_refused(spark, redis, client, name):

@@ -120,7 +120,7 @@ def test_an_older_row_never_takes_the_place_of_a_newer_one(database, keyed, spar
     """The offsets are moved back, as `headrace offsets reset` does, and old records come again."""
     with keyed() as sink:
         sink.write(batch(1, 0, 10), users(spark, (9, "ann", 39)))
-        sink.move(sink.load(), {AT: 0}, _change())
+        sink.set_offsets(sink.load(), {AT: 0}, _change())
         sink.write(batch(2, 0, 5), users(spark, (4, "ann", 34)))
         sink.write(batch(3, 5, 6), users(spark, (5, "ann", "gone")))
     assert database.ask("SELECT name, age FROM {t}") == [("ann", 39)]
@@ -129,7 +129,7 @@ def test_an_older_row_never_takes_the_place_of_a_newer_one(database, keyed, spar
 def test_a_topic_made_anew_starts_over_and_its_rows_count(database, keyed, spark):
     with keyed() as sink:
         sink.write(batch(1, 0, 10), users(spark, (9, "ann", 39)))
-        sink.move(sink.load(), {AT: 0}, _change(), {"users": "id-2"})
+        sink.set_offsets(sink.load(), {AT: 0}, _change(), {"users": "id-2"})
         sink.write(batch(2, 0, 1, topic_id="id-2"), users(spark, (0, "ann", 1)))
     assert database.ask("SELECT name, age FROM {t}") == [("ann", 1)]
 
@@ -317,7 +317,7 @@ def quarantine(table, *letters, most=10):
             for r in refused
         ]
 
-    return DeadLetterBatch(letters, most=most, originals=originals, table=table)
+    return DeadLetterBatch(letters, limit=most, fetch_records=originals, table=table)
 
 
 def constrained(database):
@@ -332,14 +332,14 @@ def test_rows_that_the_table_refuses_go_to_the_dead_letters_and_the_others_are_s
         found = quarantine(dead)
         sink.write_with_dead_letters(batch(1, 0, 20), rows, found)
         assert found.count == 2
-        letters = sink.letters(dead)
+        letters = sink.read_dead_letters(dead)
         assert [(letter.origin, letter.key, letter.value, letter.headers) for letter in letters] == [
             (RecordId("users", 0, n), b"k", f"value {n}".encode(), (("h", b"\xff"),)) for n in (3, 11)
         ]
         assert all("check" in letter.error.lower() and letter.place == f"table {database.table}" for letter in letters)
         assert sink.load().offsets == {AT: 20}
         sink.drop_dead_letters(dead, [letters[0].origin])
-        assert [letter.origin.offset for letter in sink.letters(dead)] == [11]
+        assert [letter.origin.offset for letter in sink.read_dead_letters(dead)] == [11]
     stored = [n for (n,) in database.ask("SELECT age FROM {t} ORDER BY age")]
     assert stored == [n for n in range(20) if n not in (3, 11)]
 
@@ -355,7 +355,7 @@ def test_upserted_rows_that_the_table_refuses_go_to_the_dead_letters_and_deletes
     rows = users(spark, (0, "ann", 1), (1, "bob", 100), (2, "cyd", None), (3, "ann", "gone"), (4, "dan", 4))
     with database.sink(key="name", mode="upsert").open(pipeline) as sink:
         sink.write_with_dead_letters(batch(1, 0, 5), rows, quarantine(dead))
-        assert [letter.origin.offset for letter in sink.letters(dead)] == [1, 2]
+        assert [letter.origin.offset for letter in sink.read_dead_letters(dead)] == [1, 2]
     assert database.ask("SELECT name, age FROM {t}") == [("dan", 4)]
 
 
@@ -364,7 +364,7 @@ def test_records_that_did_not_parse_are_stored_with_the_rows(database, pipeline,
     bad = DeadLetter(RecordId("users", 0, 1), None, None, b"{broken", (), "not JSON", "decoding")
     with database.sink(create=True).open(pipeline) as sink:
         sink.write_with_dead_letters(batch(1, 0, 2), users(spark, (0, "ann", 1)), quarantine(dead, bad))
-        assert list(sink.letters(dead)) == [bad]
+        assert list(sink.read_dead_letters(dead)) == [bad]
     assert database.ask("SELECT name FROM {t}") == [("ann",)]
 
 
@@ -375,14 +375,14 @@ def test_more_refused_rows_than_the_limit_stop_the_pipeline_with_nothing_stored(
         with pytest.raises(BadRecord, match="more than 3 records"):
             sink.write_with_dead_letters(batch(1, 0, 8), rows, quarantine(f"{database.table}_dead", most=3))
         assert sink.load().offsets == {}
-        assert list(sink.letters(f"{database.table}_dead")) == []
+        assert list(sink.read_dead_letters(f"{database.table}_dead")) == []
     assert database.ask("SELECT * FROM {t}") == []
 
 
 def test_a_refused_row_without_a_place_for_it_is_a_bad_record_and_nothing_moves(database, pipeline, spark):
     constrained(database)
     with database.sink().open(pipeline) as sink:
-        with pytest.raises(BadRecord, match="refuses a row") as bad:
+        with pytest.raises(BadRecord, match="rejects a row") as bad:
             sink.write(batch(1, 0, 2), users(spark, (0, "ann", 1), (1, "bob", 100)))
         assert "dead_letters" in bad.value.hint
         assert sink.load().offsets == {}

@@ -221,7 +221,7 @@ def test_the_audit_log_keeps_the_newest_changes(new, monkeypatch):
     monkeypatch.setattr("headrace.connectors.zookeeper.offset_store._KEPT_CHANGES", 3)
     store = new()
     for number in range(5):
-        store.record(AuditEntry(float(number), "somebody", "note"))
+        store.append_audit(AuditEntry(float(number), "somebody", "note"))
     assert [change.at for change in new().history()] == [2.0, 3.0, 4.0]
 
 

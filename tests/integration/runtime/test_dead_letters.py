@@ -132,7 +132,7 @@ def test_a_value_that_the_database_refuses_stops_a_run_without_dead_letters_and_
     where.produce([b'{"id": 1, "text": "nul \\u0000 here"}'])
     table = f"t_{uuid.uuid4().hex[:12]}"
     made = pipeline(where, sinks.Postgres(postgres.address, table, create=True))
-    with pytest.raises(BadRecord, match="refuses a row") as stopped:
+    with pytest.raises(BadRecord, match="rejects a row") as stopped:
         made.run(until="caught-up", session=spark)  # not fail_fast: a retry loop would show as a hang
     assert "dead_letters" in stopped.value.hint
 
@@ -306,8 +306,8 @@ def test_a_letter_that_is_larger_than_its_topic_takes_goes_without_its_bytes_and
     box = DeadLetterAdmin(made)
     letters = {letter.origin.offset: letter for letter in box.letters()}
     assert sorted(letters) == list(range(len(bad)))
-    assert [offset for offset, letter in letters.items() if letter.gone] == [len(together)]
-    assert all(letter.value == bad[offset] for offset, letter in letters.items() if not letter.gone)
+    assert [offset for offset, letter in letters.items() if letter.record_missing] == [len(together)]
+    assert all(letter.value == bad[offset] for offset, letter in letters.items() if not letter.record_missing)
     gone = letters[len(together)]
     assert "150,001 bytes of key, value and headers are left out" in gone.error
     with pytest.raises(ConfigError, match="does not hold the record"):

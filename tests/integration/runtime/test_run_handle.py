@@ -194,7 +194,7 @@ def test_a_run_that_fails_raises_in_wait_and_leaves_nothing(spark, made, tmp_pat
     assert (run.status.state, run.status.error) == ("failed", failed.value)
     assert own_threads() == set()
     assert client_threads() == before
-    assert stores.SQLite(tmp_path / "o.db").open("clicks").heard() is None
+    assert stores.SQLite(tmp_path / "o.db").open("clicks").lease() is None
     assert spark.range(3).count() == 3
 
 

@@ -27,7 +27,7 @@ def stored(tmp_path):
         with store.open("svc"):
             for at in (CLICKS, VIEWS):
                 progress = store.read()[0].progress
-                store.move(progress, {at: 5}, change("seek", {}, {at: 5}, ""), {at.topic: "id"})
+                store.set_offsets(progress, {at: 5}, change("seek", {}, {at: 5}, ""), {at.topic: "id"})
 
     return make
 

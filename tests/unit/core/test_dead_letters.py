@@ -1,4 +1,4 @@
-"""The bytes of a batch's dead letters are bounded, and none of the letters is lost for it."""
+"""The bytes of a batch's dead letters are within_size, and none of the letters is lost for it."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace import sinks
 from headrace.connectors.shared.rejected_rows import RejectedRows
-from headrace.core.dead_letters import DeadLetter, DeadLetterBatch, RecordId, RejectedRow, bounded, shortened
+from headrace.core.dead_letters import DeadLetter, DeadLetterBatch, RecordId, RejectedRow, shortened, within_size
 from headrace.kafka.dead_letter_topic import DeadLetterTopic
 from headrace.tools.dead_letters import DeadLetterAdmin
 
@@ -18,30 +18,30 @@ def letter(offset, size, error="bad"):
 def test_the_size_of_a_letter_is_that_of_key_value_and_headers():
     large = DeadLetter(RecordId("t", 0, 1), None, b"k", b"x" * 100, (("h", b"v"),), "bad", "decoding")
     assert large.size == 103
-    assert DeadLetterBatch([large], most=10, max_bytes=103, originals=list).left_out == 0
-    kept = DeadLetterBatch([large], most=10, max_bytes=102, originals=list, table="dead")
-    (bare,) = kept.settled()
+    assert DeadLetterBatch([large], limit=10, max_bytes=103, fetch_records=list).left_out == 0
+    kept = DeadLetterBatch([large], limit=10, max_bytes=102, fetch_records=list, table="dead")
+    (bare,) = kept.flush()
     assert (kept.left_out, bare.size, bare.origin, bare.place) == (1, 0, large.origin, "decoding")
     assert bare.error.startswith("bad (103 bytes of key, value and headers are left out: ")
 
 
 def test_refused_rows_share_the_room_of_what_did_not_parse():
-    quarantine = DeadLetterBatch([letter(1, 60)], most=10, max_bytes=100, originals=lambda refused: [letter(2, 50)])
-    assert quarantine.room == 40
-    quarantine.refuse([RejectedRow(RecordId("t", 0, 2), "refused", "table rows")])
-    assert (quarantine.count, quarantine.left_out, quarantine.room) == (2, 1, 40)
+    quarantine = DeadLetterBatch([letter(1, 60)], limit=10, max_bytes=100, fetch_records=lambda rows: [letter(2, 50)])
+    assert quarantine.remaining_bytes == 40
+    quarantine.reject([RejectedRow(RecordId("t", 0, 2), "refused", "table rows")])
+    assert (quarantine.count, quarantine.left_out, quarantine.remaining_bytes) == (2, 1, 40)
 
 
 @given(st.lists(st.integers(0, 50)), st.integers(0, 300))
 def test_as_many_as_can_be_keep_their_bytes_and_none_is_lost(sizes, room):
     given_letters = [letter(offset, size) for offset, size in enumerate(sizes)]
-    found = bounded(given_letters, room)
+    found = within_size(given_letters, room)
     assert [one.origin for one in found] == [one.origin for one in given_letters]
     assert sum(one.size for one in found) <= room
     left = [given for given, kept in zip(given_letters, found, strict=True) if kept.left_out]
     assert not left or sum(one.size for one in found) + min(one.size for one in left) > room
     assert all(kept is given or kept.left_out for given, kept in zip(given_letters, found, strict=True))
-    assert bounded(list(reversed(given_letters)), room) == list(reversed(found))
+    assert within_size(list(reversed(given_letters)), room) == list(reversed(found))
 
 
 def test_a_reason_that_quotes_a_large_value_is_shortened_on_workers_and_on_the_driver():
@@ -74,7 +74,7 @@ def test_a_letter_that_the_topic_has_no_room_for_goes_without_its_bytes():
     broker.send([letter(1, 60), letter(2, 60), letter(3, 101)])
     assert [one.size for one in broker.taken] == [60, 60, 0]
     bare = broker.taken[-1]
-    assert bare.gone
+    assert bare.record_missing
     assert bare.error == (
         "bad (101 bytes of key, value and headers are left out: the topic of the dead letters takes no record as large)"
     )

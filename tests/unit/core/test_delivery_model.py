@@ -43,8 +43,8 @@ class WithoutJournal(Memory):
 
 
 class MovesWithinAnEpoch(Memory):
-    def move(self, expected, offsets, change, topic_ids=MappingProxyType({})):
-        super().move(expected, offsets, change, topic_ids)
+    def set_offsets(self, expected, offsets, change, topic_ids=MappingProxyType({})):
+        super().set_offsets(expected, offsets, change, topic_ids)
         self._change(lambda state: State(replace(state.progress, epoch=expected.epoch)))
 
 
@@ -330,7 +330,7 @@ class Model:
         may_reset = self.resets and world.reset is None and world.progress.offsets != START.offsets
         if may_reset and not (self.between_batches and world.progress.pending):
             store = self.store({"p": (State(world.progress), ())}).open("p")
-            store.move(world.progress, START.offsets, AuditEntry(0.0, "operator", "reset"))
+            store.set_offsets(world.progress, START.offsets, AuditEntry(0.0, "operator", "reset"))
             yield replace(world, progress=store.load(), reset=len(world.rows))
         for which, run in enumerate(world.runs):
             if run is None:

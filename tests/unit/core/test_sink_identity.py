@@ -198,6 +198,6 @@ def test_a_dead_letter_holds_the_identity_of_the_sink_that_refused_its_row():
         return [DeadLetter(r.origin, None, None, b"1", (), r.error, r.place) for r in refusals]
 
     sent = []
-    quarantine = DeadLetterBatch([], most=5, max_bytes=100, originals=originals, table=None, send=sent.extend)
+    quarantine = DeadLetterBatch([], limit=5, max_bytes=100, fetch_records=originals, table=None, send=sent.extend)
     Refusing().write_with_dead_letters(batch(1, 0, 5), None, quarantine)
     assert [letter.place for letter in sent] == ["refusing /data"]

@@ -41,7 +41,7 @@ class Group:
         beats._consumer = Committed(self._entries)
         return beats
 
-    def sign(self, run):
+    def set_lease(self, run):
         """Heartbeats do not see the sign."""
 
 
@@ -59,7 +59,7 @@ class Node:
         store._client = client
         return store
 
-    def sign(self, run):
+    def set_lease(self, run):
         self._nodes["/headrace"] = znodes.encode(State(run=run), {})
 
 
@@ -70,31 +70,31 @@ def place(request):
 
 def test_a_newcomer_with_a_slower_clock_sends_heartbeats_and_the_old_run_none(place):
     old, new = place.handle(), place.handle()
-    place.sign(OLD)
-    assert old.beat(OLD)
-    place.sign(NEW)
-    assert new.beat(NEW)
-    assert new.beat(replace(NEW, beat=1033.0))
-    assert not old.beat(replace(OLD, beat=1064.0))
-    assert new.beat(replace(NEW, beat=1036.0))
+    place.set_lease(OLD)
+    assert old.heartbeat(OLD)
+    place.set_lease(NEW)
+    assert new.heartbeat(NEW)
+    assert new.heartbeat(replace(NEW, beat=1033.0))
+    assert not old.heartbeat(replace(OLD, beat=1064.0))
+    assert new.heartbeat(replace(NEW, beat=1036.0))
 
 
 def test_a_newcomer_goes_on_though_the_old_run_wrote_a_last_heartbeat_over_its_own():
     group = Group()
     old, new = group.handle(), group.handle()
-    assert old.beat(OLD) and new.beat(NEW)
+    assert old.heartbeat(OLD) and new.heartbeat(NEW)
     group._entries["clicks", 0] = json.dumps(asdict(replace(OLD, beat=1064.0)))
-    assert new.beat(replace(NEW, beat=1033.0))
-    assert not old.beat(OLD)
+    assert new.heartbeat(replace(NEW, beat=1033.0))
+    assert not old.heartbeat(OLD)
 
 
 def test_the_heartbeat_of_a_run_is_heard_beside_a_newer_one_that_another_run_left():
     group = Group()
     group.places = [B]
-    assert group.handle().beat(OLD)
+    assert group.handle().heartbeat(OLD)
     group.places = [A, B]
     beats = group.handle()
-    assert beats.beat(NEW)
+    assert beats.heartbeat(NEW)
     assert beats.newest(NEW) == NEW and beats.newest(OLD) == OLD
 
 
@@ -102,11 +102,11 @@ def test_a_group_that_cannot_be_read_costs_the_newcomer_no_heartbeat():
     from confluent_kafka import KafkaException
 
     group = Group()
-    assert group.handle().beat(OLD)
+    assert group.handle().heartbeat(OLD)
     beats = group.handle()
     readable, unreadable = beats._consumer, Mock(commit=Mock())
     unreadable.committed.side_effect = KafkaException()
     beats._consumer = unreadable
-    assert beats.beat(NEW) and unreadable.commit.called
+    assert beats.heartbeat(NEW) and unreadable.commit.called
     beats._consumer = readable
-    assert beats.beat(NEW)
+    assert beats.heartbeat(NEW)

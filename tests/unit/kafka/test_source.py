@@ -228,8 +228,10 @@ def test_clusters_are_compared_by_their_ids(monkeypatch, here, found):
     monkeypatch.setattr(sinks.Kafka, "_cluster", lambda sink: here)
     fixed = sinks.Kafka("localhost:9092", topic="clicks")
     assert fixed.writes_to_source_topic("127.0.0.1:9092", "clicks".__eq__) is None, "the addresses say nothing"
-    assert fixed.loops_on(lambda: "one", "clicks".__eq__) == ("clicks" if found else None)
+    assert fixed.writes_to_source_cluster(lambda: "one", "clicks".__eq__) == ("clicks" if found else None)
     chosen = sinks.Kafka("localhost:9092", topic_column="to", pattern="c.*")
-    assert chosen.loops_on(lambda: "one", "clicks".__eq__) is None
+    assert chosen.writes_to_source_cluster(lambda: "one", "clicks".__eq__) is None
     assert (chosen._allowed.refused("clicks") is not None) is found
-    assert sinks.Fanout([chosen, fixed]).loops_on(lambda: "one", "clicks".__eq__) == ("clicks" if found else None)
+    assert sinks.Fanout([chosen, fixed]).writes_to_source_cluster(lambda: "one", "clicks".__eq__) == (
+        "clicks" if found else None
+    )

@@ -64,12 +64,12 @@ def test_a_run_sends_heartbeats_while_one_batch_lasts(tmp_path, store):
     world, beats = on_disk(World({A: 5}), tmp_path), set()
 
     def seen_several(_):
-        until(lambda: beats.add(store.heard().beat) or len(beats) > 3)
+        until(lambda: beats.add(store.lease().beat) or len(beats) > 3)
 
     world.sink.before = seen_several
     world.run(fail_fast=True)  # else each attempt at the batch would show one more
     assert world.sink.rows == records(a=5)
-    assert store.heard() is None, "a run that has ended leaves no sign"
+    assert store.lease() is None, "a run that has ended leaves no sign"
     assert store.history() == []
     assert "headrace-heartbeat" not in {thread.name for thread in threading.enumerate()}
 
@@ -79,7 +79,7 @@ def test_a_store_without_a_second_handle_gets_heartbeats_between_batches():
     runner = world.runner()
 
     def look(_):
-        if (run := world.store.heard()) is not None:
+        if (run := world.store.lease()) is not None:
             beats.add(run.beat)
         if len(beats) > 3:
             runner.stop("seen")
@@ -113,9 +113,9 @@ def test_a_heartbeat_handle_that_could_not_be_opened_leaves_the_connection_of_th
 
 
 def test_a_heartbeat_of_a_run_that_was_taken_over_changes_nothing(store):
-    store.sign(successor := elsewhere())
-    assert store.beat(this_run()) is False
-    assert store.heard() == successor
+    store.set_lease(successor := elsewhere())
+    assert store.heartbeat(this_run()) is False
+    assert store.lease() == successor
 
 
 def test_a_sign_of_the_format_before_is_read():
@@ -197,7 +197,7 @@ def test_the_question_before_spark_starts_creates_no_file(tmp_path, store):
         heartbeat.refuse_second("clicks", elsewhere_kept)
         assert not (tmp_path / "new").exists()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        store.sign(replace(this_run(), pid=child.pid, started=time.time()))
+        store.set_lease(replace(this_run(), pid=child.pid, started=time.time()))
         with pytest.raises(OffsetConflict, match=f"pid {child.pid}"):
             heartbeat.refuse_second("clicks", stores.SQLite(tmp_path / "offsets.db"))
         child.kill()
@@ -237,21 +237,21 @@ def test_a_run_that_was_taken_over_in_its_batch_commits_nothing_and_the_new_one_
     assert inside.wait(SOON)
     assert new.run(rival="take-over").batches == 1
     assert len(ended) == 1
-    assert store.load().offsets == {A: 5} and store.load().pending is None and store.heard() is None
+    assert store.load().offsets == {A: 5} and store.load().pending is None and store.lease() is None
 
 
 def test_what_the_old_run_committed_while_the_new_one_signed_is_not_replayed(tmp_path, store, monkeypatch):
     world = on_disk(World({A: 5}), tmp_path)
     batch = Batch(1, (Range(A, 0, 5),), {"clicks": "id-1"})
-    store.sign(elsewhere())
+    store.set_lease(elsewhere())
     store.begin(batch)
-    sign = RunPresence.sign
+    acquire = RunPresence.acquire
 
     def late(presence, other):
         store.commit(batch)
-        sign(presence, other)
+        acquire(presence, other)
 
-    monkeypatch.setattr(RunPresence, "sign", late)
+    monkeypatch.setattr(RunPresence, "acquire", late)
     assert world.run(rival="take-over").batches == 0
     assert store.load().offsets == {A: 5}
 
@@ -259,13 +259,13 @@ def test_what_the_old_run_committed_while_the_new_one_signed_is_not_replayed(tmp
 @pytest.mark.parametrize("change", ["begin", "commit", "move"])
 def test_a_handle_that_signed_changes_nothing_once_another_run_has_signed(change, tmp_path, store):
     batch = Batch(1, (Range(A, 0, 5),))
-    store.sign(this_run())
+    store.set_lease(this_run())
     with stores.SQLite(tmp_path / "offsets.db").open("clicks") as other:
-        other.sign(elsewhere())
+        other.set_lease(elsewhere())
         before = other.read()
         with pytest.raises(OffsetConflict, match="pid 1 on other-host has taken over"):
             if change == "move":
-                store.move(store.load(), {A: 3}, AuditEntry(0.0, "run", "gap"))
+                store.set_offsets(store.load(), {A: 3}, AuditEntry(0.0, "run", "gap"))
             else:
                 getattr(store, change)(batch)
         assert other.read() == before
@@ -278,10 +278,10 @@ def test_a_sink_that_holds_the_offsets_stores_nothing_once_another_run_has_signe
     merged = []
     monkeypatch.setattr(kind, "_merge", lambda *_: merged.append(1))
     with kind(tmp_path / "rows.db", "clicks").open("clicks") as sink:
-        sink.sign(this_run())
+        sink.set_lease(this_run())
         sink._store(Batch(1, (Range(A, 0, 5),)), None, None, None)
         with kind(tmp_path / "rows.db", "clicks").open("clicks") as other:
-            other.sign(elsewhere())
+            other.set_lease(elsewhere())
         with pytest.raises(OffsetConflict, match="has taken over"):
             sink._store(Batch(2, (Range(A, 5, 9),)), None, None, None)
         assert merged == [1] and sink.load().offsets == {A: 5}
@@ -339,7 +339,7 @@ def test_a_run_that_stood_by_ends_at_a_conflict_as_any_other(tmp_path, store):
 
 
 def test_a_run_that_may_be_dead_is_taken_over_when_its_heartbeat_has_lapsed(tmp_path, store):
-    store.sign(elsewhere())
+    store.set_lease(elsewhere())
     world = on_disk(World({A: 5}), tmp_path)
     began = time.monotonic()
     world.run()
@@ -360,13 +360,13 @@ def test_the_wait_for_a_run_that_may_be_dead_is_seconds_and_longer_than_a_heartb
 
 def test_a_run_elsewhere_that_still_beats_is_not_taken_over(tmp_path, store):
     """Whatever the clocks say: this one's heartbeats seem to be a minute old."""
-    store.sign(elsewhere(beat=time.time() - 60))
+    store.set_lease(elsewhere(beat=time.time() - 60))
     ended = threading.Event()
 
     def beats():
         with stores.SQLite(tmp_path / "offsets.db").open("clicks") as own:
             while not ended.wait(0.005):
-                own.beat(replace(own.heard(), beat=time.time() - 60))
+                own.heartbeat(replace(own.lease(), beat=time.time() - 60))
 
     beating = threading.Thread(target=beats)
     beating.start()
@@ -380,24 +380,24 @@ def test_a_run_elsewhere_that_still_beats_is_not_taken_over(tmp_path, store):
 
 def test_a_run_of_this_machine_whose_process_is_gone_is_taken_over_at_once(store, monkeypatch):
     monkeypatch.setattr(heartbeat, "LAPSE", 1000.0)
-    store.sign(replace(this_run(), pid=2**22 - 3))
+    store.set_lease(replace(this_run(), pid=2**22 - 3))
     assert RunPresence("clicks", events.ignore).admit(store)
 
 
 def test_a_stop_ends_the_wait_for_a_heartbeat(store, monkeypatch):
     monkeypatch.setattr(heartbeat, "LAPSE", 1000.0)
-    store.sign(elsewhere())
+    store.set_lease(elsewhere())
     assert not RunPresence("clicks", events.ignore, wait=lambda seconds: True).admit(store)
 
 
 def test_of_two_starts_at_once_one_signs_and_the_other_is_refused(store):
     one, two = RunPresence("clicks", events.ignore), RunPresence("clicks", events.ignore)
     assert one.admit(store) and two.admit(store)
-    one.sign(store)
+    one.acquire(store)
     try:
         with pytest.raises(OffsetConflict, match="is running already"):
-            two.sign(store)
-        assert store.heard().same(one.run)
+            two.acquire(store)
+        assert store.lease().is_same_run(one.run)
     finally:
         one.close()
         two.close()
@@ -408,7 +408,7 @@ def test_a_run_that_retries_stays_the_run_of_its_pipeline(tmp_path, store):
     signs = []
     failing = [RetriableError("not now")]
     world.sink.before = lambda _: (_ for _ in ()).throw(failing.pop()) if failing else None
-    world.react = lambda event: signs.append(store.heard()) if isinstance(event, events.Retrying) else None
+    world.react = lambda event: signs.append(store.lease()) if isinstance(event, events.Retrying) else None
     world.run()
     assert [run is not None for run in signs] == [True]
 

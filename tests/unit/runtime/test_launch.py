@@ -246,7 +246,7 @@ def running(tmp_path, monkeypatch):
     monkeypatch.setattr(session, "create", create)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         with stores.SQLite(tmp_path / "offsets.db").open("clicks") as store:
-            store.sign(replace(this_run(), pid=child.pid, started=time.time()))
+            store.set_lease(replace(this_run(), pid=child.pid, started=time.time()))
         yield child.pid, lambda: stores.SQLite(tmp_path / "offsets.db")
         child.kill()
 

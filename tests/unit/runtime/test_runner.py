@@ -1028,7 +1028,7 @@ def test_a_gap_is_not_passed_over_offsets_that_somebody_moved_meanwhile():
 
     def move(asked):
         if asked == 0:
-            world.store.move(world.progress, {A: 30}, AuditEntry(1.0, "somebody", "seek"))
+            world.store.set_offsets(world.progress, {A: 30}, AuditEntry(1.0, "somebody", "seek"))
 
     world.cluster.before = move
     with pytest.raises(OffsetConflict, match="somebody else moved the offsets"):
@@ -1170,7 +1170,7 @@ def test_what_is_read_again_after_a_reset_is_stored_again_however_it_is_cut(sink
         assert world.progress.epoch == epoch
         world.run()
         assert world.sink.rows == records(a=10) * (epoch + 1)
-        world.store.move(world.progress, {A: 0}, AuditEntry(1.0, "somebody", "reset"))
+        world.store.set_offsets(world.progress, {A: 0}, AuditEntry(1.0, "somebody", "reset"))
 
 
 @pytest.mark.parametrize("sink", [Published, Numbered])
@@ -1181,7 +1181,7 @@ def test_a_reset_that_drops_a_batch_which_is_stored_already_stores_it_again_howe
         {A: 10}, guarantee="exactly-once", sink=sink(), progress=begun(left), limits=hr.Limits(max_records=cut)
     )
     world.sink.write(left, records(a=10))  # by a run that was killed before it could commit
-    world.store.move(world.progress, {A: 0}, AuditEntry(1.0, "somebody", "reset"))
+    world.store.set_offsets(world.progress, {A: 0}, AuditEntry(1.0, "somebody", "reset"))
     world.run()
     assert world.sink.rows == records(a=10) * 2
 
@@ -1190,7 +1190,7 @@ def test_a_run_that_planned_a_batch_before_the_offsets_were_moved_back_is_refuse
     world = World({A: 10}, guarantee="exactly-once", sink=Published(), limits=hr.Limits(max_records=10))
     world.run()
     rows = list(world.sink.rows)
-    world.store.move(world.progress, {A: 0}, AuditEntry(1.0, "somebody", "reset"))
+    world.store.set_offsets(world.progress, {A: 0}, AuditEntry(1.0, "somebody", "reset"))
 
     def move_again(event):
         if isinstance(event, events.BatchStarted):
@@ -1228,7 +1228,7 @@ def test_a_store_restored_from_an_older_backup_stops_the_run_before_rows_are_dou
 
 def test_a_run_goes_on_once_the_offsets_were_set_and_batches_are_numbered_above_those_of_the_sink():
     world = restored()
-    world.store.move(world.progress, {A: 20}, AuditEntry(1.0, "somebody", "seek"))
+    world.store.set_offsets(world.progress, {A: 20}, AuditEntry(1.0, "somebody", "seek"))
     world.cluster.ends_[A] = 22
     world.run()
     assert world.sink.rows == records(a=22)
@@ -1244,7 +1244,7 @@ def test_at_least_once_goes_on_with_a_store_that_is_older_than_the_sink():
 def test_a_move_before_the_backup_does_not_count():
     world = World({A: 10}, guarantee="exactly-once", sink=Numbered(), limits=hr.Limits(max_records=5))
     world.run()
-    world.store.move(world.progress, {A: 0}, AuditEntry(1.0, "somebody", "reset"))
+    world.store.set_offsets(world.progress, {A: 0}, AuditEntry(1.0, "somebody", "reset"))
     world.run()
     backup = dict(world.shared)
     world.cluster.ends_[A] = 20
@@ -1257,7 +1257,7 @@ def test_a_move_before_the_backup_does_not_count():
 def test_a_gap_that_a_run_recorded_before_the_backup_does_not_count():
     world = World({A: 10}, guarantee="exactly-once", sink=Numbered(), on_data_loss="earliest")
     world.run()
-    world.store.move(world.progress, {A: 10}, AuditEntry(1.0, "run pid 1 on host", "gap"))
+    world.store.set_offsets(world.progress, {A: 10}, AuditEntry(1.0, "run pid 1 on host", "gap"))
     backup = dict(world.shared)
     world.cluster.ends_[A] = 20
     world.run()

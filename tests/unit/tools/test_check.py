@@ -120,7 +120,7 @@ def test_dead_letters_do_not_go_to_the_table_of_the_rows(sink, table):
 
 
 def test_a_table_of_another_schema_takes_dead_letters():
-    assert not sinks.Postgres("postgresql://u@h/d", "clicks").holds_rows("dead.clicks")
+    assert not sinks.Postgres("postgresql://u@h/d", "clicks").is_row_table("dead.clicks")
 
 
 # The store
@@ -239,7 +239,7 @@ def test_a_target_topic_that_is_misspelt_is_an_error_before_spark_starts(checked
     monkeypatch.setattr(kafka, "Topics", lambda *_: asked)
     monkeypatch.setattr(sinks.Kafka, "open_for_reading", lambda sink, pipeline: None)
     monkeypatch.setattr(sinks.Kafka, "durability_warnings", lambda sink, pipeline: [])
-    monkeypatch.setattr(sinks.Kafka, "loops_on", lambda sink, cluster, reads: None)
+    monkeypatch.setattr(sinks.Kafka, "writes_to_source_cluster", lambda sink, cluster, reads: None)
     (error,) = checked(sink=sinks.Kafka("localhost:1", "claen")).errors
     assert error.message == "there is no topic claen at localhost:1"
     assert error.hint.startswith("did you mean clean? Else create=True makes it")

@@ -9,7 +9,7 @@ from headrace.connectors.duckdb import offset_store
 from headrace.connectors.sql.embedded_sink import ROWS, EmbeddedTable
 from headrace.connectors.sql.table_check import Column
 from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, WriteMode, already_there
-from headrace.core.dead_letters import refused
+from headrace.core.dead_letters import rejected_row_error
 from headrace.errors import ConfigError
 from headrace.support.optional_imports import require
 
@@ -116,9 +116,9 @@ class DuckDB(offset_store.DuckDB, EmbeddedTable):
         except duckdb.ConstraintException as error:
             if "uplicate key" in str(error):
                 raise already_there(self, error) from error
-            raise refused(repr(self), error) from error
+            raise rejected_row_error(repr(self), error) from error
         except (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException) as error:
-            raise refused(repr(self), error) from error
+            raise rejected_row_error(repr(self), error) from error
 
 
 def _nested(kind: str) -> bool:

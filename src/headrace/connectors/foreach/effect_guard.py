@@ -56,7 +56,7 @@ class EffectGuard:
 
     def done(self, messages: list[str]) -> set[str]:
         try:
-            return self.marker().among(messages)
+            return self.marker().find_marked(messages)
         except RetriableError:
             tasks.evict(("marks", self.marks))
             raise

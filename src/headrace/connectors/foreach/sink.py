@@ -144,7 +144,7 @@ class Foreach(TaskSink):
             return None
         if self._marks is None:
             raise ConfigError(f"{self!r} is used before open()")
-        if self._marks.local and not str(rows.sparkSession.sparkContext.master).startswith("local"):
+        if self._marks.is_local and not str(rows.sparkSession.sparkContext.master).startswith("local"):
             raise ConfigError(
                 f"{self!r}: a file of this machine cannot be reached from executors on others",
                 hint="once=stores.Redis(…), or stores.Postgres(…)",

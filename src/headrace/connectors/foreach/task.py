@@ -139,7 +139,7 @@ class Task:
         except Exception as error:
             where = f"the row of {origin}: " if origin is not None else ""
             if self.most is None or origin is None:
-                hint = "dead_letters=… puts such records aside; raise headrace.errors.BadRecord to stop instead"
+                hint = "dead_letters=… diverts such records; raise headrace.errors.BadRecord to stop instead"
                 raise RetriableError(f"{self.sink}: {where}{_said(error)}", hint=hint) from error
             refusals.add(origin, _said(error))
             return False

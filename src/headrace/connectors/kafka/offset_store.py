@@ -127,7 +127,7 @@ class Kafka(OffsetStore):
             self._claimed()
             return super().load()
 
-    def heard(self) -> RunLease | None:
+    def lease(self) -> RunLease | None:
         with self._lock:
             run = self.read()[0].run
             if run is None:
@@ -135,7 +135,7 @@ class Kafka(OffsetStore):
             with self._opened.heartbeat(lambda: self._known).open(self._opened.name) as beats:
                 return beats.newest(run) or run
 
-    def beat(self, run: RunLease) -> bool:
+    def heartbeat(self, run: RunLease) -> bool:
         raise NotImplementedError("a commit to the group would fence its own run: see heartbeat_handle")
 
     def heartbeat_handle(self) -> Heartbeats:

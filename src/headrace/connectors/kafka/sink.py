@@ -147,7 +147,7 @@ class Kafka(offset_store.Kafka, RowRejectingSink, TransactionalSink):
         here, there = ({one.strip() for one in text.split(",")} for text in (self._bootstrap, bootstrap))
         return self._loops(reads) if here & there else None
 
-    def loops_on(self, cluster: Callable[[], str], reads: Callable[[str], bool]) -> str | None:
+    def writes_to_source_cluster(self, cluster: Callable[[], str], reads: Callable[[str], bool]) -> str | None:
         return self._loops(reads) if self._cluster() == cluster() else None
 
     def _cluster(self) -> str:
@@ -206,13 +206,13 @@ class Kafka(offset_store.Kafka, RowRejectingSink, TransactionalSink):
         reason = "the batch is cached" if cached else "the plan moves rows between tasks"
         return f"the driver produces the batch and moves the offsets in one transaction ({reason})"
 
-    def sign(self, run: RunLease | None, allow: Callable[[RunLease | None], None] = lambda found: None) -> None:
+    def set_lease(self, run: RunLease | None, check: Callable[[RunLease | None], None] = lambda held: None) -> None:
         if run is None and self._unsure:
             return  # tasks may be at work still: who starts next must see that
         with self._lock:
             if self._own is not None:
                 self._current()
-            super().sign(run, allow)
+            super().set_lease(run, check)
             self._own = run
 
     def load(self) -> Progress:
@@ -244,8 +244,8 @@ class Kafka(offset_store.Kafka, RowRejectingSink, TransactionalSink):
                 return
         self._write_batch(batch, self._layout.frame(rows), target, None)
 
-    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, quarantine: DeadLetterBatch) -> None:
-        self._write_batch(batch, self._layout.frame(rows), self._prepared(), quarantine)
+    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, dead_letters: DeadLetterBatch) -> None:
+        self._write_batch(batch, self._layout.frame(rows), self._prepared(), dead_letters)
 
     def _part(
         self,
@@ -272,7 +272,7 @@ class Kafka(offset_store.Kafka, RowRejectingSink, TransactionalSink):
         reach("kafka: partitions written")
 
     def _write_batch(
-        self, batch: Batch, frame: DataFrame, target: TopicTarget, quarantine: DeadLetterBatch | None
+        self, batch: Batch, frame: DataFrame, target: TopicTarget, dead_letters: DeadLetterBatch | None
     ) -> None:
         """1. read the rows; 2. set apart those that a topic does not take; 3. commit records and offsets."""
         with unfit_refused(repr(self)):
@@ -282,9 +282,9 @@ class Kafka(offset_store.Kafka, RowRejectingSink, TransactionalSink):
         good: list[tuple[str, Any]] = []
         for piece in records.to_batches():
             for topic, some, wrong in check_rows(target, piece):
-                good.append((topic, _without(some, self._set_apart(some, wrong, quarantine))))
-        if quarantine is not None:
-            quarantine.settled()
+                good.append((topic, _without(some, self._set_apart(some, wrong, dead_letters))))
+        if dead_letters is not None:
+            dead_letters.flush()
         with self._lock:
             self._opened.claim()
             state, entries = self._current()
@@ -304,20 +304,20 @@ class Kafka(offset_store.Kafka, RowRejectingSink, TransactionalSink):
             self._remembered.remember(new.progress)
         reach("kafka: committed")
 
-    def _set_apart(self, some: Any, wrong: list[tuple[int, str]], quarantine: DeadLetterBatch | None) -> list[int]:
+    def _set_apart(self, some: Any, wrong: list[tuple[int, str]], dead_letters: DeadLetterBatch | None) -> list[int]:
         """The numbers of the rows that are set apart; BadRecord if they cannot be."""
-        refusals = RejectedRows(repr(self), None if quarantine is None else quarantine.most)
+        refusals = RejectedRows(repr(self), None if dead_letters is None else dead_letters.limit)
         for row, why in wrong:
             refusals.add(place_of(some, row), why)
-        if quarantine is not None:
-            quarantine.refuse([RejectedRow(origin, why, self.identity) for origin, why in refusals.found])
+        if dead_letters is not None:
+            dead_letters.reject([RejectedRow(origin, why, self.identity) for origin, why in refusals.found])
         return [row for row, _ in wrong]
 
     def _current(self) -> tuple[State, dict[TopicPartition, CommittedOffset]]:
         known = self._known
         entries = self._fetch()
         state = self._state(entries)
-        if self._own is not None and not self._own.same(state.run):
+        if self._own is not None and not self._own.is_same_run(state.run):
             if state.run is None and (gone := known - entries.keys()):
                 # A topic that is deleted takes its offsets along, and the sign of the run with them.
                 topic_check.verify()

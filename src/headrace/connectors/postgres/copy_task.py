@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.postgres import client
-from headrace.core.dead_letters import ASIDE, RecordId, refused, too_many
-from headrace.core.state import another_topic
+from headrace.core.dead_letters import DEAD_LETTER_HINT, RecordId, rejected_row_error, too_many_bad_records
+from headrace.core.state import topic_recreated_conflict
 from headrace.errors import BadRecord, OffsetConflict, RetriableError
 from headrace.spark.tasks import Report
 from headrace.support.optional_imports import require
@@ -97,7 +97,7 @@ class CopyAndCommitTask:
         ).fetchall()
         stored = json.loads(found[0][0]).get(topic) if found else None
         if None not in (stored, self.batch.topic_ids.get(topic)) and stored != self.batch.topic_ids[topic]:
-            raise another_topic(self.batch, topic, stored)
+            raise topic_recreated_conflict(self.batch, topic, stored)
 
     def _look(self, connection: Any, wanted: Range) -> None:
         """Raise if the offset is not where the range starts."""
@@ -161,7 +161,7 @@ class CopyToStagingTask:
                 raise bad_row(error) from error
             refused.append((RecordId(topic, partition, offset), _reason(error)))
             if len(refused) > most:
-                raise too_many(most, f"{refused[0][0]}: {refused[0][1]}") from error
+                raise too_many_bad_records(most, f"{refused[0][0]}: {refused[0][1]}") from error
             return 0
         connection.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
         return rows
@@ -225,8 +225,8 @@ def _buffer(lines: Any) -> memoryview:
     return memoryview(data)[ends[lines.offset] : ends[lines.offset + len(lines)]]
 
 
-def bad_row(error: Any, hint: str = ASIDE) -> BadRecord:
-    return refused("PostgreSQL", _reason(error), hint)
+def bad_row(error: Any, hint: str = DEAD_LETTER_HINT) -> BadRecord:
+    return rejected_row_error("PostgreSQL", _reason(error), hint)
 
 
 def claim_lost(pipeline: str) -> OffsetConflict:

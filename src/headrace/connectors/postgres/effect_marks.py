@@ -23,7 +23,7 @@ class PostgresEffectLog:
     dsn: str = field(repr=False)
     pipeline: str
     keep: float
-    local: bool = False
+    is_local: bool = False
 
     def prepare(self) -> None:
         with closing(self.connect()) as marker:

@@ -118,11 +118,11 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
         self._stage = self._target = None
         super().close()
 
-    def sign(self, run: RunLease | None, allow: Callable[[RunLease | None], None] = lambda found: None) -> None:
-        super().sign(run, allow)
+    def set_lease(self, run: RunLease | None, check: Callable[[RunLease | None], None] = lambda held: None) -> None:
+        super().set_lease(run, check)
         if run is not None and self._target is not None:  # else there may be no table of claims yet
             with self.transaction() as connection:
-                offset_tables.read(connection, self._pipeline).still_of(run)
+                offset_tables.read(connection, self._pipeline).held_by(run)
                 connection.execute(_CLAIM, [self._pipeline, self._claim])
             self._has_claimed()
 
@@ -164,8 +164,8 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
         else:
             self._write_batch(batch, rows, target, None)
 
-    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, quarantine: DeadLetterBatch) -> None:
-        self._write_batch(batch, rows, self._prepared_table(rows), quarantine)
+    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, dead_letters: DeadLetterBatch) -> None:
+        self._write_batch(batch, rows, self._prepared_table(rows), dead_letters)
 
     def _prepared_table(self, rows: DataFrame) -> PostgresTable:
         self.ensure_prepared(rows.schema)
@@ -190,32 +190,32 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
         reach("postgres: committed")
 
     def _write_batch(
-        self, batch: Batch, rows: DataFrame, target: PostgresTable, quarantine: DeadLetterBatch | None
+        self, batch: Batch, rows: DataFrame, target: PostgresTable, dead_letters: DeadLetterBatch | None
     ) -> None:
         """1. claim the pipeline; 2. fill the staging table; in one transaction 3. publish it, 4. store dead letters and
         5. move the offsets."""
         self._take_over(batch)
         stage = self._staging(target)
-        most = None if quarantine is None else quarantine.most
+        most = None if dead_letters is None else dead_letters.limit
         work = CopyToStagingTask(self._dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", most)
         with self._unless_taken_over():
-            lines = target.lines(batch, rows, traced=quarantine is not None)
+            lines = target.lines(batch, rows, traced=dead_letters is not None)
             reports = tasks.run(lines, work, verify_pieces=False)
         topic_check.verify()
         reach("postgres: staged")
         letters = []
-        if quarantine is not None:
+        if dead_letters is not None:
             place = f"table {self._shape.table}"
-            quarantine.refuse([RejectedRow(origin, why, place) for r in reports for origin, why in r.refused])
-            letters = list(quarantine.settled())
+            dead_letters.reject([RejectedRow(origin, why, place) for r in reports for origin, why in r.refused])
+            letters = list(dead_letters.flush())
         with self.transaction() as connection:
             if not self._claimed(connection):
                 raise claim_lost(self._pipeline)  # and the staging table is gone
             state = offset_tables.read(connection, self._pipeline)
-            after = state.still_of(self._signer).committed(batch)
+            after = state.held_by(self._lease).committed(batch)
             self._publish(connection.driver, stage, target, reports)
-            if quarantine is not None and quarantine.table is not None:
-                self._store_letters(connection, quarantine.table, letters)
+            if dead_letters is not None and dead_letters.table is not None:
+                self._store_letters(connection, dead_letters.table, letters)
             reach("postgres: published")
             offset_tables.write(connection, self._pipeline, state, after)
         reach("postgres: committed")
@@ -225,7 +225,7 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
         """From the sign on, or the first batch, no task of an earlier run commits. A run that was taken over stops."""
         with self.transaction() as connection:
             state = offset_tables.read(connection, self._pipeline)
-            state.still_of(self._signer).committed(batch)  # or OffsetConflict
+            state.held_by(self._lease).committed(batch)  # or OffsetConflict
             if state.progress.pending is not None:
                 # Taken over from another store. Once a task has moved its offset it could not be repeated as it is.
                 offset_tables.write(

@@ -19,11 +19,11 @@ class RedisEffectLog:
     url: str = field(repr=False)
     pipeline: str
     keep: float
-    local: bool = False
+    is_local: bool = False
 
     def prepare(self) -> None:
         with closing(self.connect()) as marker:
-            marker.among([""])  # so that a wrong address shows before the first effect
+            marker.find_marked([""])  # so that a wrong address shows before the first effect
 
     def connect(self) -> RedisEffectLogClient:
         prefix = f"headrace:mark:{{{self.pipeline}}}:"
@@ -37,7 +37,7 @@ class RedisEffectLogClient:
     keep_millis: int
     shown: str
 
-    def among(self, messages: Sequence[str]) -> set[str]:
+    def find_marked(self, messages: Sequence[str]) -> set[str]:
         if not messages:
             return set()
         with self._translated():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.dead_letters import RecordId, refused, shortened, too_many
+from headrace.core.dead_letters import RecordId, rejected_row_error, shortened, too_many_bad_records
 from headrace.core.sink import METADATA
 from headrace.spark.origin_columns import PLACE
 
@@ -25,12 +25,14 @@ class RejectedRows:
         """Note it, or raise BadRecord."""
         why = shortened(why)  # what quotes a large value would pass through the driver for each row
         if origin is None:
-            raise refused(self.sink, why, hint=f"keep {METADATA} in the transform: it tells which record that was")
+            raise rejected_row_error(
+                self.sink, why, hint=f"keep {METADATA} in the transform: it tells which record that was"
+            )
         if self.most is None:
-            raise refused(self.sink, f"the row of {origin}: {why}")
+            raise rejected_row_error(self.sink, f"the row of {origin}: {why}")
         self.found.append((origin, why))
         if len(self.found) > self.most:
-            raise too_many(self.most, f"{self.found[0][0]}: {self.found[0][1]}")
+            raise too_many_bad_records(self.most, f"{self.found[0][0]}: {self.found[0][1]}")
 
     def taken(self, piece: Any) -> Iterator[tuple[RecordId | None, dict[str, Any]]]:
         """The rows of an Arrow batch that has PLACE, each with the record it came from.

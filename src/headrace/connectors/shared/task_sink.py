@@ -24,8 +24,8 @@ class TaskSink(RowRejectingSink):
     def write(self, batch: Batch, rows: DataFrame) -> None:
         self._written(batch, rows, most=None)
 
-    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, quarantine: DeadLetterBatch) -> None:
-        reports = self._written(batch, rows, most=quarantine.most)
+    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, dead_letters: DeadLetterBatch) -> None:
+        reports = self._written(batch, rows, most=dead_letters.limit)
         place = self.identity or type(self).__name__
-        quarantine.refuse([RejectedRow(origin, why, place) for r in reports for origin, why in r.refused])
-        quarantine.settled()
+        dead_letters.reject([RejectedRow(origin, why, place) for r in reports for origin, why in r.refused])
+        dead_letters.flush()

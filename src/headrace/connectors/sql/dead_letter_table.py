@@ -40,14 +40,14 @@ class LetterTables(DeadLetterTableSink):
     def _has_table(self, connection: Connection, table: str) -> bool:
         """Whether there is a table of that name."""
 
-    def holds_rows(self, table: str) -> bool:
+    def is_row_table(self, table: str) -> bool:
         return self._whole_name(table) == self._whole_name(self._shape.table)
 
     def _whole_name(self, table: str) -> str:
         """With its schema, and the same for all spellings of one table."""
         return (table if "." in table else f"main.{table}").lower()
 
-    def letters(self, table: str) -> Sequence[DeadLetter]:
+    def read_dead_letters(self, table: str) -> Sequence[DeadLetter]:
         with self.reading() as connection:
             if not self._has_table(connection, table):
                 return []

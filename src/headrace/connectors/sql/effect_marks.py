@@ -30,7 +30,7 @@ class SqlEffectLogClient:
             old = [self.pipeline, int(time.time() - keep)]
             self.connection.execute("DELETE FROM headrace_marks WHERE pipeline = ? AND marked < ?", old)
 
-    def among(self, messages: Sequence[str]) -> set[str]:
+    def find_marked(self, messages: Sequence[str]) -> set[str]:
         if not messages:
             return set()
         several = ", ".join("?" * len(messages))

@@ -10,7 +10,7 @@ from headrace.connectors.sql.dead_letter_table import LetterTables
 from headrace.connectors.sql.identifiers import quoted
 from headrace.connectors.sql.table_check import TableSchemaCheck
 from headrace.core import topic_check
-from headrace.core.dead_letters import RecordId, RejectedRow, refused
+from headrace.core.dead_letters import RecordId, RejectedRow, rejected_row_error
 from headrace.core.sink import METADATA, TransactionalSink
 from headrace.errors import BadRecord
 from headrace.spark.origin_columns import PLACE
@@ -100,28 +100,28 @@ class EmbeddedTable(LetterTables, TransactionalSink):
         reach(f"{self._word}: rows read")
         self._store(batch, arrow, rows.schema, None)
 
-    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, quarantine: DeadLetterBatch) -> None:
+    def write_with_dead_letters(self, batch: Batch, rows: DataFrame, dead_letters: DeadLetterBatch) -> None:
         self.ensure_prepared(rows.schema)
         arrow = self._arrow(self._shape.frame(batch, rows, traced=True))
         topic_check.verify()
         reach(f"{self._word}: rows read")
         try:
-            self._store(batch, arrow.drop_columns(list(PLACE)), rows.schema, quarantine)
+            self._store(batch, arrow.drop_columns(list(PLACE)), rows.schema, dead_letters)
         except BadRecord:
-            good = self._sifted(arrow, rows.schema, quarantine)
-            self._store(batch, good.drop_columns(list(PLACE)), rows.schema, quarantine)
+            good = self._sifted(arrow, rows.schema, dead_letters)
+            self._store(batch, good.drop_columns(list(PLACE)), rows.schema, dead_letters)
 
-    def _store(self, batch: Batch, arrow: Any, schema: StructType, quarantine: DeadLetterBatch | None) -> None:
+    def _store(self, batch: Batch, arrow: Any, schema: StructType, dead_letters: DeadLetterBatch | None) -> None:
         """In one transaction 1. move the offsets, 2. store the rows and 3. the dead letters."""
         with self.transaction() as connection:
             state = offset_tables.read(connection, self._pipeline)
-            offset_tables.write(connection, self._pipeline, state, state.still_of(self._signer).committed(batch))
+            offset_tables.write(connection, self._pipeline, state, state.held_by(self._lease).committed(batch))
             reach(f"{self._word}: offsets moved")
             with self._refusing():
                 self._merge(connection, arrow, schema)
-            if quarantine is not None and (letters := quarantine.settled()) and quarantine.table:
+            if dead_letters is not None and (letters := dead_letters.flush()) and dead_letters.table:
                 with self._refusing():  # a table of that name that is not one of letters
-                    self._store_letters(connection, quarantine.table, letters)
+                    self._store_letters(connection, dead_letters.table, letters)
             reach(f"{self._word}: rows inserted")
         reach(f"{self._word}: committed")
 
@@ -135,7 +135,7 @@ class EmbeddedTable(LetterTables, TransactionalSink):
         """A row without its key replaces nothing and deletes nothing; SQLite would even make up a number for it."""
         for name in self._shape.key:
             if connection.execute(f"SELECT 1 FROM {ROWS} WHERE {quoted(name)} IS NULL LIMIT 1").fetchall():
-                raise refused(repr(self), f"{name}, which is in the key, is NULL")
+                raise rejected_row_error(repr(self), f"{name}, which is in the key, is NULL")
 
     def _fit(self, schema: StructType) -> tuple[TableSchemaCheck, Callable[[str, Column], bool]]:
         stored = self._shape.columns(schema.names)
@@ -159,8 +159,8 @@ class EmbeddedTable(LetterTables, TransactionalSink):
             evolve=self._evolve,
         )
 
-    def _sifted(self, arrow: Any, schema: StructType, quarantine: DeadLetterBatch) -> Any:
-        """The rows that the table takes; the others are in the quarantine then."""
+    def _sifted(self, arrow: Any, schema: StructType, dead_letters: DeadLetterBatch) -> Any:
+        """The rows that the table takes; the others are in the dead_letters then."""
 
         def attempt(first: int, count: int) -> str | None:
             try:
@@ -172,15 +172,15 @@ class EmbeddedTable(LetterTables, TransactionalSink):
             except BadRecord as error:
                 return str(error.__cause__ or error.message)
 
-        bad = dict(bisect_rejected_rows(len(arrow), attempt, quarantine.most))
+        bad = dict(bisect_rejected_rows(len(arrow), attempt, dead_letters.limit))
         places = [arrow.column(name) for name in PLACE]
         refusals = []
         for row, why in bad.items():
             topic, partition, offset = (column[row].as_py() for column in places)
             if topic is None:
-                raise refused(repr(self), why, hint=f"keep {METADATA} in the transform")
+                raise rejected_row_error(repr(self), why, hint=f"keep {METADATA} in the transform")
             refusals.append(RejectedRow(RecordId(topic, partition, offset), why, f"table {self._shape.table}"))
-        quarantine.refuse(refusals)
+        dead_letters.reject(refusals)
         return arrow.take([row for row in range(len(arrow)) if row not in bad])
 
 

@@ -23,7 +23,7 @@ class SQLiteEffectLog:
     path: str
     pipeline: str
     keep: float
-    local: bool = True
+    is_local: bool = True
 
     def prepare(self) -> None:
         with self._translated():

@@ -11,7 +11,7 @@ from headrace.connectors.sql.identifiers import listed, quoted
 from headrace.connectors.sql.table_check import Column
 from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, WriteMode, already_there
 from headrace.connectors.sqlite import offset_store
-from headrace.core.dead_letters import refused
+from headrace.core.dead_letters import rejected_row_error
 from headrace.errors import ConfigError
 from headrace.spark.sql import column_of, time_text, times_in_utc
 
@@ -96,7 +96,7 @@ class SQLite(offset_store.SQLite, EmbeddedTable):
         except sqlite3.IntegrityError as error:
             if error.sqlite_errorname in {"SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE"}:
                 raise already_there(self, error) from error
-            raise refused(repr(self), error) from error
+            raise rejected_row_error(repr(self), error) from error
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname != "SQLITE_ERROR":
                 raise

@@ -146,15 +146,15 @@ class ZooKeeper(OffsetStore):
             self._trim()
         return True
 
-    def heard(self) -> RunLease | None:
-        run, newest = super().heard(), self._heartbeat()
-        return newest if run is not None and run.same(newest) else run
+    def lease(self) -> RunLease | None:
+        run, newest = super().lease(), self._heartbeat()
+        return newest if run is not None and run.is_same_run(newest) else run
 
-    def beat(self, run: RunLease) -> bool:
+    def heartbeat(self, run: RunLease) -> bool:
         """In a node of its own: a change of the node beside the offsets would let the run read all of them again."""
         with self._translated():
             self._sync()
-            if not run.same(znodes.signed(self._text()[0])):
+            if not run.is_same_run(znodes.signed(self._text()[0])):
                 return False
             self._connected.ensure_path_async(self._path(_HEARTBEAT)).get(timeout=_TIMEOUT)
             self._connected.set_async(self._path(_HEARTBEAT), run.to_json().encode()).get(timeout=_TIMEOUT)

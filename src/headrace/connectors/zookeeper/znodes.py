@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.core import format_version
-from headrace.core.state import RunLease, State, is_back
+from headrace.core.state import RunLease, State, moves_back
 from headrace.types import Batch, Progress, TopicPartition
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def decode(text: bytes, numbers: Mapping[TopicPartition, VersionedOffset]) -> St
         progress = replace(progress, pending=None, last_batch=max(progress.last_batch, pending.id))
     else:
         pending = None
-    if is_back(Progress(left, pending), offsets):
+    if moves_back(Progress(left, pending), offsets):
         progress = replace(progress, epoch=progress.epoch + 1)
     return State(progress, signed(text))
 

@@ -217,7 +217,7 @@ class OffsetEditor:
             before = {at: progress.offsets[at] for at in after if at in progress.offsets}
             undo = Undo(self.pipeline, before, after).write()
             try:
-                self.store.move(progress, after, change(action, before, after, note), topic_ids)
+                self.store.set_offsets(progress, after, change(action, before, after, note), topic_ids)
             except OffsetConflict:
                 undo.unlink()
                 if not forced or time.monotonic() >= deadline:
@@ -227,7 +227,7 @@ class OffsetEditor:
 
     def live(self) -> RunLease | None:
         """The run that is at the pipeline, or may be: one that cannot be looked up counts while its heart beats."""
-        run = self.store.heard()
+        run = self.store.lease()
         if run is None or (state := standing(run)) == "dead":
             return None
         if state == "alive" or time.time() - run.beat < lapse(run):
@@ -240,8 +240,8 @@ class OffsetEditor:
 
         def changed() -> bool:
             nonlocal latest
-            latest = self.store.heard()
-            return latest is None or not run.same(latest) or latest.beat != run.beat
+            latest = self.store.lease()
+            return latest is None or not run.is_same_run(latest) or latest.beat != run.beat
 
         return (
             wait_until(changed, min(seconds_to_wait(run, time.time()), 2 * EVERY), _LOOK_EVERY) and latest is not None

@@ -188,5 +188,5 @@ def test_a_run_elsewhere_counts_as_live_as_long_as_its_version_may_be_silent(ver
     store = stores.Memory().open("p")
     desk = OffsetEditor("p", store, None, {})
     for silent, live in ((live_for - 5, True), (live_for + 5, False)):
-        store.sign(RunLease("other-host", 1, started=0.0, beat=time.time() - silent, pid_space=version))
+        store.set_lease(RunLease("other-host", 1, started=0.0, beat=time.time() - silent, pid_space=version))
         assert (desk.live() is not None) is live
