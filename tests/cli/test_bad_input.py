@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 
 import duckdb
@@ -13,49 +12,7 @@ import pytest
 import headrace as hr
 from headrace import events, sinks, stores
 from headrace.dev import ports
-from support.command_line import Running, here  # noqa: F401 - a fixture
-
-APP = """
-    import headrace as hr
-    from headrace import sinks, stores
-    from pyspark.sql.functions import udf
-    from pyspark.sql.types import LongType
-
-    def transform(rows):
-        {transform}
-
-    clicks = hr.Pipeline(
-        name="clicks",
-        source=hr.Kafka("{bootstrap}", topics=["{topic}"], format={format}),
-        transform=transform,
-        sink={sink},
-        guarantee="{guarantee}",
-        {more}
-    )
-"""
-
-
-@pytest.fixture
-def app(tmp_path, monkeypatch):
-    """Write an app.py; whatever is not said is good."""
-    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
-
-    def write(where=None, /, **changes):
-        path = tmp_path / "app.py"
-        values = {
-            "bootstrap": where.bootstrap if where else "nowhere:1",
-            "topic": where.name if where else "clicks",
-            "format": 'hr.Json("id BIGINT, at TIMESTAMP")',
-            "sink": f'sinks.DuckDB("{tmp_path}/x.duckdb", table="t")',
-            "guarantee": "exactly-once",
-            "transform": "return rows",
-            "more": "",
-            **changes,
-        }
-        path.write_text(textwrap.dedent(APP).format(**values))
-        return path
-
-    return write
+from support.command_line import HeadraceProcess
 
 
 def untouched(tmp_path):
@@ -79,9 +36,9 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_in_the_pipeline_is_named_with_its_cure(app, here, tmp_path, name):  # noqa: F811
+def test_a_mistake_in_the_pipeline_is_named_with_its_cure(app, cli, tmp_path, name):
     changes, message, hint = MISTAKES[name]
-    done = here("run", f"{app(**changes)}:clicks")
+    done = cli("run", f"{app(**changes)}:clicks")
     assert done.code == 2
     assert message in done.line("error: ")
     assert hint is None or hint in done.line("hint: ")
@@ -89,25 +46,25 @@ def test_a_mistake_in_the_pipeline_is_named_with_its_cure(app, here, tmp_path, n
     assert untouched(tmp_path)
 
 
-def test_a_file_that_is_not_there_is_named_with_where_was_looked(here, tmp_path, monkeypatch):  # noqa: F811
+def test_a_file_that_is_not_there_is_named_with_where_was_looked(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = here("run", "clicks.toml")
+    done = cli("run", "clicks.toml")
     assert done.code == 2
     assert done.line("error: ") == f"no file clicks.toml; looked in {tmp_path}"
     assert "headrace run" in done.line("hint: ")
 
 
-def test_toml_that_does_not_parse_is_named_with_file_and_line(here, tmp_path):  # noqa: F811
+def test_toml_that_does_not_parse_is_named_with_file_and_line(cli, tmp_path):
     path = tmp_path / "clicks.toml"
     path.write_text('name = "clicks"\n[source\n')
-    done = here("check", path)
+    done = cli("check", path)
     assert done.code == 2
     assert str(path) in done.line("error: ")
     assert "line 2" in done.line("error: ")
 
 
-def test_a_spark_option_without_a_value_is_wrong_use(app, here):  # noqa: F811
-    done = here("run", app(), "--spark", "spark.driver.memory")
+def test_a_spark_option_without_a_value_is_wrong_use(app, cli):
+    done = cli("run", app(), "--spark", "spark.driver.memory")
     assert done.code == 2
     assert "is not KEY=VALUE" in done.line("error: ")
 
@@ -125,12 +82,12 @@ PLANS = {
 
 @pytest.mark.parametrize("verb", ["run", "check"])
 @pytest.mark.parametrize("name", PLANS)
-def test_a_plan_that_cannot_work_is_named_before_anything_is_written(spark, topic, app, here, tmp_path, verb, name):  # noqa: F811
+def test_a_plan_that_cannot_work_is_named_before_anything_is_written(spark, topic, app, cli, tmp_path, verb, name):
     changes, message = PLANS[name]
     where = topic(partitions=1)
     where.produce([{"id": 1}])
     extra = ["--until", "caught-up", "--fail-fast"] if verb == "run" else []
-    done = here(verb, f"{app(where, **changes)}:clicks", *extra)
+    done = cli(verb, f"{app(where, **changes)}:clicks", *extra)
     assert done.code == 2
     assert message in done.line("error: ")
     assert untouched(tmp_path)
@@ -140,29 +97,29 @@ def test_a_plan_that_cannot_work_is_named_before_anything_is_written(spark, topi
 # known once Kafka is there
 
 
-def test_a_topic_that_is_not_there_is_answered_with_the_nearest(spark, topic, app, here):  # noqa: F811
+def test_a_topic_that_is_not_there_is_answered_with_the_nearest(spark, topic, app, cli):
     where = topic(partitions=1)
-    done = here("run", app(where, topic=where.name + "x"), "--until", "caught-up")
+    done = cli("run", app(where, topic=where.name + "x"), "--until", "caught-up")
     assert done.code == 2
     assert f"no topic {where.name}x on {where.bootstrap}" in done.line("error: ")
     assert done.line("hint: ") == f"did you mean {where.name}?"
 
 
-def test_a_record_that_does_not_parse_ends_the_run_with_its_place_and_bytes(spark, topic, app, here):  # noqa: F811
+def test_a_record_that_does_not_parse_ends_the_run_with_its_place_and_bytes(spark, topic, app, cli):
     where = topic(partitions=1)
     where.produce([{"id": 1}, b"oops"])
-    done = here("run", app(where), "--until", "caught-up")
+    done = cli("run", app(where), "--until", "caught-up")
     assert done.code == 1
     assert f"{where.name}[0] offset 1" in done.line("error: ")
     assert "b'oops'" in done.line("error: ")
     assert "on_error" in done.line("hint: ")
 
 
-def test_a_broker_that_does_not_answer_is_asked_again_and_again_and_fail_fast_gives_up(spark, app, here, tmp_path):  # noqa: F811
+def test_a_broker_that_does_not_answer_is_asked_again_and_again_and_fail_fast_gives_up(spark, app, cli, tmp_path):
     (port,) = ports.free(1)
     broken = app(bootstrap=f"127.0.0.1:{port}")
-    gave_up = here("run", broken, "--fail-fast")
-    with Running("run", broken, cwd=tmp_path) as run:
+    gave_up = cli("run", broken, "--fail-fast")
+    with HeadraceProcess("run", broken, cwd=tmp_path) as run:
         run.wait_for(lambda: "retry 2 in " in run.out)
         run.process.send_signal(signal.SIGTERM)
         done = run.finish()
@@ -193,7 +150,7 @@ def test_a_function_that_raises_on_a_worker_is_retried_and_shown_in_the_users_fi
     where = topic(partitions=1)
     where.produce([{"id": number} for number in range(10)])
     path = app(where, transform=RAISING)
-    with Running("run", path, cwd=tmp_path) as run:
+    with HeadraceProcess("run", path, cwd=tmp_path) as run:
         run.wait_for(lambda: "retry 2 in " in run.out)
         run.process.send_signal(signal.SIGTERM)
         done = run.finish()
@@ -206,22 +163,22 @@ def test_a_function_that_raises_on_a_worker_is_retried_and_shown_in_the_users_fi
 
 
 @pytest.mark.filterwarnings("ignore:Arrow optimization")
-def test_a_function_that_raises_on_a_worker_is_shown_in_the_users_file_by_fail_fast(spark, topic, app, here):  # noqa: F811
+def test_a_function_that_raises_on_a_worker_is_shown_in_the_users_file_by_fail_fast(spark, topic, app, cli):
     where = topic(partitions=1)
     where.produce([{"id": number} for number in range(10)])
     path = app(where, transform=RAISING)
-    done = here("run", path, "--until", "caught-up", "--fail-fast")
+    done = cli("run", path, "--until", "caught-up", "--fail-fast")
     assert done.code == 1
     assert f'{path}", line {line_of(path, "number - 7")}, in doubled' in done.err
     assert "ZeroDivisionError" in done.line("error: ")
     assert "org.apache.spark" not in done.err
 
 
-def test_a_transform_that_raises_itself_is_shown_in_the_users_file(spark, topic, app, here):  # noqa: F811
+def test_a_transform_that_raises_itself_is_shown_in_the_users_file(spark, topic, app, cli):
     where = topic(partitions=1)
     where.produce([{"id": 1}])
     path = app(where, transform="return rows.where(1 / 0)")
-    done = here("run", path, "--until", "caught-up", "--fail-fast")
+    done = cli("run", path, "--until", "caught-up", "--fail-fast")
     assert done.code == 1
     assert f'{path}", line {line_of(path, "1 / 0")}, in transform' in done.err
     assert done.line("error: ").startswith("the transform raised ZeroDivisionError: division by zero")
@@ -231,12 +188,12 @@ def test_a_transform_that_raises_itself_is_shown_in_the_users_file(spark, topic,
 
 
 @pytest.mark.parametrize("sink", ['sinks.DuckDB("{place}/x.duckdb", table="t")', 'sinks.Parquet("{place}/out")'])
-def test_a_place_that_cannot_be_written_is_named_and_ends_the_run(spark, topic, app, here, tmp_path, sink):  # noqa: F811
+def test_a_place_that_cannot_be_written_is_named_and_ends_the_run(spark, topic, app, cli, tmp_path, sink):
     where = topic(partitions=1)
     where.produce([{"id": 1}])
     place = tmp_path / "file"
     place.write_text("not a directory")
-    done = here("run", app(where, sink=sink.format(place=place)), "--until", "caught-up")
+    done = cli("run", app(where, sink=sink.format(place=place)), "--until", "caught-up")
     assert done.code == 2
     assert str(place) in done.line("error: ")
     assert done.line("hint: ")
@@ -247,7 +204,7 @@ def test_a_state_directory_that_cannot_be_written_is_named_and_ends_the_run(
     spark,
     topic,
     app,
-    here,  # noqa: F811
+    cli,
     tmp_path,
     monkeypatch,
     state,
@@ -257,18 +214,18 @@ def test_a_state_directory_that_cannot_be_written_is_named_and_ends_the_run(
     (tmp_path / "file").write_text("not a directory")
     path = app(where, sink=f'sinks.Parquet("{tmp_path}/out")')
     monkeypatch.setenv("HEADRACE_STATE", state.format(file=tmp_path / "file"))
-    done = here("run", path, "--until", "caught-up")
+    done = cli("run", path, "--until", "caught-up")
     assert done.code == 2
     assert "offsets cannot be kept in" in done.line("error: ")
     assert "HEADRACE_STATE" in done.line("hint: ")
     assert not list((tmp_path / "out").glob("headrace_batch=*"))
 
 
-def test_a_driver_that_is_not_installed_is_named_with_its_extra(spark, topic, app, here, monkeypatch):  # noqa: F811
+def test_a_driver_that_is_not_installed_is_named_with_its_extra(spark, topic, app, cli, monkeypatch):
     where = topic(partitions=1)
     path = app(where)
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    done = here("run", path, "--until", "caught-up", "--fail-fast")
+    done = cli("run", path, "--until", "caught-up", "--fail-fast")
     assert done.code != 0
     assert "pip install 'headrace[duckdb]'" in done.err
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 import headrace as hr
 from headrace.testing import compare
-from support.command_line import SOON, Running, here  # noqa: F401 - a fixture
+from support.command_line import SOON, HeadraceProcess
 
 APP = """
     import headrace as hr
@@ -90,7 +90,7 @@ def test_a_pipeline_with_a_python_function_is_carried_out_from_wherever_it_is_st
         path=tmp_path / "x.duckdb",
         more=FUNCTION,
     )
-    with Running(
+    with HeadraceProcess(
         "run", f"{app}:clicks", "--until", "caught-up", "--log-format", "json", "--fail-fast", cwd=tmp_path
     ) as run:
         done = run.finish()
@@ -122,10 +122,10 @@ def in_parquet(path):
     return duckdb.sql(f"SELECT id, page, zone FROM read_parquet('{path}/headrace_batch=*/*.parquet')").fetchall()
 
 
-def test_a_toml_pipeline_carries_everything_into_parquet_and_goes_on_where_it_was(toml, spark, tmp_path, here):  # noqa: F811
+def test_a_toml_pipeline_carries_everything_into_parquet_and_goes_on_where_it_was(toml, spark, tmp_path, cli):
     where, file = toml
     where.produce([*clicks(0, 100), {"id": -1}])
-    with Running("run", file, "--until", "caught-up", cwd=tmp_path) as run:
+    with HeadraceProcess("run", file, "--until", "caught-up", cwd=tmp_path) as run:
         done = run.finish()
     assert done.code == 0, (done.out, done.err)
     assert sorted(in_parquet(tmp_path / "out")) == [(*row, "Asia/Tokyo") for row in shouted(0, 100)]
@@ -136,7 +136,7 @@ def test_a_toml_pipeline_carries_everything_into_parquet_and_goes_on_where_it_wa
     assert lines[-1].endswith("stopped after 2 batches, 101 records, 100 rows written")
 
     where.produce(clicks(100, 130))
-    again = here("run", file, "--until", "caught-up")
+    again = cli("run", file, "--until", "caught-up")
     assert again.code == 0
     assert again.out.splitlines()[-1].endswith("stopped after 1 batch, 30 records, 30 rows written")
     assert compare(shouted(0, 130), [row[:2] for row in in_parquet(tmp_path / "out")]) == compare([], [])
@@ -155,26 +155,26 @@ table = "clicks"
 """
 
 
-def test_a_run_whose_table_is_not_there_says_where_the_last_run_had_it(topic, spark, here, tmp_path, monkeypatch):  # noqa: F811
+def test_a_run_whose_table_is_not_there_says_where_the_last_run_had_it(topic, spark, cli, tmp_path, monkeypatch):
     where = topic(partitions=1)
     where.produce(clicks(0, 10))
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
     old, new = (write(tmp_path / name / "clicks.toml", MOVED, where=where) for name in ("old", "new"))
     note = f"last run used {old.parent}/rows.db; this one is {new.parent}/rows.db, which is not there yet"
-    assert "last run used" not in here("run", old, "--until", "caught-up").out
-    assert note in here("check", new).out
-    assert f"note: {note}" in here("run", new, "--until", "caught-up").out
-    assert "last run used" not in here("run", new, "--until", "caught-up").out
+    assert "last run used" not in cli("run", old, "--until", "caught-up").out
+    assert note in cli("check", new).out
+    assert f"note: {note}" in cli("run", new, "--until", "caught-up").out
+    assert "last run used" not in cli("run", new, "--until", "caught-up").out
 
 
 # check
 
 
-def test_check_says_what_a_pipeline_does_and_why_its_guarantee_holds(spark, topic, here, tmp_path):  # noqa: F811
+def test_check_says_what_a_pipeline_does_and_why_its_guarantee_holds(spark, topic, cli, tmp_path):
     where = topic(partitions=1)
     at = {"bootstrap": where.bootstrap, "topic": where.name}
     app = write(tmp_path / "app.py", APP, **at, path=tmp_path / "x.duckdb")
-    done = here("check", f"{app}:clicks")
+    done = cli("check", f"{app}:clicks")
     assert done.code == 0
     first, *rest = done.out.splitlines()
     assert first == "clicks: exactly-once: rows and offsets move in one transaction of the sink"
@@ -184,9 +184,9 @@ def test_check_says_what_a_pipeline_does_and_why_its_guarantee_holds(spark, topi
     assert not (tmp_path / "x.duckdb").exists()
 
 
-def test_check_for_machines_is_json(toml, spark, here, tmp_path):  # noqa: F811
+def test_check_for_machines_is_json(toml, spark, cli, tmp_path):
     _, file = toml
-    done = here("check", file, "--json")
+    done = cli("check", file, "--json")
     report = json.loads(done.out)
     assert done.code == 0
     assert report["guarantee"] == "exactly-once"
@@ -206,8 +206,8 @@ def test_the_version_is_printed():
     assert (done.returncode, done.stdout, done.stderr) == (0, f"headrace {hr.__version__}\n", "")
 
 
-def test_help_documents_the_exit_codes(here):  # noqa: F811
-    done = here("--help")
+def test_help_documents_the_exit_codes(cli):
+    done = cli("--help")
     assert done.code == 0
     text = " ".join(done.out.replace("│", " ").split())
     assert "0 done, 1 failed, 2 wrong use, 3 another run is active, 4 data loss" in text
@@ -216,13 +216,13 @@ def test_help_documents_the_exit_codes(here):  # noqa: F811
 @pytest.mark.parametrize(
     "arguments", [["run"], ["run", "app.py", "--until", "done"], ["rum"], ["run", "app.py", "--drain", "-1"]]
 )
-def test_wrong_words_on_the_command_line_are_exit_code_2(here, arguments):  # noqa: F811
-    done = here(*arguments)
+def test_wrong_words_on_the_command_line_are_exit_code_2(cli, arguments):
+    done = cli(*arguments)
     assert done.code == 2
     assert "Usage:" in done.err
 
 
-def test_a_file_that_another_process_has_open_is_exit_code_3(topic, spark, here, tmp_path):  # noqa: F811
+def test_a_file_that_another_process_has_open_is_exit_code_3(topic, spark, cli, tmp_path):
     where = topic(partitions=1)
     where.produce(clicks(0, 3))
     path = tmp_path / "x.duckdb"
@@ -231,38 +231,38 @@ def test_a_file_that_another_process_has_open_is_exit_code_3(topic, spark, here,
     holder = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with holder:
         assert holder.stdout.readline() == "open\n"
-        done = here("run", app, "--until", "caught-up")
+        done = cli("run", app, "--until", "caught-up")
         holder.communicate("\n", timeout=SOON)
     assert done.code == 3
     assert str(path) in done.line("error: ")
     assert "stop the other run" in done.line("hint: ")
 
 
-def test_offsets_that_are_gone_are_exit_code_4_and_nothing_is_written(topic, kafka, spark, here, tmp_path):  # noqa: F811
+def test_offsets_that_are_gone_are_exit_code_4_and_nothing_is_written(topic, kafka, spark, cli, tmp_path):
     where = topic(partitions=1)
     where.produce(clicks(0, 10))
     app = write(tmp_path / "app.py", APP, bootstrap=where.bootstrap, topic=where.name, path=tmp_path / "x.duckdb")
-    assert here("run", app, "--until", "caught-up").code == 0
+    assert cli("run", app, "--until", "caught-up").code == 0
     where.produce(clicks(10, 30))
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
     for future in admin.delete_records([TopicPartition(where.name, 0, 25)]).values():
         future.result(SOON)
-    done = here("run", app, "--until", "caught-up")
+    done = cli("run", app, "--until", "caught-up")
     assert done.code == 4
     assert f"{where.name}[0] [10, 25)" in done.line("error: ")
     assert done.line("hint: ")
     assert sorted(in_duckdb(tmp_path / "x.duckdb")) == shouted(0, 10)
 
 
-def test_a_topic_made_anew_is_exit_code_4_though_its_log_is_longer(topic, spark, here, tmp_path, kafka):  # noqa: F811
+def test_a_topic_made_anew_is_exit_code_4_though_its_log_is_longer(topic, spark, cli, tmp_path, kafka):
     where = topic(partitions=1)
     where.produce(clicks(0, 10))
     app = write(tmp_path / "app.py", APP, bootstrap=where.bootstrap, topic=where.name, path=tmp_path / "x.duckdb")
-    assert here("run", app, "--until", "caught-up").code == 0
+    assert cli("run", app, "--until", "caught-up").code == 0
     where.delete()
     anew = _made_again(where)
     anew.produce(clicks(100, 200))
-    done = here("run", app, "--until", "caught-up")
+    done = cli("run", app, "--until", "caught-up")
     assert done.code == 4
     assert "created again" in done.line("error: ")
     assert sorted(in_duckdb(tmp_path / "x.duckdb")) == shouted(0, 10)

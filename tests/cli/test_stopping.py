@@ -11,7 +11,7 @@ import duckdb
 import psutil
 import pytest
 
-from support.command_line import SOON, Running
+from support.command_line import SOON, HeadraceProcess
 
 AT_ONCE = 5.0
 """Seconds: a second on a machine that has nothing else to do."""
@@ -66,7 +66,7 @@ def running(topic, tmp_path):
     def start(*arguments, seconds, delivery="to_duckdb(sinks.DuckDB)"):
         values = {"seconds": seconds, "bootstrap": where.bootstrap, "topic": where.name, "delivery": delivery}
         (tmp_path / "app.py").write_text(textwrap.dedent(APP).format(**values))
-        run = Running("run", "app.py:clicks", "--log-format", "json", *arguments, cwd=tmp_path)
+        run = HeadraceProcess("run", "app.py:clicks", "--log-format", "json", *arguments, cwd=tmp_path)
         started.append(run)
         run.wait_for((tmp_path / "begun").exists)
         return run
@@ -153,7 +153,7 @@ def test_a_signal_while_spark_starts_leaves_at_once_and_no_jvm(topic, tmp_path, 
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-env.sh").write_text("sleep 5\n")  # or the script is over before it is seen
     slow = {"SPARK_CONF_DIR": str(tmp_path / "conf")} if words == "spark-class" else {}
-    with Running(verb, "app.py:clicks", cwd=tmp_path, **slow) as run:
+    with HeadraceProcess(verb, "app.py:clicks", cwd=tmp_path, **slow) as run:
         run.wait_for(lambda: any(words in line for line in run.command_lines()))
         os.killpg(run.process.pid, number)
         done = run.finish(AT_ONCE)

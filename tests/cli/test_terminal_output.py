@@ -19,7 +19,7 @@ from headrace import events, sinks, stores
 from headrace.cli import completion
 from headrace.kafka.cluster import Cluster
 from headrace.types import Batch, Range, TopicPartition
-from support.command_line import SOON, here  # noqa: F401 - a fixture
+from support.command_line import SOON
 
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\nerror: forged\x9b31m\u202egnp.exe\u2066\u2028\x7f"
@@ -88,7 +88,7 @@ def test_records_are_not_counted_where_the_transform_reads_some_of_them_itself(t
     assert stopped.records == 10
 
 
-def test_no_tool_brings_control_characters_of_records_or_groups_to_the_terminal(topic, here, tmp_path):  # noqa: F811
+def test_no_tool_brings_control_characters_of_records_or_groups_to_the_terminal(topic, cli, tmp_path):
     where = topic(partitions=1)
     producer = Producer({"bootstrap.servers": where.bootstrap, "log_level": 0})
     evil = EVIL.encode()
@@ -102,21 +102,21 @@ def test_no_tool_brings_control_characters_of_records_or_groups_to_the_terminal(
     consumer.close()
     at = ("--bootstrap", where.bootstrap)
     said = [
-        here("consume", where.name, "-v", *at),
-        here("consume", where.name, "--format", "json", *at),
-        here("consume", where.name, "--json", *at),
-        here("groups", "list", *at),
-        here("groups", "list", "--json", *at),
-        here("groups", "describe", group, *at),
-        here("groups", "describe", f"no such {EVIL}", *at),
-        here("groups", "delete", group, *at),
-        here("topics", "describe", where.name, "--group", group, *at),
-        here("topics", "describe", f"no such {EVIL}", *at),
-        here("offsets", "import", "--store", f"sqlite:{tmp_path / 'o.db'}", "--pipeline", f"p{EVIL}",
+        cli("consume", where.name, "-v", *at),
+        cli("consume", where.name, "--format", "json", *at),
+        cli("consume", where.name, "--json", *at),
+        cli("groups", "list", *at),
+        cli("groups", "list", "--json", *at),
+        cli("groups", "describe", group, *at),
+        cli("groups", "describe", f"no such {EVIL}", *at),
+        cli("groups", "delete", group, *at),
+        cli("topics", "describe", where.name, "--group", group, *at),
+        cli("topics", "describe", f"no such {EVIL}", *at),
+        cli("offsets", "import", "--store", f"sqlite:{tmp_path / 'o.db'}", "--pipeline", f"p{EVIL}",
              "--kafka-group", group, "--execute", *at),
-        here("offsets", "history", "--store", f"sqlite:{tmp_path / 'o.db'}", "--pipeline", f"p{EVIL}", *at),
-        here("offsets", "show", "--store", f"sqlite:{tmp_path / 'o.db'}", "--pipeline", f"p{EVIL}", *at),
-        here("offsets", "lag", "--store", f"sqlite:{tmp_path / 'o.db'}", "--pipeline", f"p{EVIL}", *at),
+        cli("offsets", "history", "--store", f"sqlite:{tmp_path / 'o.db'}", "--pipeline", f"p{EVIL}", *at),
+        cli("offsets", "show", "--store", f"sqlite:{tmp_path / 'o.db'}", "--pipeline", f"p{EVIL}", *at),
+        cli("offsets", "lag", "--store", f"sqlite:{tmp_path / 'o.db'}", "--pipeline", f"p{EVIL}", *at),
     ]  # fmt: skip
     for done in said:
         text = done.out + done.err
@@ -125,7 +125,7 @@ def test_no_tool_brings_control_characters_of_records_or_groups_to_the_terminal(
     assert "forged" in said[0].out
 
 
-def test_a_bad_record_brings_no_control_character_into_the_log_or_the_error(topic, spark, here, tmp_path):  # noqa: F811
+def test_a_bad_record_brings_no_control_character_into_the_log_or_the_error(topic, spark, cli, tmp_path):
     where = topic(partitions=1)
     where.produce([EVIL.encode()])
     file = tmp_path / "clicks.toml"
@@ -141,7 +141,7 @@ def test_a_bad_record_brings_no_control_character_into_the_log_or_the_error(topi
         table = "rows"
     """)
     for log_format in ("plain", "json"):
-        run = here("run", file, "--until", "caught-up", "--fail-fast", "--log-format", log_format)
+        run = cli("run", file, "--until", "caught-up", "--fail-fast", "--log-format", log_format)
         text = run.out + run.err
         assert run.code == 1
         assert not RAW.search(text), repr(text)

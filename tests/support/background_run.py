@@ -10,7 +10,7 @@ from headrace.runtime.runner import Runner
 SOON = 60
 
 
-class Live:
+class BackgroundRun:
     """It runs until the test has what it waits for; `seen` are its events."""
 
     def __init__(self, pipeline, spark):

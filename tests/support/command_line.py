@@ -1,4 +1,4 @@
-"""`headrace` as a user types it: in a process of its own, or in this one on the Spark session that the tests share."""
+"""`headrace` as a user types it, in a process of its own; the fixture `cli` runs it in the process of the test."""
 
 import json
 import os
@@ -13,14 +13,12 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from headrace.cli.main import main
-
 SOON = 120.0
-"""Seconds for anything that has to come; a busy machine starts Spark slowly."""
+"""Deadline in seconds of every wait; a busy machine starts Spark slowly."""
 
 
 @dataclass(frozen=True)
-class Done:
+class Result:
     code: int
     out: str
     err: str
@@ -31,30 +29,13 @@ class Done:
         return [json.loads(line) for line in self.out.splitlines()]
 
     def line(self, start):
-        """The rest of the one line of stderr that begins so."""
+        """The only line of stderr that begins with `start`, without it."""
         (found,) = [line for line in self.err.splitlines() if line.startswith(start)]
         return found.removeprefix(start)
 
 
-@pytest.fixture
-def here(monkeypatch, capsys):
-    """Run the command in this process; tests that get as far as Spark ask for the fixture `spark` too."""
-    # A user's file is imported under its own name, and many tests have an app.py.
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def run(*arguments):
-        monkeypatch.delitem(sys.modules, "app", raising=False)
-        monkeypatch.setattr(sys, "argv", ["headrace", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        return Done(left.value.code or 0, said.out, said.err)
-
-    return run
-
-
-class Running:
-    """A `headrace` in a process group of its own, ended with the block."""
+class HeadraceProcess:
+    """`headrace …` in a process group of its own; killed at the end of the `with` block."""
 
     def __init__(self, *arguments, cwd, **environment):
         self._log = cwd / f"headrace-{time.monotonic_ns()}"
@@ -100,10 +81,10 @@ class Running:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             pytest.fail(f"still running after {seconds} s\n{self.out}\n{self.err}")
-        return Done(code, self.out, self.err)
+        return Result(code, self.out, self.err)
 
     def processes(self):
-        """Every process of this run: the driver, Spark's JVM, which has a session of its own, the Python workers."""
+        """Every process of this run: the driver, Spark's JVM (a process group of its own), the Python workers."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
@@ -112,7 +93,7 @@ class Running:
         return found
 
     def command_lines(self):
-        """The command line of every process of this run that has not ended while it was looked at."""
+        """The command line of every process of this run that is still alive."""
         lines = []
         for process in self.processes():
             with suppress(psutil.NoSuchProcess):
@@ -120,7 +101,7 @@ class Running:
         return lines
 
     def nothing_is_left(self, seconds=SOON):
-        """Poll until no process of this run is there: Spark's JVM goes a moment after its driver."""
+        """Poll until every process of this run has ended: Spark's JVM ends a moment after its driver."""
         deadline = time.monotonic() + seconds
         while self.processes():
             if time.monotonic() > deadline:

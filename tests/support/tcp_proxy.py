@@ -1,4 +1,4 @@
-"""A door in front of a server: shut, its connections are cut and nobody gets in; the server itself runs on."""
+"""A proxy in front of a server: shut, its connections are cut and nobody gets in; the server itself runs on."""
 
 import contextlib
 import socket
@@ -7,8 +7,8 @@ import threading
 from headrace import events
 
 
-class Door:
-    """`with Door("127.0.0.1:9042") as door: ... door.address`."""
+class TcpProxy:
+    """`with TcpProxy("127.0.0.1:9042") as proxy: ... proxy.address`."""
 
     def __init__(self, server):
         host, _, port = server.rpartition(":")
@@ -23,14 +23,14 @@ class Door:
         return self
 
     def __exit__(self, *_):
-        self.shut()
+        self.close()
 
     def open(self):
         """Nothing, if it is."""
         if self._listener is None:
             self._listen(int(self.address.rpartition(":")[2]))
 
-    def shut(self):
+    def close(self):
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.shutdown(socket.SHUT_RDWR)  # close alone would leave accept() waiting
@@ -72,16 +72,16 @@ def _cut(end):
     end.close()
 
 
-class Slamming:
-    """An observer of a run: shuts the door after its first batch with records, and opens it when that was noticed."""
+class CutAfterFirstBatch:
+    """An observer of a run: shuts the proxy after its first batch with records, and opens it when that was noticed."""
 
-    def __init__(self, door):
-        self._door = door
+    def __init__(self, proxy):
+        self._proxy = proxy
         self.noticed = []
 
     def __call__(self, event):
         if isinstance(event, events.Retrying):
             self.noticed.append(event.error)
-            self._door.open()
+            self._proxy.open()
         elif isinstance(event, events.BatchDone) and len(event.batch) and not self.noticed:
-            self._door.shut()
+            self._proxy.close()

@@ -14,7 +14,7 @@ from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableErr
 from headrace.testing.sinks import batch, frame, numbered, upserts
 from headrace.tools.dead_letters import DeadLetterAdmin
 from headrace.types import Batch, Range, TopicPartition
-from support.tcp_proxy import Door, Slamming
+from support.tcp_proxy import CutAfterFirstBatch, TcpProxy
 
 NOBODY = "127.0.0.1:1"
 
@@ -277,14 +277,14 @@ def test_copies_that_are_missing_are_waited_for_and_then_the_batch_is_repeated(s
 def test_a_connection_that_is_lost_costs_a_repeat_and_no_row(topic, spark, ask, table, cassandra):
     where = topic(partitions=2)
     where.produce([{"id": n, "text": "x"} for n in range(400)])
-    with Door(cassandra.hosts) as door:
-        slamming = Slamming(door)
+    with TcpProxy(cassandra.hosts) as proxy:
+        cut = CutAfterFirstBatch(proxy)
         made = pipeline(
             where,
-            sinks.Cassandra(door.address, f"sink.{table}", create=True),
+            sinks.Cassandra(proxy.address, f"sink.{table}", create=True),
             cassandra,
             limits=hr.Limits(max_records=100),
         )
-        made.run(until="caught-up", session=spark, observer=slamming)
-    assert any(isinstance(error, RetriableError) for error in slamming.noticed)
+        made.run(until="caught-up", session=spark, observer=cut)
+    assert any(isinstance(error, RetriableError) for error in cut.noticed)
     assert sorted(number for (number,) in ask(f"SELECT id FROM {table}")) == list(range(400))

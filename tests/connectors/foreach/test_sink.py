@@ -19,7 +19,7 @@ from headrace import sinks, stores
 from headrace.core.dead_letters import DeadLetter, DeadLetterBatch
 from headrace.errors import BadRecord, ConfigError, RetriableError, UnsupportedGuarantee
 from headrace.testing.sinks import SinkContract, batch, frame, numbered
-from support.command_line import Running
+from support.command_line import HeadraceProcess
 
 
 def noting(path):
@@ -426,7 +426,7 @@ def test_every_record_of_an_app_file_is_posted_once_though_the_service_fails_in_
     app = tmp_path / "app.py"
     places = {"url": redis.url, "offsets": str(tmp_path / "offsets.db")}
     app.write_text(APP.format(host=host, bootstrap=where.bootstrap, topic=where.name, **places))
-    with Running("run", f"{app}:mails", "--until", "caught-up", cwd=tmp_path) as run:
+    with HeadraceProcess("run", f"{app}:mails", "--until", "caught-up", cwd=tmp_path) as run:
         done = run.finish()
     assert done.code == 0, done.err
     assert sorted(refused) == [7, 23], "the batch was repeated"

@@ -12,7 +12,7 @@ from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableErr
 from headrace.testing.sinks import batch, frame, numbered, upserts
 from headrace.tools.dead_letters import DeadLetterAdmin
 from headrace.types import Batch, Range, TopicPartition
-from support.tcp_proxy import Door, Slamming
+from support.tcp_proxy import CutAfterFirstBatch, TcpProxy
 
 
 @pytest.fixture(scope="module")
@@ -202,10 +202,10 @@ def test_a_cell_that_is_too_large_is_its_own_rows_fault(spark, cells, sink_on):
 def test_a_connection_that_is_lost_costs_a_repeat_and_no_row(topic, spark, cells, table, hbase):
     where = topic(partitions=2)
     where.produce([{"id": n, "text": "x"} for n in range(400)])
-    with Door(hbase.thrift) as door:
-        slamming = Slamming(door)
-        sink = sinks.HBase(door.address, table, create=True)
+    with TcpProxy(hbase.thrift) as proxy:
+        cut = CutAfterFirstBatch(proxy)
+        sink = sinks.HBase(proxy.address, table, create=True)
         made = pipeline(where, sink, hbase, limits=hr.Limits(max_records=100))
-        made.run(until="caught-up", session=spark, observer=slamming)
-    assert any(isinstance(error, RetriableError) for error in slamming.noticed)
+        made.run(until="caught-up", session=spark, observer=cut)
+    assert any(isinstance(error, RetriableError) for error in cut.noticed)
     assert sorted(int(row["id"]) for row in cells().values()) == list(range(400))

@@ -8,7 +8,7 @@ import headrace as hr
 from headrace import events, sinks, stores
 from headrace.testing.fixtures import Topic
 from headrace.tools import samples
-from support.background_run import Live
+from support.background_run import BackgroundRun
 from support.project import ROOT
 
 EXAMPLE = ROOT / "examples" / "anomalies"
@@ -30,7 +30,7 @@ def test_alarms_are_of_what_comes_now_and_follow_the_newest_model(kafka, spark, 
     example = runpy.run_path(str(EXAMPLE / "app.py"))["anomalies"]
     sink = sinks.Memory()
     alarms = replace(example, sink=sink, offsets=stores.Memory(), limits=hr.Limits())
-    with Live(alarms, spark) as live:
+    with BackgroundRun(alarms, spark) as live:
         live.wait(lambda: live.all(events.CaughtUp))
         trades.produce([{"ticker": "ACME", "ask_price": price, "ask_size": 1} for price in (10.5, 30.0)])
         live.wait(lambda: sink.rows)

@@ -11,7 +11,7 @@ from array import array
 import duckdb
 import pytest
 
-from support.command_line import SOON, Running, here  # noqa: F401 - a fixture
+from support.command_line import SOON, HeadraceProcess
 from support.project import ROOT
 
 
@@ -40,15 +40,15 @@ def rows(path):
             return 0  # not created yet
 
 
-def test_lag_and_rows_of_the_quickstart_can_be_seen_while_it_runs(project, here, tmp_path):  # noqa: F811
+def test_lag_and_rows_of_the_quickstart_can_be_seen_while_it_runs(project, cli, tmp_path):
     bash = shutil.which("bash")
-    assert here("produce", project.name, "--sample", "clicks", "--count", "1000").code == 0
-    with Running("run", "examples/clicks.toml", cwd=tmp_path) as run:
+    assert cli("produce", project.name, "--sample", "clicks", "--count", "1000").code == 0
+    with HeadraceProcess("run", "examples/clicks.toml", cwd=tmp_path) as run:
         run.wait_for(lambda: rows(tmp_path / "examples" / "clicks.db") == 1000)
-        lag = here("offsets", "lag", "examples/clicks.toml")
+        lag = cli("offsets", "lag", "examples/clicks.toml")
         assert lag.code == 0, lag
         assert re.search(r"^total +0 +0\.0 *$", lag.out, re.MULTILINE), lag.out
-        assert "running: pid" in here("offsets", "show", "examples/clicks.toml").out
+        assert "running: pid" in cli("offsets", "show", "examples/clicks.toml").out
         (command,) = re.findall(r"^python -c .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
         look = subprocess.run(
             [bash, "-c", command.replace("python", sys.executable, 1)], capture_output=True, text=True, check=True
@@ -87,7 +87,7 @@ def test_the_producer_of_the_demo_sends_what_it_was_told_and_no_more(topic, tmp_
 @pytest.mark.timeout(900)
 def test_the_demo_does_what_it_says(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with Running("demo", "--events", "3000", "--kills", "1", "--seed", "7", "--keep", cwd=tmp_path) as demo:
+    with HeadraceProcess("demo", "--events", "3000", "--kills", "1", "--seed", "7", "--keep", cwd=tmp_path) as demo:
         done = demo.finish(6 * SOON)
     assert done.code == 0, done
     first, *_, last = done.out.splitlines()

@@ -14,7 +14,6 @@ from headrace import stores
 from headrace.errors import BatchRefused
 from headrace.support.pipeline_folder import paths_below
 from headrace.tools import samples
-from support.command_line import here  # noqa: F401 - a fixture
 from support.project import ROOT
 
 EXAMPLE = ROOT / "examples" / "warehouse"
@@ -43,7 +42,7 @@ def query(folder, text):
     return duckdb.sql(text.replace("FILES", files)).fetchall()
 
 
-def test_every_click_is_stored_once_by_day_with_its_section(warehouse, spark, tmp_path, here):  # noqa: F811
+def test_every_click_is_stored_once_by_day_with_its_section(warehouse, spark, tmp_path, cli):
     made, clicks, folder = warehouse
     times = samples.spaced(DAY, timedelta(minutes=20))  # 150 of them: two days and two hours
     sent = [record.value for record in islice(samples.clicks(1, times), 150)]
@@ -60,7 +59,7 @@ def test_every_click_is_stored_once_by_day_with_its_section(warehouse, spark, tm
     assert len(sections) > 2
     assert query(folder, "SELECT DISTINCT section FROM FILES WHERE day = '2026-03-03'") == [("unknown",)]
 
-    assert here("compact", folder, "--execute").code == 0
+    assert cli("compact", folder, "--execute").code == 0
     assert sum(days.values()) == query(folder, "SELECT count(*) FROM FILES")[0][0] == 150
 
 

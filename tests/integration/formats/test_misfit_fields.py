@@ -8,7 +8,6 @@ import headrace as hr
 from headrace.engine.decoder import Decoder
 from headrace.engine.field_decoder import RAW_SCHEMA
 from support.avro_bytes import long
-from support.command_line import here  # noqa: F401 - a fixture
 
 COLUMNS = (
     "id BIGINT, at TIMESTAMP, price DECIMAL(10,2), day DATE, `odd name` INT,"
@@ -84,9 +83,9 @@ def test_text_in_avro_that_is_not_utf_8_is_named(spark):
     assert struct.unpack("b", letter.value[-1:]) == (-1,)
 
 
-def test_consume_shows_the_first_record_that_does_not_fit(topic, here):  # noqa: F811
+def test_consume_shows_the_first_record_that_does_not_fit(topic, cli):
     where = topic(partitions=1)
     where.produce([{"id": 1}, {"id": "many"}, {"id": "more"}])
-    done = here("consume", where.name, "--bootstrap", where.bootstrap, "--columns", "id BIGINT")
+    done = cli("consume", where.name, "--bootstrap", where.bootstrap, "--columns", "id BIGINT")
     assert (done.code, "2 records of another format" in done.err) == (1, True)
     assert f"the first: {where.name}[0] offset 1: field id: expected BIGINT, got 'many'" in done.err

@@ -17,8 +17,8 @@ from headrace.formats.avro import compatibility
 from headrace.formats.avro import decoding as avro_reading
 from headrace.formats.avro.decoding import RegistryAvro
 from support.avro_bytes import encoded, framed, long, registered
-from support.background_run import Live
-from support.tcp_proxy import Door
+from support.background_run import BackgroundRun
+from support.tcp_proxy import TcpProxy
 
 
 def customer(*fields):
@@ -344,8 +344,8 @@ def test_a_producer_goes_over_to_a_new_schema_in_the_middle_of_a_run(topic, spar
     subject = f"{where.name}-value"
     one = registered(schema_registry.url, subject, V1)
     where.produce([framed(one, V1, {"id": n, "name": "v1", "faxNumber": None}) for n in range(50)])
-    with Door(schema_registry.url.removeprefix("http://").partition("/")[0]) as door:
-        url = schema_registry.url.replace(schema_registry.url.split("/")[2], door.address)
+    with TcpProxy(schema_registry.url.removeprefix("http://").partition("/")[0]) as proxy:
+        url = schema_registry.url.replace(schema_registry.url.split("/")[2], proxy.address)
         pipeline = hr.Pipeline(
             name="contacts",
             source=hr.Kafka(where.bootstrap, topics=[where.name], format=hr.Avro(registry=url)),
@@ -353,10 +353,10 @@ def test_a_producer_goes_over_to_a_new_schema_in_the_middle_of_a_run(topic, spar
             guarantee="at-least-once",
             offsets=stores.Memory(),
         )
-        with Live(pipeline, spark) as run:
+        with BackgroundRun(pipeline, spark) as run:
             run.wait(lambda: len(run.sink.rows) == 50, "rows of v1")
 
-            door.shut()  # what is known needs no registry
+            proxy.close()  # what is known needs no registry
             where.produce([framed(one, V1, {"id": n, "name": "v1", "faxNumber": None}) for n in range(50, 60)])
             run.wait(lambda: len(run.sink.rows) == 60, "rows without a registry")
             assert retries(run) == []
@@ -368,7 +368,7 @@ def test_a_producer_goes_over_to_a_new_schema_in_the_middle_of_a_run(topic, spar
             assert "does not answer" in retries(run)[0].message
             assert len(run.sink.rows) == 60, "nothing is given up meanwhile"
 
-            door.open()
+            proxy.open()
             run.wait(lambda: len(run.sink.rows) == 100, "rows of v2")
             assert any(f"schema id {two} was not known" in str(error) for error in retries(run))
     assert sorted((row["id"], row["name"]) for row in run.sink.rows) == [

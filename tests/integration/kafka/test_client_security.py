@@ -28,7 +28,6 @@ from headrace.testing.committed_records import committed
 from headrace.testing.fixtures import Topic
 from headrace.tools import doctor
 from headrace.tools.dead_letters import DeadLetterAdmin
-from support.command_line import here  # noqa: F401 - a fixture
 
 SOON = 9.0
 """Seconds; a client that waits until its time is up takes longer."""
@@ -223,15 +222,15 @@ def test_the_rights_that_the_page_names_are_enough_from_topic_to_topic(secure_ka
     assert len(committed(secure_kafka.bootstrap, target.name)) == 7
 
 
-def test_to_look_at_records_needs_no_right_to_any_group(secure_kafka, topic, here, tmp_path):  # noqa: F811
+def test_to_look_at_records_needs_no_right_to_any_group(secure_kafka, topic, cli, tmp_path):
     where = topic(numbered(3))
     granted(secure_kafka, AclOperation.READ, where.name)
     guest = tmp_path / "guest.properties"
     guest.write_text("".join(f"{name}={value}\n" for name, value in secure_kafka.client("guest").items()))
     looking = ("consume", where.name, "--bootstrap", secure_kafka.secure, "--options-file", guest)
-    done = here(*looking)
+    done = cli(*looking)
     assert (done.code, len(done.out.splitlines())) == (0, 3), done.err
-    refused = here(*looking, "--group", f"not-granted-{where.name}")
+    refused = cli(*looking, "--group", f"not-granted-{where.name}")
     assert (refused.code, "grant this user READ on the group" in refused.line("hint: ")) == (2, True)
 
 
@@ -244,7 +243,7 @@ def test_a_file_that_the_executors_do_not_have_ends_the_run(secure_kafka, topic,
     assert "on every executor" in str(error.value.hint)
 
 
-def test_no_verb_ever_prints_a_password(secure_kafka, topic, spark, file, here, tmp_path, monkeypatch):  # noqa: F811
+def test_no_verb_ever_prints_a_password(secure_kafka, topic, spark, file, cli, tmp_path, monkeypatch):
     where = topic(numbered(5))
     config = tmp_path / "clicks.toml"
     config.write_text(
@@ -266,7 +265,7 @@ def test_no_verb_ever_prints_a_password(secure_kafka, topic, spark, file, here, 
     ]
     password = secure_kafka.users["app"]
     for verb in words:
-        done = here(*verb)
+        done = cli(*verb)
         assert done.code == 0, done
         said = done.out + done.err
         assert password not in said
@@ -275,10 +274,10 @@ def test_no_verb_ever_prints_a_password(secure_kafka, topic, spark, file, here, 
 
 
 @pytest.mark.parametrize("verb", [("topics", "list"), ("transactions", "list"), ("doctor",)])
-def test_a_tool_says_soon_that_a_password_is_wrong(secure_kafka, here, verb, file, monkeypatch):  # noqa: F811
+def test_a_tool_says_soon_that_a_password_is_wrong(secure_kafka, cli, verb, file, monkeypatch):
     monkeypatch.setenv("TEST_PASSWORD", "wr0ng-secret")
     began = time.monotonic()
-    done = here(*verb, "--bootstrap", secure_kafka.secure, "--options-file", file)
+    done = cli(*verb, "--bootstrap", secure_kafka.secure, "--options-file", file)
     assert time.monotonic() - began < 2 * SOON  # one of them starts a Java machine first
     assert done.code == (1 if verb == ("doctor",) else 2)
     assert "invalid credentials" in done.out + done.err

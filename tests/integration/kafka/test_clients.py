@@ -22,7 +22,7 @@ from headrace.testing.committed_records import committed
 from headrace.testing.fixtures import Topic
 from headrace.tools.records.producer import ProducerSettings, TopicProducer
 from headrace.tools.records.record import Record
-from support.command_line import SOON, Running, here  # noqa: F401 - a fixture
+from support.command_line import SOON, HeadraceProcess
 
 
 def record(value, key=None):
@@ -59,7 +59,7 @@ def clients(monkeypatch):
     return seen
 
 
-def test_brokers_know_every_client_by_a_name_of_ours(clients, topic, spark, here, monkeypatch, kafka):  # noqa: F811
+def test_brokers_know_every_client_by_a_name_of_ours(clients, topic, spark, cli, monkeypatch, kafka):
     monkeypatch.setenv("KAFKA_BOOTSTRAP", kafka.bootstrap)
     where, target, dead = topic(partitions=1), topic(partitions=1), topic(partitions=1)
     where.produce([{"n": 1}, b"{broken"])
@@ -78,8 +78,8 @@ def test_brokers_know_every_client_by_a_name_of_ours(clients, topic, spark, here
         )
         made.run(until="caught-up", session=spark, fail_fast=True)
     for verb in (("topics", "describe", where.name), ("consume", where.name), ("groups", "list")):
-        assert here(*verb).code == 0
-    assert here("produce", target.name, "--sample", "words", "--count", 1).code == 0
+        assert cli(*verb).code == 0
+    assert cli("produce", target.name, "--sample", "words", "--count", 1).code == 0
 
     assert {kind for kind, _ in clients} == {"Producer", "Consumer", "AdminClient"}
     strangers = [settings for _, settings in clients if not str(settings.get("client.id", "")).startswith("headrace")]
@@ -99,13 +99,13 @@ def batches(kafka, topic):
     return count
 
 
-def test_a_producer_that_waits_sends_fewer_and_larger_batches_later(kafka, topic, here):  # noqa: F811
+def test_a_producer_that_waits_sends_fewer_and_larger_batches_later(kafka, topic, cli):
     found, delays = {}, {}
     for linger in ("0", "500"):
         where = topic(partitions=1, config={"message.timestamp.type": "LogAppendTime"})
         # Longer than a producer needs to connect: what waits for that goes together anyway.
         arguments = ("--count", 1500, "--rate", 500, "--linger", linger, "--bootstrap", kafka.bootstrap)
-        assert here("produce", where.name, "--sample", "clicks", *arguments).code == 0
+        assert cli("produce", where.name, "--sample", "clicks", *arguments).code == 0
         stored = committed(kafka.bootstrap, where.name)
         assert len(stored) == 1500
         made = [datetime.fromisoformat(json.loads(record.value())["at"]).timestamp() for record in stored]
@@ -150,7 +150,7 @@ def test_records_of_a_key_keep_their_order_though_the_broker_died_and_batches_we
             "--bootstrap",
             kafka.bootstrap,
         )
-        with Running(*flow, cwd=tmp_path) as producer:
+        with HeadraceProcess(*flow, cwd=tmp_path) as producer:
             producer.wait_for(lambda: producer.out.count("offset") >= 400)
             kafka.brokers[0].kill()
             kafka.brokers[0].start()

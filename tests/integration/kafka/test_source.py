@@ -18,7 +18,7 @@ from headrace.errors import ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
 from headrace.testing.committed_records import committed
 from headrace.types import TopicPartition
-from support.background_run import Live
+from support.background_run import BackgroundRun
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_a_pattern_picks_up_a_new_topic_while_it_runs(spark, topic):
     one.produce(numbers(0, 5))
     sink = sinks.Memory()
     source = hr.Kafka(one.bootstrap, pattern=rf"{mark}\..*", format=NUMBERS, start="latest", refresh=0.2)
-    with Live(pipeline(source, sink), spark) as live:
+    with BackgroundRun(pipeline(source, sink), spark) as live:
         live.wait(lambda: live.all(events.CaughtUp))
         other = topic(partitions=2, name=f"{mark}.two")
         other.produce(numbers(10, 14))
@@ -65,7 +65,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(spark, topic):
     where = topic(partitions=1)
     sink = sinks.Memory()
     source = hr.Kafka(where.bootstrap, topics=[where.name], format=NUMBERS, start="latest", refresh=0.2)
-    with Live(pipeline(source, sink), spark) as live:
+    with BackgroundRun(pipeline(source, sink), spark) as live:
         live.wait(lambda: live.all(events.CaughtUp))
         admin = AdminClient({"bootstrap.servers": where.bootstrap})
         admin.create_partitions([NewPartitions(where.name, 3)])[where.name].result()
@@ -225,7 +225,7 @@ def test_what_lags_too_much_is_skipped_in_the_middle_of_a_run_wherever_the_offse
     sink, offsets = sink_and_offsets(kind, request, tmp_path)
     source = hr.Kafka(where.bootstrap, topics=[where.name], format=NUMBERS, max_lag=30)
     made = pipeline(source, sink, offsets=offsets, guarantee="exactly-once")
-    with Live(made, spark) as live:
+    with BackgroundRun(made, spark) as live:
         live.wait(lambda: live.all(events.CaughtUp))
         where.produce_in_transaction(numbers(20, 220), commit=True)  # all of them at once, and a mark behind them
         live.wait(lambda: len(live.all(events.BatchDone)) == 2)

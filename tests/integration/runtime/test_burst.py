@@ -7,7 +7,7 @@ import pytest
 
 import headrace as hr
 from headrace import events, sinks, stores
-from support.background_run import Live
+from support.background_run import BackgroundRun
 
 SECONDS = 0.5
 QUICK, SLOW = 8_000, 3_000
@@ -50,7 +50,7 @@ def test_a_burst_into_a_slow_sink_makes_batches_small_and_the_lag_drain(spark, t
         offsets=stores.Memory(),
         limits=hr.Limits(batch_seconds=SECONDS, first_records=500),
     )
-    with Live(pipeline, spark) as live:
+    with BackgroundRun(pipeline, spark) as live:
 
         def drained(count):
             return lambda: len(sink.numbers) == count and isinstance(live.seen[-1], events.CaughtUp)

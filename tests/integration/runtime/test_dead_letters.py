@@ -23,7 +23,6 @@ from headrace.testing.fixtures import Topic
 from headrace.tools.dead_letters import DeadLetterAdmin
 from headrace.types import TopicPartition
 from support import raw_headers
-from support.command_line import here  # noqa: F401 - a fixture
 from support.interleaving import meanwhile
 
 GOOD = [json.dumps({"id": n, "text": f"t{n}"}).encode() for n in range(10)]
@@ -215,7 +214,7 @@ def test_records_that_are_none_of_ours_in_the_topic_are_passed_over(mixed, topic
     assert box.read() == []
 
 
-def test_headers_that_are_not_utf_8_and_forged_letters_break_no_verb(topic, here, tmp_path):  # noqa: F811
+def test_headers_that_are_not_utf_8_and_forged_letters_break_no_verb(topic, cli, tmp_path):
     """Anybody who may write to the source or to the dead letters chooses these bytes."""
     source, dead, other = topic(partitions=1), topic(partitions=1), topic(partitions=1)
     box = DeadLetterTopic(dead.bootstrap, {}, dead.name, "reader")
@@ -239,19 +238,19 @@ def test_headers_that_are_not_utf_8_and_forged_letters_break_no_verb(topic, here
     place = f'{{ topic = "{dead.name}" }}'
     given = {"name": f"p-{uuid.uuid4().hex[:8]}", "bootstrap": source.bootstrap, "topic": source.name}
     file.write_text(TOML.format(**given, dead=place, file=tmp_path / "rows.db"))
-    assert "2 dead letters" in here("dead-letters", "list", str(file)).out
-    assert here("dead-letters", "show", str(file), "--all").code == 0
+    assert "2 dead letters" in cli("dead-letters", "list", str(file)).out
+    assert cli("dead-letters", "show", str(file), "--all").code == 0
     for how in ([], ["--execute"]):
-        refused = here("dead-letters", "replay", str(file), "--all", *how)
+        refused = cli("dead-letters", "replay", str(file), "--all", *how)
         assert (refused.code, "does not read this topic" in refused.err) == (2, True)
         assert refused.line("hint: ").startswith("--to TOPIC")
     assert (end(source), end(other)) == (0, 0)
-    assert here("dead-letters", "replay", str(file), "--all", "--to", other.name, "--execute").code == 0
+    assert cli("dead-letters", "replay", str(file), "--all", "--to", other.name, "--execute").code == 0
     assert (end(source), end(other)) == (0, 2)
-    assert "0 dead letters" in here("dead-letters", "list", str(file)).out
+    assert "0 dead letters" in cli("dead-letters", "list", str(file)).out
 
 
-def test_header_names_that_are_not_utf_8_break_no_verb(topic, here, tmp_path):  # noqa: F811
+def test_header_names_that_are_not_utf_8_break_no_verb(topic, cli, tmp_path):
     source, dead = topic(partitions=1), topic(partitions=1)
     box = DeadLetterTopic(dead.bootstrap, {}, dead.name, "reader")
     # After many others: Python calls the client in another way by then.
@@ -265,8 +264,8 @@ def test_header_names_that_are_not_utf_8_break_no_verb(topic, here, tmp_path):  
     file = tmp_path / "letters.toml"
     given = {"name": f"p-{uuid.uuid4().hex[:8]}", "bootstrap": source.bootstrap, "topic": source.name}
     file.write_text(TOML.format(**given, dead=f'{{ topic = "{dead.name}" }}', file=tmp_path / "rows.db"))
-    assert "1 dead letter" in here("dead-letters", "list", str(file)).out
-    assert here("consume", dead.name, "--bootstrap", dead.bootstrap, "-v").code == 0
+    assert "1 dead letter" in cli("dead-letters", "list", str(file)).out
+    assert cli("consume", dead.name, "--bootstrap", dead.bootstrap, "-v").code == 0
 
 
 @pytest.mark.parametrize("max_bytes", [33_036, 33_035, 100])
@@ -414,20 +413,20 @@ def filed(mixed, tmp_path, spark):
     return make
 
 
-def test_list_and_show_say_what_is_there(filed, mixed, here):  # noqa: F811
+def test_list_and_show_say_what_is_there(filed, mixed, cli):
     file = filed()
-    listed = here("dead-letters", "list", file)
+    listed = cli("dead-letters", "list", file)
     assert listed.code == 0, listed
     assert f"{mixed.name}:0:5" in listed.out
     assert "4 dead letters in table dead" in listed.out
-    shown = here("dead-letters", "show", file, f"{mixed.name}:0:5", f"{mixed.name}:0:8")
+    shown = cli("dead-letters", "show", file, f"{mixed.name}:0:5", f"{mixed.name}:0:8")
     assert "{broken" in shown.out
     assert "0xfffe" in shown.out
-    machine = json.loads(here("dead-letters", "list", file, "--json", "--limit", "2").out)
+    machine = json.loads(cli("dead-letters", "list", file, "--json", "--limit", "2").out)
     assert [entry["offset"] for entry in machine] == [5, 6]
 
 
-def test_all_letters_are_listed_for_machines_and_nothing_a_terminal_would_obey(filed, topic, here):  # noqa: F811
+def test_all_letters_are_listed_for_machines_and_nothing_a_terminal_would_obey(filed, topic, cli):
     dead = topic(partitions=1)
     file = filed(f'{{ topic = "{dead.name}", limit = 0.9 }}')
     hostile = (("\x1b]0;owned\x07h", b"\x1b[2J"),)
@@ -435,76 +434,76 @@ def test_all_letters_are_listed_for_machines_and_nothing_a_terminal_would_obey(f
         DeadLetter(RecordId("t", 0, n), None, None, b"\x1b", hostile, "bad \x1b[31m", "decoding") for n in range(60)
     ]
     DeadLetterTopic(dead.bootstrap, {}, dead.name).send(letters)
-    assert len(json.loads(here("dead-letters", "list", file, "--json").out)) == 64
+    assert len(json.loads(cli("dead-letters", "list", file, "--json").out)) == 64
     for verb in (("list", file), ("show", file, "--all"), ("drop", file, "--all")):
-        shown = here("dead-letters", *verb)
+        shown = cli("dead-letters", *verb)
         assert (shown.code, "\x1b" in shown.out) == (0, False)
-    assert "14 of them not shown" in here("dead-letters", "list", file).out
+    assert "14 of them not shown" in cli("dead-letters", "list", file).out
 
 
-def test_replay_sends_the_record_back_as_it_was_and_drops_its_letter(filed, mixed, spark, here):  # noqa: F811
+def test_replay_sends_the_record_back_as_it_was_and_drops_its_letter(filed, mixed, spark, cli):
     file = filed()
     one = f"{mixed.name}:0:5"
-    looked = here("dead-letters", "replay", file, one)
+    looked = cli("dead-letters", "replay", file, one)
     assert "1 record would be sent" in looked.out
     assert end(mixed) == 14
-    done = here("dead-letters", "replay", file, one, "--execute")
+    done = cli("dead-letters", "replay", file, one, "--execute")
     assert done.code == 0, done
     assert end(mixed) == 15
-    assert "3 dead letters" in here("dead-letters", "list", file).out
+    assert "3 dead letters" in cli("dead-letters", "list", file).out
     # It is as bad as before, so the next run finds it again, as a record of its own.
     from headrace.runtime.config import load
 
     load(file).pipeline.run(until="caught-up", session=spark, fail_fast=True)
-    assert f"{mixed.name}:0:14" in here("dead-letters", "list", file).out
+    assert f"{mixed.name}:0:14" in cli("dead-letters", "list", file).out
 
 
-def test_a_record_that_is_named_twice_is_sent_back_once(filed, mixed, here):  # noqa: F811
-    done = here("dead-letters", "replay", filed(), f"{mixed.name}:0:5", f"{mixed.name}:0:05", "--execute")
+def test_a_record_that_is_named_twice_is_sent_back_once(filed, mixed, cli):
+    done = cli("dead-letters", "replay", filed(), f"{mixed.name}:0:5", f"{mixed.name}:0:05", "--execute")
     assert (done.code, "1 record sent back" in done.out, end(mixed)) == (0, True, 15)
 
 
-def test_letters_are_kept_if_the_topic_they_are_to_go_to_is_not_there(filed, mixed, here):  # noqa: F811
+def test_letters_are_kept_if_the_topic_they_are_to_go_to_is_not_there(filed, mixed, cli):
     file, missing = filed(), f"{mixed.name}-x"
-    refused = here("dead-letters", "replay", file, "--all", "--to", missing, "--execute")
+    refused = cli("dead-letters", "replay", file, "--all", "--to", missing, "--execute")
     assert (refused.code, refused.line("hint: ")) == (2, f"did you mean {mixed.name}?")
-    assert "4 dead letters" in here("dead-letters", "list", file).out
-    assert missing not in here("topics", "list", "--bootstrap", mixed.bootstrap).out
+    assert "4 dead letters" in cli("dead-letters", "list", file).out
+    assert missing not in cli("topics", "list", "--bootstrap", mixed.bootstrap).out
     other = Topic(mixed.bootstrap, missing, 1, {})
-    assert here("dead-letters", "replay", file, "--all", "--to", missing, "--execute").code == 0
+    assert cli("dead-letters", "replay", file, "--all", "--to", missing, "--execute").code == 0
     assert end(other) == 4
 
 
-def test_drop_forgets_the_chosen_ones(filed, mixed, here):  # noqa: F811
+def test_drop_forgets_the_chosen_ones(filed, mixed, cli):
     file = filed()
-    here("dead-letters", "drop", file, f"{mixed.name}:0:5", "--execute")
-    assert "3 dead letters" in here("dead-letters", "list", file).out
-    here("dead-letters", "drop", file, "--all", "--execute")
-    assert "0 dead letters" in here("dead-letters", "list", file).out
+    cli("dead-letters", "drop", file, f"{mixed.name}:0:5", "--execute")
+    assert "3 dead letters" in cli("dead-letters", "list", file).out
+    cli("dead-letters", "drop", file, "--all", "--execute")
+    assert "0 dead letters" in cli("dead-letters", "list", file).out
 
 
-def test_a_topic_lets_go_of_all_or_none(filed, mixed, topic, here):  # noqa: F811
+def test_a_topic_lets_go_of_all_or_none(filed, mixed, topic, cli):
     dead = topic(partitions=1)
     file = filed(f'{{ topic = "{dead.name}", limit = 0.9 }}')
-    assert f"4 dead letters in topic {dead.name}" in here("dead-letters", "list", file).out
+    assert f"4 dead letters in topic {dead.name}" in cli("dead-letters", "list", file).out
     for verb in ("drop", "replay"):
-        refused = here("dead-letters", verb, file, f"{mixed.name}:0:5", "--execute")
+        refused = cli("dead-letters", verb, file, f"{mixed.name}:0:5", "--execute")
         assert (refused.code, "all letters or of none" in refused.err) == (2, True)
     assert end(mixed) == 14, "nothing may be sent that cannot be let go of"
-    here("dead-letters", "drop", file, "--all", "--execute")
-    assert "0 dead letters" in here("dead-letters", "list", file).out
+    cli("dead-letters", "drop", file, "--all", "--execute")
+    assert "0 dead letters" in cli("dead-letters", "list", file).out
 
 
 @pytest.mark.parametrize("which", [[], ["nonsense"], ["t:0:999"], ["t:0:5", "--all"]])
-def test_a_letter_that_is_not_there_is_said(filed, which, here):  # noqa: F811
-    answered = here("dead-letters", "show", filed(), *which)
+def test_a_letter_that_is_not_there_is_said(filed, which, cli):
+    answered = cli("dead-letters", "show", filed(), *which)
     assert answered.code == 2
     assert "hint:" in answered.err
 
 
-def test_a_pipeline_without_dead_letters_says_so(tmp_path, here):  # noqa: F811
+def test_a_pipeline_without_dead_letters_says_so(tmp_path, cli):
     file = tmp_path / "app.toml"
     text = TOML.format(name="p", dead='"d"', bootstrap="x:1", topic="t", file=tmp_path / "r.db")
     file.write_text(text.replace('dead_letters = "d"\n', ""))
-    answered = here("dead-letters", "list", str(file))
+    answered = cli("dead-letters", "list", str(file))
     assert (answered.code, "has no dead letters" in answered.err) == (2, True)

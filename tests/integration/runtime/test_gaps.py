@@ -11,7 +11,7 @@ from headrace.errors import DataLoss
 from headrace.kafka.cluster import Cluster
 from headrace.testing.fixtures import Topic
 from headrace.types import Range, TopicPartition
-from support.background_run import Live
+from support.background_run import BackgroundRun
 
 
 class Carried:
@@ -192,7 +192,7 @@ def test_what_was_fetched_ahead_of_a_topic_that_is_no_more_is_not_taken_for_the_
         offsets=stores.Memory(),
         limits=hr.Limits(max_records=100),
     )
-    with Live(pipeline, spark) as live:
+    with BackgroundRun(pipeline, spark) as live:
         live.wait(lambda: len(live.sink.rows) >= 700)
     assert [row["id"] for row in live.sink.rows] == [*range(200), *[-1] * 500]
 

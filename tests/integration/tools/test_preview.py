@@ -14,7 +14,6 @@ from headrace import sinks, testing
 from headrace.engine.decoder import Decoder
 from headrace.errors import BadRecord, ConfigError
 from headrace.runtime.static_tables import StaticTable
-from support.command_line import here  # noqa: F401 - a fixture
 
 SCHEMA = {
     "type": "record",
@@ -98,7 +97,7 @@ table = "t"
 """
 
 
-def test_json_lines_become_avro_that_a_preview_joins_with_tables(spark, topic, schema_registry, here, tmp_path):  # noqa: F811
+def test_json_lines_become_avro_that_a_preview_joins_with_tables(spark, topic, schema_registry, cli, tmp_path):
     where = topic(partitions=1)
     (tmp_path / "click.avsc").write_text(json.dumps(SCHEMA))
     lines = tmp_path / "lines.json"
@@ -107,14 +106,14 @@ def test_json_lines_become_avro_that_a_preview_joins_with_tables(spark, topic, s
         '{"id": 3, "user": "bea", "at": 0}\n'
     )
     address = ["--bootstrap", where.bootstrap, "--registry", schema_registry.url]
-    sent = here("produce", where.name, "--file", lines, "--avro", tmp_path / "click.avsc", *address)
+    sent = cli("produce", where.name, "--file", lines, "--avro", tmp_path / "click.avsc", *address)
     assert sent.code == 1
     assert 'the value does not fit the Avro schema: id: expected long, got "x"' in sent.err
     (tmp_path / "users.csv").write_text("user,name\nann,Ann\nbea,Bea\n")
     (tmp_path / "places.json").write_text('{"name": "Ann", "place": "Ulm"}\n')
     file = tmp_path / f"clicks-{uuid.uuid4().hex[:8]}.toml"
     file.write_text(TOML.format(bootstrap=where.bootstrap, topic=where.name, registry=schema_registry.url))
-    done = here("run", file, "--preview", "5")
+    done = cli("run", file, "--preview", "5")
     assert done.code == 0, done.err
     head, *rows = [line.split() for line in done.out.splitlines()]
     assert head == ["id", "at", "name", "place"]
@@ -123,12 +122,12 @@ def test_json_lines_become_avro_that_a_preview_joins_with_tables(spark, topic, s
     assert not (tmp_path / "x.duckdb").exists()
 
 
-def test_json_lines_become_avro_without_a_registry(spark, topic, here, tmp_path):  # noqa: F811
+def test_json_lines_become_avro_without_a_registry(spark, topic, cli, tmp_path):
     where = topic(partitions=1)
     (tmp_path / "click.avsc").write_text(json.dumps(SCHEMA))
     (tmp_path / "lines.json").write_text('{"id": 1, "user": "ann", "at": "2024-05-01T10:00:00Z"}\n{"id": 2, "at": 0}\n')
     sent = ["--file", tmp_path / "lines.json", "--avro", tmp_path / "click.avsc", "--bootstrap", where.bootstrap]
-    assert here("produce", where.name, *sent).code == 0
+    assert cli("produce", where.name, *sent).code == 0
     source = hr.Kafka(where.bootstrap, topics=[where.name], format=hr.Avro(tmp_path / "click.avsc"))
     shown = hr.preview(pipeline(where, tmp_path, source=source, transform=lambda rows: rows), session=spark)
     assert [(row.id, row.user, row.at.timestamp()) for row in shown.collect()] == [

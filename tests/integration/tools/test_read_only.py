@@ -12,7 +12,6 @@ from headrace import dev, stores
 from headrace.connectors.cassandra import client as cql
 from headrace.core.state import State
 from headrace.tools.offsets.editor import OffsetEditor
-from support.command_line import here  # noqa: F401 - a fixture
 
 
 @pytest.fixture(autouse=True)
@@ -146,36 +145,36 @@ TOML = """
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
-def test_no_verb_that_looks_and_no_dry_run_leaves_anything_behind(kind, topic, here, tmp_path):  # noqa: F811
+def test_no_verb_that_looks_and_no_dry_run_leaves_anything_behind(kind, topic, cli, tmp_path):
     where = topic(partitions=2)
     where.produce([{"id": number} for number in range(10)])
     path = tmp_path / "deep" / "rows.db"
     file = tmp_path / "clicks.toml"
     file.write_text(TOML.format(where=where, kind=kind, path=path))
     for verb in ("show", "lag", "history", "export"):
-        done = here("offsets", verb, file)
+        done = cli("offsets", verb, file)
         assert done.code == 2
         assert done.line("error: ") == f"clicks has no offsets: there is no file {path}"
     for verb in ("list",), ("show", "--all"), ("replay", "--all"), ("drop", "--all"):
-        done = here("dead-letters", *verb, file)
+        done = cli("dead-letters", *verb, file)
         assert done.code == 2
         assert done.line("error: ") == f"clicks has no dead letters: there is no file {path}"
     for words in (["reset", file, "--to", "earliest"], ["seek", file, f"{where.name}:0=3"]):
-        done = here("offsets", *words)
+        done = cli("offsets", *words)
         assert done.code == 0
         assert done.line("note: ") == f"there is no file {path}; --execute creates it"
         assert "none" in done.out
-    assert here("topics", "describe", where.name, "--pipeline", file, "--bootstrap", where.bootstrap).code == 0
+    assert cli("topics", "describe", where.name, "--pipeline", file, "--bootstrap", where.bootstrap).code == 0
     assert sorted(tmp_path.iterdir()) == [file]
 
 
-def test_dead_letters_of_a_table_that_is_not_there_are_none_and_create_none(topic, here, tmp_path):  # noqa: F811
+def test_dead_letters_of_a_table_that_is_not_there_are_none_and_create_none(topic, cli, tmp_path):
     where = topic(partitions=1)
     path = tmp_path / "rows.db"
     stores.SQLite(path).open("clicks").close()
     file = tmp_path / "clicks.toml"
     file.write_text(TOML.format(where=where, kind="sqlite", path=path))
-    assert here("dead-letters", "list", file).out == "0 dead letters in table bad\n"
+    assert cli("dead-letters", "list", file).out == "0 dead letters in table bad\n"
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT name FROM sqlite_master WHERE name = 'bad'").fetchall() == []
     connection.close()
