@@ -380,7 +380,7 @@ def redis_errors() -> Iterator[tuple[Exception, type[Exception]]]:
 
 @pytest.mark.parametrize(("error", "ours"), list(cassandra_errors()), ids=repr)
 def test_errors_of_cassandra_are_named_by_the_reaction_they_ask_for(error: Exception, ours: type[Exception]) -> None:
-    with pytest.raises(ours) as caught, cql.translate_error("somebody"):
+    with pytest.raises(ours) as caught, cql.translate_errors("somebody"):
         raise error
     assert caught.value.__cause__ is error
 

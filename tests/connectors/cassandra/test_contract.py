@@ -51,7 +51,7 @@ class TestCassandraStoreFromTable(OffsetStoreContract):
 
     @contextmanager
     def session(self):
-        cluster, session = client.connect(client.endpoints(self._hosts), None, None, {})
+        cluster, session = client.connect(client.parse_hosts(self._hosts), None, None, {})
         yield session
         cluster.shutdown()
 
@@ -96,7 +96,7 @@ class TestCassandraStoreFromTable(OffsetStoreContract):
     def test_a_table_that_is_not_there_is_refused(self, pipeline):
         with pytest.raises(ConfigError, match="not there"):
             self.new_store(table="from_table.nowhere").open(pipeline).load()
-        with pytest.raises(ConfigError, match="names no keyspace"):
+        with pytest.raises(ConfigError, match="expected table= as keyspace"):
             self.new_store(table="nowhere")
 
 

@@ -78,7 +78,7 @@ def test_a_postgres_database_without_tables(postgres):
 
 def test_a_cassandra_without_the_keyspace_or_the_table(cassandra):
     keyspace = f"looking_{uuid.uuid4().hex[:12]}"
-    cluster, session = cql.connect(cql.endpoints(cassandra.hosts), None, None, {})
+    cluster, session = cql.connect(cql.parse_hosts(cassandra.hosts), None, None, {})
     asked = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
     try:
         look(stores.Cassandra(cassandra.hosts, keyspace=keyspace, create=True), "there is no keyspace")

@@ -1,4 +1,4 @@
-"""What all that speaks to Cassandra needs: hosts, names, sessions, errors in our own terms, rows that tell offsets."""
+"""Cassandra hosts, identifiers, sessions and errors; the offsets that rows of a table show."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.resource import Resource
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.support.optional_imports import require
 from headrace.types import TopicPartition
@@ -18,94 +19,148 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 9042
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RECONNECT_SECONDS = 5.0, 15.0, 1.0
 _NAME = re.compile(r'[A-Za-z]\w*|"(?:[^"]|"")+"')
+_KEYSPACE = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
 
 
-def endpoints(hosts: str | Sequence[str]) -> list[tuple[str, int]]:
-    """Where to find `"host:port,host"` or a list of such. Raises ConfigError."""
+def parse_hosts(hosts: str | Sequence[str]) -> list[tuple[str, int]]:
+    """Host and port of each in `"host:port,host"` or a list of such texts. Raises ConfigError."""
     parts = hosts.split(",") if isinstance(hosts, str) else list(hosts)
-    found = []
+    parsed = []
     for part in (part.strip() for part in parts):
         host, _, port = part.rpartition(":") if part.count(":") == 1 or "]:" in part else (part, "", DEFAULT_PORT)
         if not host or not str(port).isdecimal():
-            raise ConfigError(f"{part!r} is not a host of Cassandra", hint='hosts="10.0.0.1:9042,10.0.0.2"')
-        found.append((host.strip("[]"), int(port)))
-    if not found:
-        raise ConfigError("no hosts of Cassandra are named", hint='hosts="10.0.0.1:9042,10.0.0.2"')
-    return found
+            raise ConfigError(
+                f"expected a Cassandra host as host or host:port, got {part!r}", hint='hosts="10.0.0.1:9042,10.0.0.2"'
+            )
+        parsed.append((host.strip("[]"), int(port)))
+    if not parsed:
+        raise ConfigError("expected at least one Cassandra host, got none", hint='hosts="10.0.0.1:9042,10.0.0.2"')
+    return parsed
 
 
-def name(identifier: str) -> str:
-    """A name as CQL takes it: lower case unless in double quotes, safe to put in a statement. Raises ConfigError."""
+def quote_identifier(identifier: str) -> str:
+    """The identifier in double quotes, in lower case unless it was quoted already. Raises ConfigError."""
     if not isinstance(identifier, str) or not _NAME.fullmatch(identifier):
-        raise ConfigError(f"{identifier!r} is not a name in Cassandra", hint='"events", or \'"Events"\' with quotes')
+        raise ConfigError(
+            f"expected a Cassandra identifier, got {identifier!r}", hint='"events", or \'"Events"\' with quotes'
+        )
     return identifier if identifier.startswith('"') else f'"{identifier.lower()}"'
 
 
-def plain(quoted: str) -> str:
-    """The name as the system tables have it."""
+def unquote_identifier(quoted: str) -> str:
+    """The identifier as Cassandra's system tables contain it."""
     return quoted[1:-1].replace('""', '"')
+
+
+def split_table(table: object) -> tuple[str, str]:
+    """Keyspace and name of "keyspace.table", unquoted or quoted as the user typed them. Raises ConfigError."""
+    keyspace, _, name = table.rpartition(".") if isinstance(table, str) else ("", "", "")
+    if not keyspace:
+        raise ConfigError(f"expected table= as keyspace.table, got {table!r}", hint=f'table="app.{table}"')
+    return keyspace, name
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsFromTable:
-    """A table whose key is the partition and offset a row came from, so that the rows tell how far they reach.
+    """A table whose primary key is the partition and offset of each row's record.
 
-    All names are as `name` gives them.
+    All names are quoted by `quote_identifier`.
     """
 
+    topic: str
     keyspace: str
     table: str
-    topic: str
     partition: str
     offset: str
 
-    def reached(self, session: Any) -> dict[TopicPartition, int]:
+    def read_offsets(self, session: Any) -> dict[TopicPartition, int]:
         """The offset after the last row of each partition. Raises ConfigError if the table has another key."""
         self._check_key(session)
         table = f"{self.keyspace}.{self.table}"
         partitions = session.prepare(f"SELECT DISTINCT {self.partition} FROM {table}")
-        # Asking each for its last row is cheap, however many rows it has; max() with GROUP BY reads them all.
+        # One query per partition reads one row each; max() with GROUP BY reads all rows.
         last = session.prepare(
             f"SELECT {self.offset} FROM {table} WHERE {self.partition} = ? ORDER BY {self.offset} DESC LIMIT 1"
         )
         quorum = require("cassandra", extra="cassandra").ConsistencyLevel.QUORUM
         partitions.consistency_level = last.consistency_level = quorum
-        found = {}
-        for (number,) in list(session.execute(partitions)):
-            for (offset,) in session.execute(last, [number]):
-                found[TopicPartition(self.topic, number)] = offset + 1
-        return found
+        offsets = {}
+        for (partition,) in list(session.execute(partitions)):
+            for (offset,) in session.execute(last, [partition]):
+                offsets[TopicPartition(self.topic, partition)] = offset + 1
+        return offsets
 
     def _check_key(self, session: Any) -> None:
-        asked = "SELECT column_name, kind, position FROM system_schema.columns WHERE keyspace_name=%s AND table_name=%s"
-        columns = list(session.execute(asked, [plain(self.keyspace), plain(self.table)]))
+        query = "SELECT column_name, kind, position FROM system_schema.columns WHERE keyspace_name=%s AND table_name=%s"
+        keyspace, table, *key = map(unquote_identifier, (self.keyspace, self.table, self.partition, self.offset))
+        columns = list(session.execute(query, [keyspace, table]))
         parts = [c.column_name for c in columns if c.kind == "partition_key"]
         first = [c.column_name for c in columns if c.kind == "clustering" and c.position == 0]
-        if (parts, first) != ([plain(self.partition)], [plain(self.offset)]):
-            now = f"its key begins with {', '.join(sorted(parts) + first)}" if columns else "it is not there"
+        if (parts, first) != (key[:1], key[1:]):
+            actual = f"its key begins with {', '.join(sorted(parts) + first)}" if columns else "it does not exist"
             raise ConfigError(
-                f"offsets cannot be read off {plain(self.keyspace)}.{plain(self.table)}: {now}",
-                hint=f"PRIMARY KEY ({plain(self.partition)}, {plain(self.offset)})",
+                f"cannot read offsets from the table {keyspace}.{table}: {actual}",
+                hint=f"PRIMARY KEY ({', '.join(key)})",
             )
+
+
+class SessionOwner(Resource):
+    """The cluster and the session that the sink and the store each hold from `open` to `close`."""
+
+    _cluster: Any = None
+    _session: Any = None
+
+    def close(self) -> None:
+        super().close()
+        if self._cluster is not None:
+            self._cluster.shutdown()
+            self._cluster = self._session = None
+
+    @contextmanager
+    def _use_session(self) -> Iterator[Any]:
+        """The session, with the driver's errors translated."""
+        session = self.require_open(self._session)
+        with translate_errors(self):
+            yield session
+
+
+def keyspace_exists(session: Any, keyspace: str) -> bool:
+    """`keyspace` is quoted."""
+    return bool(list(session.execute(_KEYSPACE, [unquote_identifier(keyspace)])))
+
+
+def prepare_statements(session: Any, statements: Sequence[str], *, create: str | None) -> list[Any]:
+    """Prepare the statements; if their table does not exist, run `create` first.
+
+    `create` needs the right to create tables, so it runs only then. Whether the table exists cannot be read from the
+    system tables: they list a table that another run is still creating.
+    """
+    try:
+        return [session.prepare(statement) for statement in statements]
+    except require("cassandra", extra="cassandra").InvalidRequest:
+        if create is None:
+            raise
+        session.execute(create)
+        return [session.prepare(statement) for statement in statements]
 
 
 def connect(
     hosts: Sequence[tuple[str, int]], username: str | None, password: str | None, options: Mapping[str, Any]
 ) -> tuple[Any, Any]:
-    """A cluster, which the caller shuts down, and a session. `options` are those of the driver's Cluster, and win."""
+    """A cluster, which the caller shuts down, and a session. `options` are for the driver's Cluster and win."""
     module = require("cassandra.cluster", extra="cassandra")
     policies = require("cassandra.policies", extra="cassandra")
     profile = module.ExecutionProfile(
         load_balancing_policy=policies.DCAwareRoundRobinPolicy(),
-        # The driver would send a compare-and-set whose answer was lost once more, to another host.
+        # Otherwise the driver repeats a compare-and-set whose answer was lost, on another host.
         retry_policy=policies.FallthroughRetryPolicy(),
         request_timeout=_ANSWER_SECONDS,
     )
     settings: dict[str, Any] = {
-        "protocol_version": 4,  # every server of today speaks it; left out, three are tried in turn
+        "protocol_version": 4,  # every current server supports it; without it the driver tries three in turn
         "contact_points": list(hosts),
         "port": hosts[0][1],
-        # Without it a request of more than 4 KB waits 40 ms for the acknowledgement of its first part.
+        # Otherwise a request of more than 4 KB waits 40 ms for the acknowledgement of its first packet.
         "sockopts": [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
         "connect_timeout": _CONNECT_SECONDS,
         "control_connection_timeout": _CONNECT_SECONDS,
@@ -126,8 +181,8 @@ def connect(
 
 
 @contextmanager
-def translate_error(who: object) -> Iterator[None]:
-    """Raise the driver's errors as ours; messages begin with `who`."""
+def translate_errors(resource: object) -> Iterator[None]:
+    """Raise the driver's errors as HeadraceErrors whose messages begin with `resource`."""
     cassandra = require("cassandra", extra="cassandra")
     cluster = require("cassandra.cluster", extra="cassandra")
     protocol = require("cassandra.protocol", extra="cassandra")
@@ -141,21 +196,21 @@ def translate_error(who: object) -> Iterator[None]:
         protocol.ErrorMessage,
         OSError,
     ) as error:
-        raise _ours(who, error) from error
+        raise _to_headrace_error(resource, error) from error
 
 
-def _ours(who: object, error: Exception) -> HeadraceError:
+def _to_headrace_error(resource: object, error: Exception) -> HeadraceError:
     cassandra = require("cassandra", extra="cassandra")
     protocol = require("cassandra.protocol", extra="cassandra")
-    reasons = list((getattr(error, "errors", None) or {}).values()) or [error]
-    reason = next((one for one in reasons if isinstance(one, cassandra.AuthenticationFailed)), reasons[0])
-    message = f"{who!r}: {' '.join(str(reason).split()) or type(reason).__name__}"
-    if isinstance(reason, cassandra.AuthenticationFailed) and "Unable to perform" not in message:
+    causes = list((getattr(error, "errors", None) or {}).values()) or [error]
+    cause = next((cause for cause in causes if isinstance(cause, cassandra.AuthenticationFailed)), causes[0])
+    message = f"{resource!r}: {' '.join(str(cause).split()) or type(cause).__name__}"
+    if isinstance(cause, cassandra.AuthenticationFailed) and "Unable to perform" not in message:
         return ConfigError(message, hint="check username= and password=")
-    if isinstance(reason, cassandra.Unauthorized):
-        return ConfigError(message, hint="grant the user SELECT and MODIFY on the table, and CREATE to make it")
-    if isinstance(reason, cassandra.RequestValidationException | protocol.SyntaxException):
-        return ConfigError(message, hint="was the table changed, or made by something else? Name another: table=")
-    if isinstance(reason, cassandra.UnresolvableContactPoints):
-        message = f"{who!r}: none of its hosts can be found in the name service"
-    return RetriableError(message, hint="is Cassandra up, and its address right?")
+    if isinstance(cause, cassandra.Unauthorized):
+        return ConfigError(message, hint="grant the user SELECT and MODIFY on the table, and CREATE to create it")
+    if isinstance(cause, cassandra.RequestValidationException | protocol.SyntaxException):
+        return ConfigError(message, hint="if another program created or changed the table, name another one: table=")
+    if isinstance(cause, cassandra.UnresolvableContactPoints):
+        message = f"{resource!r}: no address found in DNS for any of its hosts"
+    return RetriableError(message, hint="check that Cassandra is running and that hosts= is right")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import uuid
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,12 +15,12 @@ from headrace.support.optional_imports import require
 from headrace.types import Progress, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from headrace.core.offset_store import Heartbeats
 
-# What belongs to no partition is in the row with the empty topic, not in static columns: those come back with
-# every row, and a pending batch of 1,000 partitions is 40 KB.
+# The row with the empty topic holds what belongs to no partition. Static columns would be returned with every row, and
+# a pending batch of 1,000 partitions has 40 KB.
 _TABLE = """CREATE TABLE IF NOT EXISTS {table} (
     pipeline text, topic text, "partition" int, next_offset bigint, state text,
     version uuid static, history list<text> static,
@@ -31,13 +30,15 @@ _HISTORY = "SELECT DISTINCT pipeline, history FROM {table} WHERE pipeline = ?"
 _VERSION = "UPDATE {table} SET version = ?, history = history + ? WHERE pipeline = ? IF version = ?"
 _STATE = """UPDATE {table} SET state = ? WHERE pipeline = ? AND topic = '' AND "partition" = 0"""
 _OFFSET = 'UPDATE {table} SET next_offset = ? WHERE pipeline = ? AND topic = ? AND "partition" = ?'
+_STATEMENTS = (_READ, _HISTORY, _VERSION, _STATE, _OFFSET)
+_REPLICATION = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = %s"
 _KEYSPACE = "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
 
 
-class Cassandra(OffsetStore):
-    """Any number of pipelines in one table, which is created when it is not there.
+class Cassandra(client.SessionOwner, OffsetStore):
+    """Any number of pipelines in one table, which is created if it does not exist.
 
-    `hosts` is "host:port,host" or a list. `create=True` also creates the keyspace, with one copy of everything: for
+    `hosts` is "host:port,host" or a list. `create=True` also creates the keyspace, with replication factor 1: for
     tests. `options` are those of the driver's Cluster (ssl_context, execution_profiles, …).
     """
 
@@ -54,18 +55,16 @@ class Cassandra(OffsetStore):
         password: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._hosts = client.endpoints(hosts)
-        self._keyspace = client.name(keyspace)
-        self._table = f"{self._keyspace}.{client.name(table)}"
+        self._hosts = client.parse_hosts(hosts)
+        self._keyspace = client.quote_identifier(keyspace)
+        self._table = f"{self._keyspace}.{client.quote_identifier(table)}"
         self._create = create
         self._username = username
         self._password = password
         self._options = dict(options or {})
-        self._rows: client.OffsetsFromTable | None = None
+        self._initial_offsets: client.OffsetsFromTable | None = None
         self._pipeline = ""
-        self._cluster: Any = None
-        self._session: Any = None
-        self._prepared: dict[str, Any] = {}
+        self._statements: dict[str, Any] = {}
 
     @classmethod
     def from_table(
@@ -77,66 +76,53 @@ class Cassandra(OffsetStore):
         partition_column: str = "partition",
         offset_column: str = "offset",
         keyspace: str | None = None,
-        **more: Any,
+        **options: Any,
     ) -> Self:
-        """A store that starts from the rows of `table` ("keyspace.table") while nothing is stored for the pipeline:
-        after the last offset of each partition. Later it is a store as any other, in `keyspace` or beside the rows.
+        """A store that starts after the last row of each partition of `table` ("keyspace.table"), as long as nothing
+        is stored for the pipeline. The offsets are then stored in `keyspace`, by default that of `table`.
 
         That is right for rows that were written in order within a partition, or by a batch that was finished.
         """
-        home, _, rows = table.rpartition(".")
-        if not home:
-            raise ConfigError(f"table={table!r} names no keyspace", hint=f'table="app.{table}"')
-        store = cls(hosts, keyspace=keyspace or home, **more)
-        store._rows = client.OffsetsFromTable(
-            client.name(home), client.name(rows), topic, client.name(partition_column), client.name(offset_column)
-        )
+        home, rows = client.split_table(table)
+        store = cls(hosts, keyspace=keyspace or home, **options)
+        quoted = (client.quote_identifier(name) for name in (home, rows, partition_column, offset_column))
+        store._initial_offsets = client.OffsetsFromTable(topic, *quoted)
         return store
 
     @property
     def identity(self) -> str:
         hosts = ",".join(f"{host}:{port}" for host, port in self._hosts)
-        return f"stores.Cassandra({hosts!r}, keyspace={client.plain(self._keyspace)!r})"
+        return f"stores.Cassandra({hosts!r}, keyspace={client.unquote_identifier(self._keyspace)!r})"
 
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
-        with client.translate_error(self):
+        with client.translate_errors(self):
             self._cluster, self._session = self._connect()
-            self._find_keyspace()
-            try:
-                self._prepare()
-            except require("cassandra", extra="cassandra").InvalidRequest:
-                # Asked only when it is not there, for it takes the right to create. Not by the system's tables: they
-                # show a table that another run is creating before it can be used.
-                self._session.execute(_TABLE.format(table=self._table))
-                self._prepare()
+            self._ensure_keyspace()
+            self._prepare(create=_TABLE)
         return self
 
     def open_for_reading(self, pipeline: str) -> str | None:
         self._pipeline = pipeline
-        with client.translate_error(self):
+        with client.translate_errors(self):
             self._cluster, self._session = self._connect()
-            if not self._has_keyspace():
-                missing = f"there is no keyspace {client.plain(self._keyspace)}"
+            if not client.keyspace_exists(self._session, self._keyspace):
+                missing = f"there is no keyspace {client.unquote_identifier(self._keyspace)}"
             else:
                 try:
-                    self._prepare()
+                    self._prepare(create=None)
                     return None
                 except require("cassandra", extra="cassandra").InvalidRequest:
                     missing = f"there is no table {self._table}"
         self.close()
         return f"{self!r}: {missing}"
 
-    def close(self) -> None:
-        if self._cluster is not None:
-            self._cluster.shutdown()
-            self._cluster = self._session = None
-
     def read(self) -> tuple[State, Any]:
-        with self._opened() as session:
-            rows = list(session.execute(self._prepared[_READ], [self._pipeline]))
+        with self._use_session() as session:
+            rows = list(session.execute(self._statements[_READ], [self._pipeline]))
             if not rows:
-                return self._beginning(session), None
+                initial = self._initial_offsets
+                return State(Progress(initial.read_offsets(session))) if initial else State(), None
         (stored,) = (row.state for row in rows if row.topic == "")
         offsets = {TopicPartition(row.topic, row.partition): row.next_offset for row in rows if row.topic}
         state = State.from_json(stored)
@@ -145,78 +131,68 @@ class Cassandra(OffsetStore):
     def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         query = require("cassandra.query", extra="cassandra")
         levels = require("cassandra", extra="cassandra").ConsistencyLevel
-        mine = uuid.uuid4()
-        # Of a pipeline that is not stored yet, `old` may have been read off the rows of another table.
+        new_version = uuid.uuid4()
+        # As long as nothing is stored for the pipeline, `old` may come from the rows of another table.
         before = old.progress.offsets if version is not None else {}
-        rest = replace(new, progress=replace(new.progress, offsets={}))
-        with self._opened() as session:
+        without_offsets = replace(new, progress=replace(new.progress, offsets={}))
+        audit = [change.to_json()] if change else []
+        with self._use_session() as session:
             batch = query.BatchStatement(query.BatchType.UNLOGGED, consistency_level=levels.QUORUM)
             batch.serial_consistency_level = levels.SERIAL
-            batch.add(self._prepared[_VERSION], [mine, [change.to_json()] if change else [], self._pipeline, version])
-            batch.add(self._prepared[_STATE], [rest.to_json(), self._pipeline])
-            for at, offset in new.progress.offsets.items():
-                if before.get(at) != offset:
-                    batch.add(self._prepared[_OFFSET], [offset, self._pipeline, at.topic, at.partition])
+            batch.add(self._statements[_VERSION], [new_version, audit, self._pipeline, version])
+            batch.add(self._statements[_STATE], [without_offsets.to_json(), self._pipeline])
+            for partition, offset in new.progress.offsets.items():
+                if before.get(partition) != offset:
+                    key = [self._pipeline, partition.topic, partition.partition]
+                    batch.add(self._statements[_OFFSET], [offset, *key])
             answer = session.execute(batch).one()
-        # Refused because it is there already: the coordinator tried twice.
-        return bool(answer[0]) or getattr(answer, "version", None) == mine
+        # The coordinator may try twice: then the second attempt is refused by the version that the first one stored.
+        return bool(answer[0]) or getattr(answer, "version", None) == new_version
 
     def heartbeat_handle(self) -> Heartbeats:
         other = copy.copy(self)
         other._cluster = other._session = None
-        other._prepared = {}
+        other._statements = {}
         return other
 
     def history(self) -> Sequence[AuditEntry]:
-        with self._opened() as session:
-            found = session.execute(self._prepared[_HISTORY], [self._pipeline]).one()
-        return [AuditEntry.from_json(text) for text in (found.history or [])] if found else []
+        with self._use_session() as session:
+            row = session.execute(self._statements[_HISTORY], [self._pipeline]).one()
+        return [AuditEntry.from_json(text) for text in (row.history or [])] if row else []
 
     def durability_warnings(self, pipeline: str) -> list[str]:
-        with client.translate_error(self):
+        with client.translate_errors(self):
             cluster, session = self._connect()
             try:
-                asked = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = %s"
-                found = session.execute(asked, [client.plain(self._keyspace)]).one()
+                row = session.execute(_REPLICATION, [client.unquote_identifier(self._keyspace)]).one()
             finally:
                 cluster.shutdown()
-        copies = sum(int(n) for key, n in found.replication.items() if key != "class") if found else 0
-        alone = f"{self!r} keeps one copy: offsets go with its disk, and the last 10 seconds may go with its power"
-        return [f"{alone} (commitlog_sync)"] if copies == 1 else []
+        copies = sum(int(n) for key, n in row.replication.items() if key != "class") if row else 0
+        warning = (
+            f"{self!r} keeps one copy: a lost disk loses the offsets, and a power failure may lose the last 10 seconds"
+            " (commitlog_sync)"
+        )
+        return [warning] if copies == 1 else []
 
     def _connect(self) -> tuple[Any, Any]:
         return client.connect(self._hosts, self._username, self._password, self._options)
 
-    def _beginning(self, session: Any) -> State:
-        if self._rows is None:
-            return State()
-        return State(Progress(self._rows.reached(session)))
-
-    def _find_keyspace(self) -> None:
+    def _ensure_keyspace(self) -> None:
         if self._create:
             self._session.execute(_KEYSPACE.format(self._keyspace))
-        if not self._has_keyspace():
-            name = client.plain(self._keyspace)
+        if not client.keyspace_exists(self._session, self._keyspace):
+            name = client.unquote_identifier(self._keyspace)
             raise ConfigError(
                 f"{self!r}: there is no keyspace {name}",
                 hint=f"CREATE KEYSPACE {name} WITH replication = …; for a test: create=True",
             )
 
-    def _has_keyspace(self) -> bool:
-        asked = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
-        return bool(list(self._session.execute(asked, [client.plain(self._keyspace)])))
-
-    def _prepare(self) -> None:
+    def _prepare(self, *, create: str | None) -> None:
         levels = require("cassandra", extra="cassandra").ConsistencyLevel
-        for statement in (_READ, _HISTORY, _VERSION, _STATE, _OFFSET):
-            self._prepared[statement] = self._session.prepare(statement.format(table=self._table))
+        texts = [statement.format(table=self._table) for statement in _STATEMENTS]
+        ddl = create and create.format(table=self._table)
+        prepared = client.prepare_statements(self._session, texts, create=ddl)
+        self._statements = dict(zip(_STATEMENTS, prepared, strict=True))
         for statement in (_READ, _HISTORY):
-            self._prepared[statement].consistency_level = levels.SERIAL
-        self._prepared[_READ].fetch_size = None  # pages would be read one after the other, with changes in between
-
-    @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        if self._session is None:
-            raise ConfigError(f"{self!r} is used before open()")
-        with client.translate_error(self):
-            yield self._session
+            self._statements[statement].consistency_level = levels.SERIAL
+        self._statements[_READ].fetch_size = None  # pages are separate reads, and the rows may change between them

@@ -1,11 +1,11 @@
-"""A table in Cassandra for rows of one schema: its CQL, and whether the rows fit it. Nothing is run."""
+"""The CQL of a Cassandra table for rows of one schema, and the check of an existing table. Runs no statements."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.connectors.cassandra.types import CqlType, fits, new_type
+from headrace.connectors.cassandra.types import CqlType, cql_type, fits
 from headrace.connectors.sql.identifiers import listed, quoted
 from headrace.errors import ConfigError
 
@@ -14,34 +14,37 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType
 
-_LIFETIMES = frozenset({"byte", "short", "integer", "long"})
+_TTL_TYPES = frozenset({"byte", "short", "integer", "long"})
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One that is there: `role` is partition_key, clustering, static or regular."""
+class CqlColumn:
+    """A column of an existing table. `role` is partition_key, clustering, static or regular."""
 
     name: str
     role: str
-    shown: str
-    kind: CqlType
+    type_text: str
+    type: CqlType
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The key as the table has it: the columns that choose the partition, then those that order the rows in it."""
+class PrimaryKey:
+    """The columns of the partition key, then those that order the rows within a partition."""
 
     partition: tuple[str, ...]
     clustering: tuple[str, ...]
 
     @classmethod
-    def of(cls, key: str | Sequence[str | Sequence[str]]) -> Layout:
-        """As CQL reads it: of ("a", "b", "c") the first is the partition's, of (("a", "b"), "c") the first two."""
+    def of(cls, key: str | Sequence[str | Sequence[str]]) -> PrimaryKey:
+        """The partition key of ("a", "b", "c") is "a", that of (("a", "b"), "c") is "a" and "b", as in CQL."""
         parts = [key] if isinstance(key, str) else list(key)
         first = parts[0] if parts else ()
         rest = parts[1:]
         if not all(isinstance(name, str) for name in rest):
-            raise ConfigError(f"key={key!r}: only its first part may be several columns", hint='key=(("a", "b"), "c")')
+            raise ConfigError(
+                f"expected key= to be columns, of which only the first may be a tuple, got {key!r}",
+                hint='key=(("a", "b"), "c")',
+            )
         return cls((first,) if isinstance(first, str) else tuple(first), tuple(str(name) for name in rest))
 
     @property
@@ -52,77 +55,80 @@ class Layout:
         return ", ".join([f"({listed(self.partition)})", *map(quoted, self.clustering)])
 
 
-class Table:
-    """The table as rows with columns of these types need it. `by_origin`: each is under its record's own key."""
+class CqlTable:
+    """The table that rows with columns of these types need. `by_origin`: the key of each row is that of its record."""
 
     def __init__(
-        self, name: str, layout: Layout, types: Mapping[str, DataType], ttl: str | None, *, by_origin: bool
+        self, name: str, key: PrimaryKey, types: Mapping[str, DataType], ttl: str | None, *, by_origin: bool
     ) -> None:
         self.name = name
-        self.layout = layout
+        self.key = key
         self.names = [column for column in types if column != ttl]
         self.types = {column: types[column] for column in self.names}
         self.by_origin = by_origin
         if ttl is not None and ttl not in types:
             raise ConfigError(
-                f"the rows have no column {ttl}, which ttl= names", hint="a column of whole seconds, or a number"
+                f"ttl={ttl!r}: the rows have no column of that name", hint=f"columns of the rows: {', '.join(types)}"
             )
-        if ttl is not None and (kind := types[ttl]).typeName() not in _LIFETIMES:
-            raise ConfigError(f"{ttl}, which ttl= names, is {kind.simpleString()}", hint="a column of whole seconds")
+        if ttl is not None and (column_type := types[ttl]).typeName() not in _TTL_TYPES:
+            raise ConfigError(
+                f"ttl={ttl!r}: expected a column of whole seconds, got {column_type.simpleString()}",
+                hint=f"CAST({ttl} AS INT) in the transform",
+            )
 
     @property
     def insert(self) -> str:
-        """Every column is written, NULL or not: what was there before goes."""
-        marks = ", ".join("?" for _ in self.names)
-        return f"INSERT INTO {self.name} ({listed(self.names)}) VALUES ({marks}) USING TIMESTAMP ? AND TTL ?"
+        """Writes every column, also NULL, which replaces an earlier value."""
+        parameters = ", ".join("?" for _ in self.names)
+        return f"INSERT INTO {self.name} ({listed(self.names)}) VALUES ({parameters}) USING TIMESTAMP ? AND TTL ?"
 
     @property
     def delete(self) -> str:
-        same = " AND ".join(f"{quoted(name)} = ?" for name in self.layout.columns)
-        return f"DELETE FROM {self.name} USING TIMESTAMP ? WHERE {same}"
+        condition = " AND ".join(f"{quoted(name)} = ?" for name in self.key.columns)
+        return f"DELETE FROM {self.name} USING TIMESTAMP ? WHERE {condition}"
 
     def create(self) -> str:
-        columns = ", ".join(f"{quoted(name)} {new_type(name, kind)}" for name, kind in self.types.items())
+        columns = ", ".join(f"{quoted(name)} {cql_type(name, kind)}" for name, kind in self.types.items())
         order = ""
-        if self.by_origin and "offset" in self.layout.clustering:
-            # The newest of a partition first: where a run stands is one row away.
-            order = ", ".join(f"{quoted(n)} {'DESC' if n == 'offset' else 'ASC'}" for n in self.layout.clustering)
+        if self.by_origin and "offset" in self.key.clustering:
+            # Descending offsets: the newest row of a partition is the first one.
+            order = ", ".join(f"{quoted(n)} {'DESC' if n == 'offset' else 'ASC'}" for n in self.key.clustering)
             order = f" WITH CLUSTERING ORDER BY ({order})"
-        return f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}, PRIMARY KEY ({self.layout})){order}"
+        return f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}, PRIMARY KEY ({self.key})){order}"
 
-    def check(self, there: Sequence[Column], sink: str) -> dict[str, CqlType]:
-        """The types of the columns; ConfigError, with both sides, if the rows cannot go into the table as it is."""
-        if not there:
-            raise ConfigError(f"{sink}: there is no such table", hint="create=True makes it; or: " + self.create())
-        if counters := [column.name for column in there if column.kind.name == "counter"]:
+    def check(self, columns: Sequence[CqlColumn], sink: str) -> dict[str, CqlType]:
+        """The types of the table's columns. ConfigError, with both schemas, if the table cannot store the rows."""
+        if not columns:
+            raise ConfigError(f"{sink}: there is no such table", hint="create=True creates it; or: " + self.create())
+        if counters := [column.name for column in columns if column.type.name == "counter"]:
             raise ConfigError(
-                f"{sink}: {counters[0]} is a counter; an increment that is repeated after a crash is counted twice, and"
-                " nobody can tell",
-                hint="count in the transform and store the number by key, or read it off the rows",
+                f"{sink}: {counters[0]} is a counter: an increment that is repeated after a crash is counted twice",
+                hint="count in the transform and store the count by key, or compute it from the rows",
             )
-        said = [one for column in there if column.name in self.types and (one := self._misfit(column))]
-        names = {column.name for column in there}
-        said += [f"the table has no column {name}" for name in self.names if name not in names]
-        key = [column.name for column in there if column.role in ("partition_key", "clustering")]
-        if set(key) != set(self.layout.columns):
-            said.append(f"its primary key is ({', '.join(key)}), not ({', '.join(self.layout.columns)})")
-        if said:
+        problems = [problem for column in columns if column.name in self.types and (problem := self._misfit(column))]
+        names = {column.name for column in columns}
+        problems += [f"the table has no column {name}" for name in self.names if name not in names]
+        key = [column.name for column in columns if column.role in ("partition_key", "clustering")]
+        if set(key) != set(self.key.columns):
+            problems.append(f"its primary key is ({', '.join(key)}), not ({', '.join(self.key.columns)})")
+        if problems:
             rows = ", ".join(f"{name} {kind.simpleString()}" for name, kind in self.types.items())
-            table = ", ".join(f"{column.name} {column.shown}" for column in there)
+            table = ", ".join(f"{column.name} {column.type_text}" for column in columns)
             raise ConfigError(
-                f"the rows do not fit {sink}: {'; '.join(said)}; rows: {rows}; table: {table}",
+                f"the rows do not fit {sink}: {'; '.join(problems)}; rows: {rows}; table: {table}",
                 hint="change the transform, key=, or the table",
             )
-        return {column.name: column.kind for column in there}
+        return {column.name: column.type for column in columns}
 
-    def _misfit(self, column: Column) -> str | None:
+    def _misfit(self, column: CqlColumn) -> str | None:
+        """Why the column cannot store its values; None if it can."""
         if column.role == "static":
-            return f"{column.name} is static: a repeated row would put the value of an older one back for all of them"
-        if column.kind.loose:
+            return f"{column.name} is static: a repeated older row would replace the value that all rows share"
+        if column.type.is_unfrozen_list:
             return (
-                f"{column.name} is {column.shown}, which has its elements twice when a write is repeated: make it"
-                f" frozen<{column.shown}>"
+                f"{column.name} is {column.type_text}, which stores its elements twice when a write is repeated: change"
+                f" it to frozen<{column.type_text}>"
             )
-        if not fits(self.types[column.name], column.kind):
-            return f"{column.name} is {self.types[column.name].simpleString()}, not {column.shown}"
+        if not fits(self.types[column.name], column.type):
+            return f"{column.name} is {self.types[column.name].simpleString()}, not {column.type_text}"
         return None

@@ -1,10 +1,10 @@
-"""Cassandra's types: which of Spark's go into them, and values as the driver takes them."""
+"""Cassandra's types: which Spark types they store, and the conversion of values for the driver."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType
 
-_WHOLE = frozenset({"tinyint", "smallint", "int", "bigint", "varint", "decimal"})
-_PARTS = re.compile(r'"(?:[^"]|"")+"|[\w\']+|[<>,]')
+_INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint", "varint", "decimal"})
+_TOKENS = re.compile(r'"(?:[^"]|"")+"|[\w\']+|[<>,]')
 
-# By Spark's name of a type: the type in a new table, and those of columns that are there which take it. A value that a
-# column has no room for is refused; one that it would round is not, so columns that round are not among them.
-_KINDS: dict[str, tuple[str, frozenset[str]]] = {
+# By Spark type: the type in a new table, and the types of existing columns that store it. The server rejects a value
+# that is out of range for its column, but does not reject one that it has to round: columns that round are not listed.
+_TYPES: dict[str, tuple[str, frozenset[str]]] = {
     "boolean": ("boolean", frozenset({"boolean"})),
-    "byte": ("tinyint", _WHOLE | {"float", "double"}),
-    "short": ("smallint", _WHOLE | {"float", "double"}),
-    "integer": ("int", _WHOLE | {"double"}),
-    "long": ("bigint", _WHOLE),
+    "byte": ("tinyint", _INTEGERS | {"float", "double"}),
+    "short": ("smallint", _INTEGERS | {"float", "double"}),
+    "integer": ("int", _INTEGERS | {"double"}),
+    "long": ("bigint", _INTEGERS),
     "float": ("float", frozenset({"float", "double"})),
     "double": ("double", frozenset({"double"})),
     "decimal": ("decimal", frozenset({"decimal"})),
@@ -43,30 +43,31 @@ _KINDS: dict[str, tuple[str, frozenset[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CqlType:
-    """A type, as a tree. `names` are the fields of a user-defined one."""
+    """A type and its element types. `fields` are the names of a user-defined type."""
 
     name: str
-    of: tuple[CqlType, ...] = ()
-    names: tuple[str, ...] = ()
+    elements: tuple[CqlType, ...] = ()
+    fields: tuple[str, ...] = ()
     frozen: bool = False
 
     @property
-    def loose(self) -> bool:
-        """A list whose elements are cells of their own: written twice with one timestamp it has them twice."""
+    def is_unfrozen_list(self) -> bool:
+        """Each element is a cell of its own: a list that is written twice with one timestamp has them twice."""
         return self.name == "list" and not self.frozen
 
-    def value(self, value: Any) -> Any:
-        """A value as it comes out of Arrow, as the driver takes it. ValueError if there is no such value."""
+    def to_driver(self, value: Any) -> Any:
+        """Convert a value from Arrow for the driver. ValueError if the type has no such value."""
         if value is None:
             return None
         match self.name:
             case "list" | "set" | "vector":
-                return [self.of[0].inner(one) for one in value]
+                return [self.elements[0].to_driver_element(item) for item in value]
             case "map":
-                pairs = [(self.of[0].inner(key), self.of[1].inner(one)) for key, one in value]
+                key_type, value_type = self.elements
+                pairs = [(key_type.to_driver_element(k), value_type.to_driver_element(v)) for k, v in value]
                 return require("cassandra.util", extra="cassandra").OrderedMap(pairs)
             case "tuple":
-                return tuple(kind.value(one) for kind, one in zip(self.of, value.values(), strict=True))
+                return tuple(part.to_driver(item) for part, item in zip(self.elements, value.values(), strict=True))
             case "uuid" | "timeuuid":
                 return uuid.UUID(value)
             case "double" | "float":
@@ -74,59 +75,60 @@ class CqlType:
             case "duration":
                 nanoseconds = (value.days * 86_400 + value.seconds) * 10**9 + value.microseconds * 1_000
                 return require("cassandra.util", extra="cassandra").Duration(0, 0, nanoseconds)
-        if self.names:
-            return tuple(kind.value(value.get(name)) for name, kind in zip(self.names, self.of, strict=True))
+        if self.fields:
+            parts = zip(self.fields, self.elements, strict=True)
+            return tuple(part.to_driver(value.get(name)) for name, part in parts)
         return value
 
-    def inner(self, value: Any) -> Any:
+    def to_driver_element(self, value: Any) -> Any:
         if value is None:
-            raise ValueError(f"a NULL in a {self.name} of a collection, which Cassandra does not keep")
-        return self.value(value)
+            raise ValueError(f"NULL in a collection of {self.name}, which Cassandra cannot store")
+        return self.to_driver(value)
 
 
-def key_part(value: Any) -> Any:
-    """ValueError for values that differ in Spark and not in Cassandra: one would take the other's place."""
+def check_key_value(value: Any) -> Any:
+    """The value; ValueError if Cassandra would store it like another value, so that one row replaced the other."""
     if isinstance(value, datetime) and value.microsecond % 1000:
-        raise ValueError(f"it is in the key and has microseconds, and Cassandra keeps milliseconds: {value}")
+        raise ValueError(f"a key column with microseconds, and Cassandra stores milliseconds: {value}")
     return value
 
 
-def parsed(text: str, user_types: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> CqlType:
-    """A type as `system_schema.columns` has it. `user_types` gives the fields of each: their names, and their types."""
-    parts = _PARTS.findall(text)
+def parse_type(text: str, user_types: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> CqlType:
+    """A type as text in `system_schema.columns`. `user_types` has the names and types of the fields of each."""
+    tokens = _TOKENS.findall(text)
 
-    def one() -> CqlType:
-        name = parts.pop(0)
-        inside = []
-        if parts and parts[0] == "<":
-            while parts.pop(0) in "<,":
-                inside.append(one())
+    def parse() -> CqlType:
+        name = tokens.pop(0)
+        elements = []
+        if tokens and tokens[0] == "<":
+            while tokens.pop(0) in "<,":
+                elements.append(parse())
         if name == "frozen":
-            return CqlType(inside[0].name, inside[0].of, inside[0].names, frozen=True)
+            return replace(elements[0], frozen=True)
         if name in ("tuple", "vector"):  # always one cell
-            return CqlType(name, tuple(inside), frozen=True)
-        plain = name[1:-1].replace('""', '"') if name.startswith('"') else name
-        if not inside and plain in user_types:
-            names, types = user_types[plain]
-            return CqlType(plain, tuple(parsed(kind, user_types) for kind in types), tuple(names))
-        return CqlType(plain, tuple(inside))
+            return CqlType(name, tuple(elements), frozen=True)
+        unquoted = name[1:-1].replace('""', '"') if name.startswith('"') else name
+        if not elements and unquoted in user_types:
+            fields, types = user_types[unquoted]
+            return CqlType(unquoted, tuple(parse_type(kind, user_types) for kind in types), tuple(fields))
+        return CqlType(unquoted, tuple(elements))
 
-    return one()
+    return parse()
 
 
-def new_type(column: str, kind: DataType) -> str:
-    """What a column of a new table is. ConfigError if there is nothing for it."""
+def cql_type(column: str, kind: DataType) -> str:
+    """The type of a column of a new table, as CQL. ConfigError if Cassandra has no type for it."""
     from pyspark.sql import types as t
 
     match kind:
         case t.ArrayType():
-            return f"frozen<list<{new_type(column, kind.elementType)}>>"
+            return f"frozen<list<{cql_type(column, kind.elementType)}>>"
         case t.MapType():
-            return f"frozen<map<{new_type(column, kind.keyType)}, {new_type(column, kind.valueType)}>>"
+            return f"frozen<map<{cql_type(column, kind.keyType)}, {cql_type(column, kind.valueType)}>>"
         case t.StructType():
-            return f"frozen<tuple<{', '.join(new_type(column, field.dataType) for field in kind.fields)}>>"
+            return f"frozen<tuple<{', '.join(cql_type(column, field.dataType) for field in kind.fields)}>>"
     try:
-        return _KINDS[_name(kind)][0]
+        return _TYPES[_type_name(kind)][0]
     except KeyError:
         raise ConfigError(
             f"{column} is {kind.simpleString()}, which Cassandra has no type for",
@@ -134,24 +136,26 @@ def new_type(column: str, kind: DataType) -> str:
         ) from None
 
 
-def fits(kind: DataType, there: CqlType) -> bool:
-    """Whether values of the type go into a column that is `there`."""
+def fits(kind: DataType, cql: CqlType) -> bool:
+    """Whether a column of the CQL type stores values of the Spark type."""
     from pyspark.sql import types as t
 
+    parts = cql.elements
     match kind:
         case t.ArrayType():
-            return there.name in ("list", "set", "vector") and not there.loose and fits(kind.elementType, there.of[0])
+            is_list = cql.name in ("list", "set", "vector") and not cql.is_unfrozen_list
+            return is_list and fits(kind.elementType, parts[0])
         case t.MapType():
-            return there.name == "map" and fits(kind.keyType, there.of[0]) and fits(kind.valueType, there.of[1])
+            return cql.name == "map" and fits(kind.keyType, parts[0]) and fits(kind.valueType, parts[1])
         case t.StructType():
-            if there.name == "tuple":
-                parts = zip(kind.fields, there.of, strict=False)
-                return len(kind.fields) == len(there.of) and all(fits(field.dataType, of) for field, of in parts)
-            fields = dict(zip(there.names, there.of, strict=True)) if there.names else {}
+            if cql.name == "tuple":
+                pairs = zip(kind.fields, parts, strict=False)
+                return len(kind.fields) == len(parts) and all(fits(field.dataType, part) for field, part in pairs)
+            fields = dict(zip(cql.fields, parts, strict=True)) if cql.fields else {}
             return all(field.name in fields and fits(field.dataType, fields[field.name]) for field in kind.fields)
-    return there.name in _KINDS.get(_name(kind), ("", frozenset()))[1]
+    return cql.name in _TYPES.get(_type_name(kind), ("", frozenset()))[1]
 
 
-def _name(kind: DataType) -> str:
-    """Spark's own, without parameters: a TIME(6) is a time."""
+def _type_name(kind: DataType) -> str:
+    """Spark's name without parameters: time for TIME(6)."""
     return kind.typeName().partition("(")[0]

@@ -1,4 +1,4 @@
-"""What the executors do for the Cassandra sink: many small writes at a time, each of them repeatable."""
+"""What the executors do for the Cassandra sink: many small, repeatable writes at a time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 import struct
 import time
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.cassandra import client as cql
-from headrace.connectors.cassandra.types import key_part
+from headrace.connectors.cassandra.types import check_key_value
 from headrace.connectors.shared.topic_generations import NO_OFFSET, timestamp
 from headrace.errors import RetriableError
 from headrace.spark import tasks
@@ -21,46 +22,47 @@ if TYPE_CHECKING:
     from headrace.connectors.cassandra.types import CqlType
     from headrace.connectors.shared.keyed_sink import Row
 
-_AT_ONCE = 64
-_WAITS = (0.1, 0.3, 1.0, 3.0)
-"""Seconds before each of the writes that a busy cluster turned down is tried again."""
-_ANSWER_SECONDS = 15.0
-_BATCH_BYTES = 16 * 2**10
-"""Of values in one write. Servers refuse batches above 50 KB, but for later ones, where they are to one partition."""
-_LARGEST = 16 * 2**20
-"""Of values in one row, unless a server is set otherwise. Those before 4.1 say no more of it than that they failed."""
-_NO_VALUE = (TypeError, ValueError, ArithmeticError, AttributeError, KeyError)
-"""What the driver raises for a value that its column does not have."""
+_CONCURRENT_WRITES = 64
+_RETRY_DELAYS = (0.1, 0.3, 1.0, 3.0)
+"""Seconds before each retry of the writes that a busy cluster rejected."""
+_REQUEST_TIMEOUT = 15.0
+_MAX_BATCH_BYTES = 16 * 2**10
+"""Of the values in one write. Older servers reject batches above 50 KB, also those to one partition."""
+_MAX_ROW_BYTES = 16 * 2**20
+"""Of the values in one row, by default. Servers before 4.1 do not give this reason when they fail to write it."""
+_CONVERSION_ERRORS = (TypeError, ValueError, ArithmeticError, AttributeError, KeyError)
+"""What the driver raises for a value that its column cannot store."""
 _MESSAGE = re.compile(r'message="(.*)"$', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class CassandraTarget:
-    """A cluster, and how to get in. `mark` tells two of them apart."""
+class CassandraConnection:
+    """The address of a cluster and the settings to connect. `cache_key` is different for different ones."""
 
     hosts: tuple[tuple[str, int], ...]
     username: str | None = field(repr=False)
     password: str | None = field(repr=False)
     options: Any = field(repr=False)
-    mark: str
+    cache_key: str
 
-    def settings(self) -> Mapping[str, Any]:
-        made: Mapping[str, Any] = self.options() if callable(self.options) else self.options
-        return made
+    def connect(self, defaults: Mapping[str, Any] = MappingProxyType({})) -> tuple[Any, Any]:
+        """A cluster, which the caller shuts down, and a session. The user's options win over `defaults`."""
+        options: Mapping[str, Any] = self.options() if callable(self.options) else self.options
+        return cql.connect(self.hosts, self.username, self.password, {**defaults, **options})
 
 
 @dataclass(frozen=True, slots=True)
 class CassandraWriter:
-    """Stores rows of one schema. `era` is that of the topic they come from; None where no offset is a version."""
+    """Stores rows of one schema. `generation` is that of their topic; None where the offset is not a version."""
 
     sink: str
-    place: CassandraTarget
+    connection: CassandraConnection
     insert: str
     delete: str
     names: tuple[str, ...]
-    kinds: Mapping[str, CqlType]
+    types: Mapping[str, CqlType]
     key: tuple[str, ...]
-    era: int | None
+    generation: int | None
     ttl: str | int | None
     consistency: str
 
@@ -70,91 +72,89 @@ class CassandraWriter:
     def __call__(self, rows: Sequence[Row]) -> Sequence[tuple[Row, str]]:
         if not rows:
             return []
-        kept = ("cassandra", self.place.mark)
+        cache_key = ("cassandra", self.connection.cache_key)
         try:
-            with cql.translate_error(self):
-                client: _Client = tasks.worker_cached(kept, lambda: _Client(self.place))
-                return self._stored(client, rows)
+            with cql.translate_errors(self):
+                session: _WriteSession = tasks.worker_cached(cache_key, lambda: _WriteSession(self.connection))
+                return self._store(session, rows)
         except RetriableError:
-            tasks.evict(kept)
+            tasks.evict(cache_key)
             raise
 
-    def _stored(self, client: _Client, rows: Sequence[Row]) -> list[tuple[Row, str]]:
-        refused, waiting = [], []
+    def _store(self, session: _WriteSession, rows: Sequence[Row]) -> list[tuple[Row, str]]:
+        rejected, writes = [], []
         for row in rows:
             try:
-                bound = self._bound(client, row)
-                _ = bound.routing_key  # packed when it is first read
-                waiting.append((row, bound))
-            except _NO_VALUE as error:
-                refused.append((row, str(error)))
+                bound = self._bind(session, row)
+                _ = bound.routing_key  # encodes the key: raises here and not in a batch with other rows
+                writes.append((row, bound))
+            except _CONVERSION_ERRORS as error:
+                rejected.append((row, str(error)))
             except struct.error:
-                refused.append((row, f"a part of its key ({', '.join(self.key)}) is above 64 KB"))
-        found = client.carry_out(waiting)
-        if found:  # by its values, or because the table is another one now: then this raises
-            client.prepare(self.insert, self.consistency)
-        return refused + found
+                rejected.append((row, f"a part of its key ({', '.join(self.key)}) is above 64 KB"))
+        by_server = session.execute(writes)
+        if by_server:  # Either values are wrong or the table was replaced by another one: then this raises.
+            session.prepare(self.insert, self.consistency)
+        return rejected + by_server
 
-    def _bound(self, client: _Client, row: Row) -> Any:
+    def _bind(self, session: _WriteSession, row: Row) -> Any:
         unset = require("cassandra.query", extra="cassandra").UNSET_VALUE
-        stamp = unset
-        if self.era is not None:
+        cell_timestamp = unset
+        if self.generation is not None:
             if row.version is None:
                 raise ValueError(NO_OFFSET)
-            stamp = timestamp(self.era, row.version)
+            cell_timestamp = timestamp(self.generation, row.version)
         if row.deleted:
-            statement = client.statement(self.delete, self.consistency)
-            return statement.bind([stamp, *(self._value(row, name) for name in self.key)])
-        lifetime = row.values.get(self.ttl) if isinstance(self.ttl, str) else self.ttl
+            statement = session.statement(self.delete, self.consistency)
+            return statement.bind([cell_timestamp, *(self._value(row, name) for name in self.key)])
+        ttl = row.values.get(self.ttl) if isinstance(self.ttl, str) else self.ttl
         values = [self._value(row, name) for name in self.names]
-        return client.statement(self.insert, self.consistency).bind(
-            [*values, stamp, unset if lifetime is None else lifetime]
-        )
+        parameters = [*values, cell_timestamp, unset if ttl is None else ttl]
+        return session.statement(self.insert, self.consistency).bind(parameters)
 
     def _value(self, row: Row, name: str) -> Any:
         try:
             value = row.values[name]
-            return self.kinds[name].value(key_part(value) if name in self.key else value)
-        except _NO_VALUE as error:
+            return self.types[name].to_driver(check_key_value(value) if name in self.key else value)
+        except _CONVERSION_ERRORS as error:
             raise ValueError(f"{name}: {error}") from error
 
 
-class _Client:
-    """A session that knows where each row lives, and what is prepared in it."""
+class _WriteSession:
+    """A session that sends each write to a replica of its row, and its prepared statements."""
 
-    def __init__(self, place: CassandraTarget) -> None:
+    def __init__(self, connection: CassandraConnection) -> None:
         module = require("cassandra.cluster", extra="cassandra")
         policies = require("cassandra.policies", extra="cassandra")
         profile = module.ExecutionProfile(
             load_balancing_policy=policies.TokenAwarePolicy(policies.DCAwareRoundRobinPolicy()),
             retry_policy=policies.FallthroughRetryPolicy(),
-            request_timeout=_ANSWER_SECONDS,
+            request_timeout=_REQUEST_TIMEOUT,
         )
-        routed = {
+        token_aware = {
             "execution_profiles": {module.EXEC_PROFILE_DEFAULT: profile},
             "schema_metadata_enabled": True,
             "token_metadata_enabled": True,
         }
-        options = {**routed, **place.settings()}
-        self._cluster, self._session = cql.connect(place.hosts, place.username, place.password, options)
-        self._prepared: dict[tuple[str, str], Any] = {}
+        self._cluster, self._session = connection.connect(token_aware)
+        self._statements: dict[tuple[str, str], Any] = {}
 
     def close(self) -> None:
         self._cluster.shutdown()
 
     def statement(self, text: str, consistency: str) -> Any:
-        return self._prepared.get((text, consistency)) or self.prepare(text, consistency)
+        return self._statements.get((text, consistency)) or self.prepare(text, consistency)
 
     def prepare(self, text: str, consistency: str) -> Any:
         levels = require("cassandra", extra="cassandra").ConsistencyLevel
-        made = self._session.prepare(text)
-        made.consistency_level = levels.name_to_value[consistency]
-        made.is_idempotent = True
-        self._prepared[(text, consistency)] = made
-        return made
+        statement = self._session.prepare(text)
+        statement.consistency_level = levels.name_to_value[consistency]
+        statement.is_idempotent = True
+        self._statements[(text, consistency)] = statement
+        return statement
 
-    def carry_out(self, writes: Sequence[tuple[Row, Any]]) -> list[tuple[Row, str]]:
-        """Those that the server refuses, each with its reason. Raises the driver's errors."""
+    def execute(self, writes: Sequence[tuple[Row, Any]]) -> list[tuple[Row, str]]:
+        """Store the rows; return those that the server rejects, with the reason. Raises the driver's errors."""
         cassandra = require("cassandra", extra="cassandra")
         protocol = require("cassandra.protocol", extra="cassandra")
         concurrent = require("cassandra.concurrent", extra="cassandra")
@@ -165,45 +165,45 @@ class _Client:
             protocol.OverloadedErrorMessage,
             protocol.IsBootstrappingErrorMessage,
         )
-        refused: list[tuple[Row, str]] = []
-        waits = iter(_WAITS)
-        groups = _grouped(writes)
+        rejected: list[tuple[Row, str]] = []
+        delays = iter(_RETRY_DELAYS)
+        groups = _group_by_partition(writes)
         while groups:
+            statements = [(_batch_statement(group), ()) for group in groups]
             answers = concurrent.execute_concurrent(
-                self._session, [(_together(group), ()) for group in groups], _AT_ONCE, raise_on_first_error=False
+                self._session, statements, _CONCURRENT_WRITES, raise_on_first_error=False
             )
-            again, wait = [], None
+            remaining, delay = [], None
             for group, (done, answer) in zip(groups, answers, strict=True):
                 if done:
                     continue
                 if isinstance(answer, cassandra.InvalidRequest) and len(group) == 1:
-                    refused.append((group[0][0], _said(answer)))
-                elif isinstance(answer, cassandra.InvalidRequest):  # of one of them, which it does not say
-                    again += [[write] for write in group]
-                elif isinstance(answer, busy) and (wait := wait or next(waits, None)) is not None:
-                    again.append(group)
-                elif isinstance(answer, cassandra.WriteFailure) and (size := _size(group[0][1])) > _LARGEST:
-                    refused.append((group[0][0], f"the server fails to write a row of {size:,} bytes"))
+                    rejected.append((group[0][0], _server_message(answer)))
+                elif isinstance(answer, cassandra.InvalidRequest):  # it does not tell which row of the group
+                    remaining += [[write] for write in group]
+                elif isinstance(answer, busy) and (delay := delay or next(delays, None)) is not None:
+                    remaining.append(group)
+                elif isinstance(answer, cassandra.WriteFailure) and (size := _size(group[0][1])) > _MAX_ROW_BYTES:
+                    rejected.append((group[0][0], f"the server fails to write a row of {size:,} bytes"))
                 else:
                     raise answer
-            groups = again
-            time.sleep(wait or 0)
-        return refused
+            groups = remaining
+            time.sleep(delay or 0)
+        return rejected
 
 
-def _grouped(writes: Sequence[tuple[Row, Any]]) -> list[list[tuple[Row, Any]]]:
-    """Those to one partition of the table together: that is one write to the server, and many times as fast."""
+def _group_by_partition(writes: Sequence[tuple[Row, Any]]) -> list[list[tuple[Row, Any]]]:
+    """Writes to one partition of the table, up to a size: the server applies a group at once, which is much faster."""
     full: list[list[tuple[Row, Any]]] = []
     filling: dict[bytes, tuple[list[tuple[Row, Any]], int]] = {}
     for row, bound in writes:
-        place = bound.routing_key
         size = _size(bound)
-        group, so_far = filling.get(place, ([], 0))
-        if group and so_far + size > _BATCH_BYTES:
+        group, group_size = filling.get(bound.routing_key, ([], 0))
+        if group and group_size + size > _MAX_BATCH_BYTES:
             full.append(group)
-            group, so_far = [], 0
+            group, group_size = [], 0
         group.append((row, bound))
-        filling[place] = (group, so_far + size)
+        filling[bound.routing_key] = (group, group_size + size)
     return full + [group for group, _ in filling.values()]
 
 
@@ -211,9 +211,9 @@ def _size(bound: Any) -> int:
     return sum(len(value) for value in bound.values if isinstance(value, bytes))
 
 
-def _together(group: Sequence[tuple[Row, Any]]) -> Any:
-    (_, first), *more = group
-    if not more:
+def _batch_statement(group: Sequence[tuple[Row, Any]]) -> Any:
+    (_, first), *others = group
+    if not others:
         return first
     query = require("cassandra.query", extra="cassandra")
     batch = query.BatchStatement(query.BatchType.UNLOGGED, consistency_level=first.consistency_level)
@@ -222,7 +222,6 @@ def _together(group: Sequence[tuple[Row, Any]]) -> Any:
     return batch
 
 
-def _said(error: Exception) -> str:
-    """The server's own words."""
-    found = _MESSAGE.search(str(error))
-    return found[1] if found else str(error)
+def _server_message(error: Exception) -> str:
+    match = _MESSAGE.search(str(error))
+    return match[1] if match else str(error)

@@ -195,6 +195,10 @@ class KeyedSink(TaskSink, IdempotentSink):
     def _writer(self, batch: Batch, schema: StructType) -> Writer:
         """For the rows of `batch`, which have this schema; METADATA may be in it."""
 
+    def check_reachable(self) -> None:
+        with self:
+            self.open("")  # connects and creates nothing
+
     def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
         return self._identity.describe_key(rows.columns)
 

@@ -6,14 +6,14 @@ import pytest
 
 from headrace.connectors.cassandra import writer as cassandra_writer
 from headrace.connectors.cassandra.types import CqlType, fits
-from headrace.connectors.cassandra.writer import CassandraTarget, CassandraWriter
+from headrace.connectors.cassandra.writer import CassandraConnection, CassandraWriter
 from headrace.connectors.shared.keyed_sink import Row
 from headrace.core.dead_letters import RecordId
 
 MOMENT = datetime(2024, 3, 31, 1, 30, 0, 123_000, UTC)
 
 
-class Client(cassandra_writer._Client):
+class Session(cassandra_writer._WriteSession):
     """Has a prepared statement of the driver's own, of a table with the key ((user, shop), at), and no connection."""
 
     def __init__(self):
@@ -35,17 +35,17 @@ class Client(cassandra_writer._Client):
     def prepare(self, text, consistency):
         return self.statement(text, consistency)
 
-    def carry_out(self, writes):
+    def execute(self, writes):
         self.stored += [row.origin.offset for row, _ in writes]
-        return super().carry_out(writes) if self._session else []
+        return super().execute(writes) if self._session else []
 
 
 @pytest.fixture
 def writer():
     key = ("user", "shop", "at")
     kinds = {"user": CqlType("text"), "shop": CqlType("text"), "at": CqlType("timestamp")}
-    place = CassandraTarget((), None, None, {}, "")
-    return CassandraWriter("sink", place, "insert", "delete", key, kinds, key, 1, None, "ONE")
+    connection = CassandraConnection((), None, None, {}, "")
+    return CassandraWriter("sink", connection, "insert", "delete", key, kinds, key, 1, None, "ONE")
 
 
 def row(offset, user="ann", at=MOMENT, *, deleted=False):
@@ -54,17 +54,17 @@ def row(offset, user="ann", at=MOMENT, *, deleted=False):
 
 
 def test_a_key_that_cassandra_would_cut_to_that_of_another_row_is_refused(writer):
-    client, late = Client(), MOMENT + timedelta(microseconds=4)
-    refused = writer._stored(client, [row(0), row(1, at=late), row(2, at=late, deleted=True)])
+    session, late = Session(), MOMENT + timedelta(microseconds=4)
+    refused = writer._store(session, [row(0), row(1, at=late), row(2, at=late, deleted=True)])
     assert [(found.origin.offset, why.partition(":")[0]) for found, why in refused] == [(1, "at"), (2, "at")]
     assert "microseconds" in refused[0][1]
-    assert client.stored == [0]
+    assert session.stored == [0]
 
 
 def test_a_part_of_the_partition_key_above_64_kb_is_its_own_rows_fault(writer):
-    client = Client()
-    ((found, why),) = writer._stored(client, [row(0), row(1, user="x" * 65_536), row(2, user="x" * 65_535)])
-    assert (found.origin.offset, client.stored) == (1, [0, 2])
+    session = Session()
+    ((found, why),) = writer._store(session, [row(0), row(1, user="x" * 65_536), row(2, user="x" * 65_535)])
+    assert (found.origin.offset, session.stored) == (1, [0, 2])
     assert "64 KB" in why
 
 
@@ -92,10 +92,10 @@ def test_a_row_that_an_old_server_fails_to_write_for_its_size_is_refused_and_oth
 
     failed = cassandra.WriteFailure("failed", failures=1, write_type="SIMPLE")
     monkeypatch.setattr(concurrent, "execute_concurrent", lambda session, writes, *a, **k: [(False, failed)])
-    monkeypatch.setattr(cassandra_writer, "_WAITS", ())
-    client = Client()
-    client._session = object()
+    monkeypatch.setattr(cassandra_writer, "_RETRY_DELAYS", ())
+    session = Session()
+    session._session = object()
     bound = type("Bound", (), {"values": [b"x" * (16 * 2**20 + 1)], "routing_key": b"1"})
-    assert client.carry_out([(row(0), bound)]) == [(row(0), "the server fails to write a row of 16,777,217 bytes")]
+    assert session.execute([(row(0), bound)]) == [(row(0), "the server fails to write a row of 16,777,217 bytes")]
     with pytest.raises(cassandra.WriteFailure):
-        client.carry_out([(row(0), type("Bound", (), {"values": [b"x"], "routing_key": b"1"}))])
+        session.execute([(row(0), type("Bound", (), {"values": [b"x"], "routing_key": b"1"}))])
