@@ -129,10 +129,6 @@ class DynamoDB(KeyedSink):
         self._indexed = _indexed(found)
         self._ready = schema
 
-    def check_reachable(self) -> None:
-        with self:
-            self.open("")  # which connects, and creates nothing
-
     def check_target(self, schema: StructType) -> None:
         key, kinds = self._wanted(schema)
         with self.open(""):

@@ -83,10 +83,6 @@ class HBase(KeyedSink):
         self._prepared = None
         self._link.close()
 
-    def check_reachable(self) -> None:
-        with self:
-            self.open("")  # which connects, and creates nothing
-
     def check_target(self, schema: StructType) -> None:
         check(stored_schema(schema))
         self._identity.types(schema)

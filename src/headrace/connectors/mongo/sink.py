@@ -123,10 +123,6 @@ class Mongo(KeyedSink):
             self._client.close()
             self._client = None
 
-    def check_reachable(self) -> None:
-        with self:
-            self.open("")  # which connects, and creates nothing
-
     def check_target(self, schema: StructType) -> None:
         self._check_rows(schema)
         with self.open(""), client.translate_error(repr(self)):

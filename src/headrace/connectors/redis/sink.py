@@ -134,10 +134,6 @@ class Redis(KeyedSink):
         if isinstance(self._ttl, str):
             _numeric(self._ttl, schema)
 
-    def check_reachable(self) -> None:
-        with self:
-            self.open("")  # which connects, and creates nothing
-
     def check_target(self, schema: StructType) -> None:
         with self.open(self._pipeline):  # which only asks the server what it is
             self.prepare(schema)
