@@ -6,7 +6,7 @@ import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.connectors.sql import offset_tables
+from headrace.connectors.sql import offset_tables, own_tables
 from headrace.core.offset_store import OffsetStore
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.support.durable import sync
@@ -57,8 +57,7 @@ class DuckDB(OffsetStore):
         except duckdb.IOException as error:
             raise self._refused(str(error)) from error
         with self._translated():
-            for table in offset_tables.TABLES:
-                self._connection.execute(table)
+            own_tables.ensure(self._connection, offset_tables.TABLES, self._has_relation, self.transaction)
         self._close_log()
         return self
 
@@ -72,9 +71,8 @@ class DuckDB(OffsetStore):
         except duckdb.IOException as error:
             raise self._refused(str(error)) from error
         with self._translated():
-            found = self._connection.execute(
-                "SELECT 1 FROM duckdb_tables() WHERE table_name = 'headrace_offsets'"
-            ).fetchall()
+            own_tables.refuse_newer_tables(self._connection, offset_tables.TABLES, self._has_relation)
+            found = self._has_relation("headrace_offsets")
         if found:
             return None
         self.close()
@@ -109,6 +107,9 @@ class DuckDB(OffsetStore):
     def _spilled(self) -> Path:
         """Where DuckDB puts what does not fit into memory."""
         return self._path.with_name(f"{self._path.name}.tmp")
+
+    def _has_relation(self, name: str) -> bool:
+        return bool(self._connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", [name]).fetchall())
 
     def _connected(self) -> Any:
         if self._connection is None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace.connectors.sql import own_tables
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.support.optional_imports import require
 from headrace.support.redaction import is_ambiguous, masked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from headrace.connectors.sql import offset_tables
+    from headrace.connectors.sql.own_tables import OwnTable
 
 # What a DSN may override. A server that vanished without a word is noticed; a standby, which may be behind, is refused.
 _DEFAULTS = {
@@ -43,6 +47,7 @@ _REFUSALS = (
 )
 _GRANT = "grant the user CREATE on the schema, or name another one: …?options=-csearch_path%3Dheadrace"
 
+_CREATION = 0x6865_6164_7261_6365  # "headrace": the advisory lock under which tables are created
 _GRANT_TABLE = "GRANT SELECT, INSERT, UPDATE, DELETE ON that table to the user"
 
 
@@ -73,6 +78,32 @@ def connect(dsn: str) -> Any:
     # Statements are not prepared: many poolers would send them to a server that does not know them.
     # The lines for COPY are UTF-8, whatever the database's own encoding is.
     return psycopg.connect(**{**_DEFAULTS, **given, "client_encoding": "UTF8"}, autocommit=True, prepare_threshold=None)
+
+
+def ensure_tables(driver: Any, *tables: OwnTable) -> None:
+    """Create and upgrade tables of Headrace's own."""
+    own_tables.ensure(Connection(driver), tables, partial(_has_relation, driver), partial(creating, driver))
+
+
+def has_tables(driver: Any, *tables: OwnTable) -> bool:
+    """Whether all of `tables` are there; ConfigError if one has a newer format. Only reads."""
+    exists = partial(_has_relation, driver)
+    own_tables.refuse_newer_tables(Connection(driver), tables, exists)
+    return all(exists(table.name) for table in tables)
+
+
+@contextmanager
+def creating(driver: Any) -> Iterator[None]:
+    """A transaction for one run at a time: two that create a table at once collide, IF NOT EXISTS or not."""
+    with driver.transaction():
+        driver.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
+        yield
+
+
+def _has_relation(driver: Any, name: str) -> bool:
+    # Not by to_regclass: after the wait for a lock it may still answer from a cache that knows no such table.
+    visible = "SELECT 1 FROM pg_catalog.pg_class WHERE relname = %s AND pg_catalog.pg_table_is_visible(oid)"
+    return bool(driver.execute(visible, [name]).fetchall())
 
 
 def translate_error(error: Any, who: str) -> HeadraceError:

@@ -14,9 +14,6 @@ from headrace.support.redaction import masked
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_CREATION = 0x6865_6164_6D61_726B  # "headmark": two runs that create at once collide, IF NOT EXISTS or not
-_THERE = "SELECT 1 WHERE to_regclass('headrace_marks') IS NOT NULL"
-
 
 @dataclass(frozen=True, slots=True)
 class PostgresEffectLog:
@@ -29,11 +26,7 @@ class PostgresEffectLog:
         with closing(self.connect()) as marker:
             with self._translated():
                 connection: Any = marker.connection
-                driver = connection.driver
-                if not driver.execute(_THERE).fetchall():
-                    with driver.transaction():
-                        driver.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
-                        driver.execute(TABLE)
+                client.ensure_tables(connection.driver, TABLE)
             marker.prepare(self.keep)
 
     def connect(self) -> SqlEffectLogClient:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.connectors.postgres.client import BEGIN, Connection, connect, translate_error
+from headrace.connectors.postgres.client import (
+    BEGIN,
+    Connection,
+    connect,
+    creating,
+    ensure_tables,
+    has_tables,
+    translate_error,
+)
 from headrace.connectors.sql import offset_tables
 from headrace.core.effect_marks import EffectStore
 from headrace.core.offset_store import OffsetStore
@@ -22,9 +30,6 @@ if TYPE_CHECKING:
     from headrace.core.state import AuditEntry, State
 
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_TABLES_THERE = """SELECT 1 WHERE to_regclass('headrace_offsets') IS NOT NULL
-    AND to_regclass('headrace_pipelines') IS NOT NULL AND to_regclass('headrace_history') IS NOT NULL"""
-_CREATION = 0x6865_6164_7261_6365  # "headrace": the advisory lock under which tables are created
 _NEW_PIPELINE = """INSERT INTO headrace_pipelines (pipeline, last_batch, topic_ids) VALUES (?, 0, '{}')
     ON CONFLICT DO NOTHING"""
 _LOCK = "SELECT 1 FROM headrace_pipelines WHERE pipeline = ? FOR UPDATE"
@@ -54,15 +59,14 @@ class Postgres(OffsetStore, EffectStore):
         self._pipeline = pipeline
         with self._translated():
             self._connection = connect(self._dsn)
-            if not self._connection.execute(_TABLES_THERE).fetchall():
-                self._define(*offset_tables.TABLES)
+            ensure_tables(self._connection, *offset_tables.TABLES)
         return self
 
     def open_for_reading(self, pipeline: str) -> str | None:
         self._pipeline = pipeline
         with self._translated():
             self._connection = connect(self._dsn)
-            there = self._connection.execute(_TABLES_THERE).fetchall()
+            there = has_tables(self._connection, *offset_tables.TABLES)
         if there:
             return None
         self.close()
@@ -146,9 +150,7 @@ class Postgres(OffsetStore, EffectStore):
             self._connection.execute(begin)
 
     def _define(self, *statements: str) -> None:
-        with self._connection.transaction():
-            # Two runs that create at once collide in the catalogue, IF NOT EXISTS or not.
-            self._connection.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
+        with creating(self._connection):
             for statement in statements:
                 self._connection.execute(statement)
 

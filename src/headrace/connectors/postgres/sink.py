@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from headrace.connectors.postgres import offset_store
+from headrace.connectors.postgres.client import ensure_tables
 from headrace.connectors.postgres.copy_task import ATTEMPT, CopyAndCommitTask, CopyToStagingTask, bad_row, claim_lost
 from headrace.connectors.sql import offset_tables
 from headrace.connectors.sql.dead_letter_table import LetterTables
 from headrace.connectors.sql.identifiers import listed, qualified, quoted
+from headrace.connectors.sql.own_tables import OwnTable
 from headrace.connectors.sql.table_check import Column
 from headrace.connectors.sql.upsert import WriteMode, already_there
 from headrace.core import topic_check
@@ -37,8 +39,9 @@ if TYPE_CHECKING:
     from headrace.types import Batch
 
 Visible = Literal["partition", "batch"]
-_CLAIMS = "CREATE TABLE IF NOT EXISTS headrace_claims (pipeline TEXT PRIMARY KEY, claim TEXT NOT NULL)"
-_NO_CLAIMS = "SELECT 1 WHERE to_regclass('headrace_claims') IS NULL"
+_CLAIMS = OwnTable(
+    "headrace_claims", "CREATE TABLE IF NOT EXISTS headrace_claims (pipeline TEXT PRIMARY KEY, claim TEXT NOT NULL)"
+)
 _CLAIM = """INSERT INTO headrace_claims (pipeline, claim) VALUES (?, ?)
     ON CONFLICT (pipeline) DO UPDATE SET claim = excluded.claim"""
 _COLUMNS = """SELECT a.attname, coalesce(b.typname, t.typname), format_type(a.atttypid, a.atttypmod),
@@ -132,8 +135,7 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
         wanted = PostgresTable(self._shape, schema)
         fit = wanted.fit(repr(self))
         with self._translated():
-            if self._ask(_NO_CLAIMS):
-                self._define(_CLAIMS)
+            ensure_tables(self._connection, _CLAIMS)
             there = fit.made(self._columns, self._define, wanted.takes, create=self._create_table, evolve=self._evolve)
             if self._shape.keyed:
                 wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])

@@ -6,14 +6,19 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.connectors.sql.own_tables import OwnTable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from headrace.connectors.sql.offset_tables import Connection
 
-TABLE = """CREATE TABLE IF NOT EXISTS headrace_marks (
-    pipeline TEXT NOT NULL, message TEXT NOT NULL, marked BIGINT NOT NULL, PRIMARY KEY (pipeline, message))"""
+TABLE = OwnTable(
+    "headrace_marks",
+    """CREATE TABLE IF NOT EXISTS headrace_marks (
+    pipeline TEXT NOT NULL, message TEXT NOT NULL, marked BIGINT NOT NULL, PRIMARY KEY (pipeline, message))""",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ The caller holds a transaction that no other writer can enter: these functions c
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.connectors.sql.own_tables import OwnTable
 from headrace.core.state import AuditEntry, RunLease, State
 from headrace.types import Batch, Progress, TopicPartition
 
@@ -20,13 +20,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 TABLES = (
-    """CREATE TABLE IF NOT EXISTS headrace_offsets (
+    OwnTable(
+        "headrace_offsets",
+        """CREATE TABLE IF NOT EXISTS headrace_offsets (
         pipeline TEXT NOT NULL, topic TEXT NOT NULL, "partition" INTEGER NOT NULL, next_offset BIGINT NOT NULL,
         PRIMARY KEY (pipeline, topic, "partition"))""",
-    """CREATE TABLE IF NOT EXISTS headrace_pipelines (
+    ),
+    OwnTable(
+        "headrace_pipelines",
+        """CREATE TABLE IF NOT EXISTS headrace_pipelines (
         pipeline TEXT PRIMARY KEY, last_batch BIGINT NOT NULL, topic_ids TEXT NOT NULL, pending TEXT, run TEXT)""",
-    """CREATE TABLE IF NOT EXISTS headrace_history (
+    ),
+    OwnTable(
+        "headrace_history",
+        """CREATE TABLE IF NOT EXISTS headrace_history (
         pipeline TEXT NOT NULL, number INTEGER NOT NULL, change TEXT NOT NULL, PRIMARY KEY (pipeline, number))""",
+    ),
 )
 
 UPSERT_OFFSETS = """INSERT INTO headrace_offsets (pipeline, topic, "partition", next_offset) VALUES :rows
@@ -70,7 +79,7 @@ def read(connection: Connection, pipeline: str) -> State:
         last_batch=last_batch,
         epoch=epoch,
     )
-    return State(progress, RunLease(**json.loads(run)) if run else None)
+    return State(progress, RunLease.from_json(run) if run else None)
 
 
 def write(connection: Connection, pipeline: str, old: State, new: State, change: AuditEntry | None = None) -> None:
@@ -88,7 +97,7 @@ def write(connection: Connection, pipeline: str, old: State, new: State, change:
             progress.last_batch,
             json.dumps({**progress.topic_ids, **({_EPOCH: str(progress.epoch)} if progress.epoch else {})}),
             progress.pending.to_json() if progress.pending else None,
-            json.dumps(asdict(new.run)) if new.run else None,
+            new.run.to_json() if new.run else None,
         ],
     )
     if change is not None:

@@ -6,9 +6,10 @@ import sqlite3
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.sql.effect_marks import TABLE, SqlEffectLogClient
+from headrace.connectors.sqlite.offset_store import ensure_tables
 from headrace.errors import ConfigError, RetriableError
 from headrace.support.paths import private_directory, private_file
 
@@ -31,8 +32,9 @@ class SQLiteEffectLog:
             private_file(Path(self.path))
         with closing(self.connect()) as marker:
             with self._translated():
-                marker.connection.execute("PRAGMA journal_mode = WAL")
-                marker.connection.execute(TABLE)
+                connection: Any = marker.connection
+                connection.execute("PRAGMA journal_mode = WAL")
+                ensure_tables(connection, TABLE)
             marker.prepare(self.keep)
 
     def connect(self) -> SqlEffectLogClient:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.connectors.sql import offset_tables
+from headrace.connectors.sql import offset_tables, own_tables
 from headrace.core.effect_marks import EffectStore
 from headrace.core.offset_store import OffsetStore
 from headrace.errors import ConfigError, RetriableError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from headrace.connectors.sql.own_tables import OwnTable
     from headrace.core.effect_marks import EffectLog
     from headrace.core.offset_store import Heartbeats
     from headrace.core.state import AuditEntry, State
@@ -55,8 +57,7 @@ class SQLite(OffsetStore, EffectStore):
             self._connection = sqlite3.connect(self._path, timeout=_LOCK_SECONDS, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
-            for table in offset_tables.TABLES:
-                self._connection.execute(table)
+            ensure_tables(self._connection, *offset_tables.TABLES)
         return self
 
     def open_for_reading(self, pipeline: str) -> str | None:
@@ -70,6 +71,8 @@ class SQLite(OffsetStore, EffectStore):
             there = self._connection.execute(
                 "SELECT count(*) FROM sqlite_master WHERE name IN ('headrace_offsets', 'headrace_pipelines')"
             ).fetchone()
+            exists = partial(_has_relation, self._connection)
+            own_tables.refuse_newer_tables(self._connection, offset_tables.TABLES, exists)
         if there == (2,):
             return None
         self.close()
@@ -110,16 +113,8 @@ class SQLite(OffsetStore, EffectStore):
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        if self._connection is None:
-            raise ConfigError(f"{self!r} is used before open()")
-        with self._translated():
-            self._connection.execute(begin)
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+        with self._translated(), _within(self.require_open(self._connection), begin) as connection:
+            yield connection
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -136,3 +131,24 @@ class SQLite(OffsetStore, EffectStore):
             raise ConfigError(
                 f"{self._path} is not a usable SQLite file: {error}", hint="move it away, or name another file"
             ) from error
+
+
+def ensure_tables(connection: sqlite3.Connection, *tables: OwnTable) -> None:
+    """Create and upgrade tables of Headrace's own."""
+    exists = partial(_has_relation, connection)
+    own_tables.ensure(connection, tables, exists, partial(_within, connection, "BEGIN IMMEDIATE"))
+
+
+@contextmanager
+def _within(connection: sqlite3.Connection, begin: str) -> Iterator[sqlite3.Connection]:
+    connection.execute(begin)
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _has_relation(connection: sqlite3.Connection, name: str) -> bool:
+    return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [name]).fetchall())

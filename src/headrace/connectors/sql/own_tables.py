@@ -1,0 +1,74 @@
+"""Tables of Headrace's own in a SQL database: created, upgraded from an older format, refused in a newer one.
+
+The table `headrace_formats` has a row for each of them. A table without a row there has format 1, the first one: it was
+created before formats were written down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.core.format_version import refuse_newer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from headrace.connectors.sql.offset_tables import Connection
+
+_FORMATS = "headrace_formats"
+_CREATE = f"CREATE TABLE IF NOT EXISTS {_FORMATS} (table_name TEXT PRIMARY KEY, format INTEGER NOT NULL)"
+_RECORD = f"""INSERT INTO {_FORMATS} (table_name, format) VALUES (?, ?)
+    ON CONFLICT (table_name) DO UPDATE SET format = excluded.format"""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTable:
+    """A table in its newest format. `upgrades[0]` turns format 1 into format 2, and so on."""
+
+    name: str
+    create: str
+    upgrades: tuple[str, ...] = ()
+
+    @property
+    def format(self) -> int:
+        return len(self.upgrades) + 1
+
+
+def ensure(
+    connection: Connection,
+    tables: Sequence[OwnTable],
+    exists: Callable[[str], bool],
+    transaction: Callable[[], AbstractContextManager[object]],
+) -> None:
+    """Create and upgrade what needs it, inside `transaction`, which lets one process in at a time.
+
+    Only reads where nothing is to do: a user who may not create tables can use those that are there. ConfigError if a
+    table has a newer format.
+    """
+    if not list(_statements(connection, tables, exists)):
+        return
+    with transaction():
+        for statement, parameters in _statements(connection, tables, exists):
+            connection.execute(statement, parameters)
+
+
+def refuse_newer_tables(connection: Connection, tables: Sequence[OwnTable], exists: Callable[[str], bool]) -> None:
+    """ConfigError if a table has a newer format. Only reads."""
+    list(_statements(connection, tables, exists))
+
+
+def _statements(
+    connection: Connection, tables: Sequence[OwnTable], exists: Callable[[str], bool]
+) -> Iterator[tuple[str, Sequence[object]]]:
+    found = connection.execute(f"SELECT table_name, format FROM {_FORMATS}").fetchall() if exists(_FORMATS) else []
+    formats = dict(found)
+    for table in tables:
+        version = formats.get(table.name, 1) if exists(table.name) else 0
+        refuse_newer(version, table.format, f"table {table.name}")
+        if version < table.format:
+            for statement in table.upgrades[version - 1 :] if version else (table.create,):
+                yield statement, ()
+            yield _CREATE, ()
+            yield _RECORD, (table.name, table.format)
