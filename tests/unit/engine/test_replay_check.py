@@ -1,6 +1,7 @@
 """Which transforms cannot be exactly-once with which sinks: the decision, without Spark."""
 
 import functools
+from pathlib import Path
 
 import pytest
 
@@ -85,7 +86,7 @@ class Method:
 def test_a_transform_that_cannot_take_the_rows_alone_is_refused(wrong):
     with pytest.raises(ConfigError, match="expected one argument, the rows") as refused:
         transforms.refuse_wrong_arguments(wrong)
-    assert "test_replays.py:" in refused.value.message
+    assert f"{Path(__file__).name}:" in refused.value.message
 
 
 @pytest.mark.parametrize(
