@@ -19,7 +19,7 @@ from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.runtime import heartbeat
 from headrace.runtime.heartbeat import RunPresence, _Beating, rival_policy, seconds_to_wait, standing, this_run
 from headrace.types import Batch, Range
-from unit.runtime.test_runner import A, World, records
+from support.fake_runs import A, World, records
 
 SOON = 30.0
 EVERY, LAPSE = heartbeat.EVERY, heartbeat.LAPSE

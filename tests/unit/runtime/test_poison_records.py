@@ -13,8 +13,8 @@ from headrace.engine import failing_records
 from headrace.engine.batch_timeout import deadline
 from headrace.errors import BatchChanged, BatchTimeout, TransformFailed
 from headrace.types import Batch, Range, TopicPartition
+from support.fake_runs import QUICK, A, World
 from unit.engine.test_failing_records import Reported
-from unit.runtime.test_runner import QUICK, A, World
 
 BAD = RecordId("clicks", 0, 3)
 CODE, VALUE = "38000", "22012"

@@ -9,7 +9,7 @@ from headrace import events, sinks
 from headrace.errors import BatchChanged, BatchTimeout, ConfigError, RetriableError
 from headrace.runtime.config import from_toml
 from headrace.runtime.retry import CAUGHT_UP_ATTEMPTS, Retry, retry_until_stopped
-from unit.runtime.test_runner import A, Plain, World, failing, until_idle
+from support.fake_runs import A, Plain, World, failing, until_idle
 
 SOON = {"first": "1ms", "longest": "2ms"}
 TOML = """

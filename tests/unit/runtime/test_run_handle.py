@@ -1,4 +1,4 @@
-"""A run as a value to hold: its status, its end, and who may stop it; with the cluster and engine of test_runner."""
+"""A run as a value to hold: its status, its end, and who may stop it; with a cluster and an engine in memory."""
 
 import contextvars
 import queue
@@ -18,7 +18,7 @@ from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.runtime.run_handle import Run, RunStatus
 from headrace.runtime.runner import Summary
 from headrace.types import Batch, Range, TopicPartition
-from unit.runtime.test_runner import A, World, failing, records
+from support.fake_runs import A, World, failing, records
 
 SOON = 20.0
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
