@@ -10,6 +10,7 @@ import typer
 from headrace.cli import completion
 from headrace.cli.options import Execute, Json, Profile  # noqa: TC001 - typer looks at them
 from headrace.cli.output.terminal import print_json, say, table
+from headrace.core.dead_letters import TEXT_FIELDS
 from headrace.text import counted
 
 if TYPE_CHECKING:
@@ -151,8 +152,7 @@ def _complete(letter: DeadLetter) -> dict[str, Any]:
     return {
         **letter.origin._asdict(),
         "timestamp": letter.timestamp.isoformat() if letter.timestamp else None,
-        "error": letter.error,
-        "place": letter.place,
+        **{name: getattr(letter, name) for name in TEXT_FIELDS},
         "key": encoded(letter.key),
         "value": encoded(letter.value),
         "headers": [[header, encoded(value)] for header, value in letter.headers],

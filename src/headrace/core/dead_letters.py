@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import BadRecord, ConfigError
@@ -37,7 +37,11 @@ class RecordId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record as Kafka had it, why it could not be stored, and the stage or sink that rejected it (`place`)."""
+    """A record as Kafka had it, why it could not be stored, and the stage or sink that rejected it (`place`).
+
+    A new text field goes last, with the default "" for the dead letters that were stored before it existed: tables,
+    topics and `--json` take their names from TEXT_FIELDS.
+    """
 
     origin: RecordId
     timestamp: datetime | None
@@ -71,6 +75,12 @@ class DeadLetter:
         """The same without its bytes; the error tells their `size`."""
         error = f"{self.error} ({counted(self.size if size is None else size, 'byte')} {reason})"
         return replace(self, key=None, value=None, headers=(), error=error)
+
+
+TEXT_FIELDS = tuple(field.name for field in fields(DeadLetter) if field.type == "str")
+"""What a stored dead letter says about its record: a column each in a table, a header each in a topic."""
+FORMAT = len(TEXT_FIELDS) - 1
+"""Of stored dead letters. Format 1 has `error` and `place`; every field that was added since made a new format."""
 
 
 @dataclass(frozen=True, slots=True)

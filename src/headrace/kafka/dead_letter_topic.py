@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Place
 
-from headrace.core.dead_letters import TOO_LARGE, DeadLetter, RecordId
+from headrace.core.dead_letters import FORMAT, TEXT_FIELDS, TOO_LARGE, DeadLetter, RecordId
+from headrace.core.format_version import KEY, refuse_newer
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.kafka.connection_errors import probe_cluster
 from headrace.kafka.headers import headers_of
@@ -85,7 +86,7 @@ class DeadLetterTopic:
                     heard(error, message)
 
             for letter in letters:
-                headers = [*letter.headers, *_about(letter)]
+                headers = [*letter.headers, *dead_letter_headers(letter)]
                 _enqueue(producer, self.topic, letter.key, letter.value, headers, partial(noted, letter))
                 if alone:
                     producer.flush(_SECONDS)
@@ -187,7 +188,7 @@ class DeadLetterTopic:
         letters, settled = [], 0
         for message in self._until(consumer, place, end):
             given = headers_of(message)
-            if (letter := _letter(message, given)) is not None:
+            if (letter := read_dead_letter(message, given)) is not None:
                 letters.append((message.offset() or 0, letter))
             else:  # not of a letter: it has the headers of its record, and those may say anything
                 settled = max(settled, self._mark(message, given))
@@ -268,32 +269,33 @@ def _enqueue(
             return
 
 
-def _about(letter: DeadLetter) -> list[Header]:
+def dead_letter_headers(letter: DeadLetter) -> list[Header]:
     about = {
         "topic": letter.origin.topic,
         "partition": str(letter.origin.partition),
         "offset": str(letter.origin.offset),
         "timestamp": "" if letter.timestamp is None else letter.timestamp.isoformat(),
-        "error": letter.error,
-        "place": letter.place,
+        **{name: getattr(letter, name) for name in TEXT_FIELDS},
+        KEY: str(FORMAT),
     }
     return [(OURS + name, value.encode()) for name, value in about.items()]
 
 
-def _letter(message: Message, given: Headers) -> DeadLetter | None:
+def read_dead_letter(message: Message, given: Headers) -> DeadLetter | None:
     """None for a record that is none of ours: anybody may write anything into the topic."""
     about: dict[str, bytes] = {name.removeprefix(OURS): value or b"" for name, value in given if name.startswith(OURS)}
     partition, offset = _number(about.get("partition")), _number(about.get("offset"))
     if not {"topic", "error"} <= set(about) or partition is None or offset is None:
         return None
+    origin = RecordId(_text(about["topic"]), partition, offset)
+    refuse_newer(_number(about.get(KEY)) or 1, FORMAT, f"the dead letter of {origin} in topic {message.topic()}")
     return DeadLetter(
-        RecordId(_text(about["topic"]), partition, offset),
+        origin,
         _moment(_text(about.get("timestamp", b""))),
         _raw(message.key()),
         _raw(message.value()),
         tuple((name, value) for name, value in given if not name.startswith(OURS)),
-        _text(about["error"]),
-        _text(about.get("place", b"")),
+        **{name: _text(about.get(name, b"")) for name in TEXT_FIELDS},
     )
 
 

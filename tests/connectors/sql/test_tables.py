@@ -372,7 +372,7 @@ def test_more_refused_rows_than_the_limit_stop_the_pipeline_with_nothing_stored(
     constrained(database)
     rows = users(spark, *((n, f"u{n}", 100) for n in range(8)))
     with database.sink().open(pipeline) as sink:
-        with pytest.raises(BadRecord, match="more than 3 records"):
+        with pytest.raises(BadRecord, match="at most 3 dead letters"):
             sink.write_with_dead_letters(batch(1, 0, 8), rows, quarantine(f"{database.table}_dead", most=3))
         assert sink.load().offsets == {}
         assert list(sink.read_dead_letters(f"{database.table}_dead")) == []

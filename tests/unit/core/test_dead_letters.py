@@ -104,6 +104,9 @@ class Message:
     def offset(self):
         return self._offset
 
+    def topic(self):
+        return "dead"
+
     def key(self):
         return None
 

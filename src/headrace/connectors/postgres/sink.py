@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from headrace.connectors.postgres import offset_store
-from headrace.connectors.postgres.client import ensure_tables
+from headrace.connectors.postgres.client import creating, ensure_tables
 from headrace.connectors.postgres.copy_task import ATTEMPT, CopyAndCommitTask, CopyToStagingTask, bad_row, claim_lost
 from headrace.connectors.sql import offset_tables
-from headrace.connectors.sql.dead_letter_table import LetterTables
+from headrace.connectors.sql.dead_letter_table import DeadLetterTables
 from headrace.connectors.sql.identifiers import listed, qualified, quoted
 from headrace.connectors.sql.own_tables import OwnTable
 from headrace.connectors.sql.table_check import Column
@@ -28,6 +28,7 @@ from headrace.support.redaction import masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -59,7 +60,7 @@ _STAGING = """SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c JOI
     ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND c.relname LIKE %s"""
 
 
-class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
+class Postgres(offset_store.Postgres, DeadLetterTables, TransactionalSink):
     """Rows into `table`, from the executors by COPY: appended, or put in place of the row with the same `key`.
 
     With `visible="partition"`, where the plan moves no row between tasks, each task writes its rows and moves the
@@ -71,7 +72,7 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
     `deleted` is true.
     """
 
-    _letters_types: ClassVar[dict[str, str]] = {"bytes": "BYTEA", "time": "TIMESTAMPTZ"}
+    _dead_letter_types: ClassVar[dict[str, str]] = {"bytes": "BYTEA", "time": "TIMESTAMPTZ"}
 
     def __init__(
         self,
@@ -217,7 +218,7 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
             after = state.held_by(self._lease).committed(batch)
             self._publish(connection.driver, stage, target, reports)
             if dead_letters is not None and dead_letters.table is not None:
-                self._store_letters(connection, dead_letters.table, letters)
+                self.store_dead_letters(connection, dead_letters.table, letters)
             reach("postgres: published")
             offset_tables.write(connection, self._pipeline, state, after)
         reach("postgres: committed")
@@ -321,6 +322,9 @@ class Postgres(offset_store.Postgres, LetterTables, TransactionalSink):
 
     def _columns(self) -> list[Column]:
         return [Column(*found) for found in self._ask(_COLUMNS, self._shape.name)]
+
+    def _creating(self, connection: Any) -> AbstractContextManager[None]:
+        return creating(connection.driver)
 
     def _has_table(self, connection: Any, table: str) -> bool:
         return bool(connection.execute("SELECT 1 WHERE to_regclass(?) IS NOT NULL", [qualified(table)]).fetchall())

@@ -5,28 +5,36 @@ from __future__ import annotations
 import base64
 import json
 from abc import abstractmethod
+from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.connectors.sql.identifiers import qualified
-from headrace.core.dead_letters import DeadLetter, RecordId
+from headrace.connectors.sql import own_tables
+from headrace.connectors.sql.identifiers import listed, qualified, quoted
+from headrace.connectors.sql.own_tables import OwnTable
+from headrace.core.dead_letters import TEXT_FIELDS, DeadLetter, RecordId
 from headrace.core.sink import DeadLetterTableSink
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from headrace.connectors.sql.offset_tables import Connection
     from headrace.connectors.sql.upsert import WriteMode
 
+_RECORD_ID = ("topic", "partition", "offset")
+_RECORD = (*_RECORD_ID, "timestamp", "key", "value", "headers")
+_ADDED = "TEXT DEFAULT ''"
+"""A column of a later format; not NOT NULL, because DuckDB adds no column with a constraint."""
 
-class LetterTables(DeadLetterTableSink):
+
+class DeadLetterTables(DeadLetterTableSink):
     """Dead letters in a table beside the rows: the rest of a sink that is a store in SQL as well."""
 
     _pipeline: str
     _shape: WriteMode
-    _letters_types: ClassVar[dict[str, str]] = {"bytes": "BLOB", "time": "TEXT"}
+    _dead_letter_types: ClassVar[dict[str, str]] = {"bytes": "BLOB", "time": "TEXT"}
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Connection]:
@@ -49,14 +57,17 @@ class LetterTables(DeadLetterTableSink):
 
     def read_dead_letters(self, table: str) -> Sequence[DeadLetter]:
         with self.reading() as connection:
-            if not self._has_table(connection, table):
+            exists = self._existing(connection, table)
+            version = own_tables.stored_format(connection, self._own_table(table), exists)
+            if not version:
                 return []
+            texts = TEXT_FIELDS[: version + 1]
             found = connection.execute(
-                'SELECT topic, "partition", "offset", "timestamp", "key", value, headers, error, place'
-                f' FROM {_name(table)} WHERE pipeline = ? ORDER BY topic, "partition", "offset"',
+                f"SELECT {listed([*_RECORD, *texts])} FROM {_name(table)} WHERE pipeline = ?"
+                f" ORDER BY {listed(_RECORD_ID)}",
                 [self._pipeline],
             ).fetchall()
-        return [_letter(row) for row in found]
+        return [_dead_letter(row, texts) for row in found]
 
     def drop_dead_letters(self, table: str, origins: Sequence[RecordId]) -> None:
         with self.transaction() as connection:
@@ -66,29 +77,42 @@ class LetterTables(DeadLetterTableSink):
                     [self._pipeline, *origin],
                 )
 
-    def _store_letters(self, connection: Connection, table: str, letters: Sequence[DeadLetter]) -> None:
-        """Inside the transaction of the rows. A record that fails once more replaces itself."""
-        self._create_letters(connection, table)
+    def store_dead_letters(self, connection: Connection, table: str, letters: Sequence[DeadLetter]) -> None:
+        """Inside the transaction of the rows. A record that fails once more replaces its dead letter."""
+        exists = self._existing(connection, table)
+        own_tables.ensure(connection, [self._own_table(table)], exists, lambda: self._creating(connection))
+        columns, key = ["pipeline", *_RECORD, *TEXT_FIELDS], ["pipeline", *_RECORD_ID]
+        changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in columns if name not in key)
+        statement = (
+            f"INSERT INTO {_name(table)} ({listed(columns)}) VALUES ({', '.join('?' * len(columns))})"
+            f" ON CONFLICT ({listed(key)}) DO UPDATE SET {changes}"
+        )
         for letter in letters:
-            at = letter.timestamp.isoformat() if letter.timestamp else None
-            values = [letter.key, letter.value, _headers(letter), letter.error, letter.place]
-            connection.execute(
-                f'INSERT INTO {_name(table)} (pipeline, topic, "partition", "offset", "timestamp", "key", value,'
-                " headers, error, place) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-                ' ON CONFLICT (pipeline, topic, "partition", "offset") DO UPDATE SET'
-                ' "timestamp" = excluded."timestamp", "key" = excluded."key", value = excluded.value,'
-                " headers = excluded.headers, error = excluded.error, place = excluded.place",
-                [self._pipeline, *letter.origin, at, *values],
-            )
+            timestamp = letter.timestamp.isoformat() if letter.timestamp else None
+            texts = [getattr(letter, name) for name in TEXT_FIELDS]
+            record = [*letter.origin, timestamp, letter.key, letter.value, _headers(letter)]
+            connection.execute(statement, [self._pipeline, *record, *texts])
 
-    def _create_letters(self, connection: Connection, table: str) -> None:
-        raw, time = self._letters_types["bytes"], self._letters_types["time"]
-        connection.execute(
+    def _creating(self, connection: Connection) -> AbstractContextManager[None]:
+        """Within it, and until the transaction ends, no other run creates or alters a table of dead letters."""
+        return nullcontext()
+
+    def _existing(self, connection: Connection, table: str) -> Callable[[str], bool]:
+        """Whether the table of dead letters, which `own_tables` knows by its whole name, or another one exists."""
+        own = self._whole_name(table)
+        return lambda name: self._has_table(connection, table if name == own else name)
+
+    def _own_table(self, table: str) -> OwnTable:
+        raw, time = self._dead_letter_types["bytes"], self._dead_letter_types["time"]
+        added = [f"{quoted(name)} {_ADDED}" for name in TEXT_FIELDS[2:]]
+        create = (
             f"CREATE TABLE IF NOT EXISTS {_name(table)} (pipeline TEXT NOT NULL, topic TEXT NOT NULL,"
             f' "partition" INTEGER NOT NULL, "offset" BIGINT NOT NULL, "timestamp" {time}, "key" {raw}, value {raw},'
             " headers TEXT NOT NULL, error TEXT NOT NULL, place TEXT NOT NULL,"
-            ' PRIMARY KEY (pipeline, topic, "partition", "offset"))'
+            f' {"".join(f"{column}, " for column in added)}PRIMARY KEY (pipeline, topic, "partition", "offset"))'
         )
+        upgrades = tuple(f"ALTER TABLE {_name(table)} ADD COLUMN {column}" for column in added)
+        return OwnTable(self._whole_name(table), create, upgrades)
 
 
 def _name(table: str) -> str:
@@ -101,14 +125,13 @@ def _headers(letter: DeadLetter) -> str:
     return json.dumps([[n, None if v is None else base64.b64encode(v).decode()] for n, v in letter.headers])
 
 
-def _letter(row: Sequence[Any]) -> DeadLetter:
-    topic, partition, offset, at, key, value, headers, error, place = row
+def _dead_letter(row: Sequence[Any], texts: Sequence[str]) -> DeadLetter:
+    topic, partition, offset, timestamp, key, value, headers, *values = row
     return DeadLetter(
         RecordId(topic, partition, offset),
-        datetime.fromisoformat(at) if isinstance(at, str) else at,
+        datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp,
         None if key is None else bytes(key),
         None if value is None else bytes(value),
         tuple((name, None if text is None else base64.b64decode(text)) for name, text in json.loads(headers)),
-        error,
-        place,
+        **dict(zip(texts, values, strict=True)),
     )

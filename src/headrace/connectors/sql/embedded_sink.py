@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.sql import offset_tables
-from headrace.connectors.sql.dead_letter_table import LetterTables
+from headrace.connectors.sql.dead_letter_table import DeadLetterTables
 from headrace.connectors.sql.identifiers import quoted
 from headrace.connectors.sql.table_check import TableSchemaCheck
 from headrace.core import topic_check
@@ -32,7 +32,7 @@ ROWS = "headrace_rows"
 """The relation a batch's rows are read from inside the transaction."""
 
 
-class EmbeddedTable(LetterTables, TransactionalSink):
+class EmbeddedTable(DeadLetterTables, TransactionalSink):
     """What a database adds: its types, its errors, and how rows get into the relation ROWS."""
 
     needs_one_task_per_partition = False
@@ -121,7 +121,7 @@ class EmbeddedTable(LetterTables, TransactionalSink):
                 self._merge(connection, arrow, schema)
             if dead_letters is not None and (letters := dead_letters.flush()) and dead_letters.table:
                 with self._refusing():  # a table of that name that is not one of letters
-                    self._store_letters(connection, dead_letters.table, letters)
+                    self.store_dead_letters(connection, dead_letters.table, letters)
             reach(f"{self._word}: rows inserted")
         reach(f"{self._word}: committed")
 

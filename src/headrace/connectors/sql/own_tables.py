@@ -59,14 +59,23 @@ def refuse_newer_tables(connection: Connection, tables: Sequence[OwnTable], exis
     list(_statements(connection, tables, exists))
 
 
+def stored_format(connection: Connection, table: OwnTable, exists: Callable[[str], bool]) -> int:
+    """The format in which `table` is stored, 0 if it does not exist; ConfigError if that is a newer one. Only reads."""
+    version = _formats(connection, exists).get(table.name, 1) if exists(table.name) else 0
+    refuse_newer(version, table.format, f"table {table.name}")
+    return version
+
+
+def _formats(connection: Connection, exists: Callable[[str], bool]) -> dict[str, int]:
+    rows = connection.execute(f"SELECT table_name, format FROM {_FORMATS}").fetchall() if exists(_FORMATS) else []
+    return dict(rows)
+
+
 def _statements(
     connection: Connection, tables: Sequence[OwnTable], exists: Callable[[str], bool]
 ) -> Iterator[tuple[str, Sequence[object]]]:
-    found = connection.execute(f"SELECT table_name, format FROM {_FORMATS}").fetchall() if exists(_FORMATS) else []
-    formats = dict(found)
     for table in tables:
-        version = formats.get(table.name, 1) if exists(table.name) else 0
-        refuse_newer(version, table.format, f"table {table.name}")
+        version = stored_format(connection, table, exists)
         if version < table.format:
             for statement in table.upgrades[version - 1 :] if version else (table.create,):
                 yield statement, ()
