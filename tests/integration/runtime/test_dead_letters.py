@@ -322,7 +322,7 @@ def test_more_bad_records_than_the_limit_stop_the_pipeline_with_nothing_stored(m
         made.run(until="caught-up", session=spark)
         assert len(DeadLetterAdmin(made).letters()) == 4
         return
-    with pytest.raises(BadRecord, match="expected at most . dead letters? in one batch") as stopped:
+    with pytest.raises(BadRecord, match=r"expected at most . dead letters? in one batch") as stopped:
         made.run(until="caught-up", session=spark)
     assert f"{mixed.name}[0] offset 5" in stopped.value.message
     assert DeadLetterAdmin(made).letters() == []
