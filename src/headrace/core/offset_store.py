@@ -13,13 +13,14 @@ from headrace.core import format_version
 from headrace.core.resource import Resource
 from headrace.core.state import AuditEntry, RunLease, State
 from headrace.errors import RetriableError
+from headrace.support.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from headrace.types import Batch, Progress, TopicPartition
 
-_ATTEMPTS = 20
+_SWAPS = RetryPolicy(attempts=20)
 
 
 class Heartbeats(Protocol):
@@ -160,12 +161,12 @@ class OffsetStore(Resource, ABC):
         self._change(lambda state: state, change)
 
     def _change(self, decide: Callable[[State], State], change: AuditEntry | None = None) -> None:
-        for _ in range(_ATTEMPTS):
+        for _ in _SWAPS.tries():
             old, version = self.read()
             new = decide(old)
             if (new == old and change is None) or self.swap(version, old, new, change):
                 return
-        raise RetriableError(f"{self!r}: another process changed the state during each of {_ATTEMPTS} attempts")
+        raise RetriableError(f"{self!r}: another process changed the state during each of {_SWAPS.attempts} attempts")
 
 
 class DocumentStore(OffsetStore):

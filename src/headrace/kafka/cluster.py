@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.core.planner import TopicLog
@@ -11,6 +11,7 @@ from headrace.kafka.connection_errors import ConnectionErrorListener
 from headrace.kafka.librdkafka import librdkafka_options, quiet_logger
 from headrace.kafka.source_set import source_for_topic
 from headrace.kafka.subscription import Topics
+from headrace.support.retry import RetryPolicy
 from headrace.support.suggest import did_you_mean
 from headrace.types import TopicPartition
 
@@ -91,17 +92,17 @@ class Cluster:
         return self._logs(described, wanted)
 
     def led_logs(self, subscription: Subscription, seconds: float = 5.0) -> dict[str, TopicLog]:
-        """The same, for those who ask once: partitions of a new topic have no leader for a moment."""
-        deadline = monotonic() + seconds
-        while True:
-            try:
-                return self.logs(subscription)
-            except RetriableError as error:
-                cause = error.__cause__
-                name = cause.args[0].name() if isinstance(cause, self._errors) else ""
-                if name not in _NO_LEADER or monotonic() > deadline:
-                    raise
-            sleep(0.2)
+        """The same, for callers that ask once: partitions of a new topic have no leader for a moment."""
+
+        def has_no_leader(error: Exception) -> bool:
+            return (
+                isinstance(error, RetriableError)
+                and isinstance(error.__cause__, self._errors)
+                and error.__cause__.args[0].name() in _NO_LEADER
+            )
+
+        policy = RetryPolicy(first=0.2, factor=1.0, within=seconds)
+        return policy.call(lambda: self.logs(subscription), has_no_leader)
 
     def there(self, topics: Iterable[str]) -> dict[str, TopicLog]:
         """The same of whole topics, by the names they are known as; those that are not there are left out."""

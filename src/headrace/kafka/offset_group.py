@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
@@ -23,6 +23,7 @@ from headrace.kafka.transactions import (
     commit_offsets_in_new_transaction,
     init_transactions,
 )
+from headrace.support.retry import RetryPolicy
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 
 _UNSETTLED_SECONDS = 2.0  # a living run settles within milliseconds
-_ATTEMPTS = 5  # to be the newest, while somebody else tries the same
+_FENCING = RetryPolicy(attempts=5)
+"""To be the newest producer, while others try the same."""
 _AT_ONCE = 16  # clients that are made side by side; each waits for answers most of the time
 
 
@@ -248,19 +250,13 @@ class FencedOffsetGroup:
         if writers is None:
             return
 
-        def one(at: TopicPartition) -> None:
-            for attempt in range(_ATTEMPTS):
-                producer = self._bounded(lambda: self._initialised(writers(at)))
-                try:
-                    step(producer, at)
-                except RetriableError as error:
-                    if attempt + 1 == _ATTEMPTS or not self._is_fenced(error):
-                        raise
-                else:
-                    return
+        def take_step(at: TopicPartition) -> None:
+            producer = self._bounded(lambda: self._initialised(writers(at)))
+            step(producer, at)
 
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-take-over") as side_by_side:
-            for _ in side_by_side.map(one, partitions):
+            retried = (partial(_FENCING.call, partial(take_step, at), self._is_fenced) for at in partitions)
+            for _ in side_by_side.map(lambda call: call(), retried):
                 pass
 
     def _is_fenced(self, error: Exception) -> bool:

@@ -134,7 +134,7 @@ def carry_out(
         """Servers that do not answer are asked again; None once a stop is asked for."""
         if fail_fast:
             return question()
-        return retry_until_stopped(question, stop.asked.wait, watching, retry=pipeline.retry, until=until)
+        return retry_until_stopped(question, stop.asked.wait, watching, policy=pipeline.retry.policy(until))
 
     with ExitStack() as ending:
         watching = _locating(pipeline, _mirrored(pipeline, observe, ending))

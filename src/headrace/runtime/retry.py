@@ -1,4 +1,4 @@
-"""How often, and after which waits, a run repeats what failed."""
+"""How a run repeats what failed: the options of the user, and the loop that a stop interrupts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from headrace import events
 from headrace.errors import ConfigError, RetriableError
 from headrace.support.durations import seconds
+from headrace.support.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 IDLE = 0.1
-"""Seconds between two looks at the topics when there is nothing to read."""
+"""Seconds between two polls of the topics when there is nothing to read."""
 CAUGHT_UP_ATTEMPTS = 10
 """How often a run with an end tries the same thing, unless `attempts` says otherwise: it must not wait without end."""
 
@@ -41,7 +42,8 @@ class Retry:
                 raise ConfigError(
                     f"Retry({name}={value!r}): expected a duration above 0", hint=f'hr.Retry({name}="5s")'
                 )
-        if self._first > self._longest:
+        policy = self.policy()
+        if policy.first > policy.longest:
             raise ConfigError(f"Retry(first={self.first!r}, longest={self.longest!r}): longest is shorter than first")
         number = self.attempts
         if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
@@ -49,47 +51,34 @@ class Retry:
                 f"Retry(attempts={number!r}): expected a whole number, at least 1", hint="hr.Retry(attempts=5)"
             )
 
-    @property
-    def _first(self) -> float:
-        return seconds(self.first) or 0.0
-
-    @property
-    def _longest(self) -> float:
-        return seconds(self.longest) or 0.0
-
-    def delay(self, attempt: int) -> float:
-        """Seconds to wait after attempt number `attempt` has failed."""
-        return min(self._longest, self._first * 2.0 ** min(attempt - 1, 20))
-
-    def used_up(self, attempt: int, until: Literal["caught-up"] | None) -> bool:
-        """Whether attempt number `attempt` was the last one."""
-        limit = CAUGHT_UP_ATTEMPTS if self.attempts is None and until is not None else self.attempts
-        return limit is not None and attempt >= limit
+    def policy(self, until: Literal["caught-up"] | None = None) -> RetryPolicy:
+        """The delays and the number of attempts of a run with this end."""
+        attempts = CAUGHT_UP_ATTEMPTS if self.attempts is None and until is not None else self.attempts
+        return RetryPolicy(attempts=attempts, first=seconds(self.first) or 0.0, longest=seconds(self.longest) or 0.0)
 
 
 def retry_until_stopped(
-    ask: Callable[[], _Answer],
+    call: Callable[[], _Result],
     stopped: Callable[[float], bool],
     observe: events.Observer,
-    again: Callable[[], object] = lambda: None,
+    before_retry: Callable[[], object] = lambda: None,
     *,
-    retry: Retry | None = None,
-    until: Literal["caught-up"] | None = None,
-) -> _Answer | None:
-    """What `ask` says, asked again while somebody does not answer, after `again`.
+    policy: RetryPolicy,
+) -> _Result | None:
+    """The result of `call`, repeated as `policy` says while it raises RetriableError, each time after `before_retry`.
 
-    None once a stop is asked for: `stopped` waits for so many seconds, and says whether one was. The error itself once
+    None once a stop was asked for: `stopped` waits for so many seconds and says whether one was. The error itself once
     the attempts are used up.
     """
-    policy, attempt = retry or Retry(), 0
+    attempt = 0
     while not stopped(0):
         try:
-            return ask()
+            return call()
         except RetriableError as error:
             attempt += 1
-            if policy.used_up(attempt, until):
+            if policy.is_last(attempt):
                 raise
             observe(events.Retrying(error, attempt, policy.delay(attempt)))
             stopped(policy.delay(attempt))
-            again()
+            before_retry()
     return None

@@ -123,7 +123,7 @@ class Runner:
         return Summary(self._batches, self._records, self._rows)
 
     def _run(self, until: Literal["caught-up"] | None) -> None:
-        attempt = 0
+        attempt, policy = 0, self._pipeline.retry.policy(until)
         while not self._stop.asked.is_set():
             done_before = self._batches
             try:
@@ -137,13 +137,13 @@ class Runner:
                     return
                 error = self._engine.translated(raw)
                 attempt = self._failed(attempt, done_before)
-                if not self._again(error, attempt, until):
+                if not self._again(error, last=policy.is_last(attempt)):
                     raise error from (error.__cause__ if error is raw else raw)
                 if self._stop.asked.is_set():
                     return
                 if isinstance(error, TopicRecreated):
                     self._recreated_after = self._batches
-                delay = 0.0 if isinstance(error, BatchChanged) else self._pipeline.retry.delay(attempt)
+                delay = 0.0 if isinstance(error, BatchChanged) else policy.delay(attempt)
                 self._observe(events.Retrying(error, attempt, delay))
                 self._stop.asked.wait(delay)
 
@@ -158,8 +158,8 @@ class Runner:
         """How many attempts have failed now: progress in between means that the trouble before this one is over."""
         return attempts + 1 if self._batches == done_before else 1
 
-    def _again(self, error: Exception, attempt: int, until: Literal["caught-up"] | None) -> bool:
-        """Whether to try once more after attempt number `attempt` failed with `error`."""
+    def _again(self, error: Exception, *, last: bool) -> bool:
+        """Whether to try once more after `error`. `last`: the attempts are used up."""
         # Each changed batch leaves out a record that it did not before, and only so many: this ends.
         if isinstance(error, BatchChanged):
             return True
@@ -169,7 +169,7 @@ class Runner:
             return True
         if isinstance(error, OffsetConflict) and self._presence.waits:
             return True
-        return not self._fail_fast and _repeatable(error) and not self._pipeline.retry.used_up(attempt, until)
+        return not self._fail_fast and not last and _repeatable(error)
 
     def _loop(self, store: OffsetStore, until: Literal["caught-up"] | None) -> None:
         reading, sink = self._reading, self._pipeline.sink

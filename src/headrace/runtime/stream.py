@@ -16,7 +16,7 @@ from headrace.runtime.event_messages import log
 from headrace.runtime.heartbeat import RunPresence, refuse_second
 from headrace.runtime.in_use import reserve
 from headrace.runtime.positions import PositionTracker, SourceState
-from headrace.runtime.retry import IDLE, retry_until_stopped
+from headrace.runtime.retry import IDLE, Retry, retry_until_stopped
 from headrace.runtime.signals import on_stop_signal
 from headrace.support.crashpoints import reach
 from headrace.text import counted
@@ -238,11 +238,12 @@ class Stream:
                 raise
 
     def _patiently(self, ask: Callable[[], _Answer], store: OffsetStore) -> _Answer | None:
-        def again() -> None:
-            with suppress(RetriableError):  # whether a call whose answer was lost was heard, the store knows
+        def reload() -> None:
+            with suppress(RetriableError):  # the store knows whether a call whose reply was lost took effect
                 self._reading.load(store)
 
-        return retry_until_stopped(ask, self._stop.wait, self._observe, again, until=self._until)
+        policy = Retry().policy(self._until)
+        return retry_until_stopped(ask, self._stop.wait, self._observe, reload, policy=policy)
 
 
 def _done(do: Callable[[Batch], None], batch: Batch) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import ConfigError
 from headrace.kafka.client import TIMEOUT, Client
 from headrace.kafka.cluster import topic_id
+from headrace.support.polling import wait_until
 from headrace.support.suggest import did_you_mean
 from headrace.text import counted
 from headrace.types import TopicPartition
@@ -145,9 +145,7 @@ class Topics:
         made = self._client.ask(
             lambda: (future.result(), True)[1], f"no topic {name} can be made", ("TOPIC_ALREADY_EXISTS",)
         )
-        deadline = time.monotonic() + self._timeout
-        while self.describe_if_there(name) is None and time.monotonic() < deadline:
-            time.sleep(0.05)  # a broker knows a new topic a moment after it was made
+        wait_until(lambda: self.describe_if_there(name) is not None, self._timeout)
         return made is not None
 
     def grow(self, name: str, partitions: int) -> None:
@@ -176,9 +174,7 @@ class Topics:
     def delete(self, names: Sequence[str]) -> None:
         for name, future in self._admin.delete_topics(list(names), request_timeout=self._timeout).items():
             self._client.ask(future.result, f"the topic {name}", ("UNKNOWN_TOPIC_OR_PART",))
-        deadline = time.monotonic() + self._timeout
-        while not set(names).isdisjoint(self.names(internal=True)) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: set(names).isdisjoint(self.names(internal=True)), self._timeout)
 
     def _complete(self, described: Mapping[str, Any]) -> list[Topic]:
         settings = self._settings(list(described))

@@ -4,6 +4,7 @@ import json
 import time
 import uuid
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from botocore.awsrequest import AWSResponse
@@ -236,7 +237,7 @@ def test_throttled_upserts_are_written_in_the_end(made, spark, scan):
 
 
 def test_throttling_that_does_not_end_is_for_the_runner_to_repeat(made, spark, monkeypatch):
-    monkeypatch.setattr(dynamodb_client, "_PATIENCE", 0.2)
+    monkeypatch.setattr(dynamodb_client, "_THROTTLING", replace(dynamodb_client._THROTTLING, within=0.2))
     write, records = writer(made(), spark)
     with (
         Answers(write.target.client(), "BatchWriteItem", *[unprocessed] * 50),

@@ -27,9 +27,9 @@ def test_the_waits_between_retries_grow_up_to_a_limit():
 
 
 def test_the_waits_stay_finite_however_long_it_takes():
-    assert hr.Retry().delay(1) == 0.5
-    assert hr.Retry().delay(2) == 1.0
-    assert hr.Retry().delay(10_000) == 30.0
+    assert hr.Retry().policy().delay(1) == 0.5
+    assert hr.Retry().policy().delay(2) == 1.0
+    assert hr.Retry().policy().delay(10_000) == 30.0
 
 
 def test_after_progress_the_waits_begin_small_again():

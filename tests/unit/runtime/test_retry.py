@@ -78,7 +78,7 @@ def test_a_registry_that_does_not_answer_at_the_start_ends_a_run_until_caught_up
         raise RetriableError("the registry does not answer")
 
     with pytest.raises(RetriableError, match="does not answer"):
-        retry_until_stopped(ask, lambda seconds: False, events.ignore, until="caught-up")
+        retry_until_stopped(ask, lambda seconds: False, events.ignore, policy=Retry().policy("caught-up"))
     assert len(asked) == CAUGHT_UP_ATTEMPTS
 
 
@@ -93,7 +93,7 @@ def test_the_file_has_a_table_for_it_and_the_timeout(tmp_path):
     file = tmp_path / "clicks.toml"
     file.write_text(TOML)
     made = from_toml(file).pipeline
-    assert [made.retry.delay(attempt) for attempt in (1, 2, 99)] == [2.0, 4.0, 60.0]
+    assert [made.retry.policy().delay(attempt) for attempt in (1, 2, 99)] == [2.0, 4.0, 60.0]
     assert made.retry.attempts == 7
     assert made.timeout == 600.0
 
@@ -140,4 +140,4 @@ def test_durations_may_be_texts_numbers_or_timedeltas(given):
         timeout=given,
         retry=hr.Retry(longest=given),
     )
-    assert made.timeout == made.retry.delay(99) == 90.0
+    assert made.timeout == made.retry.policy().delay(99) == 90.0

@@ -15,6 +15,7 @@ from headrace.connectors.shared.topic_generations import NO_OFFSET, timestamp
 from headrace.errors import RetriableError
 from headrace.spark import tasks
 from headrace.support.optional_imports import require
+from headrace.support.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from headrace.connectors.shared.keyed_sink import Row
 
 _CONCURRENT_WRITES = 64
-_RETRY_DELAYS = (0.1, 0.3, 1.0, 3.0)
-"""Seconds before each retry of the writes that a busy cluster rejected."""
+_BUSY = RetryPolicy(attempts=5, first=0.1, factor=3.2, longest=3.0)
+"""How the writes that a busy cluster rejected are repeated."""
 _REQUEST_TIMEOUT = 15.0
 _MAX_BATCH_BYTES = 16 * 2**10
 """Of the values in one write. Older servers reject batches above 50 KB, also those to one partition."""
@@ -166,7 +167,7 @@ class _WriteSession:
             protocol.IsBootstrappingErrorMessage,
         )
         rejected: list[tuple[Row, str]] = []
-        delays = iter(_RETRY_DELAYS)
+        delays = _BUSY.delays()
         groups = _group_by_partition(writes)
         while groups:
             statements = [(_batch_statement(group), ()) for group in groups]

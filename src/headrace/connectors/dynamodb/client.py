@@ -1,8 +1,7 @@
-"""Connections to DynamoDB, patience with it, and its errors in our own terms."""
+"""Connections to DynamoDB, retries of throttled writes, and its errors in our own terms."""
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.support.optional_imports import require
+from headrace.support.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,8 +35,7 @@ _THROTTLED = frozenset(
     }
 )
 _PASSING = _THROTTLED | {"InternalServerError", "LimitExceededException", "ServiceUnavailable"}
-_PATIENCE = 60.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+_THROTTLING = RetryPolicy(first=0.05, longest=5.0, jitter=0.5, within=60.0)
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 UP = "is the endpoint up, and the region right?"
 
@@ -102,24 +101,20 @@ def _ours(who: str, error: Any) -> HeadraceError:
     return ConfigError(message, hint="check region= and endpoint=")
 
 
-def patiently(attempt: Callable[[], bool], who: str) -> None:
-    """Call `attempt` until it says that all is done, with longer and longer pauses of chance length in between."""
+def write_until_done(write: Callable[[], bool], resource_name: str) -> None:
+    """Call `write` until it returns that all is written, also after errors of throttling."""
     errors = require("botocore.exceptions", extra="dynamodb")
-    pause, deadline = _FIRST_PAUSE, time.monotonic() + _PATIENCE
-    while True:
+    for _ in _THROTTLING.tries():
         try:
-            if attempt():
+            if write():
                 return
         except errors.ClientError as error:
             if not throttled(error):
                 raise
-        if time.monotonic() > deadline:
-            raise RetriableError(
-                f"{who} throttled writes for {_PATIENCE:.0f} s",
-                hint="give the table more write units, or go slower: write_units_per_second=…",
-            )
-        time.sleep(random.uniform(pause / 2, pause))  # noqa: S311
-        pause = min(pause * 2, _LONGEST_PAUSE)
+    raise RetriableError(
+        f"{resource_name} throttled writes for {_THROTTLING.within:.0f} s",
+        hint="give the table more write units, or go slower: write_units_per_second=…",
+    )
 
 
 class WriteUnitLimiter:

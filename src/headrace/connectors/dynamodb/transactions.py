@@ -112,7 +112,7 @@ class ByRecord:
             return True
 
         try:
-            dynamodb_client.patiently(attempt, self.items.sink)
+            dynamodb_client.write_until_done(attempt, self.items.sink)
         except errors.ClientError as error:
             if (why := _refusal(error)) is None:
                 raise

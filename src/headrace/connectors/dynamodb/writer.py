@@ -135,7 +135,7 @@ class DynamoDBWriter:
             return not left
 
         try:
-            dynamodb_client.patiently(attempt, self.sink)
+            dynamodb_client.write_until_done(attempt, self.sink)
         except errors.ClientError as error:
             if dynamodb_client.code_of(error) not in OF_ITEM:
                 raise
@@ -169,7 +169,7 @@ class DynamoDBWriter:
             return True
 
         try:
-            dynamodb_client.patiently(attempt, self.sink)
+            dynamodb_client.write_until_done(attempt, self.sink)
         except errors.ClientError as error:
             if dynamodb_client.code_of(error) in OF_ITEM:
                 return dynamodb_client.reason_of(error)

@@ -20,6 +20,7 @@ from headrace.spark.origin_columns import stored_schema
 from headrace.support.crashpoints import reach
 from headrace.support.optional_imports import require
 from headrace.support.redaction import is_ambiguous, masked, secrets_of
+from headrace.support.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ _TYPES = frozenset(
     {"boolean", "int", "bigint", "float", "double", "decimal", "string", "binary", "date", "timestamp", "timestamp_ntz"}
 )
 _IDENTIFIER = re.compile(r"[^.\s]+(\.[^.\s]+)+")
-_TRIES = 20
+_COMMITS = RetryPolicy(attempts=20)
 _SQLITE, _TABLES = "sqlite:///", "iceberg_tables"
 
 
@@ -234,7 +235,7 @@ class Iceberg(IdempotentSink):
         refused = require("pyiceberg.exceptions", extra="iceberg").CommitFailedException
         said = {"headrace.pipeline": self._pipeline, "headrace.batch": batch.to_json()}
         number = json.dumps({"id": batch.id, "fingerprint": batch.fingerprint})
-        for _ in range(_TRIES):
+        for _ in _COMMITS.tries():
             transaction = table.transaction()
             try:
                 if files:
@@ -254,7 +255,9 @@ class Iceberg(IdempotentSink):
                     return False
                 raise now.conflict(batch, self) from None
             return True
-        raise RetriableError(f"{self!r}: {_TRIES} commits of others came first", hint="who else writes to the table?")
+        raise RetriableError(
+            f"{self!r}: {_COMMITS.attempts} commits of others came first", hint="who else writes to the table?"
+        )
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

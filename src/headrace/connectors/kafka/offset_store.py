@@ -18,6 +18,7 @@ from headrace.kafka.client_security import to_librdkafka_config
 from headrace.kafka.config_checks import refuse_unknown
 from headrace.kafka.offset_group import FencedOffsetGroup
 from headrace.support.polling import wait_until
+from headrace.support.retry import RetryPolicy
 from headrace.text import counted
 from headrace.types import TopicPartition
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.kafka.commit_metadata import CommittedOffset
     from headrace.types import Progress
 
-_ATTEMPTS = 5
+_CLAIMS = RetryPolicy(attempts=5)
 TOPIC_SECONDS = 3.0  # a broker knows a new topic a moment after it was made
 _REFRESH_SECONDS = 3600.0
 
@@ -154,7 +155,7 @@ class Kafka(OffsetStore):
     def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         with self._lock:
             token, entries = version.token, version.entries
-            for _ in range(_ATTEMPTS):
+            for _ in _CLAIMS.tries():
                 self._opened.claim()
                 if token is not self._opened.token:
                     token, entries = self._opened.token, self._fetch()

@@ -12,6 +12,7 @@ from headrace.connectors.kafka.records import TopicLimits
 from headrace.errors import ConfigError
 from headrace.kafka.connection_errors import to_headrace_error
 from headrace.kafka.transactions import TIMEOUT
+from headrace.support.polling import wait_until
 from headrace.support.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -176,10 +177,7 @@ class Topics:
 
     def _made(self, topic: str) -> TopicLimits | None:
         """A broker knows a new topic a moment after it was made."""
-        deadline = time.monotonic() + TIMEOUT
-        while (found := self._look(topic)) is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return found
+        return wait_until(lambda: self._look(topic), TIMEOUT)
 
     def _look(self, topic: str) -> TopicLimits | None:
         from confluent_kafka import TopicCollection

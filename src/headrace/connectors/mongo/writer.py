@@ -15,6 +15,7 @@ from headrace.connectors.shared.document_encoder import UnsupportedValue
 from headrace.errors import RetriableError
 from headrace.spark import tasks
 from headrace.support.optional_imports import require
+from headrace.support.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.connectors.shared.document_encoder import Nulls
     from headrace.connectors.shared.keyed_sink import Row
 
-_ROUNDS = 8
+_RACES = RetryPolicy(attempts=8)
 _ON_ID = re.compile(r"index: (?:\S*\$)?_id_(?:\s|$)")
 
 
@@ -155,7 +156,7 @@ class MongoWriter:
         """The numbers of those that a newer document keeps out. What the server refuses goes to `refused`."""
         overtaken: set[int] = set()
         waiting = list(puts)
-        for _ in range(_ROUNDS):
+        for _ in _RACES.tries():
             again: list[Put] = []
             doubles: list[tuple[Put, Any]] = []
             for error in self._bulk(collection, [self._operation(put) for put in waiting]):

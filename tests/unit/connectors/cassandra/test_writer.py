@@ -9,6 +9,7 @@ from headrace.connectors.cassandra.types import CqlType, fits
 from headrace.connectors.cassandra.writer import CassandraConnection, CassandraWriter
 from headrace.connectors.shared.keyed_sink import Row
 from headrace.core.dead_letters import RecordId
+from headrace.support.retry import RetryPolicy
 
 MOMENT = datetime(2024, 3, 31, 1, 30, 0, 123_000, UTC)
 
@@ -92,7 +93,7 @@ def test_a_row_that_an_old_server_fails_to_write_for_its_size_is_refused_and_oth
 
     failed = cassandra.WriteFailure("failed", failures=1, write_type="SIMPLE")
     monkeypatch.setattr(concurrent, "execute_concurrent", lambda session, writes, *a, **k: [(False, failed)])
-    monkeypatch.setattr(cassandra_writer, "_RETRY_DELAYS", ())
+    monkeypatch.setattr(cassandra_writer, "_BUSY", RetryPolicy(attempts=1))
     session = Session()
     session._session = object()
     bound = type("Bound", (), {"values": [b"x" * (16 * 2**20 + 1)], "routing_key": b"1"})
