@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 .DEFAULT_GOAL := help
 .PHONY: help setup servers demo test lint unit crash equal bench burst clean
 
@@ -32,8 +33,9 @@ demo: setup ## Kafka to DuckDB, exactly once, while the pipeline is being killed
 
 # Two at a time, file by file: most of a test is waiting for a server or a JVM. In their order, the slow ones first: by
 # themselves the workers would leave files of few tests, which are the slow ones, for the end.
-test: lint servers ## Everything CI runs: lint, types, import rules, all tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Of each kill matrix a sample, by a seed that is printed: `make test SEED=…` takes the same one, `make crash` all of it.
+test: lint servers ## Everything CI runs: lint, types, import rules, the tests with samples of the kill matrices
+	@$(BIN)/python -m pytest $(WORKERS) --sample $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV)/.ready ## Lint, format, strict types, import rules
 	@$(BIN)/ruff check .
@@ -44,8 +46,9 @@ lint: $(VENV)/.ready ## Lint, format, strict types, import rules
 unit: $(VENV)/.ready ## The quick tests alone
 	@$(BIN)/python -m pytest tests/unit
 
-crash: servers ## The long crash suite: every sink and store, 30 kills each
-	@$(BIN)/python -m tests.crash.long
+crash: servers ## All kill tests, then 30 kills more of every sink and store
+	@$(BIN)/python -m pytest tests/crash $(WORKERS) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.crash.long $(if $(SEED),--seed $(SEED))
 
 equal: servers ## The same 100,000 events into every sink, compared row by row
 	@HEADRACE_EVENTS=100000 $(BIN)/python -m pytest tests/connectors/test_every_sink.py --durations=0

@@ -1,4 +1,6 @@
+import random
 import sys
+from collections import defaultdict
 
 import pytest
 from hypothesis import settings
@@ -22,7 +24,16 @@ SYSTEMS = frozenset(
 UNIT = ROOT / "tests" / "unit"
 
 
+def pytest_addoption(parser):
+    group = parser.getgroup("headrace")
+    group.addoption("--seed", type=int, help="of random kills and of --sample: repeats the choices of an earlier run")
+    group.addoption("--sample", action="store_true", help="run a sample of each kill matrix; `make crash` runs all")
+
+
 def pytest_configure(config):
+    if config.option.seed is None:  # the workers of xdist get it with the other options
+        config.option.seed = random.SystemRandom().randrange(1_000_000)
+    config.addinivalue_line("markers", "matrix(sample): many cases of one kill test; with --sample so many of them run")
     for name in sorted(SYSTEMS):
         config.addinivalue_line("markers", f"{name}: uses the fixture {name}; added by tests/conftest.py")
 
@@ -34,6 +45,25 @@ def pytest_itemcollected(item):
     names = {value for value in params.values() if isinstance(value, str)}  # request.getfixturevalue(param)
     for name in SYSTEMS & names.union(item.fixturenames):
         item.add_marker(name)
+
+
+def pytest_report_header(config):
+    return f"seed: {config.option.seed}" + ("; of each kill matrix a sample" if config.option.sample else "")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.option.sample:
+        return
+    matrices = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("matrix"):
+            matrices[item.nodeid.partition("[")[0]].append(item)
+    left_out = set()
+    for name, cases in matrices.items():
+        count = min(cases[0].get_closest_marker("matrix").kwargs["sample"], len(cases))
+        left_out |= set(cases) - set(random.Random(f"{config.option.seed} {name}").sample(cases, count))
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

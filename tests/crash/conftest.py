@@ -1,4 +1,3 @@
-import os
 import random
 
 import pytest
@@ -30,8 +29,6 @@ def case_on(kafka, topic, tmp_path, request, monkeypatch):
 
 
 @pytest.fixture
-def chance():
-    """Random numbers whose seed is printed; HEADRACE_CRASH_SEED repeats a run."""
-    seed = int(os.environ.get("HEADRACE_CRASH_SEED") or random.SystemRandom().randrange(1_000_000))
-    print(f"HEADRACE_CRASH_SEED={seed}")
-    return random.Random(seed)
+def chance(request):
+    """Random numbers; `--seed` repeats those of an earlier run."""
+    return random.Random(f"{request.config.option.seed} {request.node.nodeid}")

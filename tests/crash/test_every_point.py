@@ -7,6 +7,7 @@ from crash.runs import drained
 from headrace.testing import kill_at_every_point
 
 
+@pytest.mark.matrix(sample=12)
 @pytest.mark.parametrize(("kind", "guarantee"), CASES + STORE_CASES)
 def test_a_run_killed_at_every_point_keeps_its_guarantee(kind, guarantee, case_on, spark):
     case, feed = case_on(kind, guarantee)

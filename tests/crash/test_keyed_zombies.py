@@ -13,6 +13,7 @@ from crash.runs import Run, drained
 pytestmark = pytest.mark.timeout(600)
 
 
+@pytest.mark.matrix(sample=2)
 @pytest.mark.parametrize("kind", UPSERTING)
 def test_a_run_that_wakes_up_puts_no_older_value_over_a_newer_one(kind, case_on, spark):
     case, feed = case_on(kind, max_records=300)

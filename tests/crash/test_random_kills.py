@@ -8,6 +8,7 @@ from crash.runs import drained, kill_at_random
 pytestmark = pytest.mark.timeout(900)  # whole processes, on a machine that may be busy
 
 
+@pytest.mark.matrix(sample=4)
 @pytest.mark.parametrize("kind", AT_RANDOM)
 def test_runs_killed_at_random_times_store_every_record_once(kind, case_on, chance, spark):
     case, feed = case_on(kind)

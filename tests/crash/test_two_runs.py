@@ -12,6 +12,7 @@ from headrace.types import Batch
 pytestmark = pytest.mark.timeout(900)  # whole processes, on a machine that may be busy
 
 
+@pytest.mark.matrix(sample=3)
 @pytest.mark.parametrize("kind", ["duckdb", "parquet", "postgres", "postgres by batch", "delta", "kafka"])
 def test_a_second_run_is_refused_and_one_that_takes_over_leaves_one_of_the_two(kind, case_on, spark):
     case, feed = case_on(kind, max_records=200)

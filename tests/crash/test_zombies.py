@@ -12,6 +12,7 @@ SESSIONS = """SELECT count(*) FILTER (WHERE state = 'active' AND query NOT LIKE 
     FROM pg_stat_activity WHERE application_name = 'headrace'"""
 
 
+@pytest.mark.matrix(sample=2)
 @pytest.mark.parametrize("kind", ["postgres", "postgres by batch", "kafka", "kafka by batch"])
 def test_a_run_that_wakes_up_after_another_took_over_changes_nothing(kind, case_on, spark, request):
     case, feed = case_on(kind, max_records=300)

@@ -94,7 +94,7 @@ class TestCassandraStoreFromTable(OffsetStoreContract):
             self.new_store(table=f"{self._table}b", partition_column="p", offset_column="o").open(pipeline).load()
 
     def test_a_table_that_is_not_there_is_refused(self, pipeline):
-        with pytest.raises(ConfigError, match="not there"):
+        with pytest.raises(ConfigError, match="it does not exist"):
             self.new_store(table="from_table.nowhere").open(pipeline).load()
         with pytest.raises(ConfigError, match="expected table= as keyspace"):
             self.new_store(table="nowhere")
