@@ -64,13 +64,26 @@ class Phases:
 
 
 @dataclass(frozen=True, slots=True)
+class ProduceDelay:
+    """Seconds from the timestamps of a batch's records in Kafka to the end of its last step: an estimate.
+
+    The timestamp is that of the producer, or of the broker where the topic has `message.timestamp.type=LogAppendTime`.
+    """
+
+    p50: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
 class BatchDone:
     """A batch was stored and its offsets were committed. What was not measured is None.
 
     `seconds` is the time from its first step to its last: the phases `write` and `commit`. `records` were read and
     `rows` written. A range of offsets may hold fewer records: transactions and compaction leave offsets without one.
     `bytes` are those of keys and values. `scheduling_delay` is for how many seconds this run knew of records of the
-    batch before its first step: they waited for the batch before it, or for `min_records`.
+    batch before its first step: they waited for the batch before it, or for `min_records`. `produce_delay` is estimated
+    for one batch in 10 seconds.
     """
 
     batch: Batch
@@ -81,6 +94,7 @@ class BatchDone:
     phases: Phases | None = None
     bytes: int | None = None
     scheduling_delay: float | None = None
+    produce_delay: ProduceDelay | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,6 +251,43 @@ class Cluster:
         found = self._ask(dict.fromkeys(map(self._theirs, partitions), spec_of(int(time.timestamp() * 1000))))
         return {self._ours(at): offset for at, offset in found.items() if offset >= 0}
 
+    def lookup_times(
+        self, asked: Sequence[Mapping[TopicPartition, float]], timeout: float
+    ) -> list[dict[TopicPartition, tuple[int, float]]]:
+        """Offset and timestamp of the first record at or after each time (seconds since the epoch), where there is one.
+
+        All requests are sent before the first answer is awaited.
+        """
+        from confluent_kafka import IsolationLevel
+        from confluent_kafka import TopicPartition as Position
+        from confluent_kafka.admin import _listoffsets
+
+        spec_of: Any = _listoffsets.OffsetSpec.for_timestamp
+        seen = IsolationLevel.READ_COMMITTED if self._committed else IsolationLevel.READ_UNCOMMITTED
+        requests: list[dict[Any, Future[Any]]] = [
+            self._admin.list_offsets(
+                {
+                    Position(self._real_name(at.topic), at.partition): spec_of(max(0, round(time * 1000)))
+                    for at, time in times.items()
+                },
+                isolation_level=seen,
+                request_timeout=timeout,
+            )
+            for times in asked
+        ]
+        found = [
+            {
+                # Not by the listener: another thread may be waiting for an answer, and hears of errors first.
+                TopicPartition(self._prefix + position.topic, position.partition): future.result(timeout)
+                for position, future in futures.items()
+            }
+            for futures in requests
+        ]
+        return [
+            {at: (one.offset, one.timestamp / 1000) for at, one in answers.items() if one.offset >= 0}
+            for answers in found
+        ]
+
     def times(self, positions: Mapping[TopicPartition, int], timeout: float = 5.0) -> dict[TopicPartition, float]:
         """When the record at each position was produced, in seconds since the epoch, where it can be read in time."""
         from confluent_kafka import Consumer

@@ -89,6 +89,8 @@ def _done(event: events.BatchDone) -> str:
     ]
     if event.scheduling_delay is not None:
         parts.append(f"scheduling delay {event.scheduling_delay:.2f} s")
+    if (delay := event.produce_delay) is not None:
+        parts.append(f"produce delay p50 {delay.p50:,.2f} s, p99 {delay.p99:,.2f} s, max {delay.max:,.2f} s")
     return ", ".join(parts)
 
 

@@ -12,6 +12,7 @@ from headrace.core.delivery import Guarantee
 from headrace.engine import replay_check
 from headrace.errors import ConfigError, HeadraceError
 from headrace.kafka.source_set import source_for_topic
+from headrace.runtime.delay_probe import DelayProbe
 from headrace.runtime.event_messages import log
 from headrace.runtime.heartbeat import refuse_second
 from headrace.runtime.in_use import reserve
@@ -146,6 +147,8 @@ def carry_out(
         feeds = open_sources(pipeline.sources, f"headrace-{pipeline.name}")
         for feed in feeds:
             ending.callback(feed.topics.close)
+        delays = DelayProbe(feeds)
+        ending.callback(delays.close)
         schema = result.schema if result is not None else None
         runner = Runner(
             pipeline,
@@ -155,6 +158,7 @@ def carry_out(
             fail_fast=fail_fast,
             rival=rival,
             stop=stop,
+            delays=delays,
         )
         return runner.run(until)
 

@@ -62,6 +62,10 @@ class ClusterMetadata(Protocol):
 
     def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]: ...
 
+    def lookup_times(
+        self, asked: Sequence[Mapping[TopicPartition, float]], timeout: float
+    ) -> list[dict[TopicPartition, tuple[int, float]]]: ...
+
     def close(self) -> None: ...
 
 

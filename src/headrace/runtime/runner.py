@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from headrace.core.offset_store import OffsetStore
     from headrace.core.resource import Resource
+    from headrace.runtime.delay_probe import DelayProbe
     from headrace.runtime.heartbeat import Rival
     from headrace.runtime.pipeline import Pipeline
     from headrace.runtime.positions import SourceState
@@ -84,9 +85,11 @@ class Runner:
         clock: Callable[[], float] = time.monotonic,
         rival: Rival = "stop",
         stop: Stop | None = None,
+        delays: DelayProbe | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._engine = engine
+        self._delays = delays
         self._observe = observer
         self._fail_fast = fail_fast
         self._idle = idle
@@ -231,6 +234,8 @@ class Runner:
         """Take the steps. `readable` is what is left of a batch some of whose records are gone."""
         self._observe(events.BatchStarted(batch, replay))
         began = self._clock()
+        if self._delays is not None:
+            self._delays.start(batch)
         taken: list[Step] = []
         written: list[WriteResult] = []
         writing = 0.0
@@ -261,6 +266,7 @@ class Runner:
             self._observe(events.BatchSkipped(batch))
             return
         (outcome,) = written
+        delay = self._delays.finish(batch) if self._delays is not None else None
         self._reading.done(batch, seconds, outcome.bytes_each)
         self._batches += 1
         records, rows = outcome.records, outcome.rows
@@ -282,6 +288,7 @@ class Runner:
                 events.Phases(metadata, plan, writing, seconds - writing),
                 outcome.bytes,
                 None if replay else self._reading.scheduling_delay,
+                delay,
             )
         )
 

@@ -52,6 +52,7 @@ class _Line:
         self._rows: int | None = 0
         self._batch: tuple[int, float] | None = None
         self._lag: int | None = None
+        self._delay: events.ProduceDelay | None = None
         self._committed = "never"
 
     def take(self, event: Event) -> None:
@@ -67,6 +68,7 @@ class _Line:
                 self._records += _read(event)
                 self._rows = None if rows is None or self._rows is None else self._rows + rows
                 self._batch, self._lag, self._committed = None, lag, f"{datetime.now():%H:%M:%S}"
+                self._delay = event.produce_delay or self._delay
             case events.CaughtUp():
                 self._enter("caught up")
                 self._lag = 0
@@ -111,6 +113,9 @@ class _Line:
             cells += [Text(f"{rate:,.0f} records/s"), Text(counted(self._records, "record"))]
             cells += [] if self._rows in (None, self._records) else [Text(counted(self._rows or 0, "row"))]
             cells += [Text(f"lag {'?' if self._lag is None else f'{self._lag:,}'}")]
+            cells += (
+                [Text(f"delay p50 {_short(self._delay.p50)}, p99 {_short(self._delay.p99)}")] if self._delay else []
+            )
             cells += [Text(shares)] if (shares := _shares([event.phases for event in done if event.phases])) else []
             cells += [Text(f"batch {self._batch[0]} for {now - self._batch[1]:.0f} s")] if self._batch else []
             cells += [Text(f"last commit {self._committed}")]
@@ -119,6 +124,13 @@ class _Line:
 
 def _read(event: events.BatchDone) -> int:
     return len(event.batch) if event.records is None else event.records
+
+
+def _short(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s"
 
 
 def _shares(phases: list[events.Phases]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.output.terminal import print_json, say
 from headrace.errors import HeadraceError
-from headrace.events import Phases
+from headrace.events import Phases, ProduceDelay
 from headrace.runtime.event_messages import describe_event
 from headrace.text import json_text
 from headrace.types import Batch, Range
@@ -59,7 +59,7 @@ def _plain(value: Any) -> Any:
             return {"type": type(value).__name__, "message": str(value), "hint": hint}
         case tuple():
             return [item if isinstance(item, str) else str(item) for item in value]
-        case Phases():
+        case Phases() | ProduceDelay():
             return dataclasses.asdict(value)
         case dict():
             return {str(key): item for key, item in value.items()}

@@ -36,6 +36,10 @@ SAID = [
             "write 0.40 s, commit 0.10 s, scheduling delay 1.25 s"
         ),
     ),
+    (
+        events.BatchDone(BATCH, 0.5, 0, produce_delay=events.ProduceDelay(0.25, 2.5, 3600)),
+        ("batch 7: 1,501 offsets in 0.50 s (3,002/s), lag 0, produce delay p50 0.25 s, p99 2.50 s, max 3,600.00 s"),
+    ),
     (events.BadRecordsDropped(BATCH, 3), "batch 7: 3 bad records dropped"),
     (events.RecordsQuarantined(BATCH, 1200), "batch 7: 1,200 records to the dead letters"),
     (
@@ -93,10 +97,12 @@ def test_a_batch_in_json_has_its_exact_ranges_and_the_count():
 
 
 def test_a_batch_in_json_has_its_phases_and_all_that_was_measured():
-    done = events.BatchDone(BATCH, 0.5, 3, 1000, 990, events.Phases(0.02, 0.001, 0.4, 0.1), 4096, 1.25)
+    delay = events.ProduceDelay(0.25, 2.5, 3600)
+    done = events.BatchDone(BATCH, 0.5, 3, 1000, 990, events.Phases(0.02, 0.001, 0.4, 0.1), 4096, 1.25, delay)
     back = json.loads(json.dumps(run_log.record("clicks", done)))
     assert back["phases"] == {"metadata": 0.02, "plan": 0.001, "write": 0.4, "commit": 0.1}
     assert (back["records"], back["rows"], back["bytes"], back["scheduling_delay"]) == (1000, 990, 4096, 1.25)
+    assert back["produce_delay"] == {"p50": 0.25, "p99": 2.5, "max": 3600}
 
 
 def test_an_error_in_json_has_its_type_message_and_hint():
@@ -234,6 +240,16 @@ def test_the_live_line_shows_where_the_time_goes():
     line.take(events.BatchDone(BATCH, 3.0, 0, 100, 100, events.Phases(0.2, 0.001, 2.4, 0.4)))
     line.take(events.BatchDone(BATCH, 3.0, 0, 100, 100, events.Phases(0.2, 0.001, 2.4, 0.4)))
     assert " lag 0 write 80%, commit 13%, metadata 7% last commit " in shown(line)
+
+
+def test_the_live_line_shows_the_newest_produce_delay_that_was_measured():
+    line = live_line._Line("clicks", Clock())
+    line.take(events.RunStarted("exactly-once", ("write",), {}))
+    line.take(events.BatchDone(BATCH, 3.0, 0, 100, 100, produce_delay=events.ProduceDelay(0.25, 2.5, 2.6)))
+    line.take(events.BatchDone(BATCH, 3.0, 0, 100, 100))
+    assert " lag 0 delay p50 0.2 s, p99 2.5 s last commit " in shown(line)
+    line.take(events.BatchDone(BATCH, 3.0, 0, 100, 100, produce_delay=events.ProduceDelay(150, 7300, 900_000)))
+    assert " delay p50 2 min, p99 2 h " in shown(line)
 
 
 def test_the_live_line_shows_the_batch_in_flight_and_its_age():

@@ -1,0 +1,134 @@
+"""How long records waited from their timestamp in Kafka until they were stored, estimated from few offset lookups.
+
+A lookup asks a broker for the first record at or after a time (ListOffsets). Between two lookups the timestamps of the
+records are interpolated, so no record is read for it. A record with an older timestamp than one before it counts as new
+as that one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from headrace.events import ProduceDelay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headrace.types import Range
+
+RECENT = (0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+"""Ages in seconds that are looked up first: those of a pipeline that keeps up."""
+OLD = (60, 300, 1800, 3 * 3600, 12 * 3600, 2 * 86400, 7 * 86400, 30 * 86400, 365 * 86400)
+BETWEEN = 16
+"""Lookups within the time that the records of a range are from."""
+PRECISE_ENOUGH = 0.2
+"""The share of a record's age that two lookups around it may be apart."""
+_SHORTEST = 0.1
+_MAX_ROUNDS = 4
+_POINTS = 100
+"""Offsets of each range whose timestamps make the quantiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A record that a lookup found. Those before it are older than `earlier_than`."""
+
+    offset: int
+    timestamp: float
+    earlier_than: float
+
+
+class RangeTimestamps:
+    """The timestamps of the records of one range, as far as lookups tell. Times are in seconds since the epoch."""
+
+    def __init__(self, r: Range, now: float) -> None:
+        self.range = r
+        self._now = now
+        self._known: list[_Known] = []
+        """In the order of their offsets."""
+        self._none_since = now
+        self._rounds = 0
+
+    def next_lookups(self) -> list[float]:
+        """The times to look up next; none when enough is known."""
+        self._rounds += 1
+        if self._rounds == 1:
+            return [self._now - age for age in RECENT]
+        if self._rounds == 2 and (not self._known or self._known[0].offset > self.range.start):
+            return [*(self._now - age for age in OLD), 0.0]
+        wide = self._wide_spans() if self._rounds <= _MAX_ROUNDS else []
+        each = max(1, BETWEEN // max(1, len(wide)))
+        steps = [number / (each + 1) for number in range(1, each + 1)]
+        return [since + (until - since) * step for since, until in wide[:BETWEEN] for step in steps]
+
+    def add(self, time: float, found: tuple[int, float] | None) -> None:
+        """The offset and timestamp of the first record at or after `time`; None if there is none."""
+        if found is None:
+            self._none_since = min(time, self._none_since)
+            return
+        offset, timestamp = found
+        place = bisect_left(self._known, offset, key=_offset)
+        if place < len(self._known) and self._known[place].offset == offset:
+            known = self._known[place]
+            self._known[place] = replace(known, earlier_than=min(time, known.earlier_than))
+        else:
+            self._known.insert(place, _Known(offset, timestamp, time))
+
+    def at(self, offset: int) -> float | None:
+        """The timestamp of a record of the range, interpolated; None if nothing is known."""
+        if not self._known:
+            return None
+        place = bisect_right(self._known, offset, key=_offset)
+        if place == 0:
+            return self._known[0].timestamp
+        first, since = self._known[place - 1].offset, self._known[place - 1].timestamp
+        until, end = self._end(place)
+        return since + max(0.0, end - since) * (offset - first) / (until - first)
+
+    def _end(self, place: int) -> tuple[int, float]:
+        """Up to which offset and time the records reach that follow the one before `place`."""
+        if place < len(self._known):
+            return self._known[place].offset, self._known[place].earlier_than
+        return max(self.range.until, self._known[-1].offset + 1), self._none_since
+
+    def _wide_spans(self) -> list[tuple[float, float]]:
+        """From when to when the records between two known ones may be, where that is too long."""
+        first = max(0, bisect_right(self._known, self.range.start, key=_offset) - 1)
+        found: list[tuple[float, float]] = []
+        for place in range(first, bisect_left(self._known, self.range.until, key=_offset)):
+            (until, end), known = self._end(place + 1), self._known[place]
+            age = self._now - known.timestamp
+            if until - known.offset > 1 and end - known.timestamp > max(PRECISE_ENOUGH * age, _SHORTEST):
+                found.append((known.timestamp, end))
+        return found
+
+
+def _offset(known: _Known) -> int:
+    return known.offset
+
+
+def estimate(known: Iterable[RangeTimestamps], stored_at: float) -> ProduceDelay | None:
+    """The delays of the records of all ranges, stored at `stored_at`; None if nothing is known of one of them."""
+    oldest = stored_at
+    weighted: list[tuple[float, float]] = []
+    for timestamps in known:
+        start, records = timestamps.range.start, len(timestamps.range)
+        first = timestamps.at(start)
+        if first is None:
+            return None
+        oldest = min(oldest, first)
+        offsets = (start + records * (2 * number + 1) // (2 * _POINTS) for number in range(_POINTS))
+        weighted += [(stored_at - (timestamps.at(offset) or first), records / _POINTS) for offset in offsets]
+    if not weighted:
+        return None
+    weighted.sort()
+    return ProduceDelay(_quantile(weighted, 0.5), _quantile(weighted, 0.99), max(0.0, stored_at - oldest))
+
+
+def _quantile(weighted: Sequence[tuple[float, float]], share: float) -> float:
+    """The value that `share` of the weight does not exceed."""
+    sums = list(accumulate(weight for _, weight in weighted))
+    return max(0.0, weighted[min(bisect_left(sums, share * sums[-1]), len(sums) - 1)][0])
