@@ -79,7 +79,7 @@ def test_methods_of_the_contracts_are_documented_with_the_parameters_that_they_h
 
 def test_methods_of_a_sink_are_documented_with_the_parameters_that_they_have():
     page = (ROOT / "docs/write-a-sink.md").read_text()
-    written = re.findall(r"^- `(\w+)\(([^)]*)\)`", page, flags=re.MULTILINE)
+    written = re.findall(r"^\| `(\w+)\(([^)]*)\)`", page, flags=re.MULTILINE)
     assert len(written) > 4
     for method, arguments in written:
         kind = sinks.Sink if hasattr(sinks.Sink, method) else sinks.IdempotentSink
