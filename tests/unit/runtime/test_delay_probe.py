@@ -9,8 +9,9 @@ import headrace as hr
 from headrace import events
 from headrace.runtime.delay_probe import INTERVAL, MAX_PARTITIONS, DelayProbe
 from headrace.runtime.positions import SourceState
+from headrace.testing.fakes import FakeClock
 from headrace.types import Batch, Range, TopicPartition
-from support.fake_runs import A, B, World
+from support.simulation import A, B, simulate
 
 NOW = 1_800_000_000.0
 
@@ -36,13 +37,6 @@ class Log:
         return offset, NOW - 1000 + offset
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def log():
     return Log()
@@ -50,7 +44,7 @@ def log():
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return FakeClock()
 
 
 @pytest.fixture
@@ -115,9 +109,9 @@ def test_the_partitions_with_the_most_records_are_looked_up(probe, log):
 
 def test_a_run_gives_the_delay_of_a_batch_with_its_event(log):
     log.answering.set()
-    world = World({A: 10, B: 10})
-    probe = DelayProbe([SourceState(world.pipeline.source, log)], wall_clock=lambda: NOW)
-    world.sink.before = lambda batch: probe.close()  # a batch that takes longer than the lookups
-    world.run(delays=probe)
-    (done,) = world.all(events.BatchDone)
+    sim = simulate({A: 10, B: 10})
+    probe = DelayProbe([SourceState(sim.pipeline.source, log)], wall_clock=lambda: NOW)
+    sim.sink.before_write = lambda batch: probe.close()  # a batch that takes longer than the lookups
+    sim.run(delays=probe)
+    (done,) = sim.events_of(events.BatchDone)
     assert done.produce_delay.max == pytest.approx(1000, rel=0.1)

@@ -19,7 +19,7 @@ from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.runtime import heartbeat
 from headrace.runtime.heartbeat import RunPresence, _Beating, rival_policy, seconds_to_wait, standing, this_run
 from headrace.types import Batch, Range
-from support.fake_runs import A, World, records
+from support.simulation import A, records, simulate
 
 SOON = 30.0
 EVERY, LAPSE = heartbeat.EVERY, heartbeat.LAPSE
@@ -51,41 +51,39 @@ def until(condition):
         time.sleep(0.005)
 
 
-def on_disk(world, tmp_path):
-    """The world with a store that has a second handle: heartbeats come from a thread."""
-    object.__setattr__(world.pipeline, "offsets", stores.SQLite(tmp_path / "offsets.db"))
-    return world
+def simulate_on_disk(tmp_path):
+    """With a store that has a second handle: heartbeats come from a thread."""
+    return simulate({A: 5}, store=stores.SQLite(tmp_path / "offsets.db"))
 
 
 # Heartbeats
 
 
 def test_a_run_sends_heartbeats_while_one_batch_lasts(tmp_path, store):
-    world, beats = on_disk(World({A: 5}), tmp_path), set()
+    sim, beats = simulate_on_disk(tmp_path), set()
 
     def seen_several(_):
         until(lambda: beats.add(store.lease().beat) or len(beats) > 3)
 
-    world.sink.before = seen_several
-    world.run(fail_fast=True)  # else each attempt at the batch would show one more
-    assert world.sink.rows == records(a=5)
+    sim.sink.before_write = seen_several
+    sim.run(fail_fast=True)  # else each attempt at the batch would show one more
+    assert sim.sink.rows == records(a=5)
     assert store.lease() is None, "a run that has ended leaves no sign"
     assert store.history() == []
     assert "headrace-heartbeat" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_store_without_a_second_handle_gets_heartbeats_between_batches():
-    world, beats = World({A: 5}), set()
-    runner = world.runner()
+    sim, beats = simulate({A: 5}), set()
 
     def look(_):
-        if (run := world.store.lease()) is not None:
+        if (run := sim.store.lease()) is not None:
             beats.add(run.beat)
         if len(beats) > 3:
-            runner.stop("seen")
+            sim.stop("seen")
 
-    world.cluster.before = look
-    runner.run()
+    sim.cluster.before_request = look
+    sim.run(None)
     assert len(beats) > 3
 
 
@@ -172,20 +170,20 @@ def test_a_process_that_is_hidden_is_asked_by_a_signal(monkeypatch, answer, beat
 
 
 def test_a_second_start_says_at_once_who_runs_and_ends_with_3(tmp_path, store):
-    world, refused = on_disk(World({A: 5}), tmp_path), []
+    sim, refused = simulate_on_disk(tmp_path), []
 
     def second(_):
         with pytest.raises(OffsetConflict) as caught:
-            on_disk(World({A: 5}), tmp_path).run()
+            simulate_on_disk(tmp_path).run()
         refused.append(caught.value)
 
-    world.sink.before = second
-    world.run()
+    sim.sink.before_write = second
+    sim.run()
     (error,) = refused
     assert error.exit_code == 3
     assert f"pid {os.getpid()} on {os.uname().nodename}, since " in error.message
     assert "--take-over" in error.hint
-    assert world.sink.rows == records(a=5)
+    assert sim.sink.rows == records(a=5)
 
 
 def test_the_question_before_spark_starts_creates_no_file(tmp_path, store):
@@ -204,17 +202,17 @@ def test_the_question_before_spark_starts_creates_no_file(tmp_path, store):
 
 
 def test_take_over_begins_at_once_and_the_other_run_stores_nothing_more(tmp_path):
-    world, other = on_disk(World({A: 5}), tmp_path), on_disk(World({A: 5}), tmp_path)
-    world.sink.before = lambda _: other.run(rival="take-over")
+    sim, other = simulate_on_disk(tmp_path), simulate_on_disk(tmp_path)
+    sim.sink.before_write = lambda _: other.run(rival="take-over")
     with pytest.raises(OffsetConflict):
-        world.run()
+        sim.run()
     assert other.sink.rows == records(a=5)
-    assert any("taking over from pid" in event.text for event in other.all(events.Noted))
+    assert any("taking over from pid" in event.text for event in other.events_of(events.Noted))
 
 
 def test_a_run_that_was_taken_over_in_its_batch_commits_nothing_and_the_new_one_goes_on(tmp_path, store):
     """The new run replays the batch that the old one is at; the old one is finished first."""
-    old, new = on_disk(World({A: 5}), tmp_path), on_disk(World({A: 5}), tmp_path)
+    old, new = simulate_on_disk(tmp_path), simulate_on_disk(tmp_path)
     inside, go, ended = threading.Event(), threading.Event(), []
 
     def wait(_):
@@ -232,7 +230,7 @@ def test_a_run_that_was_taken_over_in_its_batch_commits_nothing_and_the_new_one_
         go.set()
         thread.join(SOON)
 
-    old.sink.before, new.sink.before = wait, finish_old
+    old.sink.before_write, new.sink.before_write = wait, finish_old
     thread.start()
     assert inside.wait(SOON)
     assert new.run(rival="take-over").batches == 1
@@ -241,7 +239,7 @@ def test_a_run_that_was_taken_over_in_its_batch_commits_nothing_and_the_new_one_
 
 
 def test_what_the_old_run_committed_while_the_new_one_signed_is_not_replayed(tmp_path, store, monkeypatch):
-    world = on_disk(World({A: 5}), tmp_path)
+    sim = simulate_on_disk(tmp_path)
     batch = Batch(1, (Range(A, 0, 5),), {"clicks": "id-1"})
     store.set_lease(elsewhere())
     store.begin(batch)
@@ -252,7 +250,7 @@ def test_what_the_old_run_committed_while_the_new_one_signed_is_not_replayed(tmp
         acquire(presence, other)
 
     monkeypatch.setattr(RunPresence, "acquire", late)
-    assert world.run(rival="take-over").batches == 0
+    assert sim.run(rival="take-over").batches == 0
     assert store.load().offsets == {A: 5}
 
 
@@ -288,18 +286,18 @@ def test_a_sink_that_holds_the_offsets_stores_nothing_once_another_run_has_signe
 
 
 def test_standby_begins_when_the_other_run_has_ended(tmp_path, store):
-    world, other = on_disk(World({A: 5}), tmp_path), on_disk(World({A: 5}), tmp_path)
+    sim, other = simulate_on_disk(tmp_path), simulate_on_disk(tmp_path)
     waiting = threading.Thread(target=lambda: other.run(rival="standby"))
 
     def begin(_):
         waiting.start()
-        until(lambda: any("standby" in event.text for event in other.all(events.Noted)))
+        until(lambda: any("standby" in event.text for event in other.events_of(events.Noted)))
 
-    world.sink.before = begin
-    world.run()
+    sim.sink.before_write = begin
+    sim.run()
     waiting.join(SOON)
-    assert world.sink.rows == records(a=5)
-    assert not waiting.is_alive() and other.sink.rows == [] and other.all(events.RunStarted)
+    assert sim.sink.rows == records(a=5)
+    assert not waiting.is_alive() and other.sink.rows == [] and other.events_of(events.RunStarted)
 
 
 @contextmanager
@@ -321,31 +319,30 @@ def test_a_file_that_another_process_has_open_is_said_before_spark_starts(tmp_pa
 
 def test_standby_waits_for_a_file_that_only_one_process_may_open(tmp_path):
     path = str(tmp_path / "offsets.duckdb")
-    world = World({A: 5})
-    object.__setattr__(world.pipeline, "offsets", stores.DuckDB(path))
+    sim = simulate({A: 5}, store=stores.DuckDB(path))
     with opened_elsewhere(path) as child:
         with pytest.raises(OffsetConflict, match="another process has"):
-            world.run()
-        world.react = lambda event: child.kill() if isinstance(event, events.Retrying) else None
-        assert world.run(rival="standby").batches == 1
-    assert world.sink.rows == records(a=5)
+            sim.run()
+        sim.on_event = lambda event: child.kill() if isinstance(event, events.Retrying) else None
+        assert sim.run(rival="standby").batches == 1
+    assert sim.sink.rows == records(a=5)
 
 
 def test_a_run_that_stood_by_ends_at_a_conflict_as_any_other(tmp_path, store):
-    world = on_disk(World({A: 5}), tmp_path)
-    world.sink.before = lambda _: on_disk(World({A: 5}), tmp_path).run(rival="take-over")
+    sim = simulate_on_disk(tmp_path)
+    sim.sink.before_write = lambda _: simulate_on_disk(tmp_path).run(rival="take-over")
     with pytest.raises(OffsetConflict):
-        world.run(rival="standby")
+        sim.run(rival="standby")
 
 
 def test_a_run_that_may_be_dead_is_taken_over_when_its_heartbeat_has_lapsed(tmp_path, store):
     store.set_lease(elsewhere())
-    world = on_disk(World({A: 5}), tmp_path)
+    sim = simulate_on_disk(tmp_path)
     began = time.monotonic()
-    world.run()
+    sim.run()
     assert time.monotonic() - began >= heartbeat.LAPSE * 0.9
-    assert world.sink.rows == records(a=5)
-    (said,) = [event.text for event in world.all(events.Noted) if "waiting up to" in event.text]
+    assert sim.sink.rows == records(a=5)
+    (said,) = [event.text for event in sim.events_of(events.Noted) if "waiting up to" in event.text]
     assert "pid 1 on other-host may still be running" in said
 
 
@@ -372,7 +369,7 @@ def test_a_run_elsewhere_that_still_beats_is_not_taken_over(tmp_path, store):
     beating.start()
     try:
         with pytest.raises(OffsetConflict, match="pid 1 on other-host"):
-            on_disk(World({A: 5}), tmp_path).run()
+            simulate_on_disk(tmp_path).run()
     finally:
         ended.set()
         beating.join()
@@ -404,12 +401,12 @@ def test_of_two_starts_at_once_one_signs_and_the_other_is_refused(store):
 
 
 def test_a_run_that_retries_stays_the_run_of_its_pipeline(tmp_path, store):
-    world = on_disk(World({A: 5}), tmp_path)
+    sim = simulate_on_disk(tmp_path)
     signs = []
     failing = [RetriableError("not now")]
-    world.sink.before = lambda _: (_ for _ in ()).throw(failing.pop()) if failing else None
-    world.react = lambda event: signs.append(store.lease()) if isinstance(event, events.Retrying) else None
-    world.run()
+    sim.sink.before_write = lambda _: (_ for _ in ()).throw(failing.pop()) if failing else None
+    sim.on_event = lambda event: signs.append(store.lease()) if isinstance(event, events.Retrying) else None
+    sim.run()
     assert [run is not None for run in signs] == [True]
 
 

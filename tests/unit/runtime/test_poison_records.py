@@ -5,32 +5,19 @@ from contextlib import nullcontext
 
 import pytest
 
-import headrace as hr
-from headrace import events, sinks, stores
+from headrace import events
 from headrace.core.dead_letters import DeadLetters, RecordId
-from headrace.core.delivery import WriteResult
 from headrace.engine import failing_records
 from headrace.engine.batch_timeout import deadline
 from headrace.errors import BatchChanged, BatchTimeout, TransformFailed
+from headrace.testing.fakes import FakeEngine, FakeTransactionalSink
 from headrace.types import Batch, Range, TopicPartition
-from support.fake_runs import QUICK, A, World
+from support.simulation import A, simulate
 from unit.engine.test_failing_records import Reported
 
 BAD = RecordId("clicks", 0, 3)
 CODE, VALUE = "38000", "22012"
 """SQL states: of a function, which is believed at the third failure, and of a value, which is believed at once."""
-
-
-class Transactional(stores.Memory, sinks.TransactionalSink):
-    """Its own store: it journals no batch, so that each attempt plans one."""
-
-    def __init__(self):
-        super().__init__()
-        self.rows, self.letters = [], []
-
-    def write(self, batch, rows):
-        self._change(lambda state: state.committed(batch))
-        self.rows += rows
 
 
 class Poison(failing_records.Poison):
@@ -49,13 +36,14 @@ class Poison(failing_records.Poison):
         return Reported(self.state) if self.always or left & there else None
 
 
-class Engine:
-    def __init__(self, sink, found, arrive):
-        self.sink, self.poison, self.arrive = sink, found, arrive
-        self.batch = None
+class Engine(FakeEngine):
+    """Writes to a transactional sink, which journals no batch, so that each attempt plans one."""
 
-    def prepare(self):
-        """No schema is known."""
+    def __init__(self, sink, found, arrive):
+        super().__init__(sink)
+        self.poison, self.arrive = found, arrive
+        self.batch = None
+        self.diverted = []
 
     def write(self, batch):
         self.batch = batch
@@ -65,8 +53,8 @@ class Engine:
             raise error
         every = [RecordId(r.at.topic, r.at.partition, n) for r in batch.ranges for n in range(r.start, r.until)]
         self.sink.write(batch, [origin for origin in every if origin not in diverted])
-        self.sink.letters += diverted
-        return WriteResult()
+        self.diverted += diverted
+        return self.result
 
     def translated(self, error):
         return self.poison.found(self.batch, error) or error
@@ -77,42 +65,33 @@ def divisible(monkeypatch):
     monkeypatch.setattr(failing_records, "indivisible", lambda rows, frames: None)
 
 
-def world_of(found, *, ends=10, arriving=True):
-    world = World({A: ends})
-    sink = Transactional()
-    world.pipeline = hr.Pipeline(
-        name="clicks", source=world.pipeline.source, sink=sink, guarantee="exactly-once", retry=QUICK
-    )
-
-    def arrive():
-        world.cluster.ends_[A] += arriving
-
-    world.engine = Engine(sink, found, arrive)
-    return world, sink
+def simulate_failing(found, *, ends=10, arriving=True):
+    sim = simulate({A: ends}, guarantee="exactly-once", sink=FakeTransactionalSink())
+    sim.engine = Engine(sim.sink, found, lambda: sim.cluster.produce(A, int(arriving)))
+    return sim
 
 
-def run_bounded(world):
+def run_bounded(sim):
     """Run until caught up; stopped where a batch is repeated without end."""
-    runner = world.runner()
-    world.react = lambda _: runner.stop("it does not end") if len(world.all(events.Retrying)) > 10 else None
-    runner.run("caught-up")
+    sim.on_event = lambda _: sim.stop("it does not end") if len(sim.events_of(events.Retrying)) > 10 else None
+    sim.run()
 
 
 @pytest.mark.parametrize(("state", "attempts"), [(VALUE, 1), (CODE, 3)])
 def test_a_record_is_diverted_though_others_arrive_at_each_attempt(state, attempts):
-    world, sink = world_of(Poison({BAD}, state=state))
-    run_bounded(world)
-    assert sink.letters == [BAD]
-    assert sink.rows == [RecordId("clicks", 0, n) for n in range(10 + attempts) if n != BAD.offset]
-    failed = world.all(events.Retrying)
+    sim = simulate_failing(Poison({BAD}, state=state))
+    run_bounded(sim)
+    assert sim.engine.diverted == [BAD]
+    assert sim.sink.rows == [RecordId("clicks", 0, n) for n in range(10 + attempts) if n != BAD.offset]
+    failed = sim.events_of(events.Retrying)
     assert [isinstance(event.error, BatchChanged) for event in failed] == [False] * (attempts - 1) + [True]
 
 
 def test_a_transform_that_fails_without_any_record_ends_the_run():
-    world, sink = world_of(Poison({BAD}, always=True), ends=3, arriving=False)
+    sim = simulate_failing(Poison({BAD}, always=True), ends=3, arriving=False)
     with pytest.raises(TransformFailed, match="without any record"):
-        run_bounded(world)
-    assert sink.rows == sink.letters == []
+        run_bounded(sim)
+    assert sim.sink.rows == sim.engine.diverted == []
 
 
 def test_what_is_known_of_a_record_is_for_its_topic_and_while_it_is_read():

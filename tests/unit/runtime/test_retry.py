@@ -9,7 +9,8 @@ from headrace import events, sinks
 from headrace.errors import BatchChanged, BatchTimeout, ConfigError, RetriableError
 from headrace.runtime.config import from_toml
 from headrace.runtime.retry import CAUGHT_UP_ATTEMPTS, Retry, retry_until_stopped
-from support.fake_runs import A, Plain, World, failing, until_idle
+from headrace.testing.fakes import FakeSink, fail_first
+from support.simulation import A, simulate
 
 SOON = {"first": "1ms", "longest": "2ms"}
 TOML = """
@@ -31,43 +32,45 @@ attempts = 7
 @pytest.mark.parametrize("until", [None, "caught-up"])
 def test_a_run_ends_with_the_error_when_its_attempts_are_used_up(until):
     error = RetriableError("the sink is away")
-    world = World({A: 10}, sink=Plain(before=failing(10**9, error)), retry=hr.Retry(**SOON, attempts=3))
+    sim = simulate({A: 10}, sink=FakeSink(before_write=fail_first(10**9, error)), retry=hr.Retry(**SOON, attempts=3))
     with pytest.raises(RetriableError) as ended:
-        world.run(until)
+        sim.run(until)
     assert ended.value is error
-    assert [event.attempt for event in world.all(events.Retrying)] == [1, 2]
+    assert [event.attempt for event in sim.events_of(events.Retrying)] == [1, 2]
 
 
 def test_a_run_until_caught_up_never_waits_without_end():
-    world = World({A: 10}, sink=Plain(before=failing(10**9, ValueError("no"))))
+    sim = simulate({A: 10}, sink=FakeSink(before_write=fail_first(10**9, ValueError("no"))))
     with pytest.raises(ValueError, match="no"):
-        world.run("caught-up")
-    assert len(world.all(events.Retrying)) == CAUGHT_UP_ATTEMPTS - 1
+        sim.run("caught-up")
+    assert len(sim.events_of(events.Retrying)) == CAUGHT_UP_ATTEMPTS - 1
 
 
 def test_progress_gives_all_attempts_back():
-    world = World({A: 20}, limits=hr.Limits(max_records=10), retry=hr.Retry(**SOON, attempts=3))
-    trouble = {1: failing(2, ValueError("first")), 2: failing(2, ValueError("second"))}
-    world.sink.before = lambda batch: trouble[batch.id]()
-    assert world.run().records == 20
+    sim = simulate({A: 20}, limits=hr.Limits(max_records=10), retry=hr.Retry(**SOON, attempts=3))
+    trouble = {1: fail_first(2, ValueError("first")), 2: fail_first(2, ValueError("second"))}
+    sim.sink.before_write = lambda batch: trouble[batch.id]()
+    assert sim.run().records == 20
 
 
 @pytest.mark.parametrize("how", [{}, {"fail_fast": True}])
 def test_a_batch_that_was_changed_is_repeated_at_once_even_with_fail_fast(how):
     changed = BatchChanged("clicks[0] offset 3 goes to the dead letters")
     retry = hr.Retry(first="10m", longest="10m", attempts=1)
-    world = World({A: 10}, sink=Plain(before=failing(2, changed)), retry=retry)
-    assert world.run(**how).records == 10
-    assert [event.delay for event in world.all(events.Retrying)] == [0.0, 0.0]
+    sim = simulate({A: 10}, sink=FakeSink(before_write=fail_first(2, changed)), retry=retry)
+    assert sim.run(**how).records == 10
+    assert [event.delay for event in sim.events_of(events.Retrying)] == [0.0, 0.0]
 
 
 def test_a_timeout_is_counted_reported_and_repeated_until_the_attempts_are_used_up():
-    world = World(
-        {A: 10}, sink=Plain(before=failing(10**9, BatchTimeout("too long"))), retry=hr.Retry(**SOON, attempts=3)
+    sim = simulate(
+        {A: 10},
+        sink=FakeSink(before_write=fail_first(10**9, BatchTimeout("too long"))),
+        retry=hr.Retry(**SOON, attempts=3),
     )
     with pytest.raises(BatchTimeout, match="too long"):
-        world.run()
-    assert [event.count for event in world.all(events.BatchTimedOut)] == [1, 2, 3]
+        sim.run()
+    assert [event.count for event in sim.events_of(events.BatchTimedOut)] == [1, 2, 3]
 
 
 def test_a_registry_that_does_not_answer_at_the_start_ends_a_run_until_caught_up():
@@ -83,10 +86,9 @@ def test_a_registry_that_does_not_answer_at_the_start_ends_a_run_until_caught_up
 
 
 def test_an_outage_is_outlived_by_a_run_that_goes_on():
-    world = World({A: 10}, sink=Plain(before=failing(CAUGHT_UP_ATTEMPTS * 3, RetriableError("away"))))
-    runner = world.runner()
-    until_idle(world, runner)
-    assert runner.run().records == 10
+    sim = simulate({A: 10}, sink=FakeSink(before_write=fail_first(CAUGHT_UP_ATTEMPTS * 3, RetriableError("away"))))
+    sim.stop_on(events.CaughtUp)
+    assert sim.run(None).records == 10
 
 
 def test_the_file_has_a_table_for_it_and_the_timeout(tmp_path):

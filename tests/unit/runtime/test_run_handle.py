@@ -17,8 +17,9 @@ from headrace import events
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.runtime.run_handle import Run, RunStatus
 from headrace.runtime.runner import Summary
+from headrace.testing.fakes import fail_first
 from headrace.types import Batch, Range, TopicPartition
-from support.fake_runs import A, World, failing, records
+from support.simulation import A, records, simulate
 
 SOON = 20.0
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -46,12 +47,12 @@ class Jobs:
         assert over.wait(SOON)
 
 
-def begin(world, jobs=None, *, observer=events.ignore, until=None, fail_fast=False):
+def begin(sim, jobs=None, *, observer=events.ignore, until=None, fail_fast=False):
     jobs = jobs or Jobs()
 
     def work(stop, observe):
-        world.react = observe
-        return world.runner(stop=stop, fail_fast=fail_fast).run(until)
+        sim.on_event = observe
+        return sim.run(until, stop=stop, fail_fast=fail_fast)
 
     return Run("clicks", work, cancel=jobs.cancel, observer=observer)
 
@@ -105,8 +106,8 @@ def test_a_status_cannot_be_changed():
 
 
 def test_a_run_with_an_end_ends_by_itself_and_says_what_it_did():
-    world = World({A: 25}, limits=hr.Limits(max_records=10))
-    run = begin(world, until="caught-up")
+    sim = simulate({A: 25}, limits=hr.Limits(max_records=10))
+    run = begin(sim, until="caught-up")
     assert run.wait(SOON) == run.wait() == Summary(3, 25)
     status = run.status
     assert (status.state, status.batch, status.batches, status.records, status.rows, status.error) == (
@@ -117,14 +118,14 @@ def test_a_run_with_an_end_ends_by_itself_and_says_what_it_did():
         None,
         None,
     )
-    assert world.sink.rows == records(a=25)
+    assert sim.sink.rows == records(a=25)
     assert repr(run) == f"<Run clicks: stopped since {status.since:%Y-%m-%d %H:%M:%S} UTC>"
 
 
 def test_the_batch_in_flight_is_shown_and_a_stop_lets_it_finish():
-    world, jobs = World({A: 25}, limits=hr.Limits(max_records=10)), Jobs()
-    world.sink.before = jobs.run
-    with begin(world, jobs) as run:
+    sim, jobs = simulate({A: 25}, limits=hr.Limits(max_records=10)), Jobs()
+    sim.sink.before_write = jobs.run
+    with begin(sim, jobs) as run:
         assert jobs.begun.wait(SOON)
         assert (run.status.state, run.status.batch.id, run.status.batches) == ("running", 1, 0)
         assert run.wait(0) is None
@@ -134,48 +135,48 @@ def test_the_batch_in_flight_is_shown_and_a_stop_lets_it_finish():
         jobs.through.set()
         assert run.wait(SOON) == Summary(1, 10)
     assert jobs.cancels == 0
-    assert world.progress.pending is None
+    assert sim.progress.pending is None
     assert run.status.state == "stopped"
 
 
 def test_leaving_the_block_stops_the_run_and_waits_for_its_end():
-    world = World({A: 5})
-    with begin(world) as run:
+    sim = simulate({A: 5})
+    with begin(sim) as run:
         assert threads() == {"headrace-run-clicks"}
     assert run.status.state == "stopped"
     assert run.wait(0) is not None
 
 
 def test_without_drain_the_batch_is_cut_off_and_the_next_run_repeats_it():
-    world, jobs = World({A: 25}, limits=hr.Limits(max_records=10)), Jobs()
-    world.sink.before = jobs.run
-    run = begin(world, jobs, fail_fast=True)
+    sim, jobs = simulate({A: 25}, limits=hr.Limits(max_records=10)), Jobs()
+    sim.sink.before_write = jobs.run
+    run = begin(sim, jobs, fail_fast=True)
     assert jobs.begun.wait(SOON)
     run.stop(drain=False)
     assert run.wait(SOON) == Summary(0, 0, 0)
     assert (run.status.state, run.status.error, run.status.batch) == ("stopped", None, None)
-    assert (jobs.cancels, world.all(events.Retrying)) == (1, [])
-    assert world.progress.pending.id == 1
-    world.sink.before = None
-    assert begin(world, until="caught-up").wait(SOON).records == 25
-    assert world.sink.rows == records(a=25)
+    assert (jobs.cancels, sim.events_of(events.Retrying)) == (1, [])
+    assert sim.progress.pending.id == 1
+    sim.sink.before_write = None
+    assert begin(sim, until="caught-up").wait(SOON).records == 25
+    assert sim.sink.rows == records(a=25)
 
 
 def test_a_batch_that_outlasts_the_drain_is_cut_off_and_that_is_an_error():
-    world, jobs = World({A: 25}), Jobs()
-    world.sink.before = jobs.run
-    with pytest.raises(HeadraceError, match="was not finished 0 s after the stop") as raised, begin(world, jobs) as run:
+    sim, jobs = simulate({A: 25}), Jobs()
+    sim.sink.before_write = jobs.run
+    with pytest.raises(HeadraceError, match="was not finished 0 s after the stop") as raised, begin(sim, jobs) as run:
         assert jobs.begun.wait(SOON)
         run.stop(drain="1ms")
     assert raised.value.hint == "--drain SECONDS, or run.stop(drain=…), gives it more time"
     assert (run.status.state, run.status.error) == ("failed", raised.value)
-    assert world.progress.pending is not None
+    assert sim.progress.pending is not None
 
 
 def test_a_later_stop_may_shorten_the_drain_and_not_lengthen_it():
-    world, jobs = World({A: 25}), Jobs()
-    world.sink.before = jobs.run
-    run = begin(world, jobs)
+    sim, jobs = simulate({A: 25}), Jobs()
+    sim.sink.before_write = jobs.run
+    run = begin(sim, jobs)
     assert jobs.begun.wait(SOON)
     for drain in ("1h", "2h", True, False, "1h"):
         run.stop(drain=drain)
@@ -193,8 +194,8 @@ def test_a_run_that_is_cut_off_before_its_first_batch_has_done_nothing():
 
 @pytest.mark.parametrize("drain", ["soon", -1, "0s", float("inf"), None])
 def test_a_drain_that_is_no_duration_is_refused(drain):
-    world = World({A: 5})
-    with begin(world) as run:
+    sim = simulate({A: 5})
+    with begin(sim) as run:
         if drain is None:
             run.stop(drain=0)
             return
@@ -205,9 +206,9 @@ def test_a_drain_that_is_no_duration_is_refused(drain):
 
 
 def test_a_failure_is_raised_by_wait_each_time_and_by_the_block():
-    world = World({A: 5})
-    world.sink.before = failing(10**9, ConfigError("no such column"))
-    with pytest.raises(ConfigError, match="no such column"), begin(world) as run:
+    sim = simulate({A: 5})
+    sim.sink.before_write = fail_first(10**9, ConfigError("no such column"))
+    with pytest.raises(ConfigError, match="no such column"), begin(sim) as run:
         assert run._over.wait(SOON)
     for _ in range(2):
         with pytest.raises(ConfigError, match="no such column"):
@@ -236,15 +237,15 @@ def test_what_is_no_exception_ends_the_run_and_is_raised_by_wait():
 
 
 def test_an_error_that_is_being_repeated_is_in_the_status_until_a_batch_is_done():
-    world = World({A: 5})
-    world.sink.before = failing(2, RetriableError("the sink is away"))
+    sim = simulate({A: 5})
+    sim.sink.before_write = fail_first(2, RetriableError("the sink is away"))
     seen, handle = [], queue.SimpleQueue()
 
     def observer(event):
         handle.put(run := handle.get(timeout=SOON))
         seen.append((type(event), run.status))
 
-    run = begin(world, until="caught-up", observer=observer)
+    run = begin(sim, until="caught-up", observer=observer)
     handle.put(run)
     assert run.wait(SOON) == Summary(1, 5)
     errors = {kind: str(status.error) for kind, status in seen}
@@ -253,8 +254,8 @@ def test_an_error_that_is_being_repeated_is_in_the_status_until_a_batch_is_done(
 
 
 def test_several_threads_may_stop_and_wait_and_the_stop_is_told_once():
-    world, seen, done = World({A: 5}), [], []
-    run = begin(world, observer=seen.append)
+    sim, seen, done = simulate({A: 5}), [], []
+    run = begin(sim, observer=seen.append)
 
     def stop():
         run.stop()
@@ -270,7 +271,7 @@ def test_several_threads_may_stop_and_wait_and_the_stop_is_told_once():
 
 
 def test_an_observer_may_stop_the_run_and_not_wait_for_itself():
-    world, refused, handle = World({A: 5}), [], queue.SimpleQueue()
+    sim, refused, handle = simulate({A: 5}), [], queue.SimpleQueue()
 
     def observer(event):
         if isinstance(event, events.CaughtUp):
@@ -280,7 +281,7 @@ def test_an_observer_may_stop_the_run_and_not_wait_for_itself():
                 run.wait()
             refused.append(raised.value)
 
-    run = begin(world, observer=observer)
+    run = begin(sim, observer=observer)
     handle.put(run)
     assert run.wait(SOON) == Summary(1, 5)
     assert len(refused) == 1
@@ -288,7 +289,7 @@ def test_an_observer_may_stop_the_run_and_not_wait_for_itself():
 
 def test_a_stop_after_the_end_changes_nothing():
     seen = []
-    run = begin(World({A: 5}), until="caught-up", observer=seen.append)
+    run = begin(simulate({A: 5}), until="caught-up", observer=seen.append)
     run.wait(SOON)
     before = run.status, list(seen)
     run.stop(drain=False)
@@ -337,9 +338,9 @@ def test_a_signal_handler_that_raises_in_wait_leaves_the_run_alone():
         raise TimedOut
 
     before = signal.signal(signal.SIGALRM, handler)
-    world = World({A: 5})
+    sim = simulate({A: 5})
     try:
-        run = begin(world)
+        run = begin(sim)
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         with pytest.raises(TimedOut):
             run.wait()

@@ -3,68 +3,80 @@
 import pytest
 
 import headrace as hr
-from headrace import events, stores
+from headrace import events
 from headrace.errors import OffsetConflict
-from support.fake_runs import A, Idempotent, Killed, Numbered, World, failing, records
+from headrace.testing.fakes import FakeNumberedSink, FakeStore, fail_first
+from support.simulation import A, Killed, NaiveIdempotentSink, records, simulate
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
 def test_of_two_runs_at_once_the_loser_stops_with_offset_conflict(guarantee):
-    world = World({A: 100}, guarantee=guarantee, sink=Idempotent(), limits=hr.Limits(max_records=10))
-    rival = World({A: 100}, guarantee=guarantee, sink=Idempotent(), limits=hr.Limits(max_records=7))
-    object.__setattr__(rival.pipeline, "offsets", stores.Memory(world.shared))
-    world.react = lambda event: _once(rival) if isinstance(event, events.BatchDone) else None
+    sim = simulate({A: 100}, guarantee=guarantee, sink=NaiveIdempotentSink(), limits=hr.Limits(max_records=10))
+    rival = simulate(
+        {A: 100},
+        guarantee=guarantee,
+        sink=NaiveIdempotentSink(),
+        store=FakeStore(sim.pipeline.store.shared),
+        limits=hr.Limits(max_records=7),
+    )
+    sim.on_event = lambda event: _once(rival) if isinstance(event, events.BatchDone) else None
 
     def _once(other):
-        world.react = lambda event: None
+        sim.on_event = lambda event: None
         other.run(rival="take-over")
 
     with pytest.raises(OffsetConflict) as lost:
-        world.run()
+        sim.run()
     assert lost.value.exit_code == 3
     assert "another run" in lost.value.hint
-    assert sorted(world.sink.rows + rival.sink.rows) == records(a=100)
-    assert world.all(events.Retrying) == []
+    assert sorted(sim.sink.rows + rival.sink.rows) == records(a=100)
+    assert sim.events_of(events.Retrying) == []
 
 
 def test_a_rival_that_moves_on_during_the_write_wins():
-    world = World({A: 10})
-    rival = World({A: 10})
-    object.__setattr__(rival.pipeline, "offsets", stores.Memory(world.shared))
-    world.sink.before = lambda batch: rival.run(rival="take-over")
+    sim = simulate({A: 10})
+    rival = simulate({A: 10}, store=FakeStore(sim.pipeline.store.shared))
+    sim.sink.before_write = lambda batch: rival.run(rival="take-over")
     with pytest.raises(OffsetConflict):
-        world.run()
-    assert world.progress.offsets == {A: 10}
+        sim.run()
+    assert sim.progress.offsets == {A: 10}
     assert rival.sink.rows == records(a=10)
 
 
 @pytest.mark.parametrize("answered", ["load", "last_batch"])
-def test_a_numbered_sink_stores_a_batch_once_though_a_run_was_suspended_while_it_started(answered, monkeypatch):
-    world = World({A: 10}, guarantee="exactly-once", sink=Numbered())
-    world.run()
-    world.cluster.ends_[A] = 15
-    owner = stores.Memory if answered == "load" else Numbered
-    ask = getattr(owner, answered)
-    suspended = []
+def test_a_numbered_sink_stores_a_batch_once_though_a_run_was_suspended_while_it_started(answered):
+    suspend_after = []
 
-    def other_run(event):
-        if isinstance(event, events.BatchStarted):
-            monkeypatch.setattr(stores.Memory, "commit", failing(1, Killed()))
+    class Store(FakeStore):
+        def load(self):
+            return suspended("load", super().load())
 
-    def asked(self):
-        answer = ask(self)
-        if not suspended:
-            suspended.append(answer)
-            world.react = other_run
+    class Sink(FakeNumberedSink):
+        def last_batch(self):
+            return suspended("last_batch", super().last_batch())
+
+    def suspended(call, answer):
+        """After `call` has its answer, let another run write the next batch and die before the commit."""
+        if call in suspend_after:
+            suspend_after.clear()
+            sim.on_event = die_at_commit
             with pytest.raises(Killed):
-                world.run()
-            world.react = lambda event: None
-            monkeypatch.undo()
+                sim.run()
+            sim.on_event = store.before_call = None
         return answer
 
-    monkeypatch.setattr(owner, answered, asked)
-    world.run()
-    assert world.sink.rows == records(a=15)
-    assert [batch.id for batch in world.sink.batches] == [1, 2]
-    assert world.progress.offsets == {A: 15}
-    assert world.progress.pending is None
+    def die_at_commit(event):
+        if isinstance(event, events.BatchStarted):
+            store.before_call = lambda name, batch: kill() if name == "commit" else None
+
+    store, kill = Store(), fail_first(1, Killed())
+    sim = simulate({A: 10}, guarantee="exactly-once", sink=Sink(), store=store)
+    sim.run()
+    sim.cluster.produce(A, 5)
+    suspend_after.append(answered)
+    sim.run()
+    assert suspend_after == []
+    assert sim.sink.rows == records(a=15)
+    assert [batch.id for batch in sim.sink.batches] == [1, 2]
+    assert sim.progress.offsets == {A: 15}
+    assert sim.progress.pending is None
