@@ -210,7 +210,7 @@ def test_help_documents_the_exit_codes(cli):
     done = cli("--help")
     assert done.code == 0
     text = " ".join(done.out.replace("│", " ").split())
-    assert "0 done, 1 failed, 2 wrong use, 3 another run is active, 4 data loss" in text
+    assert "0 success, 1 failure, 2 usage error, 3 another run is active, 4 data loss" in text
 
 
 @pytest.mark.parametrize(

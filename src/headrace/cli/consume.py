@@ -34,7 +34,9 @@ EXAMPLES = """Examples:
 
   headrace consume clicks
 
-  headrace consume clicks --from -5 --follow -v
+  headrace consume clicks --from 10m --follow
+
+  headrace consume clicks --from -5 --verbose
 
   headrace consume clicks --from 1h --json > clicks.jsonl
 
@@ -57,48 +59,56 @@ _BY_SPARK = (ValueForm.CSV, ValueForm.AVRO)
 @connecting
 def consume(
     at: Connection,
-    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)] = None,
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC", help="Topics to read.", autocompletion=completion.topics)
+    ] = None,
     pattern: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="The topics whose whole name it fits, also new ones.")
+        str | None, typer.Option(metavar="REGEX", help="Topics whose whole name matches, also new ones.")
     ] = None,
     begin: Annotated[
         list[str] | None,
         typer.Option(
             "--from",
-            metavar="WHERE",
-            help="earliest, latest, -N (the last N of each partition), a time, 1h (ago), TOPIC:PARTITION:OFFSET (may be"
-            " repeated). Default: earliest; with --follow latest.",
+            metavar="POSITION",
+            help="earliest, latest, -N (the last N of each partition), a time, 1h (an hour ago), or"
+            " TOPIC:PARTITION:OFFSET (may be repeated). Default: earliest, with --follow latest.",
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
-    until: Annotated[Until | None, typer.Option(help="caught-up, the default: end where the topics end now.")] = None,
-    count: Annotated[int | None, typer.Option(help="Stop after so many.", min=1)] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep reading new records until Ctrl-C.")] = False,
+    until: Annotated[
+        Until | None, typer.Option(help="caught-up: stop at the current end of the topics. This is the default.")
+    ] = None,
+    count: Annotated[int | None, typer.Option(metavar="N", help="Stop after N records.", min=1)] = None,
     partition: Annotated[
-        list[int] | None, typer.Option(help="Only this partition; may be repeated. Not with --group.", min=0)
+        list[int] | None,
+        typer.Option(metavar="N", help="Only this partition. May be repeated. Not with --group.", min=0),
     ] = None,
     group: Annotated[
         str | None,
         typer.Option(
-            help="Join this group: go on where it was, and commit what was printed.", autocompletion=completion.groups
+            help="Join this consumer group: start at its committed offsets and commit what was printed.",
+            autocompletion=completion.groups,
         ),
     ] = None,
     form: Annotated[
-        ValueForm, typer.Option("--format", help="What values are; json is checked, csv and avro are shown as JSON.")
+        ValueForm,
+        typer.Option("--format", help="Format of values. json is validated; csv and avro are printed as JSON."),
     ] = ValueForm.TEXT,
-    key_form: Annotated[Form, typer.Option("--key-format", help="What keys are.")] = Form.TEXT,
+    key_form: Annotated[Form, typer.Option("--key-format", help="Format of keys.")] = Form.TEXT,
     columns: Annotated[
-        str | None, typer.Option(metavar="DDL", help="Of json and csv, as Spark writes them: 'user STRING, n INT'")
+        str | None, typer.Option(metavar="DDL", help="Columns of json or csv values: 'user STRING, n INT'")
     ] = None,
     where: Annotated[
-        str | None, typer.Option(metavar="SQL", help='Only records it holds for: "n > 10 AND _kafka.partition = 0"')
+        str | None,
+        typer.Option(metavar="SQL", help='Only records that match a SQL condition: "n > 10 AND _kafka.partition = 0"'),
     ] = None,
     registry: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="Of avro: the schema registry, http://user:${PASSWORD}@…", callback=expand_environment
+            metavar="URL", help="Schema registry of avro values: http://user:${PASSWORD}@…", callback=expand_environment
         ),
     ] = None,
-    schema: Annotated[Path | None, typer.Option(metavar="FILE", help="Of avro: a schema, .avsc.")] = None,
+    schema: Annotated[Path | None, typer.Option(metavar="FILE", help="Schema file (.avsc) of avro values.")] = None,
     pipeline: Annotated[
         str | None,
         typer.Option(
@@ -109,23 +119,35 @@ def consume(
     ] = None,
     profile: Profile = None,
     spark: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark option; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="A Spark setting. ${NAME} is read from the environment. May be repeated."
+        ),
     ] = None,
     show: Annotated[
         str | None,
         typer.Option(
-            metavar="NAMES", help="Before the value: some of topic, partition, offset, timestamp, key, headers."
+            metavar="NAMES", help="Fields to print before the value: topic, partition, offset, timestamp, key, headers."
         ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show all of them.")] = False,
-    key_separator: Annotated[str | None, typer.Option(metavar="TEXT", help="Show the key, this, the value.")] = None,
-    null: Annotated[str, typer.Option(metavar="TEXT", help="Shown for no value (a tombstone) and no key.")] = "null",
-    as_json: Annotated[bool, typer.Option("--json", help="A record a line, whole; headrace replay takes it.")] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("-v", "--verbose", help="Print all of these fields."),
+    ] = False,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Print the key, this separator and the value.")
+    ] = None,
+    null: Annotated[str, typer.Option(metavar="TEXT", help="Text for a null key or value (a tombstone).")] = "null",
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print one JSON object per record, with all fields. headrace replay reads it."),
+    ] = False,
 ) -> None:
-    """Print the records of topics: what is there, or on and on with --follow. Only committed ones; nothing is changed.
+    """Print records from topics. Reads to the current end; --follow keeps reading.
 
-    What a terminal would obey, and bytes that are not UTF-8, are shown escaped. --json is exact. With --columns,
-    --where, --pipeline, csv or avro Spark decodes the records as it does for a pipeline.
+    Reads only committed records, and commits no offsets without --group.
+    Control characters and bytes that are not UTF-8 are escaped. --json is lossless.
+    --columns, --where, --pipeline and the formats csv and avro decode the records with Spark.
     """
     from headrace.cli.output.records import Printer
     from headrace.tools.records.start_positions import ConsumePlan, TopicSelection

@@ -22,24 +22,24 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 File = Annotated[
     str,
     typer.Argument(
-        metavar="FILE[:NAME]", help="A pipeline: app.py:clicks or clicks.toml.", autocompletion=completion.pipelines
+        metavar="FILE[:NAME]", help="The pipeline: clicks.toml or app.py:clicks.", autocompletion=completion.pipelines
     ),
 ]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="TOPIC:PARTITION:OFFSET", help="Which ones, as `list` says.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="TOPIC:PARTITION:OFFSET", help="Records, as shown by list.")]
 _SHOWN = 50
-All = Annotated[bool, typer.Option("--all", help="All of them.")]
+All = Annotated[bool, typer.Option("--all", help="All dead letters.")]
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace dead-letters list clicks.toml --limit 10")
 def list_(
     file: File,
     limit: Annotated[
-        int | None, typer.Option(help="No more than so many. Default: 50, with --json all.", min=1)
+        int | None, typer.Option(metavar="N", help="Show at most N. Default: 50; with --json all.", min=1)
     ] = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """What is there: each record by its place in Kafka, and why it is here."""
+    """List dead letters: the topic, partition and offset of each record, and its error."""
     box = _box(file, profile)
     letters = box.letters()
     if as_json:
@@ -63,9 +63,9 @@ def list_(
     say(f"{counted(len(letters), 'dead letter')} in {box}{more}")
 
 
-@app.command()
+@app.command(epilog="Example: headrace dead-letters show clicks.toml clicks:0:1200")
 def show(file: File, ids: Ids = None, everything: All = False, profile: Profile = None, as_json: Json = False) -> None:
-    """The whole record: key, value and headers as they came, and the error."""
+    """Print whole records: key, value, headers and the error."""
     letters = _box(file, profile).chosen(ids or [], everything=everything)
     if as_json:
         print_json([_complete(letter) for letter in letters])
@@ -82,18 +82,19 @@ def show(file: File, ids: Ids = None, everything: All = False, profile: Profile 
         say(f"  value:  {_readable(letter.value)}")
 
 
-@app.command()
+@app.command(epilog="Example: headrace dead-letters replay clicks.toml --all --execute")
 def replay(
     file: File,
     ids: Ids = None,
     everything: All = False,
     to: Annotated[
-        str | None, typer.Option(help="Another topic than the one they came from, which the pipeline must read.")
+        str | None,
+        typer.Option(metavar="TOPIC", help="Send them to this topic instead of their own. The pipeline must read it."),
     ] = None,
     profile: Profile = None,
     execute: Execute = False,
 ) -> None:
-    """Send records back to Kafka as they were, then drop their letters. They are read again as new records."""
+    """Send dead letters back to Kafka and drop them. The pipeline reads them again as new records."""
     box = _box(file, profile)
     letters = box.chosen(ids or [], everything=everything)
     box.replay(letters, to, execute=execute)
@@ -102,11 +103,11 @@ def replay(
         say(f"{counted(len(letters), 'record')} sent back, dropped here")
 
 
-@app.command()
+@app.command(epilog="Example: headrace dead-letters drop clicks.toml clicks:0:1200 --execute")
 def drop(
     file: File, ids: Ids = None, everything: All = False, profile: Profile = None, execute: Execute = False
 ) -> None:
-    """Forget dead letters for good."""
+    """Delete dead letters. Their records are not processed again."""
     box = _box(file, profile)
     letters = box.chosen(ids or [], everything=everything)
     _preview(letters, "dropped", execute=execute)

@@ -14,7 +14,9 @@ from headrace.cli.output.terminal import print_json, say
 from headrace.errors import ConfigError
 from headrace.support.redaction import masked
 
-app = typer.Typer(name="dev", help="Real servers on this machine, for development.", no_args_is_help=True)
+app = typer.Typer(
+    name="dev", help="Start and stop real servers on this machine, for development and tests.", no_args_is_help=True
+)
 
 ALL = "all"
 Servers = Annotated[
@@ -25,18 +27,22 @@ Servers = Annotated[
 ]
 
 
-@app.command()
+@app.command(epilog="Example: headrace dev up kafka postgres")
 def up(
     servers: Servers = None,
-    brokers: Annotated[int | None, typer.Option(min=1, help="How many Kafka brokers.", show_default="1")] = None,
+    brokers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Number of Kafka brokers.", show_default="1")
+    ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port of the first node.", show_default="its usual one if free"),
+        typer.Option(
+            min=1, max=65535, metavar="N", help="Port of the first node.", show_default="the standard port if free"
+        ),
     ] = None,
 ) -> None:
-    """Start servers (kafka, if none is named), wait until they answer, print one line for each.
+    """Start servers, wait until they are ready and print their addresses. Default: kafka.
 
-    kafka, zookeeper, postgres, redis, cassandra, hbase, mongo, dynamodb, schema-registry, spark; or all.
+    Servers: kafka, zookeeper, postgres, redis, cassandra, hbase, mongo, dynamodb, schema-registry, spark; or all.
     """
     from headrace.dev import running_servers
 
@@ -61,9 +67,9 @@ def up(
             say('with its password: eval "$(headrace dev env)"', err=True)
 
 
-@app.command()
+@app.command(epilog="Example: headrace dev down kafka")
 def down(servers: Servers = None) -> None:
-    """Stop what `up` started, and nothing else. Data stays."""
+    """Stop servers that dev up started. Default: all. Keeps their data."""
     from headrace.dev import running_servers
 
     names = [running_servers.known(name) for name in servers or []] or [
@@ -76,9 +82,9 @@ def down(servers: Servers = None) -> None:
         say(f"{name} is down" if stopped else f"{name} is not up", err=True)
 
 
-@app.command()
-def status(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
-    """Show what is up, and what crashed with the tail of its log. Exit code 1 if something crashed."""
+@app.command(epilog="Example: headrace dev status")
+def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show running and crashed servers. Exit code 1 if a server crashed."""
     from headrace.dev import running_servers
 
     found = running_servers.entries()
@@ -105,9 +111,9 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="For machines.")
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(epilog='Example: eval "$(headrace dev env)"')
 def env(servers: Servers = None) -> None:
-    """Print `export NAME=value` lines for what is up: eval "$(headrace dev env)"."""
+    """Print the addresses of running servers as export lines for the shell."""
     from headrace.dev import running_servers
 
     live = [entry for entry in running_servers.entries(servers or ()) if entry.up]

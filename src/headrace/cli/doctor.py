@@ -16,13 +16,16 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 def doctor(
     bootstrap: Annotated[
-        list[str] | None, typer.Option(help="Brokers to reach.", show_default="$KAFKA_BOOTSTRAP")
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT,…", help="Kafka brokers to test. May be repeated.", show_default="$KAFKA_BOOTSTRAP"
+        ),
     ] = None,
     option: Option = None,
     options_file: OptionsFile = None,
-    json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check Java, Python, pyspark, jars, directories, ports and brokers. Exit code 1 if anything fails."""
+    """Check Java, Python, pyspark, jars, directories, ports and brokers. Exit code 1 if a check fails."""
     from headrace.tools.doctor import examine
 
     given = os.environ.get("KAFKA_BOOTSTRAP")

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 Pattern = Annotated[
     str | None,
-    typer.Argument(metavar="REGEX", help="Only groups whose whole name it fits.", autocompletion=completion.groups),
+    typer.Argument(metavar="REGEX", help="Only groups whose whole name matches.", autocompletion=completion.groups),
 ]
 Ends = dict[TopicPartition, int]
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace groups list 'report.*'")
 @connecting
 def list_(at: Connection, pattern: Pattern = None, as_json: Json = False) -> None:
-    """The groups: state, members, lag. Pipelines whose offsets are in Kafka are marked."""
+    """List consumer groups with their state, members and lag. Groups of pipelines are marked."""
     groups = _groups(at)
     found = groups.describe(groups.names(regex(pattern)))
     ends = _ends(at, found)
@@ -52,10 +52,10 @@ def list_(at: Connection, pattern: Pattern = None, as_json: Json = False) -> Non
     say(f"{counted(len(found), 'group')} at {at.bootstrap}", err=True)
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups describe report")
 @connecting
 def describe(at: Connection, pattern: Pattern = None, as_json: Json = False) -> None:
-    """Members and what each of them reads; the committed offset, the end and the lag of each partition."""
+    """Describe consumer groups: members with their partitions, and the committed offsets and lag."""
     groups = _groups(at)
     found = groups.describe(_named(groups, pattern, at) if pattern else groups.names())
     ends = _ends(at, found)
@@ -70,14 +70,16 @@ def describe(at: Connection, pattern: Pattern = None, as_json: Json = False) -> 
         _show(group, ends)
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups delete report --execute")
 @connecting
 def delete(
     at: Connection,
-    names: Annotated[list[str], typer.Argument(metavar="GROUP", autocompletion=completion.groups)],
+    names: Annotated[
+        list[str], typer.Argument(metavar="GROUP", help="Groups to delete.", autocompletion=completion.groups)
+    ],
     execute: Execute = False,
 ) -> None:
-    """Forget groups and their offsets: who reads with one next starts over. Refused while somebody does."""
+    """Delete consumer groups with their committed offsets. Refused while a group has members."""
     from headrace.tools.groups import NOBODY
 
     groups = _groups(at)

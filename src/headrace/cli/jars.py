@@ -12,12 +12,12 @@ from headrace.cli.output.progress import progress
 from headrace.cli.output.terminal import say
 from headrace.text import counted
 
-app = typer.Typer(name="jars", help="The jars that Spark needs for Kafka and Avro.", no_args_is_help=True)
+app = typer.Typer(name="jars", help="List, fetch and locate the jars of Spark's Kafka connector.", no_args_is_help=True)
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace jars list")
 def list_() -> None:
-    """Show what is in the cache and whether it is sound. Exit code 1 if something is damaged."""
+    """List the cached jars and verify their checksums. Exit code 1 if one is damaged."""
     from headrace.jars import bundles as jars_bundles
     from headrace.jars import cache
 
@@ -39,15 +39,17 @@ def list_() -> None:
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(epilog="Example: headrace jars fetch --dev")
 def fetch(
     servers: Annotated[
         list[str] | None,
-        typer.Argument(help="Dev servers to fetch for.", show_default=False, autocompletion=completion.servers),
+        typer.Argument(
+            help="Also fetch the jars of these dev servers.", show_default=False, autocompletion=completion.servers
+        ),
     ] = None,
-    dev: Annotated[bool, typer.Option("--dev", help="For all dev servers.")] = False,
+    dev: Annotated[bool, typer.Option("--dev", help="Also fetch the jars of all dev servers.")] = False,
 ) -> None:
-    """Fetch the connectors for Kafka and Avro, what dev servers need, what is damaged. Then all works offline."""
+    """Fetch missing and damaged jars. Without arguments those of the Kafka and Avro connectors."""
     from headrace.dev import running_servers
     from headrace.jars import bundles as jars_bundles
     from headrace.jars import cache
@@ -75,9 +77,9 @@ def fetch(
             say(f"warning: {warning}", err=True)
 
 
-@app.command()
+@app.command(epilog='Example: spark-submit --jars "$(headrace jars path)" app.py')
 def path() -> None:
-    """Print the connectors' jars, comma-separated: spark-submit --jars "$(headrace jars path)"."""
+    """Print the paths of the connector jars, comma-separated, for spark-submit --jars."""
     from headrace.jars import cache
 
     with progress() as show:

@@ -1,6 +1,6 @@
 """`headrace`: the verbs, and how an error reaches the terminal.
 
-Exit codes: 0 done, 1 failed, 2 wrong use, 3 another run is active, 4 data loss.
+Exit codes: 0 success, 1 failure, 2 usage error, 3 another run is active, 4 data loss.
 """
 
 from __future__ import annotations
@@ -53,38 +53,38 @@ class _InOrderOfUse(TyperGroup):
 app = typer.Typer(
     name="headrace",
     cls=_InOrderOfUse,
-    help="Kafka to Spark to stores, with a delivery guarantee that is named, checked and proven.",
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong use, 3 another run is active, 4 data loss.",
+    help="Stream records from Kafka through Spark into databases, files and topics, with a checked delivery guarantee.",
+    epilog="Exit codes: 0 success, 1 failure, 2 usage error, 3 another run is active, 4 data loss.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(dev.app, name="dev", help="Real servers on this machine, for development and tests.")
-app.add_typer(offsets_show.app, name="offsets", help="Offsets and lag: show, move, export, import, copy, undo.")
-app.add_typer(dead_letters.app, name="dead-letters", help="Records that could not be stored: list, replay, drop.")
-app.add_typer(transactions, name="transactions", help="Transactions left open in a Kafka cluster: list, abort.")
-app.add_typer(topics.app, name="topics", help="Topics: list, describe, create, alter, delete.")
-app.add_typer(groups.app, name="groups", help="Consumer groups: list, describe, delete.")
-app.add_typer(jars.app, name="jars", help="Spark's Kafka connector: list, fetch, path.")
+app.add_typer(dev.app, name="dev", help="Start and stop real servers on this machine, for development and tests.")
+app.add_typer(offsets_show.app, name="offsets", help="Show, reset, export, import and copy the offsets of a pipeline.")
+app.add_typer(dead_letters.app, name="dead-letters", help="List, show, replay and drop the dead letters of a pipeline.")
+app.add_typer(transactions, name="transactions", help="List and abort open transactions of a Kafka cluster.")
+app.add_typer(topics.app, name="topics", help="List, describe, create, alter and delete topics.")
+app.add_typer(groups.app, name="groups", help="List, describe and delete consumer groups.")
+app.add_typer(jars.app, name="jars", help="List, fetch and locate the jars of Spark's Kafka connector.")
 app.command(epilog=producing.EXAMPLES)(producing.produce)
 app.command(epilog=consuming.EXAMPLES)(consuming.consume)
 app.command(epilog=replaying.EXAMPLES)(replaying.replay)
-app.command()(doctor)
-app.command()(files)
-app.command()(compact)
+app.command(epilog="Example: headrace doctor --bootstrap localhost:9092")(doctor)
+app.command(epilog="Example: headrace files out/clicks | xargs du -ch")(files)
+app.command(epilog="Example: headrace compact out/clicks --target-size 256MB --execute")(compact)
 
 Target = Annotated[
     str,
     typer.Argument(
         metavar="FILE[:NAME]",
-        help="app.py:clicks, or app.py if it holds one pipeline, or clicks.toml",
+        help="The pipeline: clicks.toml, app.py:clicks, or app.py if it defines only one.",
         autocompletion=completion.pipelines,
     ),
 ]
 Spark = Annotated[
     list[str] | None,
     typer.Option(
-        "--spark", metavar="KEY=VALUE", help="A Spark option; ${NAME} is read from the environment. May be repeated."
+        "--spark", metavar="KEY=VALUE", help="A Spark setting. ${NAME} is read from the environment. May be repeated."
     ),
 ]
 
@@ -110,31 +110,42 @@ def root(
     pass
 
 
-@app.command()
+@app.command(epilog="Example: headrace run clicks.toml --until caught-up")
 def run(
     target: Target,
     until: Annotated[
-        Until | None, typer.Option(help="caught-up: process what is there now, then end. Default: run until stopped.")
+        Until | None,
+        typer.Option(help="caught-up: process all existing records, then exit. Default: run until stopped."),
     ] = None,
     fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", help="Give up at the first error instead of retrying.")
+        bool, typer.Option("--fail-fast", help="Exit at the first error instead of retrying.")
     ] = False,
-    drain: Annotated[float, typer.Option(help="Seconds the batch in flight gets to finish after a stop.", min=0)] = 60,
+    drain: Annotated[
+        float, typer.Option(help="Seconds that the batch in flight may take after a stop signal.", min=0)
+    ] = 60,
     log_format: Annotated[
-        LogFormat, typer.Option(help="auto: a live line on a terminal, else plain log lines. json: one object a line.")
+        LogFormat,
+        typer.Option(
+            help="auto: a live line on a terminal, otherwise plain. plain: a line per event. json: an object per event."
+        ),
     ] = LogFormat.AUTO,
     preview: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Print N rows made of the newest records instead; nothing is stored.", min=1),
+        typer.Option(metavar="N", help="Print up to N rows of the newest records and exit. Stores nothing.", min=1),
     ] = None,
     profile: Profile = None,
     spark: Spark = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Begin though another run is alive; that one stops at its next batch.")
+        bool,
+        typer.Option("--take-over", help="Start although another run is active. That run stops at its next batch."),
     ] = False,
-    standby: Annotated[bool, typer.Option("--standby", help="Wait until the run that is alive has ended.")] = False,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Wait until the active run has ended, then start.")
+    ] = False,
 ) -> None:
-    """Run a pipeline until SIGTERM or Ctrl-C (the batch in flight is finished; a second Ctrl-C leaves at once)."""
+    """Run a pipeline until Ctrl-C or SIGTERM.
+
+    The first signal lets the batch in flight finish, a second Ctrl-C exits at once."""
     from headrace.cli.output.run_log import console_observer
     from headrace.runtime.config import load
     from headrace.runtime.heartbeat import rival_policy
@@ -160,16 +171,16 @@ def run(
         )
 
 
-@app.command()
+@app.command(epilog="Example: headrace check app.py:clicks")
 def check(
     target: Target,
-    json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     profile: Profile = None,
     spark: Spark = None,
 ) -> None:
-    """Validate a pipeline and print its guarantee with the reason. Changes nothing anywhere.
+    """Validate a pipeline and print its delivery guarantee. Changes nothing.
 
-    Exit code 2: it cannot run, and why."""
+    Exit code 2 means that the pipeline cannot run; the errors say why."""
     from headrace.cli.output.progress import progress
     from headrace.cli.output.run_log import report
     from headrace.runtime.config import load
@@ -183,16 +194,18 @@ def check(
         raise typer.Exit(ConfigError.exit_code)
 
 
-@app.command()
+@app.command(epilog="Example: headrace demo --events 50000 --kills 2")
 def demo(
-    events: Annotated[int, typer.Option(help="Click events to produce.", min=1000)] = 200_000,
-    kills: Annotated[int, typer.Option(help="Times the pipeline is killed.", min=1)] = 3,
-    seed: Annotated[int | None, typer.Option(help="Repeat the random moments of an earlier demo.")] = None,
+    events: Annotated[int, typer.Option(help="Number of click events to produce.", min=1000)] = 200_000,
+    kills: Annotated[int, typer.Option(help="Number of times to kill the pipeline.", min=1)] = 3,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the random kill times. Default: a new one, which is printed.")
+    ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the demo's folder: the table, the logs, the pipeline.")
+        bool, typer.Option("--keep", help="Keep the directory with the table, the logs and the pipeline.")
     ] = False,
 ) -> None:
-    """Carry clicks from a real Kafka broker into DuckDB, exactly once, while the pipeline is being killed."""
+    """Show exactly-once delivery from Kafka to DuckDB while the pipeline is killed again and again."""
     from headrace.demo.demo import demo as show
 
     raise typer.Exit(show(events=events, kills=kills, seed=seed, keep=keep))

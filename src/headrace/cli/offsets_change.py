@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _POSITION = re.compile(r"=\d+$")
 
 
-@offsets.app.command()
+@offsets.app.command(epilog="Example: headrace offsets reset clicks.toml --to 1h --execute")
 def reset(
     file: File = None,
     store: Store = None,
@@ -51,22 +51,38 @@ def reset(
     topic: Topic = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="PLACE", help="earliest, latest, a time, 1h (ago), an offset, shift:-1000"),
+        typer.Option(
+            "--to",
+            metavar="POSITION",
+            help="earliest, latest, a time, 1h (an hour ago), an offset, or shift:-1000",
+        ),
     ] = None,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="As Kafka's tool calls it.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="As Kafka's tool calls it.")] = False,
-    to_datetime: Annotated[str | None, typer.Option("--to-datetime", help="As Kafka's tool calls it.")] = None,
-    by_duration: Annotated[str | None, typer.Option("--by-duration", help="As Kafka's tool calls it: PT1H.")] = None,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", help="As Kafka's tool calls it.")] = None,
-    shift_by: Annotated[int | None, typer.Option("--shift-by", help="As Kafka's tool calls it.")] = None,
-    from_file: Annotated[Path | None, typer.Option("--from-file", help="As Kafka's tool calls it: see import.")] = None,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="Same as kafka-consumer-groups --to-earliest.")
+    ] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Same as kafka-consumer-groups --to-latest.")] = False,
+    to_datetime: Annotated[
+        str | None, typer.Option("--to-datetime", metavar="TIME", help="Same as kafka-consumer-groups --to-datetime.")
+    ] = None,
+    by_duration: Annotated[
+        str | None, typer.Option("--by-duration", metavar="PT1H", help="Same as kafka-consumer-groups --by-duration.")
+    ] = None,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", metavar="N", help="Same as kafka-consumer-groups --to-offset.")
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", metavar="N", help="Same as kafka-consumer-groups --shift-by.")
+    ] = None,
+    from_file: Annotated[
+        Path | None, typer.Option("--from-file", metavar="FILE", help="Same as offsets import --from-file.")
+    ] = None,
     partition: Partition = None,
     execute: Execute = False,
     outside: Outside = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Move the offsets. Shows before, after and difference; changes nothing without --execute."""
+    """Reset all offsets to a position. Without --execute only shows the change."""
     from headrace.tools.offsets.imports import from_file as offsets_in
     from headrace.tools.offsets.targets import parse
 
@@ -107,13 +123,13 @@ def reset(
         )
 
 
-@offsets.app.command()
+@offsets.app.command(epilog="Example: headrace offsets seek clicks.toml clicks:0=1000 --execute")
 def seek(
     words: Annotated[
         list[str],
         typer.Argument(
             metavar="[FILE[:NAME]] TOPIC:PARTITION=OFFSET …",
-            help="A pipeline, and where each partition goes.",
+            help="The pipeline, and an offset for each partition.",
             autocompletion=completion.pipelines,
         ),
     ],
@@ -126,7 +142,7 @@ def seek(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Set single partitions to single offsets: headrace offsets seek clicks.toml clicks:0=1000."""
+    """Set the offsets of single partitions. Without --execute only shows the change."""
     file, positions = (None, words) if _POSITION.search(words[0]) else (words[0], words[1:])
     if wrong := [text for text in positions or [""] if not _POSITION.search(text)]:
         raise ConfigError(
@@ -149,7 +165,7 @@ def seek(
         )
 
 
-@offsets.app.command("import")
+@offsets.app.command("import", epilog="Example: headrace offsets import clicks.toml --kafka-group report --execute")
 def import_(
     file: File = None,
     store: Store = None,
@@ -157,15 +173,20 @@ def import_(
     profile: Profile = None,
     bootstrap: Bootstrap = None,
     from_file: Annotated[
-        Path | None, typer.Option("--from-file", help="JSON by export, or topic,partition,offset lines.")
+        Path | None,
+        typer.Option("--from-file", metavar="FILE", help="JSON of offsets export, or lines of topic,partition,offset."),
     ] = None,
     spark_checkpoint: Annotated[
-        Path | None, typer.Option("--spark-checkpoint", help="The checkpointLocation of a Structured Streaming query.")
+        Path | None,
+        typer.Option("--spark-checkpoint", metavar="PATH", help="checkpointLocation of a Structured Streaming query."),
     ] = None,
     kafka_group: Annotated[
         str | None,
         typer.Option(
-            "--kafka-group", help="A consumer group of the pipeline's cluster.", autocompletion=completion.groups
+            "--kafka-group",
+            metavar="GROUP",
+            help="A consumer group of the pipeline's cluster.",
+            autocompletion=completion.groups,
         ),
     ] = None,
     execute: Execute = False,
@@ -173,7 +194,7 @@ def import_(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Take offsets over from a file, a Spark checkpoint or a Kafka group."""
+    """Import offsets from a file, a Spark checkpoint or a Kafka group. Without --execute only shows the change."""
     from headrace.tools.offsets import imports
 
     if [from_file, spark_checkpoint, kafka_group].count(None) != 2:
@@ -192,17 +213,36 @@ def import_(
         _finish(desk, progress, moves, "import", note, execute=execute, outside=outside, force=force, as_json=as_json)
 
 
-@offsets.app.command()
+@offsets.app.command(
+    epilog="Example: headrace offsets copy --from sqlite:offsets.db --to redis://localhost --pipeline clicks --execute"
+)
 def copy(
     source: Annotated[
-        str, typer.Option("--from", help="The store to read: zookeeper:127.0.0.1:2181, …", callback=expand_environment)
+        str,
+        typer.Option(
+            "--from",
+            metavar="STORE",
+            help="The store to copy from: zookeeper:127.0.0.1:2181",
+            callback=expand_environment,
+        ),
     ],
-    to: Annotated[str, typer.Option("--to", help="The store to fill: postgresql://…, …", callback=expand_environment)],
-    pipeline: Annotated[str, typer.Option("--pipeline", help="The pipeline's name.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="STORE",
+            help="The store to copy to: postgresql://user:${PASSWORD}@…",
+            callback=expand_environment,
+        ),
+    ],
+    pipeline: Annotated[str, typer.Option("--pipeline", metavar="NAME", help="The pipeline's name.")],
     execute: Execute = False,
     as_json: Json = False,
 ) -> None:
-    """Take a stopped pipeline's whole progress, the pending batch included, to another store."""
+    """Copy the progress of a stopped pipeline, with its pending batch, to another store.
+
+    Without --execute only shows the offsets.
+    """
     from headrace.runtime.plugins import store_at
     from headrace.tools.offsets.editor import OffsetEditor, change
     from headrace.tools.offsets.targets import OffsetChange
@@ -231,7 +271,7 @@ def copy(
         say(f"copied; now let the pipeline use {new.store!r}", err=True)
 
 
-@offsets.app.command()
+@offsets.app.command(epilog="Example: headrace offsets undo clicks.toml --execute")
 def undo(
     file: File = None,
     store: Store = None,
@@ -239,13 +279,14 @@ def undo(
     profile: Profile = None,
     bootstrap: Bootstrap = None,
     undo_file: Annotated[
-        Path | None, typer.Option("--undo-file", help="Default: the newest one of this pipeline.")
+        Path | None,
+        typer.Option("--undo-file", metavar="FILE", help="The undo file. Default: the newest of this pipeline."),
     ] = None,
     execute: Execute = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Take the last change by hand back."""
+    """Undo the last manual change of offsets. Without --execute only shows the change."""
     from headrace.tools.offsets.editor import Undo, undo_directory
 
     with desk_of(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:

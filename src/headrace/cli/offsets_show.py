@@ -33,7 +33,7 @@ _PASSING = (RetriableError, OffsetConflict)
 """What a watch outlasts: a server that does not answer, a file that a run has to itself."""
 
 
-@app.command()
+@app.command(epilog="Example: headrace offsets show clicks.toml")
 def show(
     file: File = None,
     store: Store = None,
@@ -43,7 +43,7 @@ def show(
     topic: Topic = None,
     as_json: Json = False,
 ) -> None:
-    """The committed offsets, the pending batch and the live run."""
+    """Show the committed offsets, the pending batch and the active run."""
     from headrace.tools.offsets.imports import to_spark_json
 
     with desk_of(file, store, pipeline, bootstrap, topic, profile) as desk:
@@ -73,7 +73,7 @@ def show(
             say(f"batch {progress.pending.id} is pending: " + ", ".join(map(str, progress.pending.ranges[:8])))
 
 
-@app.command()
+@app.command(epilog="Example: headrace offsets lag clicks.toml --watch")
 def lag(
     file: File = None,
     store: Store = None,
@@ -82,10 +82,12 @@ def lag(
     bootstrap: Bootstrap = None,
     topic: Topic = None,
     as_json: Json = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Keep looking, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.1)] = 2.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", help="With --watch: seconds between two refreshes.", min=0.1)
+    ] = 2.0,
 ) -> None:
-    """How far the pipeline is behind, in offsets and in seconds, per partition and in total."""
+    """Show the lag in offsets and in seconds, per partition and in total."""
     desk = desk_of(file, store, pipeline, bootstrap, topic, profile)
     if not watch:
         _print_lag(desk, _look(desk), as_json=as_json)
@@ -177,7 +179,7 @@ def _oldest(lags: Sequence[Lag]) -> float | None:
     return None if None in ages else max((age for age in ages if age is not None), default=0.0)
 
 
-@app.command()
+@app.command(epilog="Example: headrace offsets history clicks.toml")
 def history(
     file: File = None,
     store: Store = None,
@@ -187,7 +189,7 @@ def history(
     topic: Topic = None,
     as_json: Json = False,
 ) -> None:
-    """The audit log: who moved what, when, from where to where, and every gap."""
+    """Show the audit log: all manual changes of offsets, and all gaps."""
     with desk_of(file, store, pipeline, bootstrap, topic, profile) as desk:
         desk.refuse_missing()
         changes = [change for change in map(partial(_of_topics, topic), desk.store.history()) if change is not None]
@@ -205,16 +207,19 @@ def history(
             say("nothing was moved by hand, and there was no gap")
 
 
-@app.command()
+@app.command(epilog="Example: headrace offsets export clicks.toml --output offsets.json")
 def export(
     file: File = None,
     store: Store = None,
     pipeline: Name = None,
     profile: Profile = None,
     bootstrap: Bootstrap = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; default: standard output.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to this file. Default: standard output."),
+    ] = None,
 ) -> None:
-    """The offsets as JSON that `import` and Spark's startingOffsets take."""
+    """Export the offsets as JSON for offsets import and Spark's startingOffsets."""
     from headrace.tools.offsets.imports import to_spark_json
 
     with desk_of(file, store, pipeline, bootstrap, None, profile) as desk:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 Option = Annotated[
     list[str] | None,
     typer.Option(
-        "--option", metavar="NAME=VALUE", help="A setting of Kafka's clients; ${NAME} is read from the environment."
+        "--option",
+        metavar="NAME=VALUE",
+        help="A Kafka client setting. ${NAME} is read from the environment. May be repeated.",
     ),
 ]
 _NAME = re.compile(r"[\w.-]*")
@@ -34,7 +36,7 @@ OPTIONS_FILE = "KAFKA_OPTIONS_FILE"
 OptionsFile = Annotated[
     Path | None,
     typer.Option(
-        "--options-file", metavar="FILE", help="Settings of Kafka's clients: a properties file.", envvar=OPTIONS_FILE
+        "--options-file", metavar="FILE", help="A properties file with Kafka client settings.", envvar=OPTIONS_FILE
     ),
 ]
 
@@ -94,7 +96,7 @@ _Cluster = Annotated[
     typer.Option(
         "--bootstrap",
         metavar="HOST:PORT,…",
-        help="The cluster.",
+        help="Bootstrap servers of the Kafka cluster.",
         envvar="KAFKA_BOOTSTRAP",
         show_default=False,
         callback=addresses,
@@ -151,44 +153,49 @@ def connecting(verb: Callable[Concatenate[Connection, P], None]) -> Callable[...
 File = Annotated[
     str | None,
     typer.Argument(
-        metavar="[FILE[:NAME]]", help="A pipeline: app.py:clicks or clicks.toml.", autocompletion=completion.pipelines
+        metavar="[FILE[:NAME]]", help="The pipeline: clicks.toml or app.py:clicks.", autocompletion=completion.pipelines
     ),
 ]
 Store = Annotated[
     str | None,
     typer.Option(
         "--store",
-        help="Without a file: sqlite:offsets.db, postgresql://user:${PASSWORD}@…, redis://…, kafka:HOST:PORT, …",
+        help="The offset store, if no FILE is given: sqlite:offsets.db, kafka:HOST:PORT, postgresql://user:${PASSWORD}@…",
         callback=expand_environment,
     ),
 ]
-Name = Annotated[str | None, typer.Option("--pipeline", help="Without a file: the pipeline's name.")]
+Name = Annotated[str | None, typer.Option("--pipeline", help="The pipeline's name, if no FILE is given.")]
 Bootstrap = Annotated[
     str | None,
-    typer.Option("--bootstrap", help="Without a file: the cluster.", envvar="KAFKA_BOOTSTRAP", callback=addresses),
+    typer.Option(
+        "--bootstrap",
+        metavar="HOST:PORT,…",
+        help="The Kafka cluster, if no FILE is given.",
+        envvar="KAFKA_BOOTSTRAP",
+        callback=addresses,
+    ),
 ]
 Topic = Annotated[
     list[str] | None,
-    typer.Option("--topic", help="Only this topic; may be repeated.", autocompletion=completion.topics),
+    typer.Option("--topic", help="Only this topic. May be repeated.", autocompletion=completion.topics),
 ]
 Partition = Annotated[
-    list[str] | None, typer.Option("--partition", metavar="TOPIC:N", help="Only this partition; may be repeated.")
+    list[str] | None, typer.Option("--partition", metavar="TOPIC:N", help="Only this partition. May be repeated.")
 ]
 Profile = Annotated[
-    str | None, typer.Option("--profile", metavar="NAME", help=r"Lay \[profile.NAME] of a TOML file over the rest.")
+    str | None, typer.Option("--profile", metavar="NAME", help=r"Apply \[profile.NAME] of the TOML file.")
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this the change is only shown.")]
-Outside = Annotated[bool, typer.Option("--outside", help="Also set offsets that the log does not have.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Make the change. Without this option it is only shown.")]
+Outside = Annotated[bool, typer.Option("--outside", help="Allow offsets outside the log.")]
 Force = Annotated[
     bool,
     typer.Option(
         "--force",
-        help="Also while the pipeline runs: between two batches, and the run stops at its next one. Offsets set back"
-        " are read again, offsets set forward are never read, and a pending batch is dropped: what it has stored of"
-        " other partitions may be stored twice.",
+        help="Also while the pipeline runs: the offsets change between two batches, and the run stops at its next one."
+        " Also drop a pending batch that covers other partitions; what it stored of them may be stored twice.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="For machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def desk_of(

@@ -24,10 +24,10 @@ _SHOWN = 20
 
 
 def files(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="The path of sinks.Parquet, on this machine.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A local directory written by sinks.Parquet.")],
     as_json: Json = False,
 ) -> None:
-    """Print the files of the published batches, one per line. Example: headrace files out/clicks | xargs du -ch"""
+    """Print the files of the published batches of a Parquet dataset, one per line."""
     from headrace.connectors.parquet.sink import Parquet
 
     found = Parquet(path).files()
@@ -42,15 +42,17 @@ def files(
 def compact(
     path: Annotated[
         str,
-        typer.Argument(metavar="PATH", help="The path of sinks.Parquet, on this machine, or of a Delta table."),
+        typer.Argument(metavar="PATH", help="A local directory written by sinks.Parquet, or a Delta table."),
     ],
-    target_size: Annotated[str, typer.Option("--target-size", metavar="SIZE", help="What files grow to.")] = "128MB",
+    target_size: Annotated[
+        str, typer.Option("--target-size", metavar="SIZE", help="Size of the merged files.")
+    ] = "128MB",
     execute: Execute = False,
     as_json: Json = False,
 ) -> None:
-    """Merge small files into large ones, while pipelines write and readers read.
+    """Merge small files of a Parquet dataset or a Delta table. Pipelines and readers may continue meanwhile.
 
-    Shows what it would do; add --execute to do it. Example: headrace compact out/clicks --execute
+    Without --execute only shows which files would be merged.
     """
     from headrace.cli.output.progress import progress
 

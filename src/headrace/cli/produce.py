@@ -57,7 +57,7 @@ class SampleName(StrEnum):
     WORDS = "words"
 
 
-_ACKS = "all, the default: every in-sync copy has it. 1: the leader has it, and may lose it. 0: nobody asks."
+_ACKS = "all (default): wait for all in-sync replicas. 1: wait for the leader only. 0: do not wait."
 EXAMPLES = """Examples:
 
   echo 'ann:{"page": "/"}' | headrace produce clicks --key-separator :
@@ -75,72 +75,91 @@ def produce(
     topic: Annotated[
         str,
         typer.Argument(
-            metavar="TOPIC", help="It must be there: headrace topics create.", autocompletion=completion.topics
+            metavar="TOPIC", help="The topic. It must exist: headrace topics create.", autocompletion=completion.topics
         ),
     ],
     file: Annotated[
-        list[Path] | None, typer.Option(help="Lines of a file, also .gz; may be repeated. Default: standard input.")
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="Read lines from this file, also .gz. May be repeated. Default: standard input."
+        ),
     ] = None,
-    sample: Annotated[SampleName | None, typer.Option(help="Made-up records instead of lines.")] = None,
+    sample: Annotated[SampleName | None, typer.Option(help="Generate sample records instead of reading lines.")] = None,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What stands between the key and the value of a line.")
+        str | None, typer.Option(metavar="TEXT", help="Separator between the key and the value of a line.")
     ] = None,
     null: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="A value (or key) that stands for none: a tombstone.")
+        str | None, typer.Option(metavar="TEXT", help="Text that means a null key or value (a tombstone).")
     ] = None,
-    form: Annotated[Form, typer.Option("--format", help="What values are written in; json is checked.")] = Form.TEXT,
-    key_form: Annotated[Form, typer.Option("--key-format", help="The same of keys.")] = Form.TEXT,
+    form: Annotated[Form, typer.Option("--format", help="Format of values. json is validated.")] = Form.TEXT,
+    key_form: Annotated[Form, typer.Option("--key-format", help="Format of keys.")] = Form.TEXT,
     avro: Annotated[
-        Path | None, typer.Option(metavar="FILE.avsc", help="Values are JSON, and sent as Avro of this schema.")
+        Path | None, typer.Option(metavar="FILE.avsc", help="Encode JSON values as Avro with this schema.")
     ] = None,
     registry: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="With --avro: registers the schema, and each record names it. http://user:${PASSWORD}@…",
+            help="With --avro: register the schema here and send its id in each record. http://user:${PASSWORD}@…",
             callback=expand_environment,
         ),
     ] = None,
     subject: Annotated[
-        str | None, typer.Option(help="With --registry: the schema's subject. Default: TOPIC-value.")
+        str | None, typer.Option(help="With --registry: subject of the schema. Default: TOPIC-value.")
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every record; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every record. May be repeated.")
     ] = None,
     partition: Annotated[
-        int | None, typer.Option(help="All into this partition. Default: by the hash of the key, as Java does.", min=0)
+        int | None,
+        typer.Option(
+            metavar="N", help="Send to this partition. Default: by key hash (murmur2), as Java's producer.", min=0
+        ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Records a second; a sample without a count: 10.", min=0.001)
+        float | None,
+        typer.Option(
+            metavar="N", help="Records per second. Default: unlimited; 10 for --sample without --count.", min=0.001
+        ),
     ] = None,
-    count: Annotated[int | None, typer.Option(help="Stop after so many.", min=1)] = None,
+    count: Annotated[int | None, typer.Option(metavar="N", help="Stop after N records.", min=1)] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Of a sample: the same seed makes the same records. Default: 1.")
+        int | None,
+        typer.Option(metavar="N", help="With --sample: the same seed generates the same records. Default: 1."),
     ] = None,
     start: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Of a sample: its first event time, or 2d for two days ago.")
+        str | None, typer.Option(metavar="TIME", help="With --sample: the first event time, or 2d for two days ago.")
     ] = None,
     every: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="With --start: from one event to the next. Default: 1s.")
+        str | None, typer.Option(metavar="DURATION", help="With --start: time between two events. Default: 1s.")
     ] = None,
     malformed: Annotated[
-        float | None, typer.Option(help="The share of weblogs that is cut short. Default: 0.", min=0, max=1)
+        float | None, typer.Option(help="With --sample weblogs: fraction of truncated lines. Default: 0.", min=0, max=1)
     ] = None,
     acks: Annotated[Acks | None, typer.Option(help=_ACKS)] = None,
     compression: Annotated[
-        Compression | None, typer.Option(help="snappy and lz4 are quick, gzip and zstd small. Default: none.")
+        Compression | None, typer.Option(help="snappy and lz4 are fast, gzip and zstd compress better. Default: none.")
     ] = None,
     linger: Annotated[
-        float | None, typer.Option(help="Milliseconds that a batch waits to be filled. Default: 5.", min=0)
+        float | None, typer.Option(metavar="MS", help="Milliseconds to wait for a batch to fill. Default: 5.", min=0)
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Bytes at which a batch is full.", min=1)] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds until a record that nobody takes has failed.", min=0.1)] = 30,
+    batch_size: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="Maximum size of a batch in bytes.", min=1)
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds until an unacknowledged record counts as failed.", min=0.1)
+    ] = 30,
     errors: Annotated[
-        Path | None, typer.Option(help="Append failed records here, with the reason; headrace replay sends them again.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Append failed records with the reason to this file. headrace replay sends them again."
+        ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print where each record lies.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print the partition and offset of each record.")
+    ] = False,
 ) -> None:
-    """Send records to a topic, one a line, and say how many were acknowledged. Exit code 1 if any failed."""
+    """Send lines to a topic, one record per line. Exit code 1 if any record failed."""
     from headrace.cli.output.send_report import FailedRecordLog, OffsetPrinter, report_totals, warn_about_retention
     from headrace.runtime.signals import stoppable
     from headrace.tools.records.line_input import Lines, from_files, from_stdin

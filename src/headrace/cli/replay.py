@@ -45,35 +45,45 @@ class Times(StrEnum):
 def replay(
     at: Connection,
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Lines of `headrace consume --json`, or of JSON objects; also .gz.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Output of headrace consume --json, or one JSON object per line. Also .gz."
+        ),
     ],
     to: Annotated[
         str,
         typer.Option(
-            "--to", metavar="TOPIC", help="Where they go; it must be there.", autocompletion=completion.topics
+            "--to", metavar="TOPIC", help="The target topic. It must exist.", autocompletion=completion.topics
         ),
     ],
-    speed: Annotated[str, typer.Option(metavar="60x", help="So many times as fast as they came, or max.")] = "1x",
+    speed: Annotated[
+        str, typer.Option(metavar="60x", help="Replay at this multiple of the original speed, or max.")
+    ] = "1x",
     times: Annotated[
         Times,
         typer.Option(
-            help="kept: event times as recorded. shifted: all by as much, so that the first is now, or the last if they"
-            " are sent faster than they came."
+            help="kept: keep the recorded event times. shifted: move all by the same amount, so that the first is now"
+            " (with a speed above 1x the last)."
         ),
     ] = Times.KEPT,
     time_field: Annotated[
-        str | None, typer.Option("--time", metavar="FIELD", help="Where in the value the event time stands: event.at")
+        str | None,
+        typer.Option("--time", metavar="FIELD", help="JSON field of the value with the event time, such as event.at"),
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="FIELD", help="Of JSON objects: what becomes the key.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="FIELD", help="For JSON objects: field to use as the key.")] = None,
     keep_partitions: Annotated[
-        bool, typer.Option("--keep-partitions", help="Each into the partition it was in.")
+        bool, typer.Option("--keep-partitions", help="Send each record to its original partition.")
     ] = False,
-    errors: Annotated[Path | None, typer.Option(help="Append failed records here, with the reason.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds until a record that nobody takes has failed.", min=0.1)] = 30,
+    errors: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Append failed records with the reason to this file.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds until an unacknowledged record counts as failed.", min=0.1)
+    ] = 30,
 ) -> None:
-    """Send recorded records to a topic with the pauses that were between them, keys and headers as they were.
+    """Replay recorded records into a topic with their original timing, keys and headers.
 
-    They go in the order of their event times; within a partition in the order of the file.
+    Records are sent in order of event time, and within a partition in file order.
     """
     from headrace.cli.output.progress import progress
     from headrace.cli.output.send_report import FailedRecordLog, report_totals, warn_about_retention

@@ -23,24 +23,26 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 Config = Annotated[
     list[str] | None,
-    typer.Option("--config", metavar="NAME=VALUE", help="A setting of the topic; may be repeated."),
+    typer.Option("--config", metavar="NAME=VALUE", help="A topic setting. May be repeated."),
 ]
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace topics list 'clicks.*'")
 @connecting
 def list_(
     at: Connection,
     pattern: Annotated[
         str | None,
         typer.Argument(
-            metavar="REGEX", help="Only topics whose whole name it fits: 'clicks.*'", autocompletion=completion.topics
+            metavar="REGEX", help="Only topics whose whole name matches: 'clicks.*'", autocompletion=completion.topics
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also those of Kafka itself.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also internal topics, such as __consumer_offsets.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """The topics: partitions, copies, offsets and how long records are kept."""
+    """List topics with their partitions, replication, number of offsets and retention."""
     from headrace.cli.output.topics import complete, known, retention
 
     topics = _topics(at)
@@ -65,34 +67,37 @@ def list_(
     say(f"{counted(len(found), 'topic')} at {at.bootstrap}", err=True)
 
 
-@app.command()
+@app.command(epilog="Example: headrace topics describe clicks --group report")
 @connecting
 def describe(
     at: Connection,
     pattern: Annotated[
         str,
         typer.Argument(
-            metavar="REGEX", help="A topic's name, or what fits the whole of several.", autocompletion=completion.topics
+            metavar="REGEX",
+            help="A topic name, or a regular expression that matches whole names.",
+            autocompletion=completion.topics,
         ),
     ],
     group: Annotated[
-        str | None, typer.Option(help="Show the offsets and lag of this Kafka group.", autocompletion=completion.groups)
+        str | None,
+        typer.Option(help="Also show the offsets and lag of this consumer group.", autocompletion=completion.groups),
     ] = None,
     pipeline: Annotated[
         str | None,
         typer.Option(
             metavar="FILE[:NAME]",
-            help="Show the offsets and lag of this pipeline.",
+            help="Also show the offsets and lag of this pipeline.",
             autocompletion=completion.pipelines,
         ),
     ] = None,
     profile: Profile = None,
     all_settings: Annotated[
-        bool, typer.Option("--all-settings", help="Also the settings that nobody changed.")
+        bool, typer.Option("--all-settings", help="Also show settings that have their default value.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Everything about a topic: a summary, its settings and who set them, its partitions."""
+    """Describe topics: settings and their origin, partitions, replicas and offsets."""
     from headrace.cli.output.topics import complete, show
 
     if group and pipeline:
@@ -118,24 +123,26 @@ def describe(
         show(topic, offsets, group or pipeline, all_settings=all_settings)
 
 
-@app.command()
+@app.command(epilog="Example: headrace topics create clicks --partitions 6 --config retention.ms=604800000")
 @connecting
 def create(
     at: Connection,
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC")],
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of the new topics.")],
     partitions: Annotated[
-        int | None, typer.Option(help="Choose enough: see alter. Default: the broker's.", min=1)
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Number of partitions. Choose enough: adding more later moves keys. Default: the broker's.",
+            min=1,
+        ),
     ] = None,
     replication: Annotated[
-        int | None, typer.Option(help="Copies of each partition. Default: the broker's.", min=1)
+        int | None, typer.Option(metavar="N", help="Replication factor. Default: the broker's.", min=1)
     ] = None,
     config: Config = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave one that is there as it is.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing for a topic that exists.")] = False,
 ) -> None:
-    """Make topics.
-
-    headrace topics create clicks --partitions 6 --config retention.ms=604800000
-    """
+    """Create topics."""
     topics = _topics(at)
     settings = pairs("--config", config, "retention.ms=604800000")
     for name in names:
@@ -154,21 +161,22 @@ def create(
         say(f"{name} is there already, with {counted(len(there.partitions), 'partition')}{asked}")
 
 
-@app.command()
+@app.command(epilog="Example: headrace topics alter clicks --config retention.ms=86400000")
 @connecting
 def alter(
     at: Connection,
-    name: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)],
-    partitions: Annotated[int | None, typer.Option(help="Have so many. There is no way back.", min=1)] = None,
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=completion.topics)],
+    partitions: Annotated[
+        int | None, typer.Option(metavar="N", help="New number of partitions. It cannot be reduced later.", min=1)
+    ] = None,
     config: Config = None,
     unset: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Give a setting back to the broker; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Reset a setting to the broker's default. May be repeated.")
     ] = None,
 ) -> None:
-    """Change a topic's settings, or give it more partitions.
+    """Change the settings of a topic, or add partitions.
 
-    A key's partition hangs on how many there are: with more of them, new records of a key come to lie in another
-    partition than its old ones, and their order is lost.
+    With more partitions, new records of a key may go to another partition than its old ones, so their order is lost.
     """
     settings = pairs("--config", config, "retention.ms=604800000")
     if partitions is None and not settings and not unset:
@@ -212,15 +220,17 @@ def _grow(topics: Topics, topic: Topic, partitions: int) -> None:
         )
 
 
-@app.command()
+@app.command(epilog="Example: headrace topics delete clicks-test --execute")
 @connecting
 def delete(
     at: Connection,
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=completion.topics)],
-    as_regex: Annotated[bool, typer.Option("--regex", help="The names are regular expressions.")] = False,
+    names: Annotated[
+        list[str], typer.Argument(metavar="TOPIC", help="Topics to delete.", autocompletion=completion.topics)
+    ],
+    as_regex: Annotated[bool, typer.Option("--regex", help="Treat the names as regular expressions.")] = False,
     execute: Execute = False,
 ) -> None:
-    """Delete topics with all their records. Shows what would go; does it with --execute."""
+    """Delete topics with all their records. Without --execute only shows them."""
     from headrace.cli.output.topics import known
 
     topics = _topics(at)

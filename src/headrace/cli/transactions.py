@@ -25,12 +25,18 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 OURS = "headrace"
 Bootstrap = Annotated[
     str,
-    typer.Option("--bootstrap", help="The cluster, HOST:PORT.", envvar="KAFKA_BOOTSTRAP", callback=addresses),
+    typer.Option(
+        "--bootstrap",
+        metavar="HOST:PORT,…",
+        help="Bootstrap servers of the Kafka cluster.",
+        envvar="KAFKA_BOOTSTRAP",
+        callback=addresses,
+    ),
 ]
-Prefix = Annotated[str, typer.Option(help="Only transactional ids that begin so; '' for everybody's.")]
+Prefix = Annotated[str, typer.Option(help="Only transactional ids with this prefix; '' for all.")]
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace transactions list --bootstrap localhost:9092")
 def list_(
     bootstrap: Bootstrap,
     prefix: Prefix = OURS,
@@ -38,7 +44,7 @@ def list_(
     options_file: OptionsFile = None,
     as_json: Json = False,
 ) -> None:
-    """Transactions that are open now: a reader of committed records waits at each."""
+    """List open transactions. read_committed consumers wait at each of them."""
     with _connected(bootstrap, option, options_file) as transactions:
         found = transactions.open(prefix)
     if as_json:
@@ -49,21 +55,21 @@ def list_(
     say(f"{counted(len(found), 'open transaction')}{whose} at {bootstrap}")
 
 
-@app.command()
+@app.command(epilog="Example: headrace transactions abort --all --execute")
 def abort(
     bootstrap: Bootstrap,
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Transactional ids, as `list` says.")
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Transactional ids, as shown by list.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that `list` shows.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All transactions that list shows.")] = False,
     prefix: Prefix = OURS,
     option: Option = None,
     options_file: OptionsFile = None,
     execute: Execute = False,
 ) -> None:
-    """End open transactions and refuse their producers: nothing of them is ever seen by a reader of committed records.
+    """Abort open transactions and fence their producers. Their records stay invisible to read_committed consumers.
 
-    A pipeline that starts ends its own by itself: this is for those that will not start again.
+    A pipeline aborts its own open transactions when it starts. Use this for pipelines that will not start again.
     """
     if bool(ids) == everything:
         raise ConfigError("say which, or --all", hint="headrace transactions list")

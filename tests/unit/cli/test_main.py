@@ -77,6 +77,20 @@ def test_every_verb_has_help_in_which_no_bracket_is_lost(path):
             assert bracket in shown, shown
 
 
+@pytest.mark.parametrize("path", VERBS, ids=" ".join)
+def test_every_verb_has_help_with_an_example_of_itself(path):
+    command = VERBS[path]
+    examples = re.findall(rf"headrace {' '.join(path)}\b.*", command.epilog or "")
+    assert examples
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word for example in examples for word in re.findall(r"(?<= )--[a-z-]+", example)} <= known
+
+
+@pytest.mark.parametrize("path", VERBS, ids=" ".join)
+def test_every_option_and_argument_has_a_help_text(path):
+    assert [parameter.name for parameter in VERBS[path].params if not getattr(parameter, "help", None)] == []
+
+
 def _plain(parameter):
     return f"{parameter.metavar} {getattr(parameter, 'help', '')}".replace("\\[", "[")
 
