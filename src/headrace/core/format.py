@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from headrace.core.error_markers import UNKNOWN_SCHEMA
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,10 +19,6 @@ HIDDEN = "_headrace_"
 """Prefix of internal fields of a decoded struct; they do not become columns."""
 CORRUPT = f"{HIDDEN}corrupt"
 """The field in which Spark stores a text that it could not parse."""
-UNKNOWN = "headrace.UnknownSchema:"
-"""Stands in the error of a batch that met a schema which was not known when its expressions were made."""
-UNFIT = "headrace.Unfit: "
-"""Stands in the error of a batch with a row that a format has no bytes for; behind it, why."""
 
 
 class Decoding(ABC):
@@ -112,7 +109,7 @@ class SchemaLookupDecoding(Decoding):
     def raise_unknown_schema_expr(self, schema_id: str) -> str:
         """SQL that fails the batch; `schema_id` is SQL of the unknown id."""
         payload = f"named_struct('token', '{self.decoder_id}', 'id', {schema_id}, 'topic', topic)"
-        return f"raise_error(concat('{UNKNOWN}', to_json({payload})))"
+        return f"raise_error(concat('{UNKNOWN_SCHEMA}', to_json({payload})))"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +11,8 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
 from headrace.core.dead_letters import MAX_BYTES, RecordId, too_many_bad_records
-from headrace.core.format import HIDDEN, UNKNOWN, SchemaLookupDecoding
+from headrace.core.error_markers import BAD_RECORD, unknown_schema
+from headrace.core.format import HIDDEN, SchemaLookupDecoding
 from headrace.core.sink import METADATA
 from headrace.engine.dead_letter_records import MOMENT, as_bytes, fitting, letter
 from headrace.engine.field_decoder import RAW_SCHEMA, FieldDecoder, open_decoder
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 # Known before a record is decoded, lest its value is carried along for it.
 _TOMBSTONE = f"value IS NULL AS {HIDDEN}tombstone"
 _ORIGIN = f"struct(topic, partition, offset, timestamp, key, headers, {HIDDEN}tombstone AS tombstone) AS {METADATA}"
-_UNNAMED = "headrace.BadRecord somewhere in the batch"
-_SPARKS_OWN = "MALFORMED_RECORD_IN_PARSING"
 _BAD = "if(error IS NULL, NULL, named_struct('error', error, 'value', value)) AS bad"
 _NAMED = 1_000
 _DROPPED = f"{HIDDEN}dropped"
@@ -175,9 +173,9 @@ class Decoder:
 
         The batch can then be decoded anew. None for any other error; RetriableError if the registry does not answer.
         """
-        if not is_unknown_schema_error(error):
+        found = unknown_schema(error)
+        if found is None:
             return None
-        found, _ = json.JSONDecoder().raw_decode(str(error).partition(UNKNOWN)[2])
         for side in self._sides:
             if isinstance(side.decoding, SchemaLookupDecoding) and side.decoding.decoder_id == found["token"]:
                 named = self._unknown(raw, side.part, side.decoding)
@@ -245,17 +243,6 @@ def origin_type(spark: SparkSession) -> StructType:
     return found
 
 
-def is_bad_record_error(error: BaseException) -> bool:
-    """Whether `error` says that a record is bad, and not which."""
-    text = str(error)
-    return _UNNAMED in text or _SPARKS_OWN in text
-
-
-def is_unknown_schema_error(error: BaseException) -> bool:
-    """Whether `error` says that a record names a schema which was not known."""
-    return UNKNOWN in str(error)
-
-
 def _shaped(raw: DataFrame, side: FieldDecoder) -> DataFrame:
     """Fails at a record whose bytes alone say that it is bad, before it is decoded.
 
@@ -280,7 +267,7 @@ def _failing(parsed: DataFrame, side: FieldDecoder) -> DataFrame:
 
 def _always(good: str) -> str:
     """A condition that fails the batch where it does not hold, and that no optimiser moves."""
-    return f"if(spark_partition_id() < 0, false, {good}) OR raise_error('{_UNNAMED}') IS NULL"
+    return f"if(spark_partition_id() < 0, false, {good}) OR raise_error('{BAD_RECORD}') IS NULL"
 
 
 def _blame(topic: str, partition: int, offset: int, error: str, value: bytes) -> BadRecord:

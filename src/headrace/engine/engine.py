@@ -24,7 +24,7 @@ from headrace.engine.source_readers import RawBatch, SourceReaders
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.kafka.dead_letter_topic import DeadLetterTopic
 from headrace.spark import session, tasks
-from headrace.spark.jvm_errors import refused
+from headrace.spark.jvm_errors import kafka_config_error
 from headrace.spark.observation import observe_batch
 from headrace.support.durations import seconds
 from headrace.support.redaction import redact, secrets_of
@@ -144,7 +144,7 @@ class DirectEngine:
             )
 
     def translated(self, error: Exception) -> Exception:
-        found: HeadraceError | None = refused(error)
+        found: HeadraceError | None = kafka_config_error(error)
         if found is None and self._batch is not None:
             try:
                 with self._limited(self._batch):

@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
 from headrace.core.dead_letters import RecordId
+from headrace.core.error_markers import FUNCTION_STATES, KAFKA_CONDITION, VALUE_STATES
 from headrace.engine import transform_check
 from headrace.engine.dead_letter_records import without
 from headrace.engine.row_independence import indivisible
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
     from headrace.core.dead_letters import DeadLetters
     from headrace.engine.source_readers import SourceReaders
 
-_OF_A_VALUE = ("22", "P0")
-"""How the SQL states of errors begin that the same value always raises: data exceptions, and raise_error()."""
-_OF_CODE = ("38", "39")
-"""Those of functions of the user's, which may also ask a server that is away for a moment."""
 _PROGRAMMING = (NameError, TypeError, AttributeError, SyntaxError, NotImplementedError)
 _PROGRAMMING_ON_WORKER = {
     error.__name__
@@ -108,7 +105,7 @@ class Poison:
             return None
         if _programming(cause):
             return TransformFailed(f"the transform fails: {_said(cause)}", hint=_CORRECT)
-        certain = any(state.startswith(_OF_A_VALUE) for state, _ in sql_states(cause))
+        certain = any(state.startswith(VALUE_STATES) for state, _ in sql_states(cause))
         if not certain and not self._again(batch, "rows"):
             return None
         before = dict(self.diverted(batch))
@@ -222,9 +219,11 @@ def _of_rows(error: BaseException | None) -> Exception | None:
             return None
         if isinstance(error, PySparkException | Py4JJavaError):
             known = [*sql_states(error)]
-            if any(condition.startswith("KAFKA") for _, condition in known):
+            if any(condition.startswith(KAFKA_CONDITION) for _, condition in known):
                 return None
-            if any(state.startswith((*_OF_A_VALUE, *_OF_CODE)) for state, _ in known) or raised_by_expression(error):
+            if any(state.startswith((*VALUE_STATES, *FUNCTION_STATES)) for state, _ in known) or raised_by_expression(
+                error
+            ):
                 return error
         error = error.__cause__
     return None

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Self
 from pyspark.sql import Observation
 from pyspark.sql import functions as sql
 
+from headrace.core.error_markers import is_bad_record_error, unknown_schema
 from headrace.core.transforms import Frames
-from headrace.engine.decoder import Decoder, is_bad_record_error, is_unknown_schema_error
+from headrace.engine.decoder import Decoder
 from headrace.engine.locality import LocalityHints
 from headrace.engine.range_reader import RangeReader
 from headrace.kafka.cluster import Cluster
@@ -124,7 +125,7 @@ class SourceReaders:
 
         RetriableError if a registry does not answer.
         """
-        if not is_unknown_schema_error(error):
+        if unknown_schema(error) is None:
             return None
         frames = RawBatch(self, batch).frames
         found = (one.decoder.learn(error, frames[name]) for name, one in self.each.items())

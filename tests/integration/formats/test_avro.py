@@ -213,10 +213,10 @@ def test_a_given_schema_is_used_as_it_is(write, topic, schema_registry):
 def test_a_given_schema_that_does_not_fit_is_refused_and_not_registered(write, topic, schema_registry):
     target = topic(partitions=1)
     for schema, reason in (("id STRING, name STRING", "id"), ("id BIGINT, name STRING, more INT", "more")):
-        with pytest.raises(ConfigError, match=rf"does not fit the columns: .*'{reason}'"):
+        with pytest.raises(ConfigError, match=rf"does not match the columns: .*'{reason}'"):
             write(target, [{"id": 1}], schema, schema=json.dumps(REQUIRED))
     broken = json.dumps(REQUIRED | {"fields": [{"name": "id", "type": "lung"}]})
-    with pytest.raises(ConfigError, match=r"does not fit the columns: .*lung"):
+    with pytest.raises(ConfigError, match=r"does not match the columns: .*lung"):
         write(target, [{"id": 1}], schema=broken)
     assert f"{target.name}-value" not in ask(schema_registry, "/subjects")
 

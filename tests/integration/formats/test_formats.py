@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace import events, sinks, stores
 from headrace.core.dead_letters import RejectedRow
+from headrace.core.error_markers import is_bad_record_error
 from headrace.engine import transform_check
 from headrace.engine.dead_letter_records import dead_letter_records
-from headrace.engine.decoder import Decoder, is_bad_record_error
+from headrace.engine.decoder import Decoder
 from headrace.engine.field_decoder import RAW_SCHEMA
 from headrace.errors import BadRecord, ConfigError
 from headrace.formats.avro import schema

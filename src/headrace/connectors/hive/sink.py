@@ -13,6 +13,7 @@ from headrace.connectors.shared import partition_columns
 from headrace.connectors.shared.file_store import file_store_at
 from headrace.connectors.shared.parquet_writer import write_files
 from headrace.connectors.shared.partition_columns import BATCH
+from headrace.core.error_markers import is_database_missing, is_metastore_locked
 from headrace.core.sink import IdempotentSink, without_metadata
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.spark.origin_columns import stored_schema
@@ -216,12 +217,12 @@ def _translate_error(table: str) -> Iterator[None]:
         yield
     except Exception as error:
         said = " ".join(_said(error))
-        if "Another instance of Derby" in said or "XSDB6" in said:
+        if is_metastore_locked(said):
             raise OffsetConflict(
                 f"{table}: another process has the metastore open, and Derby lets one in at a time",
                 hint="stop it, or use a metastore with a server: spark.hadoop.hive.metastore.uris=thrift://…",
             ) from error
-        if "SCHEMA_NOT_FOUND" in said or ("Database" in said and "not found" in said):
+        if is_database_missing(said):
             raise ConfigError(f"{table}: the database is not there", hint="CREATE DATABASE …") from error
         raise
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.error_markers import is_jdbc_driver_missing
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.support.redaction import is_secret, masked, redact
 
@@ -76,7 +77,7 @@ class Database:
         message = f"{self}: {reason}"
         if (_state(cause) or "").startswith(_MISTAKES):
             return ConfigError(message, hint="change the transform, the table or the user's rights")
-        if "No suitable driver" in reason or "ClassNotFoundException" in cause.toString():
+        if is_jdbc_driver_missing(f"{reason} {cause.toString()}"):
             return ConfigError(
                 f"no JDBC driver for {self}: {reason}",
                 hint="--spark spark.jars=<the driver's jar>, and driver=<its class> if it does not register itself",

@@ -70,7 +70,7 @@ class RecordMapping:
     def check(self, rows: DataFrame, *, dry: bool = False) -> None:
         """ConfigError if rows of these columns cannot become records. `dry`: no schema is registered."""
         if isinstance(self.format, Avro):  # before its schema is registered
-            encode_errors.check(rows, self.format.body(self._columns(rows), self.topic))
+            encode_errors.check_schema(rows, self.format.body(self._columns(rows), self.topic))
         self.frame(rows, dry=dry)
 
     def _columns(self, rows: DataFrame) -> dict[str, Any]:

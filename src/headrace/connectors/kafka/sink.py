@@ -18,10 +18,11 @@ from headrace.connectors.kafka.task import Fenced, PartitionWrite, Transactional
 from headrace.connectors.shared.rejected_rows import RejectedRows
 from headrace.core import topic_check
 from headrace.core.dead_letters import RejectedRow
+from headrace.core.error_markers import is_raised_on_worker
 from headrace.core.format import Format
 from headrace.core.sink import RowRejectingSink, TransactionalSink
 from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError
-from headrace.formats.avro.encode_errors import unfit_refused
+from headrace.formats.avro.encode_errors import translate_encode_errors
 from headrace.formats.json import Json
 from headrace.kafka import commit_metadata
 from headrace.kafka.offset_group import FencedOffsetGroup, connection
@@ -260,12 +261,12 @@ class Kafka(offset_store.Kafka, RowRejectingSink, TransactionalSink):
     ) -> None:
         """Per task, in its own transaction, records and offset."""
         try:
-            with unfit_refused(repr(self)):
+            with translate_encode_errors(repr(self)):
                 work = TransactionalProduceTask(target, self._opened.name, parts, topic_check.current())
                 tasks.run(frame, work, verify_pieces=False)
         except BaseException as error:
             self._unsure = True  # others of the tasks may be at work still
-            if f"{Fenced.__module__}.{Fenced.__name__}" in str(error):
+            if is_raised_on_worker(error, Fenced):
                 raise self._fenced(batch) from error
             raise
         self._known |= {r.at for r in batch.ranges}
@@ -275,7 +276,7 @@ class Kafka(offset_store.Kafka, RowRejectingSink, TransactionalSink):
         self, batch: Batch, frame: DataFrame, target: TopicTarget, dead_letters: DeadLetterBatch | None
     ) -> None:
         """1. read the rows; 2. set apart those that a topic does not take; 3. commit records and offsets."""
-        with unfit_refused(repr(self)):
+        with translate_encode_errors(repr(self)):
             records = frame.toArrow().combine_chunks()
         topic_check.verify()
         reach("kafka: rows read")

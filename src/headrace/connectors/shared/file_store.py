@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.core.error_markers import is_class_missing
 from headrace.errors import ConfigError, RetriableError
 from headrace.support.durable import make_directory, sync
 
@@ -184,7 +185,7 @@ def translated(place: str) -> Iterator[None]:
             raise FileNotFoundError(said) from error
         if kind in ("FileAlreadyExistsException", "RemoteFileChangedException"):
             raise FileExistsError(said) from error
-        if kind == "UnsupportedFileSystemException" or "ClassNotFoundException" in said:
+        if kind == "UnsupportedFileSystemException" or is_class_missing(said):
             raise ConfigError(
                 f"{place}: Spark has no file system for it: {said}",
                 hint="--spark spark.jars.packages=org.apache.hadoop:hadoop-aws:… brings s3a://",

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
+from headrace.core.error_markers import is_avro_missing
 from headrace.errors import ConfigError
 from headrace.formats.avro.schema import refuse_deep, refuse_large
+from headrace.spark.jvm_errors import avro_missing
 from headrace.spark.sql import literal, verbatim
 
 if TYPE_CHECKING:
@@ -134,11 +136,8 @@ def columns(spark: SparkSession, schema: str) -> Any:
             )
         return frame.schema["row"].dataType.jsonValue()
     except Exception as error:
-        if "AVRO_NOT_LOADED" in str(error):
-            raise ConfigError(
-                "Spark's jar for Avro is not loaded",
-                hint='spark-submit --jars "$(headrace jars path)", or hr.configure(builder)',
-            ) from error
+        if is_avro_missing(error):
+            raise avro_missing() from error
         if not isinstance(error, Py4JJavaError):
             raise
         raise ConfigError(

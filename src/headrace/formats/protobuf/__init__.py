@@ -6,7 +6,8 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.format import UNFIT, Decoding, Format, Part
+from headrace.core.error_markers import UNENCODABLE
+from headrace.core.format import Decoding, Format, Part
 from headrace.errors import ConfigError
 from headrace.spark.sql import quoted
 from headrace.support.pipeline_folder import located
@@ -84,7 +85,8 @@ class Protobuf(Format):
         made = f"{name}(struct({', '.join(quoted(column) for column in columns)}))"
         # The function is called for every row, also for one that stays a record without a value: only where its bytes
         # are asked for it matters that there are none.
-        body = f"if({made}.error IS NULL, {made}.value, CAST(raise_error(concat('{UNFIT}', {made}.error)) AS BINARY))"
+        failure = f"CAST(raise_error(concat('{UNENCODABLE}', {made}.error)) AS BINARY)"
+        body = f"if({made}.error IS NULL, {made}.value, {failure})"
         if self.registry is None:
             return body
         return f"concat(X'00{self._id(topic):08X}{messages.place().hex()}', {body})"

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import functions as sql
 
+from headrace.core.error_markers import KAFKA_CONDITION, VALUE_STATES
 from headrace.core.sink import METADATA
 from headrace.engine.decoder import Decoder
 from headrace.engine.range_reader import RangeReader
 from headrace.errors import ConfigError
 from headrace.formats.base import TIME_OPTIONS
 from headrace.formats.raw import Bytes, Text
-from headrace.spark.jvm_errors import refused
+from headrace.spark.jvm_errors import kafka_config_error
 from headrace.spark.sql import quoted
 from headrace.support.tracebacks import short
 from headrace.tools.records.record import Record
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from headrace.types import Range
 
 _AS_JSON = {"ignoreNullFields": "false", **TIME_OPTIONS}
-_OF_A_VALUE = ("22", "P0")
-"""How the SQL states of such errors begin: data exceptions, and what a condition raises by itself."""
 _PLACE = ("topic", "partition", "offset", "timestamp", "key", "headers")
 
 
@@ -65,7 +64,7 @@ class DecodedRecordQuery:
             except Exception as error:
                 if self._decoder.learn(error, raw):
                     continue
-                raise refused(error) or self._failed(error) or error from None
+                raise kafka_config_error(error) or self._failed(error) or error from None
             left_out = decoded.dropped()
             if left_out and self.first_bad is None and (bad := self._decoder.first_bad(raw)) is not None:
                 self.first_bad = bad.message
@@ -91,8 +90,8 @@ class DecodedRecordQuery:
         """A condition that breaks off at a value, as a cast of one that does not fit does; None for any other error."""
         if self._where is None or not isinstance(error, PySparkException):
             return None
-        kind, state = error.getCondition() or "", error.getSqlState() or ""
-        if not state.startswith(_OF_A_VALUE) or kind.startswith("KAFKA"):
+        condition, state = error.getCondition() or "", error.getSqlState() or ""
+        if not state.startswith(VALUE_STATES) or condition.startswith(KAFKA_CONDITION):
             return None
         return ConfigError(
             f"--where {self._where} fails at a record: {short(error)}",
