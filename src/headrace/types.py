@@ -68,6 +68,10 @@ class Batch:
         """Offsets covered: the records in the batch, or more on compacted and transactional topics."""
         return sum(len(r) for r in self.ranges)
 
+    def __bool__(self) -> bool:
+        """A batch that covers no offsets is still a batch, which may be pending."""
+        return True
+
     @property
     def fingerprint(self) -> str:
         """A short name that two batches share exactly when they read the same ranges of the same topics in an epoch."""

@@ -110,3 +110,10 @@ def test_a_batch_is_behind_where_the_offsets_have_moved_on():
     progress = Progress({A: 10})
     assert progress.behind(Batch(1, (Range(A, 10, 20), Range(B, 5, 6)))) == []
     assert progress.behind(Batch(1, (Range(A, 9, 20), Range(B, 5, 6)))) == [Range(A, 9, 20)]
+
+
+@pytest.mark.parametrize("ranges", [(), (Range(A, 7, 7),)])
+def test_a_pending_batch_of_no_offsets_counts_and_is_stored(ranges):
+    state = State(Progress(pending=Batch(5, ranges), last_batch=4))
+    assert state.progress.newest == 5
+    assert State.from_json(state.to_json()) == state
