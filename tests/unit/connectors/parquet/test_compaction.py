@@ -14,43 +14,8 @@ from headrace.cli import parquet as verbs
 from headrace.connectors.delta import compaction
 from headrace.connectors.parquet import merged_batches
 from headrace.connectors.parquet.compaction import compact
-from headrace.connectors.shared.compaction_plan import Small, merges
 from headrace.errors import ConfigError, RetriableError
 from support.power_loss import recorded
-
-# the plan
-
-
-def small(name, size, partition=""):
-    return Small(name, size, "owner", partition)
-
-
-def planned(files, target=100, schemas=None):
-    schemas = schemas or {}
-    found = merges(
-        files, target, lambda file: schemas.get(file.path, "same"), lambda one, other: one if one == other else None
-    )
-    return [(merge.partition, [file.path for file in merge.files]) for merge in found]
-
-
-def test_small_files_go_together_until_the_target_is_reached():
-    files = [small(name, 40) for name in "abcdefg"]
-    assert planned(files) == [("", ["a", "b", "c"]), ("", ["d", "e", "f"])]
-
-
-def test_only_files_of_equal_partition_values_go_together():
-    files = [small("a", 1, "day=1"), small("b", 1, "day=2"), small("c", 1, "day=1")]
-    assert planned(files) == [("day=1", ["a", "c"])]
-
-
-def test_files_that_are_large_enough_and_files_alone_are_left():
-    assert planned([small("a", 80), small("b", 99), small("c", 10)]) == []
-
-
-def test_files_whose_columns_do_not_fit_are_merged_apart_and_unreadable_ones_left():
-    files = [small(name, 1) for name in "abcde"]
-    assert planned(files, schemas={"b": "other", "d": "other", "e": None}) == [("", ["a", "c"]), ("", ["b", "d"])]
-
 
 # names of merged batches
 
