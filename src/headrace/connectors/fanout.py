@@ -114,8 +114,8 @@ class Fanout(Sink):
     def check_reachable(self) -> None:
         for sink in self._sinks.values():
             if isinstance(sink, TransactionalSink):  # by itself it would be asked as the store
-                with sink:
-                    sink.open_for_reading("headrace-check")
+                with sink.offsets as store:
+                    store.open_for_reading("headrace-check")
             sink.check_reachable()
 
     def check_target(self, schema: StructType) -> None:
@@ -142,7 +142,7 @@ class IdempotentFanout(Fanout, IdempotentSink):
 
     def last_batch(self) -> int:
         return max(
-            sink.last_batch() if isinstance(sink, IdempotentSink) else sink.load().last_batch
+            sink.last_batch() if isinstance(sink, IdempotentSink) else sink.offsets.load().last_batch
             for sink in self._sinks.values()
             if isinstance(sink, IdempotentSink | TransactionalSink)
         )
@@ -150,7 +150,7 @@ class IdempotentFanout(Fanout, IdempotentSink):
 
 def _has(sink: TransactionalSink, batch: Batch) -> bool:
     """Whether `batch` is in `sink` already. If not, its offsets stand where the batch starts."""
-    progress = sink.load()
+    progress = sink.offsets.load()
     if progress.last_batch >= batch.id:
         if all(progress.offsets.get(r.at) == r.until for r in batch.ranges):
             return True
@@ -165,7 +165,7 @@ def _has(sink: TransactionalSink, batch: Batch) -> bool:
         before = {r.at: progress.offsets[r.at] for r in moved}
         after = {r.at: r.start for r in moved}
         change = AuditEntry(time.time(), "fanout", "follow", before, after, "the offsets of the pipeline were moved")
-        sink.set_offsets(progress, after, change, batch.topic_ids)
+        sink.offsets.set_offsets(progress, after, change, batch.topic_ids)
     return False
 
 

@@ -5,7 +5,7 @@
 | at-most-once  | commit, write        | any sink                                   |
 | at-least-once | begin, write, commit | any sink                                   |
 | exactly-once  | begin, write, commit | IdempotentSink                             |
-| any           | write                | TransactionalSink, which is then the store |
+| any           | write                | TransactionalSink, with its own offsets    |
 """
 
 from __future__ import annotations

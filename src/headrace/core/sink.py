@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
-from headrace.core.offset_store import OffsetStore
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headrace.core.dead_letters import DeadLetter, DeadLetterBatch, RecordId
+    from headrace.core.offset_store import OffsetStore
     from headrace.types import Batch
 
 METADATA = "_kafka"
@@ -149,14 +149,30 @@ class IdempotentSink(Sink):
         return 0
 
 
-class TransactionalSink(Sink, OffsetStore):
+class TransactionalSink(Sink):
     """A sink that stores the offsets with the rows: `write` stores both in one transaction.
 
-    `write` is a compare-and-set like `commit`: it raises OffsetConflict, with nothing written, if the stored offsets
-    are not at the start of the batch. A run never calls `begin`: the transaction is the journal.
+    `write` is a compare-and-set like `OffsetStore.commit`: it raises OffsetConflict, with nothing written, if the
+    stored offsets are not at the start of the batch. A run never calls `begin`: the transaction is the journal.
     """
 
     accepts_partial_batches = False
+
+    @property
+    @abstractmethod
+    def offsets(self) -> OffsetStore:
+        """The store of the offsets that `write` moves; always the same object.
+
+        `open` and `close` of the sink open and close it, too. Commands that read or move offsets open it alone.
+        """
+
+    def open(self, pipeline: str) -> Self:
+        self.offsets.open(pipeline)
+        return super().open(pipeline)
+
+    def close(self) -> None:
+        super().close()
+        self.offsets.close()
 
 
 class RowRejectingSink(Sink):
@@ -176,7 +192,7 @@ class DeadLetterTableSink(RowRejectingSink):
 
     @abstractmethod
     def read_dead_letters(self, table: str) -> Sequence[DeadLetter]:
-        """The dead letters in `table`, by origin. Needs `open`."""
+        """The dead letters in `table`, by origin. Needs `open`, or `offsets.open_for_reading`."""
 
     @abstractmethod
     def drop_dead_letters(self, table: str, origins: Sequence[RecordId]) -> None:

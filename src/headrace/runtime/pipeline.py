@@ -109,7 +109,7 @@ class Pipeline:
                 f"{self.name}: guarantee={self.guarantee!r} is unknown", hint=f"{near} {known}" if near else known
             )
         object.__setattr__(self, "guarantee", Guarantee(self.guarantee))
-        if isinstance(self.sink, TransactionalSink) and self.offsets not in (None, self.sink):
+        if isinstance(self.sink, TransactionalSink) and self.offsets not in (None, self.sink.offsets):
             raise ConfigError(
                 f"{self.name}: {type(self.sink).__name__} keeps the offsets beside the rows, in one transaction;"
                 " a second store could only disagree with it",
@@ -178,7 +178,7 @@ class Pipeline:
         if self.offsets is not None:
             return self.offsets
         if isinstance(self.sink, TransactionalSink):
-            return self.sink
+            return self.sink.offsets
         return SQLite(state_directory() / "offsets.db")
 
     @property

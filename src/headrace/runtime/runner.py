@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from headrace import events
 from headrace.core.delivery import Guarantee, Step, WriteResult, deliver, resume
 from headrace.core.planner import caught_up, reachable
-from headrace.core.sink import IdempotentSink
+from headrace.core.sink import IdempotentSink, TransactionalSink
 from headrace.errors import BatchChanged, BatchTimeout, HeadraceError, OffsetConflict, RetriableError, TopicRecreated
 from headrace.runtime.heartbeat import RunPresence
 from headrace.runtime.positions import PositionTracker
@@ -294,16 +294,17 @@ class Runner:
 
 
 class _OpenResources:
-    """Store and sink, opened for the run and closed after it; one object where the sink is the store."""
+    """Store and sink, opened for the run and closed after it. A transactional sink opens and closes its store."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._name = pipeline.name
         self._store = pipeline.store
-        self._resources: dict[int, Resource] = {id(part): part for part in (self._store, pipeline.sink)}
+        transactional = isinstance(pipeline.sink, TransactionalSink)
+        self._resources: list[Resource] = [pipeline.sink] if transactional else [self._store, pipeline.sink]
 
     def __enter__(self) -> OffsetStore:
         try:
-            for resource in self._resources.values():
+            for resource in self._resources:
                 resource.open(self._name)
         except BaseException:
             self.__exit__()
@@ -312,7 +313,7 @@ class _OpenResources:
 
     def __exit__(self, *_: object) -> None:
         with ExitStack() as closing:
-            for resource in self._resources.values():
+            for resource in self._resources:
                 closing.callback(resource.close)
 
 

@@ -288,17 +288,20 @@ class FakeStore(Memory):
             self.before_call(name, batch)
 
 
-class FakeTransactionalSink(FakeStore, TransactionalSink):
-    """Stores rows and offsets together. It is its own store, so a pipeline with it has no `offsets=`."""
+@dataclass(eq=False)
+class FakeTransactionalSink(FakeSink, TransactionalSink):
+    """Stores rows and offsets together. A pipeline with it has no `offsets=`."""
 
-    def __init__(self, *, before_call: Callable[[str, Batch | None], object] | None = None) -> None:
-        super().__init__(before_call=before_call)
-        self.rows: list[Any] = []
-        self.batches: list[Batch] = []
+    store: FakeStore = field(default_factory=FakeStore)
+
+    @property
+    def offsets(self) -> FakeStore:
+        return self.store
 
     def write(self, batch: Batch, rows: Any) -> None:
-        self._called("write", batch)
-        super().commit(batch)
+        if self.before_write is not None:
+            self.before_write(batch)
+        self.store.commit(batch)
         self.batches.append(batch)
         self.rows += rows
 

@@ -23,7 +23,7 @@ from headrace.core.sink import IdempotentSink, Sink, TransactionalSink
 from headrace.core.state import AuditEntry
 from headrace.errors import BadRecord, ConfigError, OffsetConflict
 from headrace.testing.stores import OffsetStoreContract
-from headrace.types import Batch, Range, TopicPartition
+from headrace.types import Batch, Progress, Range, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -288,19 +288,23 @@ class KeyedSinkContract(IdempotentSinkContract):
 
 
 class TransactionalSinkContract(SinkContract, OffsetStoreContract):
-    """Rows and offsets move together or not at all. The sink is held to the contract of a store as well."""
+    """Rows and offsets move together or not at all. The store of the sink is held to the contract of stores as well."""
 
     kind: ClassVar[type] = TransactionalSink
 
     def new_store(self) -> Any:
-        return self.new_sink()
+        return self.new_sink().offsets
+
+    def test_its_store_is_one_object_that_is_open_while_the_sink_is(self, sink: Any) -> None:
+        assert sink.offsets is sink.offsets
+        assert sink.offsets.load() == Progress()
 
     def test_what_is_read_again_after_the_offsets_were_moved_back_is_stored_again(
         self, sink: Any, spark: SparkSession
     ) -> None:
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
-        sink.set_offsets(sink.load(), {AT: 0}, AuditEntry(1.0, "somebody", "reset"))
-        again = replace(batch(2, 0, 3), epoch=sink.load().epoch)
+        sink.offsets.set_offsets(sink.offsets.load(), {AT: 0}, AuditEntry(1.0, "somebody", "reset"))
+        again = replace(batch(2, 0, 3), epoch=sink.offsets.load().epoch)
         sink.write(again, frame(spark, numbered(0, 3)))
         with pytest.raises(OffsetConflict):
             sink.write(again, frame(spark, numbered(0, 3)))
@@ -308,7 +312,7 @@ class TransactionalSinkContract(SinkContract, OffsetStoreContract):
 
     def test_a_write_moves_the_offsets_with_the_rows(self, sink: Any, spark: SparkSession, pipeline: str) -> None:
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
-        assert sink.load().offsets == {AT: 3}
+        assert sink.offsets.load().offsets == {AT: 3}
         sink.close()
         assert self.reloaded(pipeline).last_batch == 1
 
@@ -318,7 +322,7 @@ class TransactionalSinkContract(SinkContract, OffsetStoreContract):
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
         with pytest.raises(OffsetConflict):
             sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
-        assert sink.load().offsets == {AT: 3}
+        assert sink.offsets.load().offsets == {AT: 3}
         self.expect(sink, numbered(0, 3))
 
     def test_a_zombie_that_wakes_after_its_successor_wrote_changes_nothing(
@@ -336,6 +340,6 @@ class TransactionalSinkContract(SinkContract, OffsetStoreContract):
         )
         with pytest.raises(Exception, match="broken"):
             sink.write(batch(1, 0, 3), broken)
-        assert sink.load().offsets == {}
+        assert sink.offsets.load().offsets == {}
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
         self.expect(sink, numbered(0, 3))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.core.dead_letters import RecordId
-from headrace.core.offset_store import OffsetStore
-from headrace.core.sink import DeadLetterTableSink
+from headrace.core.sink import DeadLetterTableSink, TransactionalSink
 from headrace.errors import ConfigError
 from headrace.kafka.client import Client
 from headrace.kafka.dead_letter_topic import DeadLetterTopic
@@ -56,10 +55,15 @@ class DeadLetterAdmin:
 
     def _stored(self) -> Sequence[DeadLetter]:
         sink = self._keeper
-        if isinstance(sink, OffsetStore) and (missing := sink.open_for_reading(self.pipeline.name)):
-            raise ConfigError(f"{self.pipeline.name} has no dead letters: {missing}", hint="run the pipeline first")
         with sink:
+            self._open_for_reading(sink)
             return sink.read_dead_letters(self._place.table or "")
+
+    def _open_for_reading(self, sink: DeadLetterTableSink) -> None:
+        if not isinstance(sink, TransactionalSink):
+            sink.open(self.pipeline.name)
+        elif missing := sink.offsets.open_for_reading(self.pipeline.name):
+            raise ConfigError(f"{self.pipeline.name} has no dead letters: {missing}", hint="run the pipeline first")
 
     def chosen(self, ids: Sequence[str], *, everything: bool) -> Sequence[DeadLetter]:
         """Those that `ids` name as TOPIC:PARTITION:OFFSET, or all of them; ConfigError if one is not there."""

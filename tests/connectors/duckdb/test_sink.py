@@ -41,7 +41,7 @@ def test_rows_that_do_not_fit_the_table_are_refused_with_both_sides_and_nothing_
             sink.write(batch(1, 0, 2), frame(spark, numbered(0, 2)))
         assert "text VARCHAR" in refused.value.message
         assert "id BIGINT" in refused.value.message
-        assert sink.load().offsets == {}
+        assert sink.offsets.load().offsets == {}
 
 
 def test_a_table_in_a_schema_that_is_there_is_written(spark, tmp_path):

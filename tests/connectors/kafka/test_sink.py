@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import dev, sinks
 from headrace.cli.main import app
+from headrace.connectors.kafka.sink_offsets import placeholder_prefix
 from headrace.connectors.kafka.task import Fenced, PartitionWrite, TransactionalProduceTask
 from headrace.core.state import RunLease
 from headrace.errors import BadRecord, ConfigError, HeadraceError, OffsetConflict, RetriableError
@@ -421,22 +422,21 @@ class Work:
 
     def __init__(self, kafka, source, target, until):
         self.sink = sinks.Kafka(kafka.bootstrap, target.name).open(f"w-{uuid.uuid4().hex[:8]}")
-        self.sink.load()
+        self.sink.offsets.load()
         at = TopicPartition(source.name, 0)
-        self.sink.commit(Batch(0, (Range(at, 0, 0),)))
-        before = self.sink._fetch()[at]
-        part = PartitionWrite(
-            Range(at, 0, until), source.name, before, CommittedOffset(until, "after"), self.sink._writer(at)
-        )
+        self.sink.offsets.commit(Batch(0, (Range(at, 0, 0),)))
+        before = self.sink.offsets._fetch()[at]
+        after, transactional_id = CommittedOffset(until, "after"), self.sink.offsets.transactional_id(at)
+        part = PartitionWrite(Range(at, 0, until), source.name, before, after, transactional_id)
         self.id = part.transactional_id
-        self.task = TransactionalProduceTask(self.sink._prepared(), self.sink._opened.name, (part,))
+        self.task = TransactionalProduceTask(self.sink._prepared(), self.sink.offsets.group, (part,))
         self.at = at
 
     def call(self, batches):
         return tasks.report_of(self.task, batches)
 
     def offset(self):
-        return self.sink.read()[0].progress.offsets[self.at]
+        return self.sink.offsets.read()[0].progress.offsets[self.at]
 
 
 def records(*numbers):
@@ -524,7 +524,7 @@ def test_a_producer_of_an_earlier_batch_that_a_sibling_has_fenced_is_replaced(wo
 
 def test_a_task_whose_offset_has_moved_refuses(work):
     one, target = work()
-    one.sink.commit(Batch(1, (Range(one.at, 0, 2),)))
+    one.sink.offsets.commit(Batch(1, (Range(one.at, 0, 2),)))
     with pytest.raises(OffsetConflict, match="stands at 2"):
         raise_reported(one.call(iter([records(0, 1)])))
     assert ids(target.bootstrap, target.name) == []
@@ -540,42 +540,42 @@ def raise_reported(report):
 def test_a_task_that_begins_after_another_run_took_over_changes_nothing(work, kafka):
     """Queued, or repeated by Spark: its producer is newer than the successor, and the offset stands where it starts."""
     one, target = work()
-    one.sink.set_lease(RunLease("host", 1, 0.0, 0.0))
-    one.task = replace(one.task, parts=(replace(one.task.parts[0], before=one.sink._fetch()[one.at]),))
-    with sinks.Kafka(kafka.bootstrap, target.name).open(one.sink._opened.name) as successor:
-        assert successor.load().offsets == {one.at: 0}
+    one.sink.offsets.set_lease(RunLease("host", 1, 0.0, 0.0))
+    one.task = replace(one.task, parts=(replace(one.task.parts[0], before=one.sink.offsets._fetch()[one.at]),))
+    with sinks.Kafka(kafka.bootstrap, target.name).open(one.sink.offsets.group) as successor:
+        assert successor.offsets.load().offsets == {one.at: 0}
         with pytest.raises(OffsetConflict, match="taken over"):
             raise_reported(one.call(iter([records(0, 1, 2, 3)])))
-        successor.set_lease(RunLease("host", 2, 1.0, 1.0))
+        successor.offsets.set_lease(RunLease("host", 2, 1.0, 1.0))
         with pytest.raises(OffsetConflict, match="taken over"):
-            one.sink.set_lease(RunLease("host", 1, 0.0, 9.0))
-        assert successor.read()[0].run == RunLease("host", 2, 1.0, 1.0)
-        assert successor.load().offsets == {one.at: 0}
+            one.sink.offsets.set_lease(RunLease("host", 1, 0.0, 9.0))
+        assert successor.offsets.read()[0].run == RunLease("host", 2, 1.0, 1.0)
+        assert successor.offsets.load().offsets == {one.at: 0}
     assert ids(target.bootstrap, target.name) == []
 
 
 def test_a_run_whose_tasks_may_be_at_work_still_does_not_sign_off(work):
     one, _ = work()
-    one.sink.set_lease(RunLease("host", 1, 0.0, 0.0))
-    one.sink._unsure = True
-    one.sink.set_lease(None)
-    assert one.sink.read()[0].run is not None
-    one.sink.load()
-    one.sink.set_lease(None)
-    assert one.sink.read()[0].run is None
+    one.sink.offsets.set_lease(RunLease("host", 1, 0.0, 0.0))
+    one.sink.offsets._unsure = True
+    one.sink.offsets.set_lease(None)
+    assert one.sink.offsets.read()[0].run is not None
+    one.sink.offsets.load()
+    one.sink.offsets.set_lease(None)
+    assert one.sink.offsets.read()[0].run is None
 
 
 def test_a_transaction_of_the_driver_that_somebody_aborts_costs_a_repeat(work, kafka, spark):
     one, target = work()
-    one.sink.set_lease(RunLease("host", 1, 0.0, 0.0))
+    one.sink.offsets.set_lease(RunLease("host", 1, 0.0, 0.0))
     aborting = Producer(
-        {"bootstrap.servers": kafka.bootstrap, "transactional.id": f"headrace-offsets-{one.sink._opened.name}"}
+        {"bootstrap.servers": kafka.bootstrap, "transactional.id": f"headrace-offsets-{one.sink.offsets.group}"}
     )
     aborting.init_transactions(30)
     rows = frame(spark, numbered(0, 4))
     with pytest.raises(RetriableError, match="ended by somebody else"):
         one.sink.write(Batch(1, (Range(one.at, 0, 4),)), rows)
-    one.sink.load()
+    one.sink.offsets.load()
     one.sink.write(Batch(1, (Range(one.at, 0, 4),)), rows)
     assert ids(target.bootstrap, target.name) == [0, 1, 2, 3]
 
@@ -583,16 +583,16 @@ def test_a_transaction_of_the_driver_that_somebody_aborts_costs_a_repeat(work, k
 def test_options_that_librdkafka_refuses_are_a_mistake_and_not_retried(kafka, topic):
     for options in ({"acks": "1"}, {"linger.ms": "abc"}, {"no.such.option": "1"}):
         with pytest.raises(ConfigError), sinks.Kafka(kafka.bootstrap, topic().name, options=options).open("p") as sink:
-            sink.load()
+            sink.offsets.load()
 
 
 def test_a_topic_made_anew_under_a_run_is_of_this_cluster_still(work):
     one, _ = work()
     source = one.task.parts[0].range.at.topic
-    Topic.recreate(existing(one.sink._bootstrap, source))
+    Topic.recreate(existing(one.sink.offsets.bootstrap, source))
     with suppress(HeadraceError):
-        one.sink.set_lease(RunLease("host", 1, 0.0, 0.0))
-    admin = AdminClient({"bootstrap.servers": one.sink._bootstrap})
+        one.sink.offsets.set_lease(RunLease("host", 1, 0.0, 0.0))
+    admin = AdminClient({"bootstrap.servers": one.sink.offsets.bootstrap})
     assert not [
         name for name in admin.list_topics(timeout=10).topics if name.startswith("headrace.") and source in name
     ]
@@ -607,9 +607,9 @@ def existing(bootstrap, name):
 
 def test_groups_and_topics_with_dashes_and_dots_are_told_apart():
     def names(group, topic):
-        sink = sinks.Kafka("localhost:9092", "t")
-        sink._group = SimpleNamespace(name=group)
-        return sink._writer(TopicPartition(topic, 0)), sink._prefix(group) + topic
+        offsets = sinks.Kafka("localhost:9092", "t").offsets
+        offsets._group = SimpleNamespace(name=group)
+        return offsets.transactional_id(TopicPartition(topic, 0)), placeholder_prefix(group) + topic
 
     assert not set(names("orders", "eu-clicks")) & set(names("orders-eu", "clicks"))
     assert not set(names("a", "b.x")) & set(names("a.b", "x"))
@@ -632,7 +632,7 @@ def test_rows_that_a_transform_moved_by_itself_are_not_committed_by_their_task(f
 
 def test_a_transaction_that_a_dead_run_left_is_ended_when_the_next_one_starts(work, kafka):
     one, target = work()
-    one.sink.set_lease(RunLease("host", 1, 0.0, 0.0))
+    one.sink.offsets.set_lease(RunLease("host", 1, 0.0, 0.0))
     left = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": one.id})
     left.init_transactions(30)
     left.begin_transaction()
@@ -640,8 +640,8 @@ def test_a_transaction_that_a_dead_run_left_is_ended_when_the_next_one_starts(wo
     left.flush(30)
     with pytest.raises(AssertionError, match="not reached"):  # a reader waits at it
         after_a_record(target)
-    with sinks.Kafka(kafka.bootstrap, target.name).open(one.sink._opened.name) as later:
-        later.load()
+    with sinks.Kafka(kafka.bootstrap, target.name).open(one.sink.offsets.group) as later:
+        later.offsets.load()
     assert after_a_record(target) == [b"seen"]
 
 

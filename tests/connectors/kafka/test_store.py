@@ -340,14 +340,14 @@ def test_the_advice_carries_the_figure_of_the_broker(kafka):
 def test_a_group_that_is_gone_stops_the_pipeline_until_the_marker_is_removed(new, admin, name, topic):
     a, b = partitions(topic())
     store = new()
-    topic_id = real_id(store._bootstrap, a.topic)
+    topic_id = real_id(store.bootstrap, a.topic)
     store.commit(batch(1, (a, 0, 10), (b, 0, 10), topic_id=topic_id))
     store.append_audit(AuditEntry(1.0, "somebody", "note"))
     admin.delete_consumer_groups([name])[name].result(30)
     with pytest.raises(DataLoss, match=name) as error:
         store.commit(batch(2, (a, 10, 20)))
     with pytest.raises(DataLoss):
-        stores.Kafka(store._bootstrap).open(name).load()
+        stores.Kafka(store.bootstrap).open(name).load()
     assert str(store._files.marker) in error.value.hint
     store._files.marker.unlink()
     later = new()

@@ -11,6 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 import headrace as hr
 from headrace import events, sinks
 from headrace.connectors.postgres import sink as sink_module
+from headrace.connectors.postgres.claims import ClaimedOffsets
 from headrace.connectors.postgres.copy_task import CopyAndCommitTask
 from headrace.core.state import RunLease
 from headrace.dev import Postgres
@@ -253,7 +254,7 @@ def test_a_task_of_a_run_that_was_taken_over_from_commits_nothing(postgres, tabl
     refused = _attempt(postgres, name, Range(TopicPartition("t", 0), 0, 2), table, ["1\ta\n"])
     assert (refused.error[0], "taken over" in refused.error[1]) == ("OffsetConflict", True)
     with sinks.Postgres(postgres.address, table).open(name) as sink:
-        assert sink.load().offsets == {}
+        assert sink.offsets.load().offsets == {}
     assert ask(f"SELECT count(*) FROM {table}") == [(0,)]
 
 
@@ -272,7 +273,7 @@ def test_from_the_sign_of_a_new_run_on_the_old_one_commits_nothing(spark, postgr
         assert (refused.error[0], "taken over" in refused.error[1]) == ("OffsetConflict", True)
         with pytest.raises(OffsetConflict, match="taken over"):
             old._take_over(Batch(1, (r,)))
-        assert new.load().offsets == {}
+        assert new.offsets.load().offsets == {}
         new._take_over(Batch(1, (r,)))
 
 
@@ -281,10 +282,10 @@ def test_a_task_that_read_a_deleted_topic_commits_nothing_over_offsets_of_the_ne
     name = _claimed(postgres, table, ask, by="mine")
     r = Range(TopicPartition("t", 0), 0, 2)
     with sinks.Postgres(postgres.address, table).open(name) as sink:
-        sink.commit(Batch(1, (Range(r.at, 0, 0),), {"t": "new"}))
+        sink.offsets.commit(Batch(1, (Range(r.at, 0, 0),), {"t": "new"}))
         refused = _attempt(postgres, name, r, table, ["1\ta\n", "2\tb\n"], topic_id="old")
         assert (refused.error[0], "recreated" in refused.error[1]) == ("OffsetConflict", True)
-        assert sink.load().offsets == {r.at: 0}
+        assert sink.offsets.load().offsets == {r.at: 0}
         assert ask(f"SELECT count(*) FROM {table}") == [(0,)]
         assert _attempt(postgres, name, r, table, ["1\ta\n", "2\tb\n"], topic_id="new") == Report(rows=2)
 
@@ -356,7 +357,7 @@ def test_staging_tables_that_dead_runs_left_are_cleared(spark, filled, postgres,
     ((before,),) = ask(left)
     dead = sinks.Postgres(postgres.address, table, create=True, visible="batch").open(made.name)
     dead.write(_batch(1, 0, 1, topic="other"), spark.createDataFrame([(1, "a")], "id BIGINT, user STRING"))
-    dead._connection.close()  # as if it was killed: nothing is tidied up
+    dead.offsets.connection.close()  # as if it was killed: nothing is tidied up
     assert ask(left) == [(before + 1,)]
     made.run(until="caught-up", session=spark, fail_fast=True)
     assert ask(left) == [(before,)]
@@ -427,7 +428,7 @@ def test_a_conflict_with_a_commit_of_our_own_whose_answer_was_lost_is_tried_agai
         if isinstance(event, events.BatchStarted) and not moved:
             moved.append(event.batch)
 
-    original = sink_module.Postgres._take_over
+    original = ClaimedOffsets.claim_for
 
     def then_move(self, batch):
         original(self, batch)
@@ -437,15 +438,15 @@ def test_a_conflict_with_a_commit_of_our_own_whose_answer_was_lost_is_tried_agai
             ask(
                 'UPDATE headrace_offsets SET next_offset = %s WHERE pipeline = %s AND "partition" = %s',
                 first.start + 1,
-                self._pipeline,
+                self.pipeline,
                 first.at.partition,
             )
 
-    sink_module.Postgres._take_over = then_move
+    ClaimedOffsets.claim_for = then_move
     try:
         made.run(until="caught-up", session=spark, observer=late)
     finally:
-        sink_module.Postgres._take_over = original
+        ClaimedOffsets.claim_for = original
     assert [type(e.error) for e in seen if isinstance(e, events.Retrying)] == [RetriableError]
     # The record that was passed over stands for the one whose commit came through late.
     assert ask(f"SELECT count(*), count(DISTINCT id) FROM {table}") == [(399, 399)]
@@ -500,10 +501,10 @@ def test_a_batch_begun_with_another_store_is_not_in_the_way_after_a_task_failed(
     made = pipeline(filled(), sinks.Postgres(postgres.address, table, create=True))
     ranges = tuple(Range(TopicPartition(made.source.topics[0], n), 0, 100) for n in range(4))
     with made.sink.open(made.name) as sink:
-        sink.commit(Batch(0, tuple(Range(r.at, 0, 0) for r in ranges), {}))
-        sink.begin(Batch(1, ranges, {}))
+        sink.offsets.commit(Batch(0, tuple(Range(r.at, 0, 0) for r in ranges), {}))
+        sink.offsets.begin(Batch(1, ranges, {}))
         sink.prepare(_schema("id BIGINT, user STRING"))
-        sink._take_over(Batch(1, ranges, {}))
-        assert sink.load().pending is None
+        sink.offsets.claim_for(Batch(1, ranges, {}))
+        assert sink.offsets.load().pending is None
     made.run(until="caught-up", session=spark, fail_fast=True)
     assert ask(f"SELECT count(*), count(DISTINCT id) FROM {table}") == [(400, 400)]

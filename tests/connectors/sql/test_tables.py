@@ -120,7 +120,7 @@ def test_an_older_row_never_takes_the_place_of_a_newer_one(database, keyed, spar
     """The offsets are moved back, as `headrace offsets reset` does, and old records come again."""
     with keyed() as sink:
         sink.write(batch(1, 0, 10), users(spark, (9, "ann", 39)))
-        sink.set_offsets(sink.load(), {AT: 0}, _change())
+        sink.offsets.set_offsets(sink.offsets.load(), {AT: 0}, _change())
         sink.write(batch(2, 0, 5), users(spark, (4, "ann", 34)))
         sink.write(batch(3, 5, 6), users(spark, (5, "ann", "gone")))
     assert database.ask("SELECT name, age FROM {t}") == [("ann", 39)]
@@ -129,7 +129,7 @@ def test_an_older_row_never_takes_the_place_of_a_newer_one(database, keyed, spar
 def test_a_topic_made_anew_starts_over_and_its_rows_count(database, keyed, spark):
     with keyed() as sink:
         sink.write(batch(1, 0, 10), users(spark, (9, "ann", 39)))
-        sink.set_offsets(sink.load(), {AT: 0}, _change(), {"users": "id-2"})
+        sink.offsets.set_offsets(sink.offsets.load(), {AT: 0}, _change(), {"users": "id-2"})
         sink.write(batch(2, 0, 1, topic_id="id-2"), users(spark, (0, "ann", 1)))
     assert database.ask("SELECT name, age FROM {t}") == [("ann", 1)]
 
@@ -178,7 +178,7 @@ def test_a_table_without_a_unique_key_is_refused_with_the_cure(database, pipelin
         with pytest.raises(ConfigError) as refused:
             sink.write(batch(1, 0, 1), users(spark, (0, "ann", 1)))
         assert "name" in refused.value.hint
-        assert sink.load().offsets == {}
+        assert sink.offsets.load().offsets == {}
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_row_without_its_key_is_a_bad_record_and_nobody_makes_one_up(database,
         sink.prepare(rows.schema)
         with pytest.raises(BadRecord):
             sink.write(batch(1, 0, 1), rows)
-        assert sink.load().offsets == {}
+        assert sink.offsets.load().offsets == {}
     assert database.ask("SELECT * FROM {t}") == []
 
 
@@ -224,7 +224,7 @@ def test_a_batch_without_rows_moves_the_offsets_in_every_mode(database, keyed, s
     with keyed() as sink:
         sink.write(batch(1, 0, 3), users(spark))
         sink.write_with_dead_letters(batch(2, 3, 5), users(spark), quarantine(f"{database.table}_dead"))
-        assert sink.load().offsets == {AT: 5}
+        assert sink.offsets.load().offsets == {AT: 5}
 
 
 # Schemas
@@ -337,7 +337,7 @@ def test_rows_that_the_table_refuses_go_to_the_dead_letters_and_the_others_are_s
             (RecordId("users", 0, n), b"k", f"value {n}".encode(), (("h", b"\xff"),)) for n in (3, 11)
         ]
         assert all("check" in letter.error.lower() and letter.place == f"table {database.table}" for letter in letters)
-        assert sink.load().offsets == {AT: 20}
+        assert sink.offsets.load().offsets == {AT: 20}
         sink.drop_dead_letters(dead, [letters[0].origin])
         assert [letter.origin.offset for letter in sink.read_dead_letters(dead)] == [11]
     stored = [n for (n,) in database.ask("SELECT age FROM {t} ORDER BY age")]
@@ -374,7 +374,7 @@ def test_more_refused_rows_than_the_limit_stop_the_pipeline_with_nothing_stored(
     with database.sink().open(pipeline) as sink:
         with pytest.raises(BadRecord, match="at most 3 dead letters"):
             sink.write_with_dead_letters(batch(1, 0, 8), rows, quarantine(f"{database.table}_dead", most=3))
-        assert sink.load().offsets == {}
+        assert sink.offsets.load().offsets == {}
         assert list(sink.read_dead_letters(f"{database.table}_dead")) == []
     assert database.ask("SELECT * FROM {t}") == []
 
@@ -385,7 +385,7 @@ def test_a_refused_row_without_a_place_for_it_is_a_bad_record_and_nothing_moves(
         with pytest.raises(BadRecord, match="rejects a row") as bad:
             sink.write(batch(1, 0, 2), users(spark, (0, "ann", 1), (1, "bob", 100)))
         assert "dead_letters" in bad.value.hint
-        assert sink.load().offsets == {}
+        assert sink.offsets.load().offsets == {}
     assert database.ask("SELECT * FROM {t}") == []
 
 
@@ -395,7 +395,7 @@ def test_a_row_that_is_there_already_is_refused_with_the_mode_that_would_do(data
         with pytest.raises(ConfigError, match="there already") as refused:
             sink.write(batch(1, 0, 1), users(spark, (0, "ann", 2)))
         assert "upsert" in refused.value.hint
-        assert sink.load().offsets == {}
+        assert sink.offsets.load().offsets == {}
 
 
 def _change():

@@ -66,7 +66,7 @@ def database(request, tmp_path):
 
 
 def store(sink, *letters):
-    with sink.transaction() as connection:
+    with sink.offsets.transaction() as connection:
         sink.store_dead_letters(connection, "clicks_dead", letters)
 
 
@@ -153,7 +153,7 @@ def test_a_new_field_is_a_header_in_a_topic_and_empty_in_older_records(newer_ver
 def test_a_table_of_a_newer_format_is_neither_read_nor_written(database):
     with database() as sink:
         store(sink, LETTER)
-        with sink.transaction() as connection:
+        with sink.offsets.transaction() as connection:
             connection.execute("UPDATE headrace_formats SET format = 2 WHERE table_name = 'main.clicks_dead'")
         expected = "table main.clicks_dead is stored in format 2: expected at most format 1"
         with pytest.raises(ConfigError, match=expected):

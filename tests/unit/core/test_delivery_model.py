@@ -159,15 +159,18 @@ class FannedOutWithOffsets(KeyedByNumber):
 
 
 @dataclass
-class Transactional(Memory, TransactionalSink):
+class Transactional(TransactionalSink):
     """Rows and offsets in one step."""
 
     rows: tuple = ()
-    _all: dict = field(default_factory=dict)
-    _pipeline: str = "p"
+    store: Memory = field(default_factory=Memory)
+
+    @property
+    def offsets(self):
+        return self.store
 
     def write(self, batch, rows):
-        self.commit(batch)
+        self.offsets.commit(batch)
         self.rows += tuple(rows)
 
 
@@ -253,11 +256,9 @@ class Model:
     def step(self, world: World, run: Run) -> tuple[Progress, tuple, Run | None] | None:
         """One atomic effect of a run; a dead run for a refused one; None when there is nothing to do."""
         sink = self.sink(rows=world.rows)
+        store = self.store({"p": (State(world.progress), ())}).open("p")
         if isinstance(sink, TransactionalSink):
-            sink._all["p"] = (State(world.progress), ())
-            store = sink
-        else:
-            store = self.store({"p": (State(world.progress), ())}).open("p")
+            sink.store = store
         if run.questions:
             return world.progress, world.rows, self.asked(run, store, sink)
         if not run.steps:

@@ -166,7 +166,7 @@ def test_a_fan_out_goes_on_from_what_an_earlier_version_stored(tmp_path, monkeyp
     write = lambda self, batch, rows: written.append((self.identity, batch.id))  # noqa: E731
     monkeypatch.setattr(sinks.SQLite, "write", write)
     with sinks.Fanout([sinks.SQLite("app.db", "clicks"), sinks.SQLite("app.db", "audit")]).open("p") as sink:
-        assert [one.load().offsets for one in sink.members] == [{AT: 5}, {AT: 3}]
+        assert [one.offsets.load().offsets for one in sink.members] == [{AT: 5}, {AT: 3}]
         assert sink.last_batch() == 7
         sink.write(batch(7, 3, 5), None)
     assert written == [("sinks.SQLite('app.db', table='audit')", 7)]

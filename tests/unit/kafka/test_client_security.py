@@ -227,7 +227,7 @@ def test_stores_and_sinks_take_a_file_too_and_never_show_it(tmp_path):
     )
     for made in (
         hr.stores.Kafka("kafka:9092", options=file),
-        hr.sinks.Kafka("kafka:9092", topic="clean", options=str(file)),
+        hr.sinks.Kafka("kafka:9092", topic="clean", options=str(file)).offsets,
     ):
-        assert made._options["sasl.password"] == "geheim"
+        assert made.options["sasl.password"] == "geheim"
         assert "geheim" not in repr(made)

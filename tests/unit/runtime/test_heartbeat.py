@@ -276,13 +276,13 @@ def test_a_sink_that_holds_the_offsets_stores_nothing_once_another_run_has_signe
     merged = []
     monkeypatch.setattr(kind, "_merge", lambda *_: merged.append(1))
     with kind(tmp_path / "rows.db", "clicks").open("clicks") as sink:
-        sink.set_lease(this_run())
+        sink.offsets.set_lease(this_run())
         sink._store(Batch(1, (Range(A, 0, 5),)), None, None, None)
         with kind(tmp_path / "rows.db", "clicks").open("clicks") as other:
-            other.set_lease(elsewhere())
+            other.offsets.set_lease(elsewhere())
         with pytest.raises(OffsetConflict, match="has taken over"):
             sink._store(Batch(2, (Range(A, 5, 9),)), None, None, None)
-        assert merged == [1] and sink.load().offsets == {A: 5}
+        assert merged == [1] and sink.offsets.load().offsets == {A: 5}
 
 
 def test_standby_begins_when_the_other_run_has_ended(tmp_path, store):

@@ -141,7 +141,7 @@ def test_a_numbered_sink_refuses_an_older_batch():
 def test_a_transactional_sink_stores_rows_and_offsets_or_neither():
     sink = FakeTransactionalSink().open("clicks")
     sink.write(BATCH, record_ids(BATCH))
-    assert sink.load().offsets == {A: 2, B: 6}
+    assert sink.offsets.load().offsets == {A: 2, B: 6}
     with pytest.raises(OffsetConflict):
         sink.write(replace(BATCH, id=2), record_ids(BATCH))
     assert sink.rows == record_ids(BATCH)
@@ -150,7 +150,7 @@ def test_a_transactional_sink_stores_rows_and_offsets_or_neither():
 def test_a_transactional_sink_runs_without_another_store():
     sim = simulate({A: 25}, guarantee="exactly-once", sink=FakeTransactionalSink(), limits=hr.Limits(max_records=10))
     fail = fail_first(1, RetriableError("away"))
-    sim.sink.before_call = lambda name, batch: fail() if name == "write" and batch.id == 2 else None
+    sim.sink.before_write = lambda batch: fail() if batch.id == 2 else None
     sim.run()
     assert sim.sink.rows == records(a=25)
     assert sim.progress.offsets == {A: 25}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.duckdb import offset_store
@@ -25,7 +25,7 @@ _COLUMNS = """SELECT column_name, data_type, NOT is_nullable AND column_default 
     ORDER BY column_index"""
 
 
-class DuckDB(offset_store.DuckDB, EmbeddedTable):
+class DuckDB(EmbeddedTable):
     """Rows into `table` of the file at `path`, both created when they are not there: appended, or put in place of the
     row with the same `key`. See `sinks.Postgres` for the modes.
 
@@ -33,6 +33,7 @@ class DuckDB(offset_store.DuckDB, EmbeddedTable):
     the table is read by others when the pipeline is not running.
     """
 
+    driver = ("duckdb", "duckdb")
     _word = "duckdb"
     _extra: ClassVar[Mapping[str, str]] = {ORIGIN: "VARCHAR", OFFSET: "BIGINT", DELETED: "BOOLEAN"}
 
@@ -47,12 +48,16 @@ class DuckDB(offset_store.DuckDB, EmbeddedTable):
         create: bool = True,
         evolve: bool = False,
     ) -> None:
-        offset_store.DuckDB.__init__(self, path)
-        EmbeddedTable.__init__(self, WriteMode.of(table, key, mode, deleted), create=create, evolve=evolve)
+        super().__init__(WriteMode.of(table, key, mode, deleted), create=create, evolve=evolve)
+        self._offsets = offset_store.DuckDB(path)
+
+    @property
+    def offsets(self) -> offset_store.DuckDB:
+        return self._offsets
 
     @property
     def identity(self) -> str:
-        return f"sinks.DuckDB({self._given!r}, table={self._shape.table!r})"
+        return f"sinks.DuckDB({self._offsets.path_given!r}, table={self._shape.table!r})"
 
     def _types(self, schema: StructType) -> dict[str, str]:
         from pyspark.errors import PySparkException
@@ -69,8 +74,9 @@ class DuckDB(offset_store.DuckDB, EmbeddedTable):
                 f"{self!r}: a column is of a type that cannot be handed over: {error}; columns: {kinds}",
                 hint="cast it in the transform, for example to STRING, or to_json(…)",
             ) from error
-        with self._loaded(self._connection, empty):
-            return {name: kind for name, kind, *_ in self._connection.execute(f"DESCRIBE {ROWS}").fetchall()}
+        duckdb = require("duckdb", extra="duckdb")
+        with closing(duckdb.connect(":memory:")) as connection, self._loaded(connection, empty):
+            return {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE {ROWS}").fetchall()}
 
     def _columns(self, connection: Any, table: str) -> list[Column]:
         schema, _, table = table.rpartition(".")
@@ -92,15 +98,14 @@ class DuckDB(offset_store.DuckDB, EmbeddedTable):
     @contextmanager
     def _looking(self) -> Iterator[Any]:
         duckdb = require("duckdb", extra="duckdb")
-        there = self._path.exists()
+        path = self._offsets.path
+        there = path.exists()
         try:
-            self._connection = duckdb.connect(str(self._path) if there else ":memory:", read_only=there)
+            connection = duckdb.connect(str(path) if there else ":memory:", read_only=there)
         except duckdb.IOException as error:
-            raise self._refused(str(error)) from error
-        try:
-            yield self._connection
-        finally:
-            self.close()
+            raise self._offsets.open_error(error) from error
+        with closing(connection):
+            yield connection
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:

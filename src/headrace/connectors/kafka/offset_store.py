@@ -74,11 +74,11 @@ class Kafka(OffsetStore):
         group: str | None = None,
         options: Mapping[str, Any] | str | PathLike[str] | None = None,
     ) -> None:
-        self._bootstrap = brokers(bootstrap)
+        self.bootstrap = brokers(bootstrap)
         self._name = group
         named = given(options)
         refuse_unknown(named)
-        self._options = to_librdkafka_config(named)
+        self.options = to_librdkafka_config(named)
         self._lock = threading.RLock()
         self._group: FencedOffsetGroup | None = None
         self._files: LocalGroupState | None = None
@@ -90,7 +90,7 @@ class Kafka(OffsetStore):
 
     @property
     def identity(self) -> str:
-        return f"stores.Kafka({self._bootstrap!r}" + (f", group={self._name!r})" if self._name else ")")
+        return f"stores.Kafka({self.bootstrap!r}" + (f", group={self._name!r})" if self._name else ")")
 
     def consumer_group(self, pipeline: str) -> str | None:
         return self._name or pipeline
@@ -107,14 +107,14 @@ class Kafka(OffsetStore):
         try:
             group.cluster_id()  # a login that is refused is told at once
             if not group.any_offsets():
-                return f"no group has offsets in Kafka at {self._bootstrap}"
+                return f"no group has offsets in Kafka at {self.bootstrap}"
         finally:
             group.close()
         self.open(pipeline)
         return None
 
     def _made_group(self, name: str) -> FencedOffsetGroup:
-        return FencedOffsetGroup(self._bootstrap, self._options, name)
+        return FencedOffsetGroup(self.bootstrap, self.options, name)
 
     def close(self) -> None:
         with self._lock:
@@ -196,7 +196,7 @@ class Kafka(OffsetStore):
         finally:
             group.close()
         warning = (
-            f"Kafka at {self._bootstrap} forgets the offsets of a group {minutes:,} minutes ({_length(minutes)}) after"
+            f"Kafka at {self.bootstrap} forgets the offsets of a group {minutes:,} minutes ({_length(minutes)}) after"
             " their last commit (offsets.retention.minutes): a pipeline stopped for longer cannot resume by itself,"
             " and says so instead of starting over"
         )
@@ -254,7 +254,7 @@ class Kafka(OffsetStore):
         named = ", ".join(str(at) for at in partitions[:5]) + (" …" if len(partitions) > 5 else "")
         return DataLoss(
             f"the group {self._opened.name} had offsets of {counted(len(partitions), 'partition')} that Kafka at"
-            f" {self._bootstrap} no longer has ({named}): it forgets a group after offsets.retention.minutes, or"
+            f" {self.bootstrap} no longer has ({named}): it forgets a group after offsets.retention.minutes, or"
             " somebody deleted them",
             hint=f"rm '{self._remembered.marker}' forgets them here too; then the pipeline starts over, or first put"
             " it where it was: headrace offsets reset, headrace offsets import",
@@ -270,7 +270,7 @@ class Kafka(OffsetStore):
 
         if not wait_until(all_known, TOPIC_SECONDS):
             raise ConfigError(
-                f"no partition {min(unknown)} on {self._bootstrap}: Kafka keeps offsets only of what exists",
+                f"no partition {min(unknown)} on {self.bootstrap}: Kafka keeps offsets only of what exists",
                 hint="create the topic, or leave it out; offsets of a source with cluster= go to another store",
             )
 

@@ -93,11 +93,11 @@ def has_tables(driver: Any, *tables: OwnTable) -> bool:
 
 
 @contextmanager
-def creating(driver: Any) -> Iterator[None]:
+def creating(driver: Any) -> Iterator[Any]:
     """A transaction for one run at a time: two that create a table at once collide, IF NOT EXISTS or not."""
     with driver.transaction():
         driver.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
-        yield
+        yield driver
 
 
 def _has_relation(driver: Any, name: str) -> bool:

@@ -9,25 +9,23 @@ from headrace.connectors.postgres.client import (
     BEGIN,
     Connection,
     connect,
-    creating,
     ensure_tables,
     has_tables,
     translate_error,
 )
 from headrace.connectors.sql import offset_tables
+from headrace.connectors.sql.offset_store import SqlOffsetStore
 from headrace.core.effect_marks import EffectStore
-from headrace.core.offset_store import OffsetStore
 from headrace.errors import ConfigError, RetriableError
 from headrace.support.optional_imports import require
 from headrace.support.redaction import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from headrace.core.effect_marks import EffectLog
     from headrace.core.offset_store import Heartbeats
-    from headrace.core.state import AuditEntry, State
 
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NEW_PIPELINE = """INSERT INTO headrace_pipelines (pipeline, last_batch, topic_ids) VALUES (?, 0, '{}')
@@ -35,7 +33,7 @@ _NEW_PIPELINE = """INSERT INTO headrace_pipelines (pipeline, last_batch, topic_i
 _LOCK = "SELECT 1 FROM headrace_pipelines WHERE pipeline = ? FOR UPDATE"
 
 
-class Postgres(OffsetStore, EffectStore):
+class Postgres(SqlOffsetStore, EffectStore):
     """Any number of pipelines in one database. The tables are created when they are not there.
 
     `dsn` is a URL or a connection string of libpq; what it leaves out comes from PGPASSWORD, ~/.pgpass and the like.
@@ -46,26 +44,25 @@ class Postgres(OffsetStore, EffectStore):
     def __init__(self, dsn: str) -> None:
         if not isinstance(dsn, str) or not dsn.strip():
             raise ConfigError("a DSN is missing", hint='stores.Postgres("postgresql://user@localhost/app")')
-        self._dsn = dsn
-        self._pipeline = ""
+        self.dsn = dsn
         self._connection: Any = None
         self._unsure = False
 
     @property
     def identity(self) -> str:
-        return f"stores.Postgres({masked(self._dsn)!r})"
+        return f"stores.Postgres({masked(self.dsn)!r})"
 
     def open(self, pipeline: str) -> Self:
-        self._pipeline = pipeline
-        with self._translated():
-            self._connection = connect(self._dsn)
+        self.pipeline = pipeline
+        with self.translating_errors():
+            self._connection = connect(self.dsn)
             ensure_tables(self._connection, *offset_tables.TABLES)
         return self
 
     def open_for_reading(self, pipeline: str) -> str | None:
-        self._pipeline = pipeline
-        with self._translated():
-            self._connection = connect(self._dsn)
+        self.pipeline = pipeline
+        with self.translating_errors():
+            self._connection = connect(self.dsn)
             there = has_tables(self._connection, *offset_tables.TABLES)
         if there:
             return None
@@ -77,27 +74,11 @@ class Postgres(OffsetStore, EffectStore):
             self._connection.close()
             self._connection = None
 
-    def read(self) -> tuple[State, Any]:
-        if self._unsure:
-            # A commit whose answer was lost may still be under way: its lock says when it is not.
-            with self.transaction() as connection:
-                return offset_tables.read(connection, self._pipeline), None
-        with self.reading() as connection:
-            return offset_tables.read(connection, self._pipeline), None
-
-    def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
-        with self.transaction() as connection:
-            return offset_tables.swap(connection, self._pipeline, old, new, change)
-
     def heartbeat_handle(self) -> Heartbeats:
-        return Postgres(self._dsn)
-
-    def history(self) -> Sequence[AuditEntry]:
-        with self.reading() as connection:
-            return offset_tables.history(connection, self._pipeline)
+        return Postgres(self.dsn)
 
     def durability_warnings(self, pipeline: str) -> list[str]:
-        with self._translated(), connect(self._dsn) as connection:
+        with self.translating_errors(), connect(self.dsn) as connection:
             ((fsync,),) = connection.execute("SELECT current_setting('fsync')").fetchall()
         lost = f"{self!r} runs with fsync = off: a crash of its machine may lose or corrupt the offsets"
         return [lost] if fsync == "off" else []
@@ -105,19 +86,19 @@ class Postgres(OffsetStore, EffectStore):
     def marks(self, pipeline: str, keep: float) -> EffectLog:
         from headrace.connectors.postgres.effect_marks import PostgresEffectLog
 
-        return PostgresEffectLog(self._dsn, pipeline, keep)
+        return PostgresEffectLog(self.dsn, pipeline, keep)
 
     def reading(self) -> AbstractContextManager[Connection]:
-        """A transaction that changes nothing."""
-        return self._begun(_LOOK)
+        # A commit whose answer was lost may still be under way: the lock of a transaction says when it is not.
+        return self.transaction() if self._unsure else self._begun(_LOOK)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A transaction that no other writer of this pipeline can enter: the pipeline's row is locked."""
         try:
             with self._begun(BEGIN) as connection:
-                connection.execute(_NEW_PIPELINE, [self._pipeline])
-                connection.execute(_LOCK, [self._pipeline])
+                connection.execute(_NEW_PIPELINE, [self.pipeline])
+                connection.execute(_LOCK, [self.pipeline])
                 yield connection
         except RetriableError:
             self._unsure = self._unsure or self._connection.closed
@@ -126,46 +107,44 @@ class Postgres(OffsetStore, EffectStore):
 
     @contextmanager
     def _begun(self, begin: str) -> Iterator[Connection]:
-        if self._connection is None:
-            raise ConfigError(f"{self!r} is used before open()")
-        with self._translated():
+        with self.translating_errors():
             self._begin(begin)
             try:
-                yield Connection(self._connection)
+                yield Connection(self.connection)
             except BaseException:
                 with suppress(require("psycopg", extra="postgres").Error):  # a lost connection has rolled back
-                    self._connection.execute("ROLLBACK")
+                    self.connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
+            self.connection.execute("COMMIT")
 
     def _begin(self, begin: str) -> None:
         psycopg = require("psycopg", extra="postgres")
         try:
-            self._connection.execute(begin)
+            self.connection.execute(begin)
         except psycopg.OperationalError:
-            if not self._connection.closed:
+            if not self.connection.closed:
                 raise
             # The server was restarted since the last call; nothing of this one has happened yet.
-            self._connection = connect(self._dsn)
+            self._connection = connect(self.dsn)
             self._connection.execute(begin)
 
-    def _define(self, *statements: str) -> None:
-        with creating(self._connection):
-            for statement in statements:
-                self._connection.execute(statement)
+    @property
+    def connection(self) -> Any:
+        """The connection of psycopg; with a sink, also that of the sink."""
+        return self.require_open(self._connection)
 
     @contextmanager
-    def _looking(self) -> Iterator[None]:
-        """Connected without `open`, which makes what is not there."""
-        with self._translated():
-            self._connection = connect(self._dsn)
+    def connected(self) -> Iterator[None]:
+        """Within, it is connected as after `open`, but nothing was created."""
+        with self.translating_errors():
+            self._connection = connect(self.dsn)
             try:
                 yield
             finally:
                 self.close()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def translating_errors(self) -> Iterator[None]:
         psycopg = require("psycopg", extra="postgres")
         try:
             yield

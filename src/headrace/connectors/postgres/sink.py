@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from headrace.connectors.postgres import offset_store
-from headrace.connectors.postgres.client import creating, ensure_tables
-from headrace.connectors.postgres.copy_task import ATTEMPT, CopyAndCommitTask, CopyToStagingTask, bad_row, claim_lost
-from headrace.connectors.sql import offset_tables
+from headrace.connectors.postgres.claims import ClaimedOffsets
+from headrace.connectors.postgres.client import creating
+from headrace.connectors.postgres.copy_task import ATTEMPT, CopyAndCommitTask, CopyToStagingTask, bad_row
 from headrace.connectors.sql.dead_letter_table import DeadLetterTables
 from headrace.connectors.sql.identifiers import listed, qualified, quoted
-from headrace.connectors.sql.own_tables import OwnTable
 from headrace.connectors.sql.table_check import Column
 from headrace.connectors.sql.upsert import WriteMode, already_there
 from headrace.core import topic_check
 from headrace.core.dead_letters import RejectedRow
-from headrace.core.sink import TransactionalSink
-from headrace.errors import ConfigError, OffsetConflict, RetriableError
+from headrace.errors import ConfigError, RetriableError
 from headrace.spark import task_alignment, tasks
 from headrace.support.crashpoints import reach
 from headrace.support.optional_imports import require
 from headrace.support.redaction import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame
@@ -35,16 +31,10 @@ if TYPE_CHECKING:
 
     from headrace.connectors.postgres.table import PostgresTable
     from headrace.core.dead_letters import DeadLetterBatch
-    from headrace.core.state import RunLease
     from headrace.spark.tasks import Report
     from headrace.types import Batch
 
 Visible = Literal["partition", "batch"]
-_CLAIMS = OwnTable(
-    "headrace_claims", "CREATE TABLE IF NOT EXISTS headrace_claims (pipeline TEXT PRIMARY KEY, claim TEXT NOT NULL)"
-)
-_CLAIM = """INSERT INTO headrace_claims (pipeline, claim) VALUES (?, ?)
-    ON CONFLICT (pipeline) DO UPDATE SET claim = excluded.claim"""
 _COLUMNS = """SELECT a.attname, coalesce(b.typname, t.typname), format_type(a.atttypid, a.atttypmod),
     a.attnotnull AND NOT (a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> ''), a.attnotnull FROM pg_attribute a
     JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0)
@@ -60,7 +50,7 @@ _STAGING = """SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c JOI
     ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND c.relname LIKE %s"""
 
 
-class Postgres(offset_store.Postgres, DeadLetterTables, TransactionalSink):
+class Postgres(DeadLetterTables):
     """Rows into `table`, from the executors by COPY: appended, or put in place of the row with the same `key`.
 
     With `visible="partition"`, where the plan moves no row between tasks, each task writes its rows and moves the
@@ -72,6 +62,7 @@ class Postgres(offset_store.Postgres, DeadLetterTables, TransactionalSink):
     `deleted` is true.
     """
 
+    driver = ("psycopg", "postgres")
     _dead_letter_types: ClassVar[dict[str, str]] = {"bytes": "BYTEA", "time": "TIMESTAMPTZ"}
 
     def __init__(
@@ -86,7 +77,7 @@ class Postgres(offset_store.Postgres, DeadLetterTables, TransactionalSink):
         evolve: bool = False,
         visible: Visible = "partition",
     ) -> None:
-        super().__init__(dsn)
+        self._offsets = ClaimedOffsets(dsn, after_claim=self._clear_staging)
         self._shape = WriteMode.of(table, key, mode, deleted)
         if visible not in get_args(Visible):
             raise ConfigError(f"visible={visible!r} is unknown", hint='visible="partition", or visible="batch"')
@@ -95,12 +86,14 @@ class Postgres(offset_store.Postgres, DeadLetterTables, TransactionalSink):
         self._visible = visible
         self._target: PostgresTable | None = None
         self._stage: str | None = None
-        self._claim = ""
-        self._claims = False
+
+    @property
+    def offsets(self) -> ClaimedOffsets:
+        return self._offsets
 
     @property
     def identity(self) -> str:
-        return f"sinks.Postgres({masked(self._dsn)!r}, {self._shape.table!r})"
+        return f"sinks.Postgres({masked(self._offsets.dsn)!r}, {self._shape.table!r})"
 
     @property
     def identity_columns(self) -> Sequence[str] | None:
@@ -109,34 +102,20 @@ class Postgres(offset_store.Postgres, DeadLetterTables, TransactionalSink):
     def _whole_name(self, table: str) -> str:
         return table if "." in table else f"public.{table}"
 
-    def open(self, pipeline: str) -> Self:
-        super().open(pipeline)
-        self._claim, self._claims = uuid.uuid4().hex, False
-        self._prepared_schema = None
-        return self
-
     def close(self) -> None:
-        if self._stage is not None and self._connection is not None:
-            with suppress(require("psycopg", extra="postgres").Error):
+        if self._stage is not None:
+            with suppress(require("psycopg", extra="postgres").Error, ConfigError):  # not open any more
                 self._soon(f"DROP TABLE IF EXISTS {self._stage}")
         self._stage = self._target = None
         super().close()
-
-    def set_lease(self, run: RunLease | None, check: Callable[[RunLease | None], None] = lambda held: None) -> None:
-        super().set_lease(run, check)
-        if run is not None and self._target is not None:  # else there may be no table of claims yet
-            with self.transaction() as connection:
-                offset_tables.read(connection, self._pipeline).held_by(run)
-                connection.execute(_CLAIM, [self._pipeline, self._claim])
-            self._has_claimed()
 
     def prepare(self, schema: StructType) -> None:
         from headrace.connectors.postgres.table import PostgresTable
 
         wanted = PostgresTable(self._shape, schema)
         fit = wanted.fit(repr(self))
-        with self._translated():
-            ensure_tables(self._connection, _CLAIMS)
+        with self._offsets.translating_errors():
+            self._offsets.ensure_claims_table()
             there = fit.made(self._columns, self._define, wanted.takes, create=self._create_table, evolve=self._evolve)
             if self._shape.keyed:
                 wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
@@ -147,7 +126,7 @@ class Postgres(offset_store.Postgres, DeadLetterTables, TransactionalSink):
         from headrace.connectors.postgres.table import PostgresTable
 
         wanted = PostgresTable(self._shape, schema)
-        with self._looking():
+        with self._offsets.connected():
             there = self._columns()
             wanted.fit(repr(self)).check(there, wanted.takes, create=self._create_table, evolve=self._evolve)
             if self._shape.keyed and there:
@@ -177,19 +156,15 @@ class Postgres(offset_store.Postgres, DeadLetterTables, TransactionalSink):
 
     def _write_partitions(self, batch: Batch, rows: DataFrame, target: PostgresTable) -> None:
         """1. claim the pipeline; 2. per task, in its own transaction, rows and offset; 3. note the batch."""
-        self._take_over(batch)
+        store = self._offsets
+        store.claim_for(batch)
         work = CopyAndCommitTask(
-            self._dsn, self._pipeline, self._claim, batch, topic_check.current(), **target.by_partition()
+            store.dsn, store.pipeline, store.claim, batch, topic_check.current(), **target.by_partition()
         )
-        with self._unless_taken_over():
+        with store.checking_claim():
             tasks.run(target.lines(batch, rows), work, verify_pieces=False)
         reach("postgres: partitions written")
-        with self.transaction() as connection:
-            state = offset_tables.read(connection, self._pipeline)
-            if self._claimed(connection):
-                # Each task has moved its own offset; one that was moved by hand since then stays so.
-                noted = replace(state.progress.advanced(batch), offsets=state.progress.offsets)
-                offset_tables.write(connection, self._pipeline, state, replace(state, progress=noted))
+        store.record_batch(batch)
         reach("postgres: committed")
 
     def _write_batch(
@@ -197,11 +172,11 @@ class Postgres(offset_store.Postgres, DeadLetterTables, TransactionalSink):
     ) -> None:
         """1. claim the pipeline; 2. fill the staging table; in one transaction 3. publish it, 4. store dead letters and
         5. move the offsets."""
-        self._take_over(batch)
+        self._offsets.claim_for(batch)
         stage = self._staging(target)
         most = None if dead_letters is None else dead_letters.limit
-        work = CopyToStagingTask(self._dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", most)
-        with self._unless_taken_over():
+        work = CopyToStagingTask(self._offsets.dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", most)
+        with self._offsets.checking_claim():
             lines = target.lines(batch, rows, traced=dead_letters is not None)
             reports = tasks.run(lines, work, verify_pieces=False)
         topic_check.verify()
@@ -211,61 +186,15 @@ class Postgres(offset_store.Postgres, DeadLetterTables, TransactionalSink):
             place = f"table {self._shape.table}"
             dead_letters.reject([RejectedRow(origin, why, place) for r in reports for origin, why in r.refused])
             letters = list(dead_letters.flush())
-        with self.transaction() as connection:
-            if not self._claimed(connection):
-                raise claim_lost(self._pipeline)  # and the staging table is gone
-            state = offset_tables.read(connection, self._pipeline)
-            after = state.held_by(self._lease).committed(batch)
+        with self._offsets.transaction() as connection:
+            self._offsets.require_claim(connection)  # else the staging table is gone
+            self._offsets.commit_within(connection, batch)
             self._publish(connection.driver, stage, target, reports)
             if dead_letters is not None and dead_letters.table is not None:
                 self.store_dead_letters(connection, dead_letters.table, letters)
             reach("postgres: published")
-            offset_tables.write(connection, self._pipeline, state, after)
         reach("postgres: committed")
         self._empty(stage)
-
-    def _take_over(self, batch: Batch) -> None:
-        """From the sign on, or the first batch, no task of an earlier run commits. A run that was taken over stops."""
-        with self.transaction() as connection:
-            state = offset_tables.read(connection, self._pipeline)
-            state.held_by(self._lease).committed(batch)  # or OffsetConflict
-            if state.progress.pending is not None:
-                # Taken over from another store. Once a task has moved its offset it could not be repeated as it is.
-                offset_tables.write(
-                    connection, self._pipeline, state, replace(state, progress=replace(state.progress, pending=None))
-                )
-            first = not self._claims
-            if first:
-                connection.execute(_CLAIM, [self._pipeline, self._claim])
-            elif not self._claimed(connection):
-                raise claim_lost(self._pipeline)
-        if first:
-            self._has_claimed()
-        reach("postgres: claimed")
-
-    def _has_claimed(self) -> None:
-        self._claims = True
-        with self._translated():
-            self._clear_staging()
-
-    @contextmanager
-    def _unless_taken_over(self) -> Iterator[None]:
-        """Whether tasks failed because of another run is told by the claim, not by how they failed."""
-        try:
-            yield
-        except (OffsetConflict, RetriableError) as error:
-            with self.transaction() as connection:
-                ours = self._claimed(connection)
-            if not ours:
-                raise claim_lost(self._pipeline) from error
-            if isinstance(error, RetriableError):
-                raise
-            # Nobody else may move offsets: a commit of our own, whose answer was lost, has come through late.
-            raise RetriableError(error.message, hint=error.hint) from error
-
-    def _claimed(self, connection: Any) -> bool:
-        found = connection.execute("SELECT claim FROM headrace_claims WHERE pipeline = ?", [self._pipeline]).fetchall()
-        return bool(found == [(self._claim,)])
 
     def _publish(self, driver: Any, stage: str, target: PostgresTable, reports: Sequence[Report]) -> None:
         """Only what the attempts left that Spark counts: one that was reported failed may have committed as well."""
@@ -291,8 +220,8 @@ class Postgres(offset_store.Postgres, DeadLetterTables, TransactionalSink):
         if self._stage is None:
             schema, dot, _ = self._shape.name.rpartition(".")
             name = f"{schema}{dot}{quoted(self._stage_prefix() + uuid.uuid4().hex[:8])}"
-            with self._translated():
-                self._connection.execute(target.staging(name, self._columns(), self._checks()))
+            with self._offsets.translating_errors():
+                self._offsets.connection.execute(target.staging(name, self._columns(), self._checks()))
             self._stage = name
         return self._stage
 
@@ -312,12 +241,18 @@ class Postgres(offset_store.Postgres, DeadLetterTables, TransactionalSink):
 
     def _soon(self, statement: str) -> None:
         """On a staging table: a task that froze may hold it, and somebody else clears it then."""
-        with self._connection.transaction():
-            self._connection.execute("SET LOCAL lock_timeout = '1s'")
-            self._connection.execute(statement)
+        connection = self._offsets.connection
+        with connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = '1s'")
+            connection.execute(statement)
+
+    def _define(self, *statements: str) -> None:
+        with creating(self._offsets.connection) as connection:
+            for statement in statements:
+                connection.execute(statement)
 
     def _stage_prefix(self) -> str:
-        mark = hashlib.sha256(f"{self._pipeline} {self._shape.table}".encode()).hexdigest()[:10]
+        mark = hashlib.sha256(f"{self._offsets.pipeline} {self._shape.table}".encode()).hexdigest()[:10]
         return f"headrace_staging_{mark}_"
 
     def _columns(self) -> list[Column]:
@@ -333,7 +268,5 @@ class Postgres(offset_store.Postgres, DeadLetterTables, TransactionalSink):
         return [(name, text, list(columns)) for name, text, columns in self._ask(_CHECKS, self._shape.name)]
 
     def _ask(self, query: str, *parameters: Any) -> list[Any]:
-        if self._connection is None:
-            raise ConfigError(f"{self!r} is used before open()")
-        found: list[Any] = self._connection.execute(query, parameters).fetchall()
+        found: list[Any] = self._offsets.connection.execute(query, parameters).fetchall()
         return found

@@ -13,13 +13,14 @@ from headrace.connectors.sql import own_tables
 from headrace.connectors.sql.identifiers import listed, qualified, quoted
 from headrace.connectors.sql.own_tables import OwnTable
 from headrace.core.dead_letters import TEXT_FIELDS, DeadLetter, RecordId
-from headrace.core.sink import DeadLetterTableSink
+from headrace.core.sink import DeadLetterTableSink, TransactionalSink
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
+    from headrace.connectors.sql.offset_store import SqlOffsetStore
     from headrace.connectors.sql.offset_tables import Connection
     from headrace.connectors.sql.upsert import WriteMode
 
@@ -28,21 +29,15 @@ _RECORD = (*_RECORD_ID, "timestamp", "key", "value", "headers")
 _ADDED = "TEXT DEFAULT ''"
 """A column of a later format; not NOT NULL, because DuckDB adds no column with a constraint."""
 
+class DeadLetterTables(DeadLetterTableSink, TransactionalSink):
+    """Dead letters in a table beside the rows, in the transactions of the sink's offset store."""
 
-class DeadLetterTables(DeadLetterTableSink):
-    """Dead letters in a table beside the rows: the rest of a sink that is a store in SQL as well."""
-
-    _pipeline: str
     _shape: WriteMode
     _dead_letter_types: ClassVar[dict[str, str]] = {"bytes": "BLOB", "time": "TEXT"}
 
+    @property
     @abstractmethod
-    def transaction(self) -> AbstractContextManager[Connection]:
-        """As that of the store."""
-
-    @abstractmethod
-    def reading(self) -> AbstractContextManager[Connection]:
-        """A transaction that changes nothing."""
+    def offsets(self) -> SqlOffsetStore: ...
 
     @abstractmethod
     def _has_table(self, connection: Connection, table: str) -> bool:
@@ -56,7 +51,7 @@ class DeadLetterTables(DeadLetterTableSink):
         return (table if "." in table else f"main.{table}").lower()
 
     def read_dead_letters(self, table: str) -> Sequence[DeadLetter]:
-        with self.reading() as connection:
+        with self.offsets.reading() as connection:
             exists = self._existing(connection, table)
             version = own_tables.stored_format(connection, self._own_table(table), exists)
             if not version:
@@ -65,16 +60,16 @@ class DeadLetterTables(DeadLetterTableSink):
             found = connection.execute(
                 f"SELECT {listed([*_RECORD, *texts])} FROM {_name(table)} WHERE pipeline = ?"
                 f" ORDER BY {listed(_RECORD_ID)}",
-                [self._pipeline],
+                [self.offsets.pipeline],
             ).fetchall()
         return [_dead_letter(row, texts) for row in found]
 
     def drop_dead_letters(self, table: str, origins: Sequence[RecordId]) -> None:
-        with self.transaction() as connection:
+        with self.offsets.transaction() as connection:
             for origin in origins:
                 connection.execute(
                     f'DELETE FROM {_name(table)} WHERE pipeline = ? AND topic = ? AND "partition" = ? AND "offset" = ?',
-                    [self._pipeline, *origin],
+                    [self.offsets.pipeline, *origin],
                 )
 
     def store_dead_letters(self, connection: Connection, table: str, letters: Sequence[DeadLetter]) -> None:
@@ -91,7 +86,7 @@ class DeadLetterTables(DeadLetterTableSink):
             timestamp = letter.timestamp.isoformat() if letter.timestamp else None
             texts = [getattr(letter, name) for name in TEXT_FIELDS]
             record = [*letter.origin, timestamp, letter.key, letter.value, _headers(letter)]
-            connection.execute(statement, [self._pipeline, *record, *texts])
+            connection.execute(statement, [self.offsets.pipeline, *record, *texts])
 
     def _creating(self, connection: Connection) -> AbstractContextManager[None]:
         """Within it, and until the transaction ends, no other run creates or alters a table of dead letters."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.connectors.sql import offset_tables
 from headrace.connectors.sql.dead_letter_table import DeadLetterTables
 from headrace.connectors.sql.identifiers import quoted
 from headrace.connectors.sql.table_check import TableSchemaCheck
 from headrace.core import topic_check
 from headrace.core.dead_letters import RecordId, RejectedRow, rejected_row_error
-from headrace.core.sink import METADATA, TransactionalSink
+from headrace.core.sink import METADATA
 from headrace.errors import BadRecord
 from headrace.spark.origin_columns import PLACE
 from headrace.support.crashpoints import reach
@@ -19,6 +18,7 @@ from headrace.support.crashpoints import reach
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -32,7 +32,7 @@ ROWS = "headrace_rows"
 """The relation a batch's rows are read from inside the transaction."""
 
 
-class EmbeddedTable(DeadLetterTables, TransactionalSink):
+class EmbeddedTable(DeadLetterTables):
     """What a database adds: its types, its errors, and how rows get into the relation ROWS."""
 
     needs_one_task_per_partition = False
@@ -45,6 +45,10 @@ class EmbeddedTable(DeadLetterTables, TransactionalSink):
         self._shape = shape
         self._create_table = create
         self._evolve = evolve
+
+    @property
+    def local_path(self) -> Path | None:
+        return self.offsets.local_path
 
     @property
     def identity_columns(self) -> Sequence[str] | None:
@@ -85,7 +89,7 @@ class EmbeddedTable(DeadLetterTables, TransactionalSink):
         return bool(self._columns(connection, table))
 
     def prepare(self, schema: StructType) -> None:
-        with self.transaction() as connection, self._refusing():
+        with self.offsets.transaction() as connection, self._refusing():
             self._make_fit(connection, schema)
 
     def check_target(self, schema: StructType) -> None:
@@ -113,9 +117,8 @@ class EmbeddedTable(DeadLetterTables, TransactionalSink):
 
     def _store(self, batch: Batch, arrow: Any, schema: StructType, dead_letters: DeadLetterBatch | None) -> None:
         """In one transaction 1. move the offsets, 2. store the rows and 3. the dead letters."""
-        with self.transaction() as connection:
-            state = offset_tables.read(connection, self._pipeline)
-            offset_tables.write(connection, self._pipeline, state, state.held_by(self._lease).committed(batch))
+        with self.offsets.transaction() as connection:
+            self.offsets.commit_within(connection, batch)
             reach(f"{self._word}: offsets moved")
             with self._refusing():
                 self._merge(connection, arrow, schema)
@@ -164,7 +167,7 @@ class EmbeddedTable(DeadLetterTables, TransactionalSink):
 
         def attempt(first: int, count: int) -> str | None:
             try:
-                with self.transaction() as connection, self._refusing():
+                with self.offsets.transaction() as connection, self._refusing():
                     self._merge(connection, arrow.slice(first, count).drop_columns(list(PLACE)), schema)
                     raise _Enough
             except _Enough:

@@ -5,68 +5,66 @@ from __future__ import annotations
 import sqlite3
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from headrace.connectors.sql import offset_tables, own_tables
+from headrace.connectors.sql.offset_store import SqlOffsetStore
 from headrace.core.effect_marks import EffectStore
-from headrace.core.offset_store import OffsetStore
 from headrace.errors import ConfigError, RetriableError
 from headrace.support.paths import private_directory, private_file
 from headrace.support.pipeline_folder import located
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from headrace.connectors.sql.own_tables import OwnTable
     from headrace.core.effect_marks import EffectLog
     from headrace.core.offset_store import Heartbeats
-    from headrace.core.state import AuditEntry, State
 
 _LOCK_SECONDS = 10.0
 
 
-class SQLite(OffsetStore, EffectStore):
+class SQLite(SqlOffsetStore, EffectStore):
     """One file for any number of pipelines, on a local disk. Every change is on disk when a call returns."""
 
     def __init__(self, path: str | Path) -> None:
-        self._given, self._path = str(path), located(path)
-        self._pipeline = ""
+        self.path_given, self.path = str(path), located(path)
         self._connection: sqlite3.Connection | None = None
 
     @property
     def identity(self) -> str:
-        return f"stores.SQLite({self._given!r})"
+        return f"stores.SQLite({self.path_given!r})"
 
     @property
     def local_path(self) -> Path | None:
-        return self._path.absolute()
+        return self.path.absolute()
 
     def open(self, pipeline: str) -> Self:
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         try:
-            private_directory(self._path.parent)
-            private_file(self._path)
+            private_directory(self.path.parent)
+            private_file(self.path)
         except OSError as error:
             raise ConfigError(
-                f"offsets cannot be kept in {self._path}: {error.strerror}",
+                f"offsets cannot be kept in {self.path}: {error.strerror}",
                 hint="choose a directory that this user may write, or set HEADRACE_STATE",
             ) from error
-        with self._translated():
-            self._connection = sqlite3.connect(self._path, timeout=_LOCK_SECONDS, isolation_level=None)
+        with self.translating_errors():
+            self._connection = sqlite3.connect(self.path, timeout=_LOCK_SECONDS, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             ensure_tables(self._connection, *offset_tables.TABLES)
         return self
 
     def open_for_reading(self, pipeline: str) -> str | None:
-        if not self._path.exists():
-            return f"there is no file {self._path}"
-        self._pipeline = pipeline
-        with self._translated():
+        if not self.path.exists():
+            return f"there is no file {self.path}"
+        self.pipeline = pipeline
+        with self.translating_errors():
             # Not mode=ro, which leaves its -wal and -shm files behind.
-            place = f"{self._path.absolute().as_uri()}?mode=rw"
+            place = f"{self.path.absolute().as_uri()}?mode=rw"
             self._connection = sqlite3.connect(place, uri=True, timeout=_LOCK_SECONDS, isolation_level=None)
             there = self._connection.execute(
                 "SELECT count(*) FROM sqlite_master WHERE name IN ('headrace_offsets', 'headrace_pipelines')"
@@ -76,32 +74,20 @@ class SQLite(OffsetStore, EffectStore):
         if there == (2,):
             return None
         self.close()
-        return f"{self._path} holds no offsets"
+        return f"{self.path} holds no offsets"
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def read(self) -> tuple[State, Any]:
-        with self.reading() as connection:
-            return offset_tables.read(connection, self._pipeline), None
-
-    def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
-        with self.transaction() as connection:
-            return offset_tables.swap(connection, self._pipeline, old, new, change)
-
     def heartbeat_handle(self) -> Heartbeats:
-        return SQLite(self._path)
-
-    def history(self) -> Sequence[AuditEntry]:
-        with self.reading() as connection:
-            return offset_tables.history(connection, self._pipeline)
+        return SQLite(self.path)
 
     def marks(self, pipeline: str, keep: float) -> EffectLog:
         from headrace.connectors.sqlite.effect_marks import SQLiteEffectLog
 
-        return SQLiteEffectLog(str(self._path.absolute()), pipeline, keep)
+        return SQLiteEffectLog(str(self.path.absolute()), pipeline, keep)
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that no other writer of the file can enter."""
@@ -113,23 +99,23 @@ class SQLite(OffsetStore, EffectStore):
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        with self._translated(), _within(self.require_open(self._connection), begin) as connection:
+        with self.translating_errors(), _within(self.require_open(self._connection), begin) as connection:
             yield connection
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def translating_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname in {"SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY"}:
                 raise ConfigError(
-                    f"offsets cannot be kept in {self._path}: {error}",
+                    f"offsets cannot be kept in {self.path}: {error}",
                     hint="choose a directory that this user may write, or set HEADRACE_STATE",
                 ) from error
-            raise RetriableError(f"{self._path}: {error}", hint=f"df -h {self._path.parent}") from error
+            raise RetriableError(f"{self.path}: {error}", hint=f"df -h {self.path.parent}") from error
         except sqlite3.DatabaseError as error:
             raise ConfigError(
-                f"{self._path} is not a usable SQLite file: {error}", hint="move it away, or name another file"
+                f"{self.path} is not a usable SQLite file: {error}", hint="move it away, or name another file"
             ) from error
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 
-class SQLite(offset_store.SQLite, EmbeddedTable):
+class SQLite(EmbeddedTable):
     """Rows into `table` of the file at `path`, both created when they are not there: appended, or put in place of the
     row with the same `key`. See `sinks.Postgres` for the modes.
 
@@ -45,12 +45,16 @@ class SQLite(offset_store.SQLite, EmbeddedTable):
         create: bool = True,
         evolve: bool = False,
     ) -> None:
-        offset_store.SQLite.__init__(self, path)
-        EmbeddedTable.__init__(self, WriteMode.of(table, key, mode, deleted), create=create, evolve=evolve)
+        super().__init__(WriteMode.of(table, key, mode, deleted), create=create, evolve=evolve)
+        self._offsets = offset_store.SQLite(path)
+
+    @property
+    def offsets(self) -> offset_store.SQLite:
+        return self._offsets
 
     @property
     def identity(self) -> str:
-        return f"sinks.SQLite({self._given!r}, table={self._shape.table!r})"
+        return f"sinks.SQLite({self._offsets.path_given!r}, table={self._shape.table!r})"
 
     def _types(self, schema: StructType) -> dict[str, str]:
         return {field.name: _affinity(field.dataType) for field in schema}
@@ -84,9 +88,10 @@ class SQLite(offset_store.SQLite, EmbeddedTable):
     @contextmanager
     def _looking(self) -> Iterator[Any]:
         # A file that nobody has open is not locked either: the log of changes would be made beside it.
-        alone = "" if self._path.with_name(f"{self._path.name}-wal").exists() else "&immutable=1"
-        place = f"{self._path.absolute().as_uri()}?mode=ro{alone}" if self._path.exists() else ":memory:"
-        with self._translated(), closing(sqlite3.connect(place, uri=True)) as connection:
+        path = self._offsets.path
+        alone = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
+        place = f"{path.absolute().as_uri()}?mode=ro{alone}" if path.exists() else ":memory:"
+        with self._offsets.translating_errors(), closing(sqlite3.connect(place, uri=True)) as connection:
             yield connection
 
     @contextmanager

@@ -161,7 +161,7 @@ def pragmas(connection):
 
 def test_sqlite_syncs_every_commit(tmp_path):
     """In the mode WAL, 2 (FULL) syncs the log with each commit; 1 (NORMAL) only at checkpoints."""
-    for store in (stores.SQLite(tmp_path / "a.db"), sinks.SQLite(tmp_path / "b.db", "rows")):
+    for store in (stores.SQLite(tmp_path / "a.db"), sinks.SQLite(tmp_path / "b.db", "rows").offsets):
         with store.open("clicks") as opened:
             assert pragmas(opened._connection) == ["wal", 2]
     marks = stores.SQLite(tmp_path / "a.db").marks("clicks", 60.0)

@@ -1,0 +1,109 @@
+"""The claim of a run on its pipeline: tasks commit under it, so those of an earlier run commit nothing."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from headrace.connectors.postgres.client import ensure_tables
+from headrace.connectors.postgres.copy_task import claim_lost
+from headrace.connectors.postgres.offset_store import Postgres
+from headrace.connectors.sql import offset_tables
+from headrace.connectors.sql.own_tables import OwnTable
+from headrace.errors import OffsetConflict, RetriableError
+from headrace.support.crashpoints import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headrace.connectors.postgres.client import Connection
+    from headrace.core.state import RunLease
+    from headrace.types import Batch
+
+_TABLE = OwnTable(
+    "headrace_claims", "CREATE TABLE IF NOT EXISTS headrace_claims (pipeline TEXT PRIMARY KEY, claim TEXT NOT NULL)"
+)
+_CLAIM = """INSERT INTO headrace_claims (pipeline, claim) VALUES (?, ?)
+    ON CONFLICT (pipeline) DO UPDATE SET claim = excluded.claim"""
+
+
+class ClaimedOffsets(Postgres):
+    """The offsets of a sink, and the claim of its run. `after_claim` is called when the claim is stored."""
+
+    def __init__(self, dsn: str, after_claim: Callable[[], None]) -> None:
+        super().__init__(dsn)
+        self.claim = ""
+        self._after_claim = after_claim
+        self._has_table = self._is_claimed = False
+
+    def open(self, pipeline: str) -> Self:
+        self.claim = uuid.uuid4().hex
+        self._has_table = self._is_claimed = False
+        return super().open(pipeline)
+
+    def ensure_claims_table(self) -> None:
+        ensure_tables(self.connection, _TABLE)
+        self._has_table = True
+
+    def set_lease(self, run: RunLease | None, check: Callable[[RunLease | None], None] = lambda held: None) -> None:
+        super().set_lease(run, check)
+        if run is not None and self._has_table:
+            with self.transaction() as connection:
+                offset_tables.read(connection, self.pipeline).held_by(run)
+                connection.execute(_CLAIM, [self.pipeline, self.claim])
+            self._claimed()
+
+    def claim_for(self, batch: Batch) -> None:
+        """Claim the pipeline, unless this run has; OffsetConflict if `batch` cannot be next or the claim is lost."""
+        with self.transaction() as connection:
+            state = self.check_start(connection, batch)
+            if state.progress.pending is not None:
+                # Taken over from another store. Once a task has moved its offset it could not be repeated as it is.
+                progress = replace(state.progress, pending=None)
+                offset_tables.write(connection, self.pipeline, state, replace(state, progress=progress))
+            first = not self._is_claimed
+            if first:
+                connection.execute(_CLAIM, [self.pipeline, self.claim])
+            else:
+                self.require_claim(connection)
+        if first:
+            self._claimed()
+        reach("postgres: claimed")
+
+    def _claimed(self) -> None:
+        self._is_claimed = True
+        with self.translating_errors():
+            self._after_claim()
+
+    def holds_claim(self, connection: Connection) -> bool:
+        query = "SELECT claim FROM headrace_claims WHERE pipeline = ?"
+        return connection.execute(query, [self.pipeline]).fetchall() == [(self.claim,)]
+
+    def require_claim(self, connection: Connection) -> None:
+        if not self.holds_claim(connection):
+            raise claim_lost(self.pipeline)
+
+    @contextmanager
+    def checking_claim(self) -> Iterator[None]:
+        """Whether tasks failed because of another run is told by the claim, not by how they failed."""
+        try:
+            yield
+        except (OffsetConflict, RetriableError) as error:
+            with self.transaction() as connection:
+                held = self.holds_claim(connection)
+            if not held:
+                raise claim_lost(self.pipeline) from error
+            if isinstance(error, RetriableError):
+                raise
+            # Nobody else may move offsets: a commit of our own, whose answer was lost, has come through late.
+            raise RetriableError(error.message, hint=error.hint) from error
+
+    def record_batch(self, batch: Batch) -> None:
+        """Store the number of `batch`. Each task has moved its own offset; one that was moved since then stays so."""
+        with self.transaction() as connection:
+            state = offset_tables.read(connection, self.pipeline)
+            if self.holds_claim(connection):
+                progress = replace(state.progress.advanced(batch), offsets=state.progress.offsets)
+                offset_tables.write(connection, self.pipeline, state, replace(state, progress=progress))
