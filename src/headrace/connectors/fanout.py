@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from headrace.core.offset_store import OffsetStore
     from headrace.types import Batch
 
 
@@ -132,7 +133,7 @@ class Fanout(Sink):
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         for number, sink in enumerate(self._sinks.values(), start=1):
-            if not (isinstance(sink, TransactionalSink) and _has(sink, batch)):
+            if not (isinstance(sink, TransactionalSink) and _has(sink.offsets, batch)):
                 sink.write(batch, rows)
             reach(f"fanout: sink {number} written")
 
@@ -148,14 +149,14 @@ class IdempotentFanout(Fanout, IdempotentSink):
         )
 
 
-def _has(sink: TransactionalSink, batch: Batch) -> bool:
-    """Whether `batch` is in `sink` already. If not, its offsets stand where the batch starts."""
-    progress = sink.offsets.load()
+def _has(store: OffsetStore, batch: Batch) -> bool:
+    """Whether `batch` is in the sink of `store` already. If not, its offsets stand where the batch starts."""
+    progress = store.load()
     if progress.last_batch >= batch.id:
         if all(progress.offsets.get(r.at) == r.until for r in batch.ranges):
             return True
         raise OffsetConflict(
-            f"batch {batch.id} was refused: {sink!r} already has batch {progress.last_batch}",
+            f"batch {batch.id} was refused: {store!r} already has batch {progress.last_batch}",
             hint="another run of this pipeline is active; let one of them finish, or stop it",
         )
     moved = progress.behind(batch)
@@ -165,7 +166,7 @@ def _has(sink: TransactionalSink, batch: Batch) -> bool:
         before = {r.at: progress.offsets[r.at] for r in moved}
         after = {r.at: r.start for r in moved}
         change = AuditEntry(time.time(), "fanout", "follow", before, after, "the offsets of the pipeline were moved")
-        sink.offsets.set_offsets(progress, after, change, batch.topic_ids)
+        store.set_offsets(progress, after, change, batch.topic_ids)
     return False
 
 

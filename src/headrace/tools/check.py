@@ -186,9 +186,10 @@ def _skips(source: Kafka) -> list[str]:
 
 
 def _check_files(pipeline: Pipeline, found: Findings) -> None:
-    for one in pipeline.resources:
-        if (path := one.local_path) is not None and (wrong := obstacle(path)) is not None:
-            found.errors.append(Problem(f"{one!r} at {path}: {wrong}", "choose a path that this user may write"))
+    by_path = {resource.local_path: resource for resource in pipeline.resources}  # a sink and its store share a file
+    for path, resource in by_path.items():
+        if path is not None and (wrong := obstacle(path)) is not None:
+            found.errors.append(Problem(f"{resource!r} at {path}: {wrong}", "choose a path that this user may write"))
 
 
 def _unpinned() -> list[str]:

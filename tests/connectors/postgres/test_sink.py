@@ -266,15 +266,15 @@ def test_from_the_sign_of_a_new_run_on_the_old_one_commits_nothing(spark, postgr
         sinks.Postgres(postgres.address, table).open(name) as old,
         sinks.Postgres(postgres.address, table).open(name) as new,
     ):
-        old.set_lease(RunLease("host", 1, 1.0, 1.0))
+        old.offsets.set_lease(RunLease("host", 1, 1.0, 1.0))
         new.prepare(_schema("id BIGINT, user STRING"))
-        new.set_lease(RunLease("host", 2, 2.0, 2.0))
+        new.offsets.set_lease(RunLease("host", 2, 2.0, 2.0))
         refused = _attempt(postgres, name, r, table, ["1\ta\n"])
         assert (refused.error[0], "taken over" in refused.error[1]) == ("OffsetConflict", True)
         with pytest.raises(OffsetConflict, match="taken over"):
-            old._take_over(Batch(1, (r,)))
+            old.offsets.claim_for(Batch(1, (r,)))
         assert new.offsets.load().offsets == {}
-        new._take_over(Batch(1, (r,)))
+        new.offsets.claim_for(Batch(1, (r,)))
 
 
 def test_a_task_that_read_a_deleted_topic_commits_nothing_over_offsets_of_the_new_one(postgres, table, ask):

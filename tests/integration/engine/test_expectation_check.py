@@ -16,7 +16,7 @@ def pipeline(where, sink, expect, tmp_path, name=None, **more):
         sink=sink,
         expect=expect,
         guarantee="at-least-once",
-        offsets=None if isinstance(sink, stores.OffsetStore) else stores.SQLite(tmp_path / "offsets.db"),
+        offsets=None if isinstance(sink, sinks.TransactionalSink) else stores.SQLite(tmp_path / "offsets.db"),
         limits=hr.Limits(max_records=100),
         **more,
     )
@@ -74,7 +74,7 @@ def test_a_sink_that_would_commit_by_partition_publishes_nothing_of_a_refused_ba
     made = pipeline(users, sink, {"n <> 1": 1}, tmp_path, transform=lambda rows: rows.select("user", "n"))
     with pytest.raises(BatchRefused):
         run(made, spark)
-    with sink.open(made.name) as opened:
+    with sink.offsets.open(made.name) as opened:
         assert set(opened.load().offsets.values()) == {0}
         with opened.transaction() as connection:
             assert connection.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]

@@ -119,7 +119,7 @@ EXACT = {
 
 
 def pipeline(sink, guarantee="exactly-once", transform=lambda rows: rows.withColumn("k", F.expr("uuid()"))):
-    store = None if isinstance(sink, stores.DuckDB) else stores.Memory()
+    store = None if isinstance(sink, sinks.TransactionalSink) else stores.Memory()
     return hr.Pipeline(name="clicks", source=SOURCE, sink=sink, guarantee=guarantee, transform=transform, offsets=store)
 
 

@@ -16,7 +16,7 @@ CLOCK = Lineage(columns={"k": "now()"}, rows=["rand()"], per_batch=["limit"])
 
 
 def pipeline(sink, guarantee="exactly-once"):
-    own = isinstance(sink, stores.DuckDB | stores.SQLite | stores.Postgres)
+    own = isinstance(sink, sinks.TransactionalSink)
     return hr.Pipeline(
         name="clicks",
         source=hr.Kafka("localhost:9092", topics=["clicks"]),

@@ -8,6 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace import sinks, stores
+from headrace.connectors.kafka.sink_offsets import SinkOffsets
 from headrace.errors import ConfigError
 from headrace.kafka.source_set import sources_by_name
 from headrace.kafka.subscription import Partitions, Pattern, Topics
@@ -225,7 +226,7 @@ def test_what_only_looks_like_a_number_is_refused(wrong):
 
 @pytest.mark.parametrize(("here", "found"), [("one", True), ("other", False)])
 def test_clusters_are_compared_by_their_ids(monkeypatch, here, found):
-    monkeypatch.setattr(sinks.Kafka, "_cluster", lambda sink: here)
+    monkeypatch.setattr(SinkOffsets, "cluster_id", lambda offsets: here)
     fixed = sinks.Kafka("localhost:9092", topic="clicks")
     assert fixed.writes_to_source_topic("127.0.0.1:9092", "clicks".__eq__) is None, "the addresses say nothing"
     assert fixed.writes_to_source_cluster(lambda: "one", "clicks".__eq__) == ("clicks" if found else None)

@@ -119,15 +119,15 @@ def test_a_transactional_sink_with_a_second_store_is_refused():
     assert error.hint == "leave offsets= out"
 
 
-def test_a_transactional_sink_named_as_its_own_store_is_accepted():
+def test_the_own_store_of_a_transactional_sink_is_accepted():
     sink = sinks.DuckDB("x.duckdb", table="t")
-    assert pipeline(sink=sink, offsets=sink, guarantee="exactly-once").store is sink
+    assert pipeline(sink=sink, offsets=sink.offsets, guarantee="exactly-once").store is sink.offsets
 
 
 def test_offsets_are_kept_by_the_transactional_sink_or_else_in_the_state_directory(monkeypatch, tmp_path):
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path))
     sink = sinks.DuckDB("x.duckdb", table="t")
-    assert pipeline(sink=sink, guarantee="exactly-once").store is sink
+    assert pipeline(sink=sink, guarantee="exactly-once").store is sink.offsets
     assert repr(pipeline().store) == f"stores.SQLite({str(tmp_path / 'offsets.db')!r})"
     assert list(tmp_path.iterdir()) == []
 

@@ -19,6 +19,7 @@ from headrace import sinks, stores
 from headrace.connectors.jdbc.connection import Database
 from headrace.connectors.kafka import sink as kafka
 from headrace.connectors.kafka.records import RecordMapping
+from headrace.connectors.kafka.sink_offsets import SinkOffsets
 from headrace.connectors.zookeeper import offset_store
 from headrace.dev import ports
 from headrace.errors import ConfigError, RetriableError
@@ -237,8 +238,8 @@ def test_looking_at_the_store_of_foreach_creates_nothing(checked, tmp_path):
 def test_a_target_topic_that_is_misspelt_is_an_error_before_spark_starts(checked, monkeypatch):
     asked = SimpleNamespace(rules=lambda topic: None, nearest=lambda topic: "did you mean clean?")
     monkeypatch.setattr(kafka, "Topics", lambda *_: asked)
-    monkeypatch.setattr(sinks.Kafka, "open_for_reading", lambda sink, pipeline: None)
-    monkeypatch.setattr(sinks.Kafka, "durability_warnings", lambda sink, pipeline: [])
+    monkeypatch.setattr(SinkOffsets, "open_for_reading", lambda store, pipeline: None)
+    monkeypatch.setattr(SinkOffsets, "durability_warnings", lambda store, pipeline: [])
     monkeypatch.setattr(sinks.Kafka, "writes_to_source_cluster", lambda sink, cluster, reads: None)
     (error,) = checked(sink=sinks.Kafka("localhost:1", "claen")).errors
     assert error.message == "there is no topic claen at localhost:1"

@@ -123,8 +123,7 @@ class Delta(IdempotentSink):
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """1. look up the newest batch; 2. write files; 3. make them durable; 4. commit them on what 1 has seen."""
-        if not self._name:
-            raise ConfigError(f"{self!r} is used before open()")
+        self.require_open(self._name or None)
         rows = without_metadata(rows)
         with self._translated():
             table = self._place.fitting(rows.schema)

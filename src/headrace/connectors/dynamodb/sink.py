@@ -207,12 +207,11 @@ class DynamoDB(KeyedSink):
 
     def _described(self) -> Any:
         """None: there is no such table."""
-        if self._client is None:
-            raise ConfigError(f"{self!r} is used before open()")
+        dynamodb = self.require_open(self._client)
         with client.translate_error(repr(self)):
             try:
-                return self._client.describe_table(TableName=self._table)["Table"]
-            except self._client.exceptions.ResourceNotFoundException:
+                return dynamodb.describe_table(TableName=self._table)["Table"]
+            except dynamodb.exceptions.ResourceNotFoundException:
                 return None
 
     def _make(self, key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> None:

@@ -142,17 +142,16 @@ class Foreach(TaskSink):
     def _guard(self, batch: Batch, rows: DataFrame) -> EffectGuard | None:
         if self._once is None:
             return None
-        if self._marks is None:
-            raise ConfigError(f"{self!r} is used before open()")
-        if self._marks.is_local and not str(rows.sparkSession.sparkContext.master).startswith("local"):
+        marks = self.require_open(self._marks)
+        if marks.is_local and not str(rows.sparkSession.sparkContext.master).startswith("local"):
             raise ConfigError(
                 f"{self!r}: a file of this machine cannot be reached from executors on others",
                 hint="once=stores.Redis(…), or stores.Postgres(…)",
             )
         if time.monotonic() - self._forgot > _FORGET_SECONDS:
-            self._forget(self._marks)
+            self._forget(marks)
         numbered = not self._key and log_order.stays_in_task(batch, rows)
-        return EffectGuard(self._marks, self._mark, self._key, dict(batch.topic_ids), numbered)
+        return EffectGuard(marks, self._mark, self._key, dict(batch.topic_ids), numbered)
 
     def _check_that_it_travels(self) -> None:
         from pyspark import cloudpickle

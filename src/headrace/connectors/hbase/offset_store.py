@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.hbase.client import Gateway, ReconnectingConnection
 from headrace.core.offset_store import DocumentStore
-from headrace.errors import ConfigError
 from headrace.support.optional_imports import require
 
 if TYPE_CHECKING:
@@ -83,8 +82,7 @@ class HBase(DocumentStore):
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        if not self._opened:
-            raise ConfigError(f"{self!r} is used before open()")
+        self.require_open(self._opened or None)
         with self._link.connected(
             self, f"the table needs a column family {_FAMILY}, and the gateway rights to it"
         ) as it:

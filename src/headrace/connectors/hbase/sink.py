@@ -176,7 +176,6 @@ class HBase(KeyedSink):
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        if not self._opened:
-            raise ConfigError(f"{self!r} is used before open()")
+        self.require_open(self._opened or None)
         with self._link.connected(self, self._rights) as connection:
             yield connection

@@ -98,8 +98,7 @@ class Hive(IdempotentSink):
 
         Two attempts may have other partitions, if the transform is not deterministic. The metastore would take both.
         """
-        if not self._pipeline:
-            raise ConfigError(f"{self!r} is used before open()")
+        self.require_open(self._pipeline or None)
         spark = rows.sparkSession
         if not self._place:
             self._prepare(spark, rows.schema)

@@ -107,8 +107,7 @@ class Iceberg(IdempotentSink):
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """1. look up the newest batch; 2. write files; 3. make them durable; 4. commit them on what 1 has seen."""
-        if not self._pipeline:
-            raise ConfigError(f"{self!r} is used before open()")
+        self.require_open(self._pipeline or None)
         rows = without_metadata(rows)
         with self._translated():
             table = self._fitting(rows.schema)

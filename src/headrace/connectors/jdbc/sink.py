@@ -126,8 +126,7 @@ class Jdbc(IdempotentSink):
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """1. look up the newest batch; 2. stage the rows; in one transaction 3. look again and 4. publish them."""
-        if not self._pipeline:
-            raise ConfigError(f"{self!r} is used before open()")
+        self.require_open(self._pipeline or None)
         with self._database.connected() as connection:
             schema = without_metadata(rows).schema
             target = self._fitting(connection, schema)

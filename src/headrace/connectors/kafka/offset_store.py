@@ -204,15 +204,11 @@ class Kafka(OffsetStore):
 
     @property
     def _opened(self) -> FencedOffsetGroup:
-        if self._group is None:
-            raise ConfigError(f"{self!r} is used before open()")
-        return self._group
+        return self.require_open(self._group)
 
     @property
     def _remembered(self) -> LocalGroupState:
-        if self._files is None:
-            raise ConfigError(f"{self!r} is used before open()")
-        return self._files
+        return self.require_open(self._files)
 
     def _fetch(self) -> dict[TopicPartition, CommittedOffset]:
         entries = self._opened.fetch(self._known)

@@ -142,8 +142,7 @@ class Mongo(KeyedSink):
 
     def prepare(self, schema: StructType) -> None:
         self._check_rows(schema)
-        if self._client is None:
-            raise ConfigError(f"{self!r} is used before open()")
+        self.require_open(self._client)
         with client.translate_error(repr(self)):
             by_origin = self._identity.by_origin(schema.names)
             self._collections(by_origin)

@@ -96,8 +96,7 @@ class Parquet(IdempotentSink):
         self._pipeline = ""
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        if not self._pipeline:
-            raise ConfigError(f"{self!r} is used before open()")
+        self.require_open(self._pipeline or None)
         if not self._checked:
             self.prepare(rows.schema)
         with self._translated():

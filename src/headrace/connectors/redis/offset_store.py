@@ -10,7 +10,6 @@ from headrace.connectors.redis.client import checked, connect, losses, translate
 from headrace.core.effect_marks import EffectStore
 from headrace.core.offset_store import OffsetStore
 from headrace.core.state import AuditEntry, State
-from headrace.errors import ConfigError
 from headrace.support.optional_imports import require
 from headrace.support.redaction import masked
 
@@ -104,9 +103,7 @@ class Redis(OffsetStore, EffectStore):
     @contextmanager
     def _translated(self, client: Any = None) -> Iterator[Any]:
         redis = require("redis", extra="redis")
-        client = client or self._client
-        if client is None:
-            raise ConfigError(f"{self!r} is used before open()")
+        client = self.require_open(client or self._client)
         try:
             yield client
         except (redis.RedisError, OSError) as error:

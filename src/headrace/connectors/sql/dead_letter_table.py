@@ -29,6 +29,7 @@ _RECORD = (*_RECORD_ID, "timestamp", "key", "value", "headers")
 _ADDED = "TEXT DEFAULT ''"
 """A column of a later format; not NOT NULL, because DuckDB adds no column with a constraint."""
 
+
 class DeadLetterTables(DeadLetterTableSink, TransactionalSink):
     """Dead letters in a table beside the rows, in the transactions of the sink's offset store."""
 

@@ -183,9 +183,7 @@ class ZooKeeper(OffsetStore):
 
     @property
     def _connected(self) -> Any:
-        if self._client is None:
-            raise ConfigError(f"{self!r} is used before open()")
-        return self._client
+        return self.require_open(self._client)
 
     def _path(self, name: str) -> str:
         return f"{self._base}/{name}"
