@@ -22,7 +22,7 @@ def untouched(tmp_path):
 # known without Spark or Kafka
 
 MISTAKES = {
-    "an unknown guarantee": ({"guarantee": "exactly once"}, "guarantee='exactly once' is unknown", "one of: "),
+    "an unknown guarantee": ({"guarantee": "exactly once"}, "guarantee: expected one of", "did you mean exactly-once?"),
     "a sink that cannot give it": ({"sink": "sinks.Console()"}, "Console cannot give exactly-once", "sinks.Postgres"),
     "a second store": ({"more": "offsets=stores.Memory(),"}, "keeps the offsets beside the rows", "leave offsets="),
     "a file that is no Python": ({"format": "hr.Text(), topics='x'"}, "keyword argument repeated", None),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import BadRecord, ConfigError
+from headrace.support.validation import check_text, check_whole_number
 from headrace.text import counted
 
 if TYPE_CHECKING:
@@ -125,10 +126,7 @@ class DeadLetters:
                 hint='hr.DeadLetters(table="clicks_dead"), or hr.DeadLetters(topic="clicks-dead")',
             )
         name = self.table if self.topic is None else self.topic
-        if not isinstance(name, str) or not name:
-            raise ConfigError(
-                f"dead letters: expected a name, got {name!r}", hint='hr.DeadLetters(table="clicks_dead")'
-            )
+        check_text("dead letters", name, hint='hr.DeadLetters(table="clicks_dead")')
         share = isinstance(self.limit, float) and 0 < self.limit <= 1
         count = isinstance(self.limit, int) and not isinstance(self.limit, bool) and 0 <= self.limit <= MAX_DEAD_LETTERS
         if not (share or count):
@@ -136,12 +134,7 @@ class DeadLetters:
                 f"dead letters: expected limit up to {MAX_DEAD_LETTERS:,} records or a share of 1, got {self.limit!r}",
                 hint="limit=1_000, or limit=0.01",
             )
-
-        if not isinstance(self.max_bytes, int) or isinstance(self.max_bytes, bool) or self.max_bytes < 1:
-            raise ConfigError(
-                f"dead letters: max_bytes={self.max_bytes!r}: expected a whole number of bytes, at least 1",
-                hint="max_bytes=100_000_000",
-            )
+        check_whole_number("dead letters: max_bytes", self.max_bytes, unit="bytes", hint="max_bytes=100_000_000")
 
     def limit_for(self, batch: Batch) -> int:
         """The maximum number of dead letters of `batch`."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from headrace.core.error_markers import UNKNOWN_SCHEMA
-from headrace.errors import ConfigError
+from headrace.support.validation import check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -123,8 +123,7 @@ class Format(ABC):
     on_error: OnError = "fail"
 
     def __post_init__(self) -> None:
-        if self.on_error not in get_args(OnError):
-            raise ConfigError(f"on_error={self.on_error!r} is unknown", hint='on_error="fail", "drop" or "keep"')
+        check_choice("on_error", self.on_error, get_args(OnError))
 
     def check_reads(self) -> None:
         """Raise ConfigError if the format can only write."""

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import ConfigError
+from headrace.support.validation import check_positive, check_whole_number
 from headrace.text import counted
 from headrace.types import Batch, Range, TopicPartition
 
@@ -39,17 +40,12 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("max_records", "per_partition", "max_bytes", "min_records", "first_records"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                what = "bytes" if name == "max_bytes" else "records"
-                raise ConfigError(
-                    f"Limits({name}={value!r}): the limit is a whole number of {what}, at least 1",
-                    hint=f"Limits({name}=100_000)",
-                )
+            if (value := getattr(self, name)) is not None:
+                unit = "bytes" if name == "max_bytes" else "records"
+                check_whole_number(name, value, unit=unit, hint=f"Limits({name}=100_000)")
         for name in ("max_delay", "batch_seconds"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or value <= 0):
-                raise ConfigError(f"Limits({name}={value!r}): seconds above 0 are meant", hint=f"Limits({name}=5)")
+            if (value := getattr(self, name)) is not None:
+                check_positive(name, value, unit="seconds", hint=f"Limits({name}=5)")
         if self.max_delay is not None and self.min_records is None:
             raise ConfigError("Limits(max_delay=…) says how long min_records may wait", hint="min_records=10_000")
         if self.min_records is not None and self.min_records > self.max_records:

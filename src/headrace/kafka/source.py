@@ -15,6 +15,7 @@ from headrace.kafka import addresses, client_security, config_checks
 from headrace.kafka.client_options import given
 from headrace.kafka.subscription import Partitions, Pattern, Subscription, Topics
 from headrace.support.durations import duration
+from headrace.support.validation import check_bool, check_choice, check_positive, wrong_value
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -161,20 +162,15 @@ class Kafka:
     def _check_position(self) -> None:
         object.__setattr__(self, "start", self._start())
         for name in ("resume", "split"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name}={getattr(self, name)!r} is neither True nor False")
+            check_bool(name, getattr(self, name))
         if not self.resume and self.start == "stored":
             raise ConfigError('start="stored" needs what resume=False leaves aside', hint='start="latest"')
         if self.max_lag is not None:
             object.__setattr__(self, "max_lag", self._max_lag())
-        if self.on_data_loss not in {"fail", "earliest", "latest"}:
-            raise ConfigError(
-                f"on_data_loss={self.on_data_loss!r} is unknown", hint='on_data_loss="fail", "earliest" or "latest"'
-            )
-        if isinstance(self.refresh, bool) or not isinstance(self.refresh, int | float) or self.refresh <= 0:
-            raise ConfigError(f"refresh={self.refresh!r}: a number of seconds above 0 is meant", hint="refresh=30")
+        check_choice("on_data_loss", self.on_data_loss, ["fail", "earliest", "latest"])
+        check_positive("refresh", self.refresh, unit="seconds", hint="refresh=30")
         if self.cluster is not None and not (isinstance(self.cluster, str) and _CLUSTER.fullmatch(self.cluster)):
-            raise ConfigError(f"cluster={self.cluster!r} is no name of a cluster", hint='cluster="east"')
+            raise wrong_value("cluster", "a name", self.cluster, 'cluster="east": letters, digits, - and _')
 
     def _start(self) -> str | datetime | Mapping[TopicPartition, int]:
         start = self.start
@@ -182,27 +178,26 @@ class Kafka:
             try:
                 start = datetime.fromisoformat(start)
             except ValueError:
-                raise ConfigError(f"start={self.start!r} is unknown", hint=f"start={_STARTS}") from None
+                raise wrong_value("start", "a position or a time", self.start, f"start={_STARTS}") from None
         if isinstance(start, Mapping):
             offsets = by_partition("start", start)
             for at, offset in offsets.items():
                 if not isinstance(at, TopicPartition) or not isinstance(offset, int) or offset < 0:
-                    raise ConfigError(f"start: {at} from {offset!r} is no offset", hint='start={"clicks": {0: 1200}}')
+                    raise wrong_value(f"start: {at}", "an offset", offset, 'start={"clicks": {0: 1200}}')
             return {at: offset for at, offset in offsets.items() if isinstance(at, TopicPartition)}
         if isinstance(start, datetime):
             if start.tzinfo is None:
                 raise ConfigError(f"start={start} has no time zone", hint=f'start="{start.isoformat()}Z"')
         elif not isinstance(start, str):
-            raise ConfigError(f"start={start!r} is unknown", hint=f"start={_STARTS}")
+            raise wrong_value("start", "a position or a time", start, f"start={_STARTS}")
         return start
 
     def _max_lag(self) -> int | timedelta:
         wanted = duration(self.max_lag) if isinstance(self.max_lag, str) else self.max_lag
         whole = isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0
         if not whole and not (isinstance(wanted, timedelta) and wanted > timedelta()):
-            raise ConfigError(
-                f"max_lag={self.max_lag!r} is neither a number of records nor a time",
-                hint='max_lag=100_000, or max_lag="10m"',
+            raise wrong_value(
+                "max_lag", "a number of records or a duration", self.max_lag, 'max_lag=100_000, or max_lag="10m"'
             )
         assert isinstance(wanted, int | timedelta)
         return wanted
@@ -212,10 +207,10 @@ class Kafka:
         if isinstance(self.location, Mapping):
             hosts = by_partition("location", self.location)
             if any(not isinstance(host, str) or not host for host in hosts.values()):
-                raise ConfigError(f"location={self.location!r}: a host's name is missing", hint=example)
+                raise wrong_value("location", "a host for each topic or partition", self.location, example)
             object.__setattr__(self, "location", hosts)
         elif self.location not in ("consistent", "brokers"):
-            raise ConfigError(f"location={self.location!r} is unknown", hint=example)
+            raise wrong_value("location", "consistent, brokers or hosts by topic", self.location, example)
 
 
 def by_partition(argument: str, given: Mapping[Any, Any]) -> dict[TopicPartition | str, Any]:

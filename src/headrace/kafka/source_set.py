@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from headrace.errors import ConfigError
 from headrace.kafka.source import Kafka
-from headrace.support.redaction import masked
+from headrace.support.validation import check_instance, wrong_value
 
 _Name = TypeVar("_Name")
 
@@ -24,7 +24,7 @@ def sources_by_name(given: Kafka | Mapping[str, Kafka]) -> dict[str, Kafka]:
     if isinstance(given, Kafka):
         return {ROWS: given}
     if not isinstance(given, Mapping):
-        raise ConfigError(f"source={masked(repr(given))} is not a headrace.kafka.source.Kafka", hint=example)
+        raise wrong_value("source", "headrace.kafka.source.Kafka, or a table of them", given, example)
     if not given:
         raise ConfigError("source={} names nothing to read", hint=f'source={{"clicks": {example}}}')
     known: dict[str, str] = {}
@@ -37,10 +37,7 @@ def sources_by_name(given: Kafka | Mapping[str, Kafka]) -> dict[str, Kafka]:
                 f"{name!r} cannot be the name of a source: letters, digits and _ can, no digit first",
                 hint=f'source={{"clicks": {example}}}',
             )
-        if not isinstance(source, Kafka):
-            raise ConfigError(
-                f"source {name} is not a headrace.kafka.source.Kafka: {masked(repr(source))}", hint=example
-            )
+        check_instance(f"source {name}", source, Kafka, hint=example)
         for topic in source.names or ():
             if topic in known:
                 raise ConfigError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
+from headrace.support.validation import check_pattern, check_whole_number, wrong_value
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -72,14 +73,7 @@ class Pattern(Subscription):
     pattern: str
 
     def __post_init__(self) -> None:
-        try:
-            re.compile(self.pattern)
-        except (re.error, TypeError) as error:
-            raise ConfigError(
-                f"pattern={self.pattern!r} is no regular expression: {error}", hint=r'pattern="clicks\\..*"'
-            ) from error
-        if not self.pattern:
-            raise ConfigError("pattern='' matches no topic", hint=r'pattern="clicks\\..*"')
+        check_pattern("pattern", self.pattern, hint=r'pattern="clicks\\..*"')
 
     def wanted(self, topics: Mapping[str, int]) -> Iterable[TopicPartition]:
         return (
@@ -102,13 +96,13 @@ class Partitions(Subscription):
     def __post_init__(self) -> None:
         example = 'partitions={"clicks": [0, 1]}'
         if not isinstance(self.partitions, Mapping) or not self.partitions:
-            raise ConfigError(f"partitions={self.partitions!r} is not a table of topics", hint=example)
+            raise wrong_value("partitions", "topics with their partitions", self.partitions, example)
         for topic, numbers in self.partitions.items():
             checked(topic)
             if not isinstance(numbers, list | tuple | set | frozenset | range) or not numbers:
-                raise ConfigError(f"partitions of {topic}: {numbers!r} is not a list of numbers", hint=example)
-            if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in numbers):
-                raise ConfigError(f"partitions of {topic}: {numbers!r}: numbers from 0 on are meant", hint=example)
+                raise wrong_value(f"partitions of {topic}", "a list of numbers", numbers, example)
+            for number in numbers:
+                check_whole_number(f"partitions of {topic}", number, least=0, hint=example)
         object.__setattr__(self, "partitions", {topic: tuple(sorted(set(n))) for topic, n in self.partitions.items()})
         object.__setattr__(self, "names", tuple(self.partitions))
 

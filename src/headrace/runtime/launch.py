@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from headrace.core.delivery import Guarantee
 from headrace.engine import replay_check
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import HeadraceError
 from headrace.kafka.source_set import source_for_topic
 from headrace.runtime.delay_probe import DelayProbe
 from headrace.runtime.event_messages import log
@@ -21,6 +21,7 @@ from headrace.runtime.retry import retry_until_stopped
 from headrace.runtime.run_handle import DRAIN_SECONDS, GRACE_SECONDS, Run, not_drained
 from headrace.runtime.runner import Runner, Stop, Summary
 from headrace.runtime.signals import ctrl_c_kept, on_stop_signal
+from headrace.support.validation import check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -60,8 +61,8 @@ def start(
     """
     from headrace.spark.own_jobs import OwnJobs
 
-    if until not in (None, "caught-up"):
-        raise ConfigError(f"until={until!r} is unknown", hint='until="caught-up"')
+    if until is not None:
+        check_choice("until", until, ["caught-up"])
     with ExitStack() as reserved:
         reserved.enter_context(reserve(pipeline.name, pipeline.resources))
         if rival == "stop":

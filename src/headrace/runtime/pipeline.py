@@ -20,10 +20,8 @@ from headrace.errors import ConfigError
 from headrace.kafka.source import Kafka
 from headrace.kafka.source_set import ROWS, known_topics, refuse_skipping, sources_by_name
 from headrace.runtime.retry import Retry
-from headrace.support.durations import seconds
 from headrace.support.paths import state_directory
-from headrace.support.redaction import masked
-from headrace.support.suggest import did_you_mean
+from headrace.support.validation import check_choice, check_duration, check_instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,15 +77,12 @@ class Pipeline:
                 f"{self.name!r} is not a pipeline's name: letters, digits, dots, dashes and underscores are",
                 hint='name="clicks"',
             )
-        _expect(self.name, "sink", self.sink, Sink, 'sinks.DuckDB("app.duckdb", table="clicks")')
-        _expect(self.name, "limits", self.limits, Limits, "hr.Limits(max_records=100_000)")
-        _expect(self.name, "retry", self.retry, Retry, 'hr.Retry(first="1s", longest="1m", attempts=10)')
+        check_instance(f"{self.name}: sink", self.sink, Sink, hint='sinks.DuckDB("app.duckdb", table="clicks")')
+        check_instance(f"{self.name}: limits", self.limits, Limits, hint="hr.Limits(max_records=100_000)")
+        check_instance(f"{self.name}: retry", self.retry, Retry, hint='hr.Retry(first="1s", longest="1m", attempts=10)')
         if self.timeout is not None:
-            if seconds(self.timeout) is None:
-                raise ConfigError(
-                    f"{self.name}: timeout={self.timeout!r}: expected a duration above 0", hint='timeout="10m"'
-                )
-            object.__setattr__(self, "timeout", seconds(self.timeout))
+            timeout = check_duration(f"{self.name}: timeout", self.timeout, hint='timeout="10m"')
+            object.__setattr__(self, "timeout", timeout)
         try:
             named = sources_by_name(self.source)
             refuse_skipping(named, self.limits.longest_delay)
@@ -95,19 +90,14 @@ class Pipeline:
             raise ConfigError(f"{self.name}: {error.message}", hint=error.hint) from error
         object.__setattr__(self, "source", self.source if isinstance(self.source, Kafka) else named)
         if self.offsets is not None:
-            _expect(self.name, "offsets", self.offsets, OffsetStore, 'stores.SQLite("offsets.db")')
+            check_instance(f"{self.name}: offsets", self.offsets, OffsetStore, hint='stores.SQLite("offsets.db")')
         if not callable(self.transform):
             raise ConfigError(f"{self.name}: transform is not a function", hint="lambda rows: rows.where(…)")
         refuse_wrong_arguments(self.transform)
         if self.expect is not None:
             refuse_wrong_conditions(self.expect)
-        if self.engine != "direct":
-            raise ConfigError(f"{self.name}: engine={self.engine!r} is unknown", hint='engine="direct"')
-        if self.guarantee not in list(Guarantee):
-            near, known = did_you_mean(str(self.guarantee), Guarantee), f"one of: {', '.join(Guarantee)}"
-            raise ConfigError(
-                f"{self.name}: guarantee={self.guarantee!r} is unknown", hint=f"{near} {known}" if near else known
-            )
+        check_choice(f"{self.name}: engine", self.engine, ["direct"], hint='engine="direct"')
+        check_choice(f"{self.name}: guarantee", self.guarantee, Guarantee, hint='guarantee="at-least-once"')
         object.__setattr__(self, "guarantee", Guarantee(self.guarantee))
         if isinstance(self.sink, TransactionalSink) and self.offsets not in (None, self.sink.offsets):
             raise ConfigError(
@@ -272,7 +262,8 @@ class Pipeline:
         if self.dead_letters is None:
             return
         if not isinstance(self.dead_letters, str):
-            _expect(self.name, "dead_letters", self.dead_letters, DeadLetters, 'dead_letters="clicks_dead"')
+            hint = 'dead_letters="clicks_dead"'
+            check_instance(f"{self.name}: dead_letters", self.dead_letters, DeadLetters, hint=hint)
         wanted = self.dead_letter_target
         if wanted and wanted.table and not isinstance(self.sink, DeadLetterTableSink):
             raise ConfigError(
@@ -310,10 +301,3 @@ class Pipeline:
 
 def _avoided(reads: Callable[[str], bool], letters: str | None, topic: str) -> bool:
     return topic == letters or reads(topic)
-
-
-def _expect(pipeline: str, argument: str, value: object, kind: type, example: str) -> None:
-    if not isinstance(value, kind):
-        raise ConfigError(
-            f"{pipeline}: {argument}={masked(repr(value))} is not a {kind.__module__}.{kind.__name__}", hint=example
-        )

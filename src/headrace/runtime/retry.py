@@ -9,6 +9,7 @@ from headrace import events
 from headrace.errors import ConfigError, RetriableError
 from headrace.support.durations import seconds
 from headrace.support.retry import RetryPolicy
+from headrace.support.validation import check_duration, check_whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,19 +38,12 @@ class Retry:
 
     def __post_init__(self) -> None:
         for name in ("first", "longest"):
-            value = getattr(self, name)
-            if seconds(value) is None:
-                raise ConfigError(
-                    f"Retry({name}={value!r}): expected a duration above 0", hint=f'hr.Retry({name}="5s")'
-                )
+            check_duration(f"Retry: {name}", getattr(self, name), hint=f'hr.Retry({name}="5s")')
         policy = self.policy()
         if policy.first > policy.longest:
             raise ConfigError(f"Retry(first={self.first!r}, longest={self.longest!r}): longest is shorter than first")
-        number = self.attempts
-        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
-            raise ConfigError(
-                f"Retry(attempts={number!r}): expected a whole number, at least 1", hint="hr.Retry(attempts=5)"
-            )
+        if self.attempts is not None:
+            check_whole_number("Retry: attempts", self.attempts, hint="hr.Retry(attempts=5)")
 
     def policy(self, until: Literal["caught-up"] | None = None) -> RetryPolicy:
         """The delays and the number of attempts of a run with this end."""

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, Self, overload
 
 from headrace import events
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import HeadraceError
 from headrace.runtime.runner import Stop, Summary
-from headrace.support.durations import seconds
+from headrace.support.validation import check_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,6 +218,4 @@ def _drain_seconds(drain: bool | str | float | timedelta) -> float:
         return DRAIN_SECONDS
     if not drain:
         return 0.0
-    if (given := seconds(drain)) is None:
-        raise ConfigError(f"drain={drain!r}: expected a duration, or False to cut the batch off", hint='drain="30s"')
-    return given
+    return check_duration("drain", drain, hint='drain="30s", or drain=False to cancel the batch')

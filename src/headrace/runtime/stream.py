@@ -19,6 +19,7 @@ from headrace.runtime.positions import PositionTracker, SourceState
 from headrace.runtime.retry import IDLE, Retry, retry_until_stopped
 from headrace.runtime.signals import on_stop_signal
 from headrace.support.crashpoints import reach
+from headrace.support.validation import check_choice, check_instance
 from headrace.text import counted
 
 if TYPE_CHECKING:
@@ -282,10 +283,9 @@ def stream(
     from headrace.spark import session as sessions
 
     sources = sources_by_name(source)
-    if not isinstance(offsets, OffsetStore):
-        raise ConfigError(f"offsets={offsets!r} is no store", hint='offsets=stores.SQLite("offsets.db")')
-    if until not in (None, "caught-up"):
-        raise ConfigError(f"until={until!r} is unknown", hint='until="caught-up"')
+    check_instance("offsets", offsets, OffsetStore, hint='offsets=stores.SQLite("offsets.db")')
+    if until is not None:
+        check_choice("until", until, ["caught-up"])
     refuse_skipping(sources, (limits or Limits()).longest_delay)
     named = name or _name(sources)
     rival: Rival = "take-over" if take_over else "stop"

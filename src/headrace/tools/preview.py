@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.core.sink import without_metadata
 from headrace.errors import ConfigError
 from headrace.kafka.cluster import Cluster
+from headrace.support.validation import check_whole_number
 from headrace.types import Batch, Range
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ def preview(
     from headrace.engine.source_readers import SourceReaders
     from headrace.spark import session as sessions
 
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ConfigError(f"n={n!r}: expected a number of rows above 0", hint="hr.preview(pipeline, 20)")
+    check_whole_number("n", n, unit="rows", hint="hr.preview(pipeline, 20)")
     batch = _newest(pipeline, n)
     made = session or sessions.create({**pipeline.sink.spark_options, **(spark or {})}, progress)
     inputs = SourceReaders.of(made, pipeline)

@@ -348,12 +348,12 @@ def test_exactly_once_is_refused_with_the_reason():
     [
         ({"fn": "send"}, "not a function"),
         ({"close": print}, "nothing to close"),
-        ({"per": "batch"}, "per='batch'"),
+        ({"per": "batch"}, "per: expected one of row, partition"),
         ({"once": stores.Memory()}, "keeps no marks"),
         ({"key": "id"}, "without once="),
-        ({"once": stores.Redis("redis://h"), "per": "partition"}, "nobody knows which are done"),
-        ({"once": stores.Redis("redis://h"), "mark": "during"}, "mark='during'"),
-        ({"once": stores.Redis("redis://h"), "keep": 0}, "keep=0"),
+        ({"once": stores.Redis("redis://h"), "per": "partition"}, "single rows cannot be tracked"),
+        ({"once": stores.Redis("redis://h"), "mark": "during"}, "mark: expected one of after, before"),
+        ({"once": stores.Redis("redis://h"), "keep": 0}, "keep: expected a number of seconds above 0"),
     ],
 )
 def test_what_cannot_work_is_said_when_the_sink_is_made(arguments, said):

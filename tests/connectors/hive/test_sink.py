@@ -185,7 +185,7 @@ def test_a_session_without_hive_is_refused_with_the_option_to_give():
 
 @pytest.mark.parametrize("name", ["", "a.", "a.b.c", None])
 def test_a_table_without_a_name_is_refused(name):
-    with pytest.raises(ConfigError, match="not a table's name"):
+    with pytest.raises(ConfigError, match="table: expected the name of a table"):
         Hive(name)
 
 

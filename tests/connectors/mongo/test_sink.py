@@ -391,7 +391,7 @@ def test_rows_that_cannot_be_documents_are_refused_before_anything_is_written(ma
         (("mongodb://h", "a.b"), {"shard_key": ["day"], "key": "id"}, "expected columns of key=, or _id, got 'day'"),
         (("mongodb://h", "a.b"), {"shard_key": "offset"}, "shard_key='offset'"),
         (("mongodb://h", "a.b"), {"shard_key": (), "key": "id"}, "got no name"),
-        (("mongodb://h", "a.b"), {"update": "some", "key": "id"}, "update='some'"),
+        (("mongodb://h", "a.b"), {"update": "some", "key": "id"}, "update: expected one of"),
         (("mongodb://h", "a.b"), {"update": "fields"}, "needs key="),
         (("mongodb://h", "a.b"), {"update": "fields", "key": "id", "children": "x"}, "no children="),
     ],

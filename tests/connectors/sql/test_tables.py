@@ -185,7 +185,7 @@ def test_a_table_without_a_unique_key_is_refused_with_the_cure(database, pipelin
     ("how", "said"),
     [
         ({"mode": "upsert"}, "needs the columns of the key"),
-        ({"mode": "replace"}, "is unknown"),
+        ({"mode": "replace"}, "mode: expected one of"),
         ({"key": "name"}, "need no key"),
         ({"mode": "upsert", "key": ""}, "needs the columns of the key"),
     ],

@@ -466,9 +466,9 @@ def test_a_bad_record_in_the_loop_is_named(spark, topic):
 
 
 def test_a_loop_without_a_place_for_its_offsets_is_refused():
-    with pytest.raises(ConfigError, match="is no store"):
+    with pytest.raises(ConfigError, match="offsets: expected"):
         hr.stream(hr.Kafka("k:1", topics=["a"]), offsets="offsets.db")
-    with pytest.raises(ConfigError, match=r"is not a headrace\.kafka\.source\.Kafka"):
+    with pytest.raises(ConfigError, match=r"source: expected headrace\.kafka\.source\.Kafka"):
         hr.stream("k:1", offsets=stores.Memory())
 
 

@@ -73,7 +73,7 @@ def test_a_preview_shows_the_newest_rows_and_stores_nothing(spark, topic, tmp_pa
     letters = pipeline(where, tmp_path, dead_letters="dead")
     assert len(hr.preview(letters, 4, session=spark).collect()) == 2
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ConfigError, match="n=0: expected a number of rows above 0"):
+    with pytest.raises(ConfigError, match="n: expected a whole number of rows, at least 1, got 0"):
         hr.preview(letters, 0)
 
 

@@ -215,7 +215,7 @@ def test_a_start_that_fails_lets_go_of_its_store(launched):
 
 @pytest.mark.parametrize("begin", [hr.Pipeline.run, hr.Pipeline.start])
 def test_an_unknown_end_is_refused_before_anything_starts(begin):
-    with pytest.raises(ConfigError, match="until='done' is unknown") as refused:
+    with pytest.raises(ConfigError, match="until: expected caught-up, got 'done'") as refused:
         begin(a_pipeline(), until="done")
     assert refused.value.hint == 'until="caught-up"'
 

@@ -199,9 +199,9 @@ def test_a_drain_that_is_no_duration_is_refused(drain):
         if drain is None:
             run.stop(drain=0)
             return
-        with pytest.raises(ConfigError, match=r"expected a duration, or False") as refused:
+        with pytest.raises(ConfigError, match="drain: expected a duration above 0") as refused:
             run.stop(drain=drain)
-        assert refused.value.hint == 'drain="30s"'
+        assert refused.value.hint == 'drain="30s", or drain=False to cancel the batch'
         assert run.status.state != "stopping"
 
 

@@ -16,6 +16,7 @@ from headrace.connectors.shared.topic_generations import refuse_unversioned, top
 from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
 from headrace.support.optional_imports import require
+from headrace.support.validation import check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -75,11 +76,7 @@ class Cassandra(client.SessionOwner, KeyedSink):
             )
         if ttl in self._primary_key.columns:
             raise ConfigError(f"expected ttl= to be a column outside the key, got {ttl!r}", hint='ttl="seconds"')
-        if consistency not in get_args(Consistency):
-            raise ConfigError(
-                f"expected consistency= to be one of {', '.join(get_args(Consistency))}, got {consistency!r}",
-                hint='consistency="LOCAL_QUORUM"',
-            )
+        check_choice("consistency", consistency, get_args(Consistency), hint='consistency="LOCAL_QUORUM"')
         self._keyspace, self._table = map(client.quote_identifier, names)
         self._connection = _connection(client.parse_hosts(hosts), username, password, options or {})
         self._consistency: str = consistency

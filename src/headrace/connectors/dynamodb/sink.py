@@ -16,6 +16,7 @@ from headrace.errors import ConfigError, RetriableError
 from headrace.spark import task_alignment, tasks
 from headrace.support.crashpoints import reach
 from headrace.support.polling import wait_until
+from headrace.support.validation import check_choice, check_positive, column_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,14 +76,13 @@ class DynamoDB(KeyedSink):
             raise ConfigError(
                 "transactions=True: several rows of a record need a key", hint='key=("order", "position")'
             )
-        if write_units_per_second is not None and write_units_per_second <= 0:
-            raise ConfigError(f"write_units_per_second={write_units_per_second!r} is no speed", hint="5, for example")
-        if keep_deleted_days <= 0:
-            raise ConfigError(f"keep_deleted_days={keep_deleted_days!r} is no time", hint="keep_deleted_days=7")
-        if stream is not None and stream not in _STREAMS:
-            raise ConfigError(f"stream={stream!r} is unknown", hint=f"one of: {', '.join(_STREAMS)}")
-        if table_class is not None and table_class not in _CLASSES:
-            raise ConfigError(f"table_class={table_class!r} is unknown", hint=f"one of: {', '.join(_CLASSES)}")
+        if write_units_per_second is not None:
+            check_positive("write_units_per_second", write_units_per_second, hint="write_units_per_second=5")
+        check_positive("keep_deleted_days", keep_deleted_days, hint="keep_deleted_days=7")
+        if stream is not None:
+            check_choice("stream", stream, _STREAMS)
+        if table_class is not None:
+            check_choice("table_class", table_class, _CLASSES)
         if not create and (indexes or stream or sse or table_class or billing != ON_DEMAND):
             raise ConfigError(
                 "billing=, indexes=, stream=, sse= and table_class= are for a table that is made",
@@ -95,7 +95,7 @@ class DynamoDB(KeyedSink):
         self._keep_seconds = int(keep_deleted_days * 86_400)
         self._create = create
         self._throughput = _throughput(billing)
-        self._indexes = {name: (on,) if isinstance(on, str) else tuple(on) for name, on in (indexes or {}).items()}
+        self._indexes = {name: column_names(f"indexes: {name}", on) for name, on in (indexes or {}).items()}
         for on in self._indexes.values():
             _key_schema(on)  # or ConfigError
         self._stream, self._sse, self._class = stream, sse, table_class

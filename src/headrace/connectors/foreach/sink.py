@@ -16,6 +16,7 @@ from headrace.errors import ConfigError
 from headrace.spark import tasks
 from headrace.support.crashpoints import reach
 from headrace.support.redaction import masked
+from headrace.support.validation import check_choice, check_positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,10 +67,8 @@ class Foreach(TaskSink):
                 )
         if close is not None and open is None:
             raise ConfigError("Foreach: close= without open=: there is nothing to close", hint="open=connect")
-        if per not in get_args(Per):
-            raise ConfigError(f"Foreach: per={per!r} is unknown", hint='per="row", or per="partition"')
-        if mark not in get_args(Mark):
-            raise ConfigError(f"Foreach: mark={mark!r} is unknown", hint='mark="after", or mark="before"')
+        check_choice("Foreach: per", per, get_args(Per), hint='per="row", or per="partition"')
+        check_choice("Foreach: mark", mark, get_args(Mark), hint='mark="after", or mark="before"')
         if once is not None and not isinstance(once, EffectStore):
             raise ConfigError(
                 f"Foreach: once={masked(repr(once))} keeps no marks",
@@ -77,12 +76,11 @@ class Foreach(TaskSink):
             )
         if once is not None and per == "partition":
             raise ConfigError(
-                "Foreach: of a function that gets all rows of a task nobody knows which are done", hint='per="row"'
+                'Foreach: once= needs per="row": with per="partition" single rows cannot be tracked', hint='per="row"'
             )
         if once is None and (key is not None or mark != "after" or keep != _WEEK):
             raise ConfigError("Foreach: key=, mark= and keep= mean nothing without once=", hint="once=stores.Redis(…)")
-        if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 < keep < float("inf"):
-            raise ConfigError(f"Foreach: keep={keep!r} is not a number of seconds", hint="keep=7 * 24 * 3600")
+        check_positive("Foreach: keep", keep, unit="seconds", hint="keep=7 * 24 * 3600")
         self._fn, self._open, self._close, self._per = fn, open, close, per
         self._once, self._mark, self._keep = once, mark, keep
         self._key = (key,) if isinstance(key, str) else tuple(key or ())

@@ -15,6 +15,7 @@ from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
 from headrace.spark.origin_columns import stored_schema
 from headrace.support.optional_imports import require
+from headrace.support.validation import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,8 +56,7 @@ class HBase(KeyedSink):
         create: bool = False,
     ) -> None:
         super().__init__(RowKey.of(key, deleted))
-        if not isinstance(table, str) or not table:
-            raise ConfigError(f"table={table!r} is not a table's name", hint='table="clicks", or "namespace:clicks"')
+        check_text("table", table, hint='table="clicks", or "namespace:clicks"')
         if not isinstance(family, str) or not family or ":" in family:
             raise ConfigError(f"family={family!r} is not a column family's name", hint='family="d"')
         self._gateway = Gateway.of(thrift)

@@ -21,6 +21,7 @@ from headrace.spark.shared_settings import settings
 from headrace.spark.sql import literal, verbatim
 from headrace.support.crashpoints import reach
 from headrace.support.pipeline_folder import located
+from headrace.support.validation import check_table_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,8 +57,7 @@ class Hive(IdempotentSink):
         location: str | None = None,
         create: bool = True,
     ) -> None:
-        if not isinstance(table, str) or not all(table.split(".")) or table.count(".") > 1:
-            raise ConfigError(f"table={table!r} is not a table's name", hint='table="clicks" or table="app.clicks"')
+        check_table_name(table, most_parts=2, hint='table="clicks" or table="app.clicks"')
         if location is not None and not create:
             raise ConfigError(
                 f"Hive({table!r}): the location of a table that is there is the metastore's to say",

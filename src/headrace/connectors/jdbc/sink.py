@@ -18,6 +18,7 @@ from headrace.spark.origin_columns import stored_schema
 from headrace.spark.sql import column_of
 from headrace.support.crashpoints import reach
 from headrace.support.redaction import secrets_of
+from headrace.support.validation import check_table_name
 from headrace.text import counted
 
 if TYPE_CHECKING:
@@ -83,8 +84,7 @@ class Jdbc(IdempotentSink):
     ) -> None:
         if not isinstance(url, str) or not url.startswith("jdbc:"):
             raise ConfigError("a JDBC URL is missing", hint='sinks.Jdbc("jdbc:mysql://localhost/app", table="clicks")')
-        if not isinstance(table, str) or not all(table.split(".")):
-            raise ConfigError(f"table={table!r} is not a table's name", hint='table="clicks"')
+        check_table_name(table)
         self._database = Database(url, dict(properties or {}), driver)
         self._table = table
         self._key = [key] if isinstance(key, str) else list(key or [])

@@ -14,6 +14,7 @@ from headrace.kafka.connection_errors import to_headrace_error
 from headrace.kafka.transactions import TIMEOUT
 from headrace.support.polling import wait_until
 from headrace.support.suggest import did_you_mean
+from headrace.support.validation import check_pattern, check_whole_number, wrong_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,12 +42,12 @@ class NewTopics:
         if isinstance(create, bool):
             return cls() if create else None
         if not isinstance(create, Mapping):
-            raise ConfigError(f"create={create!r} is neither true nor false", hint='create=True, or {"partitions": 6}')
+            raise wrong_value("create", "True, False or options of new topics", create, 'create={"partitions": 6}')
         wanted = dict(create)
         numbers = {name: wanted.pop(name, -1) for name in ("partitions", "replication")}
         for name, number in numbers.items():
-            if not isinstance(number, int) or isinstance(number, bool) or (number < 1 and number != -1):
-                raise ConfigError(f"create: {name}={number!r} is not a number of them", hint=f'{{"{name}": 3}}')
+            if number != -1:
+                check_whole_number(f"create: {name}", number, hint=f'{{"{name}": 3}}')
         return cls(numbers["partitions"], numbers["replication"], {name: str(value) for name, value in wanted.items()})
 
 
@@ -74,13 +75,10 @@ class AllowedTopics:
         if (topics is None) == (pattern is None):
             raise ConfigError(f"topic_column={column!r}: expected topics= or pattern=, one of both", hint=example)
         if topics is not None and (isinstance(topics, str) or not topics or not all(map(_is_name, topics))):
-            raise ConfigError(f"topics={topics!r}: expected a list of topic names", hint=example)
-        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-            raise ConfigError(f"max_topics={limit!r}: expected a number above 0", hint="max_topics=100")
-        try:
-            re.compile(pattern or "")
-        except (re.error, TypeError) as error:
-            raise ConfigError(f"pattern={pattern!r} is not a regular expression: {error}", hint=example) from error
+            raise wrong_value("topics", "a list of topic names", topics, example)
+        check_whole_number("max_topics", limit, hint="max_topics=100")
+        if pattern is not None:
+            check_pattern("pattern", pattern, hint=example)
         return cls(None if topics is None else frozenset(topics), pattern, limit)
 
     def refused(self, topic: str) -> str | None:

@@ -14,6 +14,7 @@ from headrace.errors import ConfigError
 from headrace.support.crashpoints import reach
 from headrace.support.optional_imports import require
 from headrace.support.redaction import masked
+from headrace.support.validation import check_choice, check_positive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,10 +79,8 @@ class Mongo(KeyedSink):
             )
         if capped is not None and ("size" not in capped or not set(capped) <= _CAPS):
             raise ConfigError(f"capped={dict(capped)!r} says no size", hint='capped={"size": 6142800, "max": 10000}')
-        if keep_deleted_days <= 0:
-            raise ConfigError(f"keep_deleted_days={keep_deleted_days!r} is no time", hint="keep_deleted_days=7")
-        if update not in _UPDATES:
-            raise ConfigError(f"update={update!r} is unknown", hint=f"one of: {', '.join(_UPDATES)}")
+        check_positive("keep_deleted_days", keep_deleted_days, hint="keep_deleted_days=7")
+        check_choice("update", update, _UPDATES)
         if update == "fields" and (key is None or children):
             raise ConfigError(
                 'update="fields" needs key=, which names the document to update, and takes no children=',

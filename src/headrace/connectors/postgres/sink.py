@@ -21,6 +21,7 @@ from headrace.spark import task_alignment, tasks
 from headrace.support.crashpoints import reach
 from headrace.support.optional_imports import require
 from headrace.support.redaction import masked
+from headrace.support.validation import check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,8 +80,7 @@ class Postgres(DeadLetterTables):
     ) -> None:
         self._offsets = ClaimedOffsets(dsn, after_claim=self._clear_staging)
         self._shape = WriteMode.of(table, key, mode, deleted)
-        if visible not in get_args(Visible):
-            raise ConfigError(f"visible={visible!r} is unknown", hint='visible="partition", or visible="batch"')
+        check_choice("visible", visible, get_args(Visible), hint='visible="partition", or visible="batch"')
         self._create_table = create
         self._evolve = evolve
         self._visible = visible

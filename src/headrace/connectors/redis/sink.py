@@ -17,6 +17,7 @@ from headrace.spark.origin_columns import stored_schema
 from headrace.support.crashpoints import reach
 from headrace.support.optional_imports import require
 from headrace.support.redaction import masked
+from headrace.support.validation import check_choice, check_positive, check_whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,18 +73,19 @@ class Redis(KeyedSink):
         server.checked(url, 'sinks.Redis("redis://localhost:6379/0", "users", key="id")')
         if not isinstance(name, str) or not name or set(name) & set("{}") or name.startswith("headrace:"):
             raise ConfigError(f"{name!r} is not a name for keys: no braces, and headrace:… is ours", hint='"users"')
-        if structure not in get_args(Structure):
-            raise ConfigError(f"structure={structure!r} is unknown", hint=f"one of: {', '.join(get_args(Structure))}")
+        check_choice("structure", structure, get_args(Structure))
         options = {"key": key, "deleted": deleted, "ttl": ttl, "keep_deleted": keep_deleted}
         options |= {"maxlen": maxlen, "origin": origin, "member": member}
         given = {option for option, value in options.items() if value is not None}
         if odd := sorted(given - _OPTIONS[structure]):
             fitting = ", ".join(sorted(_OPTIONS[structure]))
             raise ConfigError(f"{odd[0]}= means nothing with structure={structure!r}", hint=f"it has: {fitting}")
-        if not isinstance(ttl, str):
-            _positive("ttl", ttl)
-        _positive("keep_deleted", keep_deleted)
-        _positive("maxlen", maxlen)
+        if ttl is not None and not isinstance(ttl, str):
+            check_positive("ttl", ttl, most=LONGEST, unit="seconds", hint="ttl=3600")
+        if keep_deleted is not None:
+            check_positive("keep_deleted", keep_deleted, most=LONGEST, unit="seconds", hint="keep_deleted=3600")
+        if maxlen is not None:
+            check_whole_number("maxlen", maxlen, most=_MOST_ENTRIES, unit="entries", hint="maxlen=3600")
         super().__init__(RowKey.of(key, deleted))
         self._place = RedisTarget(url, name, f"sinks.Redis({masked(url)!r}, {name!r}, structure={structure!r})")
         self._structure = structure
@@ -195,16 +197,3 @@ def _numeric(name: str, schema: StructType) -> None:
     if not isinstance(schema[name].dataType, NumericType):
         shown = schema[name].dataType.simpleString()
         raise ConfigError(f"ttl={name!r}: that column is {shown}", hint="a number of seconds, NULL for ever")
-
-
-def _positive(option: str, value: object) -> None:
-    most = _MOST_ENTRIES if option == "maxlen" else LONGEST
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most
-    whole = option != "maxlen" or isinstance(value, int)
-    if value is not None and not (fits and whole):
-        said = (
-            "a whole number above 0 and below 2^63"
-            if option == "maxlen"
-            else "a number of seconds above 0 and up to 100 years"
-        )
-        raise ConfigError(f"{option}={value!r} is not {said}", hint=f"{option}=3600")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from headrace.errors import ConfigError
+from headrace.support.validation import check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,10 +19,7 @@ Nulls = Literal["omit", "keep"]
 
 
 def checked_nulls(nulls: str) -> Nulls:
-    if nulls not in get_args(Nulls):
-        raise ConfigError(
-            f"nulls={nulls!r} is unknown", hint='"omit" leaves a field out that is NULL, "keep" stores it'
-        )
+    check_choice("nulls", nulls, get_args(Nulls), hint='"omit" leaves a field out that is NULL, "keep" stores it')
     return nulls  # type: ignore[return-value]
 
 

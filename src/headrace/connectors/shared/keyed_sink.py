@@ -25,6 +25,7 @@ from headrace.spark.origin_columns import PLACE, origin_column_exprs
 from headrace.spark.sql import column_of
 from headrace.spark.tasks import Report
 from headrace.support.crashpoints import reach
+from headrace.support.validation import column_names, wrong_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,9 +75,10 @@ class RowKey:
     @classmethod
     def of(cls, key: str | Sequence[str] | None, deleted: str | None, default: tuple[str, ...] = _FIELDS) -> RowKey:
         """Checked, or ConfigError."""
-        names = default if key is None else (key,) if isinstance(key, str) else tuple(key)
-        if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
-            raise ConfigError(f"key={key!r} does not name columns", hint='key="user", or key=("user", "day")')
+        hint = 'key="user", or key=("user", "day")'
+        names = default if key is None else column_names("key", key, hint=hint)
+        if len(set(names)) < len(names):
+            raise wrong_value("key", "columns, each named once", key, hint)
         if deleted is not None and set(names) <= set(_FIELDS):
             raise ConfigError(f"deleted={deleted!r}: a row with a key of its own is never deleted", hint='key="user"')
         return cls(names, deleted)

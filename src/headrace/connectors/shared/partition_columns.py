@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
+from headrace.support.validation import column_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +24,7 @@ def listed(partition_by: str | Sequence[str] | None) -> tuple[str, ...]:
     """`partition_by` as users give it, as a tuple. ConfigError for what is wrong whatever the rows are."""
     if partition_by is None:
         return ()
-    names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise ConfigError(f"partition_by={partition_by!r} does not name columns", hint='partition_by="day"')
+    names = column_names("partition_by", partition_by, hint='partition_by="day"')
     if twice := repeated(names):
         raise ConfigError(f"partition_by names {twice} twice", hint="capitals make no difference to Spark")
     if any(name.lower() == BATCH for name in names):

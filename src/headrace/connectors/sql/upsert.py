@@ -10,6 +10,7 @@ from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
 from headrace.spark.origin_columns import origin_column_exprs
 from headrace.spark.sql import column_of
+from headrace.support.validation import check_choice, check_table_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,11 +47,9 @@ class WriteMode:
     @classmethod
     def of(cls, table: str, key: str | Sequence[str] | None, mode: str, deleted: str) -> WriteMode:
         """Checked, or ConfigError."""
-        if not isinstance(table, str) or not all(table.split(".")):
-            raise ConfigError(f"table={table!r} is not a table's name", hint='table="clicks"')
+        check_table_name(table)
         keys = (key,) if isinstance(key, str) else tuple(key or ())
-        if mode not in get_args(Mode):
-            raise ConfigError(f"mode={mode!r} is unknown", hint=f"one of: {', '.join(get_args(Mode))}")
+        check_choice("mode", mode, get_args(Mode))
         if mode == "append" and keys:
             raise ConfigError("rows that are appended need no key", hint='mode="upsert"')
         if mode != "append" and (not keys or not all(isinstance(name, str) and name for name in keys)):

@@ -1,0 +1,94 @@
+"""Checks of arguments. Each raises ConfigError with the name of the argument, what was expected, and what was given."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+from headrace.errors import ConfigError
+from headrace.support.durations import seconds
+from headrace.support.redaction import masked
+from headrace.support.suggest import did_you_mean
+
+
+def wrong_value(argument: str, expected: str, value: object, hint: str | None = None) -> ConfigError:
+    return ConfigError(f"{argument}: expected {expected}, got {masked(repr(value))}", hint=hint)
+
+
+def check_whole_number(
+    argument: str, value: object, *, least: int = 1, most: int | None = None, unit: str = "", hint: str | None = None
+) -> None:
+    """A whole number from `least` to `most`."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+        limits = f", at least {least:,}" if most is None else f" from {least:,} to {most:,}"
+        raise wrong_value(argument, f"a whole number{unit and f' of {unit}'}{limits}", value, hint)
+
+
+def check_positive(
+    argument: str, value: object, *, most: float = math.inf, unit: str = "", hint: str | None = None
+) -> None:
+    """A finite number above 0, and up to `most`."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value <= most or value == math.inf:  # type: ignore[operator]
+        limit = "" if most == math.inf else f" and up to {most:,}"
+        raise wrong_value(argument, f"a number{unit and f' of {unit}'} above 0{limit}", value, hint)
+
+
+def check_duration(argument: str, value: object, *, hint: str | None = None) -> float:
+    """A text such as "10m", a timedelta, or a number of seconds; returns the seconds."""
+    length = seconds(value)
+    if length is None:
+        raise wrong_value(argument, "a duration above 0", value, hint)
+    return length
+
+
+def check_choice(argument: str, value: object, choices: Iterable[str], *, hint: str | None = None) -> None:
+    """One of `choices`; the hint names the nearest one."""
+    known = list(choices)
+    if not isinstance(value, str) or value not in known:
+        near = did_you_mean(value, known) if isinstance(value, str) else None
+        expected = known[0] if len(known) == 1 else f"one of {', '.join(known)}"
+        raise wrong_value(argument, expected, value, near or hint or f'{argument}="{known[0]}"')
+
+
+def check_bool(argument: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise wrong_value(argument, "True or False", value, f"{argument}=True")
+
+
+def check_text(argument: str, value: object, *, expected: str = "a name", hint: str | None = None) -> None:
+    """A text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise wrong_value(argument, expected, value, hint)
+
+
+def check_table_name(value: object, *, most_parts: int | None = None, hint: str = 'table="clicks"') -> None:
+    """A name of a table, which may have parts with dots between them."""
+    parts = value.split(".") if isinstance(value, str) else [""]
+    if not all(parts) or (most_parts is not None and len(parts) > most_parts):
+        raise wrong_value("table", "the name of a table", value, hint)
+
+
+def check_instance(argument: str, value: object, kind: type, *, hint: str | None = None) -> None:
+    if not isinstance(value, kind):
+        raise wrong_value(argument, f"{kind.__module__}.{kind.__qualname__}", value, hint)
+
+
+def check_pattern(argument: str, value: object, *, hint: str | None = None) -> None:
+    """A regular expression that is not empty."""
+    try:
+        re.compile(value)  # type: ignore[call-overload]
+    except (re.error, TypeError) as error:
+        raise wrong_value(argument, "a regular expression", value, hint or str(error)) from error
+    if not value:
+        raise wrong_value(argument, "a regular expression", value, hint)
+
+
+def column_names(argument: str, value: object, *, hint: str | None = None) -> tuple[str, ...]:
+    """One name, or several, as a tuple."""
+    names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else ()
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise wrong_value(argument, "the name of a column, or a list of names", value, hint)
+    return names
