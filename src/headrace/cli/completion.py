@@ -7,14 +7,14 @@ import os
 import re
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, MutableMapping
 
-    from headrace.kafka.client import Client
+    from headrace.kafka.admin import Admin
 
 _SECONDS = 1.0
 """For a cluster to answer: a person waits with a finger on the key."""
@@ -79,6 +79,7 @@ def _silent(find: Callable[[typer.Context], Iterable[str]]) -> Callable[[typer.C
 def topics(ctx: typer.Context) -> Iterable[str]:
     """Of the pipeline that is named, if one is: its own, or all of its cluster."""
     if file := _pipeline_file(ctx):
+        from headrace.kafka.admin import Admin
         from headrace.kafka.client import Client
         from headrace.runtime.config import PROFILE, from_toml
 
@@ -86,7 +87,7 @@ def topics(ctx: typer.Context) -> Iterable[str]:
         pipeline = from_toml(Path(file), ctx.params.get("profile") or os.environ.get(PROFILE) or None).pipeline
         sources = pipeline.sources.values()
         return pipeline.topics or [
-            name for one in sources for name in _topics(_connected(Client(one.bootstrap, one.options)))
+            name for one in sources for name in _topics(Admin(Client(one.bootstrap, one.options), _SECONDS))
         ]
     return _topics(_admin(ctx))
 
@@ -98,15 +99,13 @@ def _pipeline_file(ctx: typer.Context) -> str | None:
     return ctx.params.get("file") or next(iter(ctx.args), None)
 
 
-def _topics(admin: Any) -> list[str]:
-    return [name for name in admin.list_topics(timeout=_SECONDS).topics if not name.startswith("__")]
+def _topics(admin: Admin) -> list[str]:
+    return [name for name in admin.topics() if not name.startswith("__")]
 
 
 @_silent
 def groups(ctx: typer.Context) -> Iterable[str]:
-    admin = _admin(ctx)  # held: the answer would never come without it
-    found = admin.list_consumer_groups(request_timeout=_SECONDS).result(_SECONDS)
-    return [group.group_id for group in found.valid]
+    return [group.group_id for group in _admin(ctx).list_groups().valid]
 
 
 @_silent
@@ -150,18 +149,13 @@ def _assigned(path: Path) -> list[str]:
     return names
 
 
-def _admin(ctx: typer.Context) -> Any:
+def _admin(ctx: typer.Context) -> Admin:
     from headrace.cli.options import OPTIONS_FILE, kafka_options
+    from headrace.kafka.admin import Admin
     from headrace.kafka.client import Client
 
     given = ctx.params
     file = given.get("options_file") or os.environ.get(OPTIONS_FILE)
     options = kafka_options(given.get("option"), Path(file) if file else None)
     bootstrap = given.get("bootstrap") or os.environ["KAFKA_BOOTSTRAP"]
-    return _connected(Client(bootstrap, options))
-
-
-def _connected(client: Client) -> Any:
-    from confluent_kafka.admin import AdminClient
-
-    return AdminClient(client.connecting)
+    return Admin(Client(bootstrap, options), _SECONDS)

@@ -17,7 +17,8 @@ from headrace.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.tools.groups import Group, Groups
+    from headrace.kafka.admin import Admin
+    from headrace.tools.groups import Group
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 Pattern = Annotated[
@@ -31,9 +32,11 @@ Ends = dict[TopicPartition, int]
 @connecting
 def list_(at: Connection, pattern: Pattern = None, as_json: Json = False) -> None:
     """List consumer groups with their state, members and lag. Groups of pipelines are marked."""
-    groups = _groups(at)
-    found = groups.describe(groups.names(regex(pattern)))
-    ends = _ends(at, found)
+    from headrace.tools.groups import describe_groups, group_names
+
+    admin = at.admin()
+    found = describe_groups(admin, group_names(admin, regex(pattern)))
+    ends = _ends(admin, found)
     if as_json:
         print_json([_complete(group, ends) for group in found])
         return
@@ -56,9 +59,11 @@ def list_(at: Connection, pattern: Pattern = None, as_json: Json = False) -> Non
 @connecting
 def describe(at: Connection, pattern: Pattern = None, as_json: Json = False) -> None:
     """Describe consumer groups: members with their partitions, and the committed offsets and lag."""
-    groups = _groups(at)
-    found = groups.describe(_named(groups, pattern, at) if pattern else groups.names())
-    ends = _ends(at, found)
+    from headrace.tools.groups import describe_groups
+
+    admin = at.admin()
+    found = describe_groups(admin, _matching(admin, pattern))
+    ends = _ends(admin, found)
     if as_json:
         print_json([_complete(group, ends) for group in found])
         return
@@ -80,13 +85,13 @@ def delete(
     execute: Execute = False,
 ) -> None:
     """Delete consumer groups with their committed offsets. Refused while a group has members."""
-    from headrace.tools.groups import NOBODY
+    from headrace.tools.groups import NOBODY, describe_groups, group_names
 
-    groups = _groups(at)
-    there = set(groups.names())
+    admin = at.admin()
+    there = set(group_names(admin))
     if missing := [name for name in names if name not in there]:
         raise ConfigError(f"there is no group {missing[0]} at {at.bootstrap}", hint="headrace groups list")
-    found = groups.describe(names)
+    found = describe_groups(admin, names)
     for group in found:
         if group.members or group.state.upper() not in NOBODY:
             who = ", ".join(f"{m.client} ({m.host.lstrip('/')})" for m in group.members) or group.state
@@ -98,7 +103,7 @@ def delete(
     if not execute:
         say(f"{counted(len(found), 'group')} would be forgotten; --execute does it")
         return
-    groups.delete(names)
+    admin.delete_groups(names)
     say(f"{counted(len(found), 'group')} forgotten")
 
 
@@ -183,27 +188,28 @@ def _total(group: Group, ends: Mapping[TopicPartition, int]) -> int:
     return sum(entry["lag"] or 0 for entry in _partitions(group, ends))
 
 
-def _ends(at: Connection, found: Iterable[Group]) -> Ends:
-    from headrace.tools.topics import Topics
+def _ends(admin: Admin, found: Iterable[Group]) -> Ends:
+    from headrace.tools.topics import describe_topics
 
-    topics = Topics(at.client())
     wanted = {place.topic for group in found for place in group.offsets or {}}
     wanted |= {place.topic for group in found for member in group.members for place in member.partitions}
-    there = sorted(wanted & set(topics.names(internal=True)))
+    there = sorted(wanted & admin.topics().keys())
     return {
         TopicPartition(topic.name, partition.number): partition.next
-        for topic in topics.describe(there)
+        for topic in describe_topics(admin, there)
         for partition in topic.partitions
         if partition.next is not None
     }
 
 
-def _named(groups: Groups, pattern: str, at: Connection) -> list[str]:
-    names = groups.names()
-    # A name is taken as it is first: groups are called what their owners like.
-    found = [pattern] if pattern in names else groups.names(regex(pattern))
-    if not found:
-        raise ConfigError(f"there is no group {pattern} at {at.bootstrap}", hint="headrace groups list")
+def _matching(admin: Admin, pattern: str | None) -> list[str]:
+    from headrace.tools.groups import group_names
+
+    names = group_names(admin)
+    # A name is taken literally first: groups have any name.
+    found = names if pattern is None else [pattern] if pattern in names else group_names(admin, regex(pattern))
+    if pattern is not None and not found:
+        raise ConfigError(f"there is no group {pattern} at {admin.client.bootstrap}", hint="headrace groups list")
     return found
 
 
@@ -216,9 +222,3 @@ def _places(partitions: Iterable[TopicPartition]) -> str:
 
 def _known(number: int | None) -> str:
     return "none" if number is None else f"{number:,}"
-
-
-def _groups(at: Connection) -> Groups:
-    from headrace.tools.groups import Groups
-
-    return Groups(at.client())

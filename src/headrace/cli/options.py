@@ -19,6 +19,7 @@ from headrace.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from headrace.kafka.admin import Admin
     from headrace.kafka.client import Client
     from headrace.tools.offsets.editor import OffsetEditor
     from headrace.types import TopicPartition
@@ -115,6 +116,11 @@ class Connection:
         from headrace.kafka.client import Client
 
         return Client(self.bootstrap, self.options)
+
+    def admin(self) -> Admin:
+        from headrace.kafka.admin import Admin
+
+        return Admin(self.client())
 
 
 def _connection(

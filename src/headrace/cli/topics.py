@@ -16,7 +16,8 @@ from headrace.text import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.tools.topics import Topic, Topics
+    from headrace.kafka.admin import Admin
+    from headrace.tools.topics import Topic
     from headrace.types import TopicPartition
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -44,10 +45,11 @@ def list_(
 ) -> None:
     """List topics with their partitions, replication, number of offsets and retention."""
     from headrace.cli.output.topics import complete, known, retention
+    from headrace.tools.topics import describe_topics, topic_names
 
-    topics = _topics(at)
+    admin = at.admin()
     meant = pattern is not None and pattern.startswith("__")
-    found = topics.describe(topics.names(regex(pattern), internal=everything or meant))
+    found = describe_topics(admin, topic_names(admin, regex(pattern), internal=everything or meant))
     if as_json:
         print_json([complete(topic) for topic in found])
         return
@@ -99,6 +101,7 @@ def describe(
 ) -> None:
     """Describe topics: settings and their origin, partitions, replicas and offsets."""
     from headrace.cli.output.topics import complete, show
+    from headrace.tools.topics import describe_topics
 
     if group and pipeline:
         raise ConfigError("offsets are of a group or of a pipeline", hint="leave out --group or --pipeline")
@@ -108,12 +111,12 @@ def describe(
 
         with desk_of(pipeline, None, None, None, None, profile) as desk:
             offsets = desk.state.progress.offsets
-    topics = _topics(at)
-    found = topics.describe(_named(topics, pattern))
+    admin = at.admin()
+    found = describe_topics(admin, _matching(admin, pattern))
     if group:
-        from headrace.tools.groups import Groups
+        from headrace.tools.groups import group_offsets
 
-        offsets = {place: entry.offset for place, entry in Groups(at.client()).offsets(group).items()}
+        offsets = {partition: entry.offset for partition, entry in group_offsets(admin, group).items()}
     if as_json:
         print_json([complete(topic, offsets) for topic in found])
         return
@@ -143,11 +146,13 @@ def create(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing for a topic that exists.")] = False,
 ) -> None:
     """Create topics."""
-    topics = _topics(at)
+    from headrace.tools.topics import describe_topics
+
+    admin = at.admin()
     settings = pairs("--config", config, "retention.ms=604800000")
     for name in names:
-        if topics.create(name, partitions or -1, replication or -1, settings):
-            (made,) = topics.describe([name])
+        if admin.create_topic(name, partitions or -1, replication or -1, settings):
+            (made,) = describe_topics(admin, [name])
             say(f"{name}: {counted(len(made.partitions), 'partition')}, {_copies(made)}")
             continue
         if not if_not_exists:
@@ -155,7 +160,7 @@ def create(
                 f"{name} is there already at {at.bootstrap}",
                 hint=f"--if-not-exists leaves it as it is; headrace topics describe {name}",
             )
-        (there,) = topics.describe([name])
+        (there,) = describe_topics(admin, [name])
         differs = partitions not in (None, len(there.partitions))
         asked = f" ({partitions} were asked for)" if differs else ""
         say(f"{name} is there already, with {counted(len(there.partitions), 'partition')}{asked}")
@@ -178,18 +183,20 @@ def alter(
 
     With more partitions, new records of a key may go to another partition than its old ones, so their order is lost.
     """
+    from headrace.tools.topics import describe_topics
+
     settings = pairs("--config", config, "retention.ms=604800000")
     if partitions is None and not settings and not unset:
         raise ConfigError("what is to change is not said", hint="--partitions 12, --config NAME=VALUE or --unset NAME")
-    topics = _topics(at)
-    (topic,) = topics.describe([name])
+    admin = at.admin()
+    (topic,) = describe_topics(admin, [name])
     if partitions is not None:
         _check(topic, partitions)
         if settings or unset:  # all of it or nothing: partitions cannot be taken back
-            topics.configure(name, settings, unset or (), only_asked=True)
-        _grow(topics, topic, partitions)
+            admin.alter_topic_config(name, settings, unset or (), validate_only=True)
+        _grow(admin, topic, partitions)
     if settings or unset:
-        topics.configure(name, settings, unset or ())
+        admin.alter_topic_config(name, settings, unset or ())
     for key, value in settings.items():
         say(f"{name}: {key} = {value} (was {topic.setting(key)})")
     for key in unset or ():
@@ -205,12 +212,12 @@ def _check(topic: Topic, partitions: int) -> None:
         )
 
 
-def _grow(topics: Topics, topic: Topic, partitions: int) -> None:
+def _grow(admin: Admin, topic: Topic, partitions: int) -> None:
     has = len(topic.partitions)
     if partitions == has:
         say(f"{topic.name} has {counted(has, 'partition')} already")
         return
-    topics.grow(topic.name, partitions)
+    admin.add_partitions(topic.name, partitions)
     say(f"{topic.name}: {has} -> {counted(partitions, 'partition')}")
     if topic.offsets != 0:
         say(
@@ -232,10 +239,11 @@ def delete(
 ) -> None:
     """Delete topics with all their records. Without --execute only shows them."""
     from headrace.cli.output.topics import known
+    from headrace.tools.topics import describe_topics
 
-    topics = _topics(at)
-    chosen = sorted({name for given in names for name in _named(topics, given)}) if as_regex else names
-    found = topics.describe(chosen)
+    admin = at.admin()
+    chosen = sorted({name for given in names for name in _matching(admin, given)}) if as_regex else names
+    found = describe_topics(admin, chosen)
     if internal := [topic.name for topic in found if topic.internal]:
         raise ConfigError(f"{internal[0]} is Kafka's own: the cluster needs it")
     rows = [[topic.name, len(topic.partitions), known(topic.offsets, "unknown")] for topic in found]
@@ -246,7 +254,7 @@ def delete(
     if not execute:
         say(f"{what} would be deleted, for good; --execute does it")
         return
-    topics.delete([topic.name for topic in found])
+    admin.delete_topics([topic.name for topic in found])
     say(f"{what} deleted")
 
 
@@ -257,19 +265,15 @@ def regex(text: str | None) -> re.Pattern[str] | None:
         raise ConfigError(f"{text!r} is no regular expression: {error}", hint="'clicks.*'") from error
 
 
-def _named(topics: Topics, pattern: str) -> Sequence[str]:
-    found = topics.names(regex(pattern), internal=True)
+def _matching(admin: Admin, pattern: str) -> Sequence[str]:
+    from headrace.tools.topics import missing_topic, topic_names
+
+    found = topic_names(admin, regex(pattern), internal=True)
     if not found:
-        raise topics.missing(pattern)
+        raise missing_topic(admin, pattern)
     # An internal topic is described when it is meant, not when '.*' is.
     return [name for name in found if not name.startswith("__") or pattern.startswith("__")] or found
 
 
 def _copies(topic: Topic) -> str:
     return "one copy of each" if topic.replication == 1 else f"{topic.replication} copies of each"
-
-
-def _topics(at: Connection) -> Topics:
-    from headrace.tools.topics import Topics
-
-    return Topics(at.client())

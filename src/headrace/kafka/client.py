@@ -1,21 +1,29 @@
-"""What the tools' clients of a cluster have in common: their settings, and what their errors mean."""
+"""Clients of librdkafka for one cluster: built from the user's options, with errors that Headrace can act on."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError
+from headrace.kafka.commit_metadata import CommittedOffset
 from headrace.kafka.config_keys import JAVA, JAVA_PRODUCER
-from headrace.kafka.connection_errors import ConnectionErrorListener, to_headrace_error
+from headrace.kafka.connection_errors import ConnectionErrorListener
 from headrace.kafka.librdkafka import CONNECTING, librdkafka_options, quiet_logger
+from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
     from confluent_kafka import KafkaError
 
+    from headrace.errors import HeadraceError
+
+Item = TypeVar("Item")
 TIMEOUT = 10.0
+"""Seconds that one request may take."""
 _STRATEGY = "partition.assignment.strategy"
 _COOPERATIVE = "cooperative-sticky"
 _ASSIGNORS = {
@@ -23,102 +31,151 @@ _ASSIGNORS = {
     "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": _COOPERATIVE,
 }
+_PARTITIONS_PER_REQUEST = 2000  # some 500 KB of offsets with metadata, where a broker takes 1 MB
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
-_CANNOT_BE = {
-    "INVALID_CONFIG",
-    "INVALID_PARTITIONS",
-    "INVALID_REPLICATION_FACTOR",
-    "INVALID_REQUEST",
-    "POLICY_VIOLATION",
-    "TOPIC_EXCEPTION",
-    "_INVALID_ARG",
-}
 
 
 class Client:
-    """The border to the driver for one cluster: every error that leaves is one of ours.
+    """Builds the admin clients, consumers and producers of one cluster, and translates their errors.
 
-    `tuning` are the user's options that do not concern the connection; a producer or a consumer is given them too. They
-    may come from a file that is shared with programs in Java: what means nothing here is passed over.
+    All of them have the connection settings of `options`, a `client.id`, a silent log and a listener for connection
+    errors; `settings` are added to those. A Spark task takes a pickled `Client` along and builds its own producers.
+
+    `tuning` are the options that do not concern the connection. They may come from a file that is shared with Java
+    programs, so `build_tuned` drops those that only Java's clients have.
     """
 
-    def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        options: Mapping[str, str],
+        client_id: str = "headrace",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         self.bootstrap = bootstrap
         self.options = options
-        self._ear = ConnectionErrorListener(bootstrap, options)
-        self.connecting: dict[str, Any] = {
-            "socket.timeout.ms": int(TIMEOUT * 1000),
-            "reconnect.backoff.max.ms": 1000,
-            **librdkafka_options(bootstrap, options),
-            "logger": quiet_logger(),
-            "error_cb": self._ear,
-        }
         self.tuning = _tuning(options)
+        self._errors = ConnectionErrorListener(bootstrap, options)
+        self.settings: dict[str, Any] = {
+            "socket.timeout.ms": int(TIMEOUT * 1000),
+            "reconnect.backoff.max.ms": 1000,  # 10 s by default: a broker that is back should be found
+            **librdkafka_options(bootstrap, options, client_id),
+            **(settings or {}),
+            "log_level": 0,  # keeps all but fatal errors from the queue of a logger that may never be polled
+        }
 
-    def make(self, kind: Callable[[dict[str, Any]], Any], owned: Mapping[str, Any], usual: Mapping[str, Any]) -> Any:
-        """A client of this kind. What it `owned` must be so; the user's options come before what is `usual`."""
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_errors": ConnectionErrorListener(self.bootstrap, self.options)}
+
+    def admin_client(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        return self._build(AdminClient, {})
+
+    def consumer(self, group: str, settings: Mapping[str, Any] | None = None) -> Any:
+        """A consumer that commits only when asked to."""
+        from confluent_kafka import Consumer
+
+        return self._build(Consumer, {"group.id": group, "enable.auto.commit": False, **(settings or {})})
+
+    def producer(self, settings: Mapping[str, Any]) -> Any:
+        from confluent_kafka import Producer
+
+        return self._build(Producer, settings)
+
+    def _build(self, kind: Callable[[dict[str, Any]], Any], settings: Mapping[str, Any]) -> Any:
         from confluent_kafka import KafkaException
 
+        try:
+            return kind({**settings, **self.settings, "logger": quiet_logger(), "error_cb": self._errors})
+        except KafkaException as error:
+            raise ConfigError(
+                f"Kafka's client refuses these options: {error.args[0].str()}",
+                hint="use settings of librdkafka, or the names that Java's client has for connections",
+            ) from error
+
+    def build_tuned(
+        self, kind: Callable[[dict[str, Any]], Any], required: Mapping[str, Any], defaults: Mapping[str, Any]
+    ) -> Any:
+        """A consumer or producer with the user's own options: they override `defaults`, and `required` overrides
+        them."""
         tuning = dict(self.tuning)
         while True:
             try:
-                return kind({**usual, **tuning, **owned, **self.connecting})
-            except KafkaException as error:
-                unknown = _UNKNOWN.search(error.args[0].str())
+                return self._build(kind, {**defaults, **tuning, **required})
+            except ConfigError as error:
+                unknown = _UNKNOWN.search(error.message)
                 if unknown is None or unknown[1] not in JAVA | JAVA_PRODUCER or tuning.pop(unknown[1], None) is None:
-                    raise _refused(error) from error
+                    raise
 
-    def admin(self, timeout: float = TIMEOUT) -> Any:
-        """An admin client, after the cluster has answered it; why it does not is told as soon as it is clear."""
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
-
-        try:
-            admin = AdminClient(self.connecting)
-        except KafkaException as error:
-            raise _refused(error) from error
-        try:
-            self._ear.answer(admin, admin.describe_cluster(request_timeout=timeout))
-        except KafkaException as error:
-            raise self._ear.unreachable(error) from error
-        return admin
-
-    def ask(self, question: Callable[[], Any], what: str, passed: tuple[str, ...] = ()) -> Any:
-        """The answer; None if it is an error that is `passed`."""
+    def call(
+        self,
+        request: Callable[[], Any],
+        what: str = "",
+        ignored: Collection[str] = (),
+        default: Any = None,
+        hint: str | None = None,
+    ) -> Any:
+        """The result of a request for `what`; `default` if it fails with an error whose name is in `ignored`."""
         from confluent_kafka import KafkaException
 
         try:
-            return question()
+            return request()
         except KafkaException as error:
-            if error.args[0].name() in passed:
+            if error.args[0].name() in ignored:
+                return default
+            raise self.to_headrace_error(error.args[0], what, hint) from error
+
+    def wait(self, client: Any, future: Future[Any], *arguments: Any, **options: Any) -> Any:
+        """As `call`, of a request that was sent. A refused login is raised at once, not after the timeout."""
+        return self.call(lambda: self._errors.wait(client, future), *arguments, **options)
+
+    def committed(
+        self,
+        consumer: Any,
+        partitions: Iterable[TopicPartition],
+        seconds: float,
+        what: str,
+        ignored: Collection[str] = (),
+    ) -> dict[TopicPartition, CommittedOffset] | None:
+        """What the consumer's group has committed; None for an error in `ignored`. Waits for open transactions.
+
+        Never ask an admin client: it takes the process down when the coordinator moves while it asks
+        (librdkafka #5040, #5397), and it leaves out partitions whose first commit is still in a transaction.
+        """
+        from confluent_kafka import TopicPartition as Position
+
+        found: dict[TopicPartition, CommittedOffset] = {}
+        for some in chunked([Position(at.topic, at.partition) for at in partitions]):
+            positions = self.call(partial(consumer.committed, some, timeout=seconds), what, ignored)
+            if positions is None:
                 return None
-            raise self.ours(error.args[0], what) from error
+            for position in positions:
+                if position.error is not None:
+                    raise self.to_headrace_error(position.error, what)
+                if position.offset >= 0:
+                    at = TopicPartition(position.topic, position.partition)
+                    found[at] = CommittedOffset(position.offset, position.metadata or "")
+        return found
 
-    def ours(self, reason: KafkaError, what: str) -> HeadraceError:
-        if reason.name() == "INCONSISTENT_GROUP_PROTOCOL":
-            return ConfigError(
-                f"{what}: the members of this group share its partitions in another way: {reason.str()}",
-                hint="--option partition.assignment.strategy=cooperative-sticky, or as its other members have it",
-            )
-        if reason.name() in _CANNOT_BE:
-            return ConfigError(f"{what}: {reason.str()}")
-        return to_headrace_error(reason, self.bootstrap, what)
+    def to_headrace_error(self, error: KafkaError, what: str = "", hint: str | None = None) -> HeadraceError:
+        """ConfigError if waiting does not cure it, else RetriableError. `hint` is for a request that is invalid."""
+        return self._errors.to_headrace_error(error, what, hint)
 
 
 def _tuning(options: Mapping[str, str]) -> dict[str, str]:
-    """Without a transaction's id, which a producer that makes none cannot have."""
+    """Without `transactional.id`: a producer that has one must use transactions."""
     tuning = {name: value for name, value in options.items() if not name.startswith(("bootstrap.", *CONNECTING))}
     tuning.pop("transactional.id", None)
     if "." in tuning.get(_STRATEGY, ""):
         known = [_ASSIGNORS[name] for one in tuning.pop(_STRATEGY).split(",") if (name := one.strip()) in _ASSIGNORS]
-        # The first counts: librdkafka does not take some that keep what they read and some that do not together.
+        # librdkafka cannot mix cooperative and eager assignors: follow the first one.
         if alike := [one for one in known if (one == _COOPERATIVE) == (known[0] == _COOPERATIVE)]:
             tuning[_STRATEGY] = ",".join(alike)
     return tuning
 
 
-def _refused(error: Exception) -> ConfigError:
-    return ConfigError(
-        f"Kafka's client refuses these options: {error.args[0].str()}",
-        hint="--option takes settings of librdkafka, and the names that Java's client has for connections",
-    )
+def chunked(items: Sequence[Item], size: int | None = None) -> Iterator[Sequence[Item]]:
+    size = size or _PARTITIONS_PER_REQUEST
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -6,9 +6,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.core.planner import TopicLog
-from headrace.errors import ConfigError, RetriableError
-from headrace.kafka.connection_errors import ConnectionErrorListener
-from headrace.kafka.librdkafka import librdkafka_options, quiet_logger
+from headrace.errors import ConfigError, HeadraceError, RetriableError
+from headrace.kafka.admin import Admin
+from headrace.kafka.client import Client
 from headrace.kafka.source_set import source_for_topic
 from headrace.kafka.subscription import Topics
 from headrace.support.retry import RetryPolicy
@@ -17,15 +17,11 @@ from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from concurrent.futures import Future
     from datetime import datetime
-
-    from confluent_kafka.admin import AdminClient
 
     from headrace.kafka.source import Kafka
     from headrace.kafka.subscription import Subscription
 
-TIMEOUT = 10.0
 _NO_LEADER = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 _NO_ID = "A" * 22
 """The id of every topic, of brokers without ids: zero, as 16 bytes in Base64."""
@@ -42,50 +38,35 @@ class Cluster:
         bootstrap: str,
         options: Mapping[str, str],
         prefix: str = "",
-        client: str = "headrace",
+        client_id: str = "headrace",
     ) -> None:
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
-
         self._bootstrap = bootstrap
         self._prefix = prefix
         # A reader that waits for committed records only must not be promised uncommitted ones.
         self._committed = options.get("isolation.level") != "read_uncommitted"
-        self._errors = KafkaException
-        self._ear = ConnectionErrorListener(bootstrap, options)
-        self._config: dict[str, Any] = {
-            **librdkafka_options(bootstrap, options, client),
-            "logger": quiet_logger(),
-            "error_cb": self._ear,
-        }
-        try:
-            self._admin: AdminClient = AdminClient(self._config)
-        except KafkaException as error:
-            raise ConfigError(f"Kafka refuses these options: {error.args[0].str()}") from error
+        self._client = Client(bootstrap, options, client_id)
+        self._admin = Admin(self._client)
 
     @classmethod
-    def of(cls, source: Kafka, client: str = "headrace") -> Self:
-        return cls(source.bootstrap, source.options, source.prefix, client)
+    def of(cls, source: Kafka, client_id: str = "headrace") -> Self:
+        return cls(source.bootstrap, source.options, source.prefix, client_id)
 
     def close(self) -> None:
-        """Let go of the client and its threads, also where the traceback of an error still has this object."""
+        """End the client and its threads, even if the traceback of an error still refers to this object."""
         del self._admin
 
     def id(self) -> str:
         """The same at whichever of its addresses it is asked."""
-        try:
-            return str(self._ear.answer(self._admin, self._admin.describe_cluster(request_timeout=TIMEOUT)).cluster_id)
-        except self._errors as error:
-            raise self._ear.unreachable(error) from error
+        return str(self._admin.describe_cluster().cluster_id)
 
     def logs(self, subscription: Subscription) -> dict[str, TopicLog]:
         """Id, beginnings and ends of each topic that is read. ConfigError names topics that are not there."""
         if subscription.names is None:
-            matching = sorted({at.topic for at in subscription.wanted(self._all())})
-            described, _ = self._describe(matching)  # one that is missing was deleted just now
+            matching = sorted({at.topic for at in subscription.wanted(self._admin.topics())})
+            described = self._admin.describe_topics(matching)  # one that is missing was deleted just now
         else:
-            described, missing = self._describe(subscription.names)
-            if missing:
+            described = self._admin.describe_topics(subscription.names)
+            if missing := [topic for topic in subscription.names if topic not in described]:
                 raise self._missing(missing)
         counts = {topic: len(description.partitions) for topic, description in described.items()}
         wanted = set(subscription.wanted(counts))
@@ -93,11 +74,12 @@ class Cluster:
 
     def led_logs(self, subscription: Subscription, seconds: float = 5.0) -> dict[str, TopicLog]:
         """The same, for callers that ask once: partitions of a new topic have no leader for a moment."""
+        from confluent_kafka import KafkaException
 
         def has_no_leader(error: Exception) -> bool:
             return (
                 isinstance(error, RetriableError)
-                and isinstance(error.__cause__, self._errors)
+                and isinstance(error.__cause__, KafkaException)
                 and error.__cause__.args[0].name() in _NO_LEADER
             )
 
@@ -106,13 +88,13 @@ class Cluster:
 
     def there(self, topics: Iterable[str]) -> dict[str, TopicLog]:
         """The same of whole topics, by the names they are known as; those that are not there are left out."""
-        described, _ = self._describe([*map(self._real_name, topics)])
+        described = self._admin.describe_topics(map(self._real_name, topics))
         counts = {topic: len(description.partitions) for topic, description in described.items()}
         return self._logs(described, set(Topics(sorted(counts)).wanted(counts)) if counts else set())
 
     def _logs(self, described: Mapping[str, Any], wanted: set[TopicPartition]) -> dict[str, TopicLog]:
-        beginnings, ends = self._offsets(wanted, first=True), self._offsets(wanted, first=False)
-        written = self._ask(dict.fromkeys(wanted, _latest()), committed=False) if self._committed else ends
+        beginnings, ends = self._offsets(wanted, "earliest"), self._offsets(wanted, "latest")
+        written = self._admin.offsets(dict.fromkeys(wanted, "latest"), committed=False) if self._committed else ends
         return {
             self._prefix + topic: TopicLog(
                 topic_id=topic_id(topic, str(description.topic_id)),
@@ -134,23 +116,22 @@ class Cluster:
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The next offset of each partition that a reader may see."""
-        found = self._offsets(map(self._theirs, partitions), first=False)
+        found = self._offsets(map(self._theirs, partitions), "latest")
         return {self._ours(at): offset for at, offset in found.items()}
 
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Of topics, by the names they are known as; those that are not there are left out."""
-        described, _ = self._describe([*map(self._real_name, topics)])
+        described = self._admin.describe_topics(map(self._real_name, topics))
         return {self._prefix + topic: topic_id(topic, str(found.topic_id)) for topic, found in described.items()}
 
     def refuse_missing(self, topic: str) -> str | None:
         """ConfigError if no records can be sent to `topic`, by its own name: it is not there, and brokers do not make
         it. What to know if they do."""
-        _, missing = self._describe([topic])
-        if not missing:
+        if self._admin.describe_topics([topic]):
             return None
         if self._makes_topics():
             return f"{topic} is not there; brokers make it when the first record is sent (auto.create.topics.enable)"
-        near = did_you_mean(topic, self._all(), 0.85)
+        near = did_you_mean(topic, self._admin.topics(), 0.85)
         create = f"headrace topics create {topic} --bootstrap {self._bootstrap}"
         raise ConfigError(
             f"there is no topic {topic} on {self._bootstrap}", hint=f"{near} Else {create}" if near else create
@@ -158,20 +139,14 @@ class Cluster:
 
     def _makes_topics(self) -> bool:
         """Whether a producer that names a topic makes it, as far as this user may know."""
-        from confluent_kafka.admin._config import ConfigResource
-        from confluent_kafka.admin._resource import ResourceType
-
         try:
-            nodes = self._ear.answer(self._admin, self._admin.describe_cluster(request_timeout=TIMEOUT)).nodes
-            asked = ConfigResource(ResourceType.BROKER, str(min(node.id for node in nodes)))
-            answer = self._admin.describe_configs([asked], request_timeout=TIMEOUT)[asked]
-            return bool(self._ear.answer(self._admin, answer)["auto.create.topics.enable"].value == "true")
-        except (self._errors, KeyError):
+            return bool(self._admin.broker_config()["auto.create.topics.enable"].value == "true")
+        except (HeadraceError, KeyError):
             return False
 
     def leaders(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
         """The host of each partition's leader, of those that have one."""
-        described, _ = self._describe(sorted(set(map(self._real_name, topics))))
+        described = self._admin.describe_topics(sorted(set(map(self._real_name, topics))))
         return {
             self._ours(TopicPartition(topic, partition.id)): partition.leader.host
             for topic, description in described.items()
@@ -180,24 +155,11 @@ class Cluster:
         }
 
     def largest(self, subscription: Subscription) -> dict[str, int]:
-        """How many bytes each topic takes at once, of those whose settings this user may see."""
-        from confluent_kafka.admin._config import ConfigResource
-        from confluent_kafka.admin._resource import ResourceType
-
-        names = subscription.names or sorted({at.topic for at in subscription.wanted(self._all())})
-        if not names:
-            return {}
-        asked = {ConfigResource(ResourceType.TOPIC, name): name for name in names}
-        found: dict[str, int] = {}
-        for resource, future in self._admin.describe_configs(list(asked), request_timeout=TIMEOUT).items():
-            try:
-                settings = self._ear.answer(self._admin, future)
-            except self._errors as error:
-                if error.args[0].name() not in ("TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART"):
-                    raise self._ear.unreachable(error) from error
-            else:
-                found[asked[resource]] = int(settings["max.message.bytes"].value)
-        return found
+        """`max.message.bytes` of each topic whose settings this user may read."""
+        names = subscription.names or sorted({at.topic for at in subscription.wanted(self._admin.topics())})
+        return {
+            topic: int(config["max.message.bytes"].value) for topic, config in self._admin.topic_configs(names).items()
+        }
 
     def _ours(self, at: TopicPartition) -> TopicPartition:
         return TopicPartition(self._prefix + at.topic, at.partition)
@@ -208,35 +170,8 @@ class Cluster:
     def _real_name(self, topic: str) -> str:
         return topic.removeprefix(self._prefix)
 
-    def _all(self) -> dict[str, int]:
-        try:
-            # Asked first, for it tells at once of a login that is refused.
-            self._ear.answer(self._admin, self._admin.describe_cluster(request_timeout=TIMEOUT))
-            found = self._admin.list_topics(timeout=TIMEOUT).topics
-        except self._errors as error:
-            raise self._ear.unreachable(error) from error
-        return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
-
-    def _describe(self, topics: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-        """What is known of each topic, and those that are not there."""
-        from confluent_kafka import KafkaError, TopicCollection
-
-        if not topics:
-            return {}, []
-        futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
-        described: dict[str, Any] = {}
-        missing: list[str] = []
-        for topic, future in futures.items():
-            try:
-                described[topic] = self._ear.answer(self._admin, future)
-            except self._errors as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise self._ear.unreachable(error) from error
-                missing.append(topic)
-        return described, missing
-
     def _missing(self, topics: list[str]) -> ConfigError:
-        visible = [name for name in sorted(self._all()) if not name.startswith("__")]
+        visible = [name for name in sorted(self._admin.topics()) if not name.startswith("__")]
         named = ", ".join(visible[:10]) or "none"
         return ConfigError(
             f"no topic {', '.join(topics)} on {self._bootstrap}; topics there: {named}",
@@ -245,10 +180,7 @@ class Cluster:
 
     def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]:
         """The first offset at or after `time` of each partition; partitions without one are left out."""
-        from confluent_kafka.admin import _listoffsets
-
-        spec_of: Any = _listoffsets.OffsetSpec.for_timestamp
-        found = self._ask(dict.fromkeys(map(self._theirs, partitions), spec_of(int(time.timestamp() * 1000))))
+        found = self._offsets(map(self._theirs, partitions), time.timestamp())
         return {self._ours(at): offset for at, offset in found.items() if offset >= 0}
 
     def lookup_times(
@@ -258,31 +190,14 @@ class Cluster:
 
         All requests are sent before the first answer is awaited.
         """
-        from confluent_kafka import IsolationLevel
-        from confluent_kafka import TopicPartition as Position
-        from confluent_kafka.admin import _listoffsets
-
-        spec_of: Any = _listoffsets.OffsetSpec.for_timestamp
-        seen = IsolationLevel.READ_COMMITTED if self._committed else IsolationLevel.READ_UNCOMMITTED
-        requests: list[dict[Any, Future[Any]]] = [
-            self._admin.list_offsets(
-                {
-                    Position(self._real_name(at.topic), at.partition): spec_of(max(0, round(time * 1000)))
-                    for at, time in times.items()
-                },
-                isolation_level=seen,
-                request_timeout=timeout,
+        requests = [
+            self._admin.request_offsets(
+                {self._theirs(at): time for at, time in times.items()}, committed=self._committed, timeout=timeout
             )
             for times in asked
         ]
-        found = [
-            {
-                # Not by the listener: another thread may be waiting for an answer, and hears of errors first.
-                TopicPartition(self._prefix + position.topic, position.partition): future.result(timeout)
-                for position, future in futures.items()
-            }
-            for futures in requests
-        ]
+        # Not awaited with the listener: another thread may be waiting for an answer, and hears of errors first.
+        found = [{self._ours(at): future.result(timeout) for at, future in futures.items()} for futures in requests]
         return [
             {at: (one.offset, one.timestamp / 1000) for at, one in answers.items() if one.offset >= 0}
             for answers in found
@@ -290,12 +205,11 @@ class Cluster:
 
     def times(self, positions: Mapping[TopicPartition, int], timeout: float = 5.0) -> dict[TopicPartition, float]:
         """When the record at each position was produced, in seconds since the epoch, where it can be read in time."""
-        from confluent_kafka import Consumer
         from confluent_kafka import TopicPartition as Position
 
         if not positions:
             return {}
-        consumer = Consumer({**self._config, "group.id": "headrace-lag", "enable.auto.commit": False})
+        consumer = self._client.consumer("headrace-lag")
         asked = {self._theirs(at): offset for at, offset in positions.items()}
         try:
             consumer.assign([Position(at.topic, at.partition, offset) for at, offset in asked.items()])
@@ -312,28 +226,8 @@ class Cluster:
         finally:
             consumer.close()
 
-    def _offsets(self, partitions: Iterable[TopicPartition], *, first: bool) -> dict[TopicPartition, int]:
-        from confluent_kafka.admin import _listoffsets
-
-        spec: Any = _listoffsets.OffsetSpec
-        return self._ask(dict.fromkeys(partitions, spec.earliest() if first else _latest()))
-
-    def _ask(self, specs: Mapping[TopicPartition, Any], *, committed: bool = True) -> dict[TopicPartition, int]:
-        from confluent_kafka import IsolationLevel
-        from confluent_kafka import TopicPartition as Position
-
-        asked = {Position(at.topic, at.partition): spec for at, spec in specs.items()}
-        if not asked:
-            return {}
-        seen = IsolationLevel.READ_COMMITTED if self._committed and committed else IsolationLevel.READ_UNCOMMITTED
-        futures: dict[Any, Future[Any]] = self._admin.list_offsets(asked, isolation_level=seen, request_timeout=TIMEOUT)
-        try:
-            return {
-                TopicPartition(position.topic, position.partition): self._ear.answer(self._admin, future).offset
-                for position, future in futures.items()
-            }
-        except self._errors as error:
-            raise self._ear.unreachable(error) from error
+    def _offsets(self, partitions: Iterable[TopicPartition], position: str | float) -> dict[TopicPartition, int]:
+        return self._admin.offsets(dict.fromkeys(partitions, position), committed=self._committed)
 
 
 class Clusters:
@@ -372,13 +266,6 @@ class Clusters:
                 )
             found.setdefault(number, set()).add(topic)
         return [(self._clusters[number], own) for number, own in sorted(found.items())]
-
-
-def _latest() -> Any:
-    from confluent_kafka.admin import _listoffsets
-
-    spec: Any = _listoffsets.OffsetSpec
-    return spec.latest()
 
 
 def topic_id(topic: str, said: str) -> str:

@@ -1,4 +1,4 @@
-"""Why a Kafka cluster does not answer: heard beside the calls, which are silent until their time is up."""
+"""Errors of librdkafka as ConfigError or RetriableError; the reason why a broker does not answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError
 
-REFUSED = {
+_PERMANENT: dict[str, str | None] = {
     "TOPIC_AUTHORIZATION_FAILED": "grant this user READ on the topics it reads, WRITE on those it writes",
     "GROUP_AUTHORIZATION_FAILED": "grant this user READ on the group",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "grant this user WRITE on the transactional id",
@@ -27,6 +27,7 @@ REFUSED = {
     "_AUTHENTICATION": "correct the sasl.* options",
     "_SSL": "correct the ssl.* options",
     "INVALID_GROUP_ID": "choose another group",
+    "INCONSISTENT_GROUP_PROTOCOL": "the group's members use another assignor: set partition.assignment.strategy to it",
     "OFFSET_METADATA_TOO_LARGE": "raise the broker's offset.metadata.max.bytes; 4096 is its default",
     "_INVALID_ARG": "correct options=…, which are settings of librdkafka",
     "_CONFLICT": "correct options=…, which are settings of librdkafka",
@@ -34,101 +35,139 @@ REFUSED = {
     "MSG_SIZE_TOO_LARGE": 'options={"batch.size": …} keeps what is sent at once below the topic\'s max.message.bytes',
     "UNSUPPORTED_VERSION": "the broker must be Kafka 2.5 or later",
     "_UNSUPPORTED_FEATURE": "the broker must be Kafka 2.5 or later",
+    "INVALID_CONFIG": None,
+    "INVALID_PARTITIONS": None,
+    "INVALID_REPLICATION_FACTOR": None,
+    "INVALID_REQUEST": None,
+    "POLICY_VIOLATION": None,
+    "TOPIC_EXCEPTION": None,
 }
-"""Errors that waiting does not cure, and what does."""
-_CUT = re.compile(r"transport failure|Disconnected|\(n/a\)", re.IGNORECASE)
-SILENCE = {"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT_QUEUE"}
-_QUICK_SECONDS = 0.2  # an answer that takes longer may be none
+"""Errors that no retry cures, and what does. What cures an invalid request, only its caller knows."""
+_TIMEOUTS = {"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT_QUEUE"}
+"""What a request ends with when no broker answers, for whatever reason."""
+_CONNECTION_LOST = re.compile(r"transport failure|Disconnected|\(n/a\)", re.IGNORECASE)
+_WAIT_SECONDS = 0.2
 _PROBE_SECONDS = 1.0
-_OUR_CERTIFICATE = re.compile(r"alert (bad certificate|certificate required|certificate unknown|unknown ca)")
+_CLIENT_CERTIFICATE = re.compile(r"alert (bad certificate|certificate required|certificate unknown|unknown ca)")
 
 
 class ConnectionErrorListener:
-    """What a client's `error_cb` hears. `answer` waits with it, so that a refused login is told at once."""
+    """The `error_cb` of a cluster's clients.
+
+    A login that is refused, or a listener that expects TLS, ends a request only by its timeout. librdkafka reports the
+    reason to `error_cb`: it is kept here and raised by `wait`.
+    """
 
     def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
         self._bootstrap = bootstrap
         self._options = dict(options)
-        self._heard: KafkaError | None = None
-        self._probed = False
+        self._last: KafkaError | None = None
+        self._tls_probed = False
 
     def __call__(self, error: KafkaError) -> None:
-        # A connection that is cut in the middle of a login is told as one that was refused.
-        if error.name() == "_AUTHENTICATION" and _CUT.search(error.str()):
+        # A connection that is lost during a login is reported as a login that was refused.
+        if error.name() == "_AUTHENTICATION" and _CONNECTION_LOST.search(error.str()):
             return
-        # That all brokers are down says less than why one of them is.
-        if self._heard is None or error.name() != "_ALL_BROKERS_DOWN":
-            self._heard = error
+        # "All brokers are down" says less than why one of them is.
+        if self._last is None or error.name() != "_ALL_BROKERS_DOWN":
+            self._last = error
 
-    def answer(self, client: Any, future: Future[Any]) -> Any:
+    def wait(self, client: Any, future: Future[Any]) -> Any:
         """The future's result; ConfigError as soon as it is clear that there will be none."""
         while True:
             try:
-                result = future.result(_QUICK_SECONDS)
+                result = future.result(_WAIT_SECONDS)
             except TimeoutError:
-                client.poll(0)
-                if (refusal := self.refusal()) is not None:
+                client.poll(0)  # calls error_cb
+                if (refusal := self._refusal()) is not None:
                     raise refusal from None
             else:
-                client.poll(0)  # what was to be heard until now is over
-                self._heard = None
+                client.poll(0)
+                self._last = None  # errors before an answer have passed
                 return result
 
-    def refusal(self) -> ConfigError | None:
-        """What was heard, if waiting does not cure it."""
-        if self._heard is None:
-            return None
-        name, said = self._heard.name(), self._heard.str()
-        if name in ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"):
-            return self._login(said)
-        if "certificate verify failed" in said:
-            return self._stranger(said)
-        if _OUR_CERTIFICATE.search(said):
-            return ConfigError(
-                f"Kafka at {self._bootstrap} does not take this client's certificate, or misses one: {said}",
-                hint="ssl.keystore.location=FILE, with a certificate that the broker trusts",
-            )
-        return self._locked()
+    def to_headrace_error(self, error: KafkaError, what: str = "", hint: str | None = None) -> HeadraceError:
+        """What an error of a request for `what` means. After a timeout the last error of the connection explains it.
 
-    def unreachable(self, error: Exception) -> HeadraceError:
-        """A driver's error in our terms, with the reason for a silence where one was heard."""
-        reason = error.args[0]
-        if reason.name() in SILENCE and self._heard is not None:
-            return self.refusal() or to_headrace_error(self._heard, self._bootstrap)
-        return to_headrace_error(reason, self._bootstrap)
-
-    def _login(self, said: str) -> ConfigError:
-        who = client_security.sasl_username(self._options)
-        name = f"the user {who}" if who else "this login"
-        if "mechanism" in said and "handshake" in said:
+        `hint` cures a request that is invalid.
+        """
+        if error.name() in _TIMEOUTS and self._last is not None:
+            if (refusal := self._refusal()) is not None:
+                return refusal
+            error = self._last
+        if error.name() in _PERMANENT:
             return ConfigError(
-                f"Kafka at {self._bootstrap} refuses {name}: {said}", hint="correct the option sasl.mechanism"
+                f"Kafka at {self._bootstrap} refuses {what or 'this user'}: {error.str()}",
+                hint=_PERMANENT[error.name()] or hint,
             )
-        return ConfigError(
-            f"Kafka at {self._bootstrap} refuses {name}: {said}", hint="correct sasl.username and sasl.password"
+        asked = f" for {what}" if what else ""
+        return RetriableError(
+            f"Kafka at {self._bootstrap} does not answer{asked}: {error.str()}",
+            hint=f"headrace doctor --bootstrap {self._bootstrap}",
         )
 
-    def _stranger(self, said: str) -> ConfigError:
-        known = client_security.to_librdkafka_config(self._options).get("ssl.ca.location")
-        trusted = f"by {known}" if known else "by the authorities of this machine"
+    def _refusal(self) -> ConfigError | None:
+        """The last error of the connection, if no retry cures it."""
+        if self._last is None:
+            return None
+        name, message = self._last.name(), self._last.str()
+        if name in ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"):
+            return self._login_refused(message)
+        if "certificate verify failed" in message:
+            return self._untrusted_certificate(message)
+        if _CLIENT_CERTIFICATE.search(message):
+            return ConfigError(
+                f"Kafka at {self._bootstrap} does not take this client's certificate, or misses one: {message}",
+                hint="ssl.keystore.location=FILE, with a certificate that the broker trusts",
+            )
+        return self._tls_required()
+
+    def _login_refused(self, message: str) -> ConfigError:
+        username = client_security.sasl_username(self._options)
+        login = f"the user {username}" if username else "this login"
+        mechanism = "mechanism" in message and "handshake" in message
         return ConfigError(
-            f"the certificate of Kafka at {self._bootstrap} is not vouched for {trusted}: {said}",
+            f"Kafka at {self._bootstrap} refuses {login}: {message}",
+            hint="correct the option sasl.mechanism" if mechanism else "correct sasl.username and sasl.password",
+        )
+
+    def _untrusted_certificate(self, message: str) -> ConfigError:
+        authorities = client_security.to_librdkafka_config(self._options).get("ssl.ca.location")
+        return ConfigError(
+            f"the certificate of Kafka at {self._bootstrap} is not vouched for by"
+            f" {authorities or 'the authorities of this machine'}: {message}",
             hint="ssl.ca.location=FILE, the PEM of the authority that signed it; it must name the host, too",
         )
 
-    def _locked(self) -> ConfigError | None:
-        """A listener that wants TLS hangs up on who does not begin with it."""
+    def _tls_required(self) -> ConfigError | None:
+        """A listener that expects TLS disconnects clients that do not begin with it."""
         protocol = self._options.get("security.protocol", "PLAINTEXT").upper()
-        if "SSL" in protocol or self._probed:
+        if "SSL" in protocol or self._tls_probed:
             return None
-        self._probed = True
-        if not speaks_tls(self._bootstrap.split(",")[0]):
+        self._tls_probed = True
+        if not _speaks_tls(self._bootstrap.split(",")[0]):
             return None
-        wanted = "SASL_SSL" if "SASL" in protocol or "sasl.mechanism" in self._options else "SSL"
+        expected = "SASL_SSL" if "SASL" in protocol or "sasl.mechanism" in self._options else "SSL"
         return ConfigError(
             f"Kafka at {self._bootstrap} wants TLS, and the options say security.protocol={protocol}",
-            hint=f'options={{"security.protocol": "{wanted}"}}, or the port of another listener',
+            hint=f'options={{"security.protocol": "{expected}"}}, or the port of another listener',
         )
+
+
+def _speaks_tls(address: str) -> bool:
+    """Whether the server completes a TLS handshake, with any certificate."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), _PROBE_SECONDS) as connection,
+            context.wrap_socket(connection, server_hostname=host),
+        ):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def probe_cluster(bootstrap: str, options: Mapping[str, str], seconds: float) -> Any:
@@ -143,34 +182,6 @@ def probe_cluster(bootstrap: str, options: Mapping[str, str], seconds: float) ->
     except KafkaException as error:
         raise ConfigError(f"Kafka's client refuses these options: {error.args[0].str()}") from error
     try:
-        return ear.answer(admin, admin.describe_cluster(request_timeout=seconds))
+        return ear.wait(admin, admin.describe_cluster(request_timeout=seconds))
     except KafkaException as error:
-        raise ear.unreachable(error) from error
-
-
-def to_headrace_error(reason: KafkaError, bootstrap: str, what: str = "") -> HeadraceError:
-    """What a broker, or its silence, means for `what` was asked of it."""
-    if reason.name() in REFUSED:
-        asked = what or "this user"
-        return ConfigError(f"Kafka at {bootstrap} refuses {asked}: {reason.str()}", hint=REFUSED[reason.name()])
-    asked = f" for {what}" if what else ""
-    return RetriableError(
-        f"Kafka at {bootstrap} does not answer{asked}: {reason.str()}",
-        hint=f"headrace doctor --bootstrap {bootstrap}",
-    )
-
-
-def speaks_tls(address: str) -> bool:
-    """Whether a server begins a TLS handshake; who it is does not matter here."""
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    anybody.check_hostname = False
-    anybody.verify_mode = ssl.CERT_NONE
-    try:
-        with (
-            socket.create_connection((host.strip("[]"), int(port)), _PROBE_SECONDS) as link,
-            anybody.wrap_socket(link, server_hostname=host),
-        ):
-            return True
-    except (OSError, ValueError):
-        return False
+        raise ear.to_headrace_error(error.args[0]) from error

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.core.state import RunLease
 from headrace.errors import RetriableError
-from headrace.kafka.transactions import TIMEOUT
+from headrace.kafka.client import TIMEOUT, Client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
     from headrace.types import TopicPartition
 
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 class GroupHeartbeat:
     """Commits without a transaction to the group `<name>-heartbeat`, which nobody joins, on one of `places`."""
 
-    def __init__(self, config: Mapping[str, Any], group: str, places: Callable[[], Collection[TopicPartition]]) -> None:
-        self._config = {**config, "group.id": f"{group}-heartbeat", "enable.auto.commit": False}
+    def __init__(self, client: Client, group: str, places: Callable[[], Collection[TopicPartition]]) -> None:
+        self._client = client
+        self._group = f"{group}-heartbeat"
         self._places = places
         self._consumer: Any = None
         self._before: list[RunLease] | None = None
         """Runs whose heartbeats were there before the first one of this handle."""
 
     def open(self, pipeline: str) -> Self:
-        from confluent_kafka import Consumer
-
-        self._consumer = Consumer(self._config)
+        self._consumer = self._client.consumer(self._group)
         return self
 
     def close(self) -> None:

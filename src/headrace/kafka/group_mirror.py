@@ -6,7 +6,8 @@ import threading
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace import events
-from headrace.kafka.librdkafka import librdkafka_options
+from headrace.errors import ConfigError
+from headrace.kafka.client import TIMEOUT, Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from headrace.events import Event, Observer
     from headrace.kafka.source import Kafka
     from headrace.types import TopicPartition
-
-_TIMEOUT = 10.0
 
 
 class Mirror:
@@ -32,12 +31,8 @@ class Mirror:
     def __init__(self, source: Kafka, group: str, tell: Observer, reads: Callable[[str], bool]) -> None:
         self._source = source
         self._reads = reads
-        self._config: dict[str, Any] = {
-            **librdkafka_options(source.bootstrap, source.options),
-            "group.id": group,
-            "enable.auto.commit": False,
-            "log_level": 0,
-        }
+        self._client = Client(source.bootstrap, source.options)
+        self._group = group
         self._tell = tell
         self._offsets: dict[TopicPartition, int] = {}
         self._changed = threading.Condition()
@@ -54,7 +49,7 @@ class Mirror:
         with self._changed:
             self._ended = True
             self._changed.notify()
-        self._thread.join(_TIMEOUT)
+        self._thread.join(TIMEOUT)
 
     def __call__(self, event: Event) -> None:
         with self._changed:
@@ -83,14 +78,14 @@ class Mirror:
                 try:
                     self._commit({at: offset for at, offset in wanted.items() if shown.get(at) != offset})
                     shown = wanted
-                except KafkaException as error:
+                except (ConfigError, KafkaException) as error:
                     self._tell(events.MirrorFailed(error))
         finally:
             if self._consumer is not None:
                 self._consumer.close()
 
     def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        from confluent_kafka import Consumer, KafkaException
+        from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as Position
 
         source = self._source
@@ -98,7 +93,7 @@ class Mirror:
         if not own:
             return
         if self._consumer is None:
-            self._consumer = Consumer(self._config)
+            self._consumer = self._client.consumer(self._group)
         asked = [Position(source.cluster_topic_name(at.topic), at.partition, offset) for at, offset in own.items()]
         for answer in self._consumer.commit(offsets=asked, asynchronous=False):
             if answer.error:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.kafka.commit_metadata import CommittedOffset
-from headrace.kafka.connection_errors import SILENCE, ConnectionErrorListener, to_headrace_error
+from headrace.errors import ConfigError, RetriableError
+from headrace.kafka.admin import Admin
+from headrace.kafka.client import TIMEOUT, Client, chunked
 from headrace.kafka.group_heartbeat import GroupHeartbeat
-from headrace.kafka.librdkafka import librdkafka_options, quiet_logger
 from headrace.kafka.placeholder_topics import PlaceholderTopics
 from headrace.kafka.transactions import (
     FENCED,
     PATIENCE,
-    TIMEOUT,
     call_with_timeout,
-    chunked,
     commit,
     commit_offsets_in_new_transaction,
     init_transactions,
@@ -27,22 +24,15 @@ from headrace.support.retry import RetryPolicy
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from headrace.kafka.commit_metadata import CommittedOffset
 
 
 _UNSETTLED_SECONDS = 2.0  # a living run settles within milliseconds
 _FENCING = RetryPolicy(attempts=5)
 """To be the newest producer, while others try the same."""
 _AT_ONCE = 16  # clients that are made side by side; each waits for answers most of the time
-
-
-def connection(bootstrap: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Settings that every client of a cluster needs, of a pipeline with these options."""
-    return {
-        "socket.timeout.ms": int(TIMEOUT * 1000),
-        "reconnect.backoff.max.ms": 1000,  # 10 s by default: a broker that is back should be found
-        **librdkafka_options(bootstrap, options),
-    }
 
 
 class Topic(NamedTuple):
@@ -63,9 +53,7 @@ class FencedOffsetGroup:
     which a task may commit the offset of a partition, if tasks do: see `fence_task_producers`. `producing` are settings
     of producers, where they also produce.
 
-    Offsets are asked of a consumer that never joins. The admin client would list a group without being told its
-    partitions, but it takes the process down when the coordinator moves while it asks (librdkafka #5040, #5397), and
-    it leaves out partitions whose first commit is not settled yet, where a consumer waits.
+    Offsets are asked of a consumer that never joins: see `Client.committed`.
     """
 
     def __init__(
@@ -77,36 +65,21 @@ class FencedOffsetGroup:
         names: PlaceholderTopics | None = None,
         writers: Callable[[TopicPartition], str] | None = None,
     ) -> None:
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
-
         self.name = name
         self._names = names or PlaceholderTopics("")
         self._writers = writers
         self.producing: Mapping[str, Any] = {}
         self.token: object | None = None
-        self._bootstrap = bootstrap
-        self._errors = KafkaException
-        self._ear = ConnectionErrorListener(bootstrap, options)
-        self._config: dict[str, Any] = {
-            **connection(bootstrap, options),
-            "retry.backoff.ms": 1,  # between two looks at an offset that is not settled yet
-            "retry.backoff.max.ms": 5,
-            "logger": quiet_logger(),
-            "error_cb": self._ear,
-        }
+        self._what = f"the group {name}"
+        # Between two requests for an offset that is held by a transaction.
+        self._client = Client(bootstrap, options, settings={"retry.backoff.ms": 1, "retry.backoff.max.ms": 5})
+        self._admin = Admin(self._client)
         self._producer: Any = None
-        try:
-            self._admin: Any = AdminClient(self._config)
-        except KafkaException as error:
-            raise ConfigError(f"Kafka refuses these options: {error.args[0].str()}") from error
 
     @cached_property
     def _consumer(self) -> Any:
         """Made when it is first needed: as soon as it is connected, the broker creates the topic of all groups."""
-        from confluent_kafka import Consumer
-
-        return Consumer({**self._config, "group.id": self.name, "enable.auto.commit": False})
+        return self._client.consumer(self.name)
 
     @cached_property
     def _membership(self) -> Any:
@@ -122,103 +95,68 @@ class FencedOffsetGroup:
         self._producer = self.token = None
 
     def cluster_id(self) -> str:
-        """Asked first, and of the admin client: a login that is refused is told at once."""
-        future = self._admin.describe_cluster(request_timeout=TIMEOUT)
-        return str(self._asked(lambda: self._ear.answer(self._admin, future)).cluster_id)
+        """Asked first: a login that is refused is reported at once."""
+        return str(self._admin.describe_cluster().cluster_id)
 
     def any_offsets(self) -> bool:
         """Whether any group has offsets. To ask for those of a group would create their topic."""
-        return "__consumer_offsets" in self._asked(lambda: self._admin.list_topics(timeout=TIMEOUT)).topics
+        return "__consumer_offsets" in self._admin.topics()
 
     def partitions(self) -> list[TopicPartition]:
         """All there are in the cluster: the group may hold any of them."""
-        topics = self._metadata().topics
-        found = [TopicPartition(topic, number) for topic, found in topics.items() for number in found.partitions]
+        found = [TopicPartition(topic, n) for topic, count in self._admin.topics().items() for n in range(count)]
         return sorted({self._names.there(at) for at in found})
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of the topics that exist."""
-        from confluent_kafka import TopicCollection
-
-        found: dict[str, Topic] = {}
         asked = {self._names.here(name): name for name in sorted(names)}
-        futures = self._admin.describe_topics(TopicCollection(list(asked)), request_timeout=TIMEOUT) if asked else {}
-        for here, future in futures.items():
-            try:
-                described = future.result()
-            except self._errors as error:
-                if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
-                    raise self._translated(error) from error
-            else:
-                name = asked[here]
-                known = str(described.topic_id) if here == name else None
-                found[name] = Topic(known, frozenset(p.id for p in described.partitions))
-        return found
+        return {
+            asked[here]: Topic(
+                str(described.topic_id) if here == asked[here] else None, frozenset(p.id for p in described.partitions)
+            )
+            for here, described in self._admin.describe_topics(asked).items()
+        }
 
     def broker_setting(self, setting: str) -> int:
-        from confluent_kafka.admin._config import ConfigResource
-        from confluent_kafka.admin._resource import ResourceType
-
-        broker = min(self._metadata("__consumer_offsets").brokers)
-        asked = ConfigResource(ResourceType.BROKER, str(broker))
-        futures = self._admin.describe_configs([asked], request_timeout=TIMEOUT)
-        return int(self._asked(futures[asked].result)[setting].value)
+        return int(self._admin.broker_config()[setting].value)
 
     def heartbeat(self, partitions: Callable[[], Iterable[TopicPartition]]) -> GroupHeartbeat:
         """Where a run of this group sends its heartbeats: on one of `partitions`."""
-        return GroupHeartbeat(self._config, self.name, lambda: [self._names.placed(at) for at in partitions()])
+        return GroupHeartbeat(self._client, self.name, lambda: [self._names.placed(at) for at in partitions()])
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """What the group holds of these, with every transaction that was decided, and none that is open."""
-        from confluent_kafka import TopicPartition as Position
+        here = [self._names.placed(at) for at in partitions]
+        return {self._names.there(at): entry for some in chunked(here) for at, entry in self._settled(some).items()}
 
-        places = [self._names.placed(at) for at in partitions]
-        positions = [Position(at.topic, at.partition) for at in places]
-        found: dict[TopicPartition, CommittedOffset] = {}
-        for some in chunked(positions):
-            for position in self._settled(some):
-                if position.error is not None:
-                    raise self._translated(self._errors(position.error))
-                if position.offset >= 0:
-                    at = self._names.there(TopicPartition(position.topic, position.partition))
-                    found[at] = CommittedOffset(position.offset, position.metadata or "")
-        return found
-
-    def _settled(self, positions: list[Any]) -> list[Any]:
+    def _settled(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """The driver waits while a transaction is open over an offset, and says then that its time is up."""
-        settle: tuple[Callable[[list[Any]], None], ...] = (self._settle_open, self._settle_lost)
+        settle: tuple[Callable[[Sequence[TopicPartition]], None], ...] = (self._settle_open, self._settle_lost)
         for attempt in settle:
-            if (found := self._committed(positions, _UNSETTLED_SECONDS)) is not None:
+            if (found := self._committed(partitions, _UNSETTLED_SECONDS)) is not None:
                 return found
-            attempt(positions)
-        return list(self._asked(lambda: self._consumer.committed(positions, timeout=TIMEOUT)))
+            attempt(partitions)
+        return self._client.committed(self._consumer, partitions, TIMEOUT, self._what) or {}
 
-    def _committed(self, positions: list[Any], seconds: float) -> list[Any] | None:
+    def _committed(
+        self, partitions: Sequence[TopicPartition], seconds: float
+    ) -> dict[TopicPartition, CommittedOffset] | None:
         """None if they are not settled within `seconds`."""
-        try:
-            return list(self._consumer.committed(positions, timeout=seconds))
-        except self._errors as error:
-            if error.args[0].name() != "_TIMED_OUT":
-                raise self._translated(error) from error
-            return None
+        return self._client.committed(self._consumer, partitions, seconds, self._what, {"_TIMED_OUT"})
 
-    def _settle_open(self, positions: list[Any]) -> None:
+    def _settle_open(self, partitions: Sequence[TopicPartition]) -> None:
         self.refence()
-        self._with_each_producer(self._unsettled(positions), lambda producer, at: None)
+        self._with_each_producer(self._unsettled(partitions), lambda producer, at: None)
 
-    def _settle_lost(self, positions: list[Any]) -> None:
+    def _settle_lost(self, partitions: Sequence[TopicPartition]) -> None:
         self._finish_lost_commit(self._producer)
-        self._with_each_producer(self._unsettled(positions), lambda producer, at: self._finish_lost_commit(producer))
+        self._with_each_producer(self._unsettled(partitions), lambda producer, at: self._finish_lost_commit(producer))
 
-    def _unsettled(self, positions: list[Any]) -> list[TopicPartition]:
+    def _unsettled(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Those of them over which a transaction is open."""
         if self._writers is None:
             return []
-        return [
-            self._names.there(TopicPartition(position.topic, position.partition))
-            for position in positions
-            if self._committed([position], _UNSETTLED_SECONDS / 4) is None
-        ]
+        return [self._names.there(at) for at in partitions if self._committed([at], _UNSETTLED_SECONDS / 4) is None]
 
     def refence(self) -> None:
         """A transaction was left open, which a claim ends; or nobody answers, which a claim tells."""
@@ -260,7 +198,9 @@ class FencedOffsetGroup:
                 pass
 
     def _is_fenced(self, error: Exception) -> bool:
-        return isinstance(error.__cause__, self._errors) and error.__cause__.args[0].name() in FENCED
+        from confluent_kafka import KafkaException
+
+        return isinstance(error.__cause__, KafkaException) and error.__cause__.args[0].name() in FENCED
 
     def _finish_lost_commit(self, producer: Any) -> None:
         """Finish a transaction whose end a broker forgot to write down with the offsets.
@@ -270,17 +210,15 @@ class FencedOffsetGroup:
         producer in the same partition of `__consumer_offsets` ends them too: so commit one for a group that is kept
         there and that nobody reads.
         """
-        from confluent_kafka import Consumer
         from confluent_kafka import TopicPartition as Position
 
-        topics = self._metadata().topics
-        count = len(topics["__consumer_offsets"].partitions)
+        topics = self._admin.topics()
+        count = topics["__consumer_offsets"]
         here = _java_hash(self.name) % count
         names = (f"{self.name}-settled-{number}" for number in range(100 * count))
         neighbour = next(name for name in names if _java_hash(name) % count == here)
-        consumer = Consumer({**self._config, "group.id": neighbour, "enable.auto.commit": False})
-        membership = consumer.consumer_group_metadata()
-        consumer.close()
+        with closing(self._client.consumer(neighbour)) as consumer:
+            membership = consumer.consumer_group_metadata()
         topic = next(name for name in sorted(topics) if not name.startswith("__"))
         self._bounded(lambda: commit_offsets_in_new_transaction(producer, [Position(topic, 0, 0)], membership))
 
@@ -300,15 +238,15 @@ class FencedOffsetGroup:
         positions = [self._names.position(at, entry) for at, entry in entries.items()]
         producer = self._producer
         self.release()  # until it is known to have gone well; the next claim settles what is open or decided
-        try:
+
+        def steps() -> None:
             producer.begin_transaction()
             with _aborted_if_it_fails(producer):
                 produce(producer)
+
+        try:
+            self._client.call(steps, self._what)
             self._bounded(lambda: commit(producer, positions, self._membership))
-        except self._errors as error:
-            if error.args[0].name() in FENCED:
-                return False
-            raise self._translated(error) from error
         except RetriableError as error:
             if self._is_fenced(error):
                 return False
@@ -317,47 +255,27 @@ class FencedOffsetGroup:
         return True
 
     def _initialised(self, transactional_id: str) -> Any:
-        from confluent_kafka import Producer
-
-        return init_transactions(Producer({**self._config, **self.producing, "transactional.id": transactional_id}))
+        return init_transactions(self._client.producer({**self.producing, "transactional.id": transactional_id}))
 
     def _bounded(self, step: Callable[[], Any]) -> Any:
         try:
-            return call_with_timeout(step, PATIENCE)
+            return self._client.call(lambda: call_with_timeout(step, PATIENCE), self._what)
         except TimeoutError:
+            server = self._client.bootstrap
             raise RetriableError(
-                f"Kafka at {self._bootstrap} does not answer for the group {self.name}",
-                hint=f"headrace doctor --bootstrap {self._bootstrap}",
+                f"Kafka at {server} does not answer for {self._what}", hint=f"headrace doctor --bootstrap {server}"
             ) from None
-        except self._errors as error:
-            raise self._translated(error) from error
-
-    def _metadata(self, topic: str | None = None) -> Any:
-        asked = {"timeout": TIMEOUT} if topic is None else {"topic": topic, "timeout": TIMEOUT}
-        return self._asked(lambda: self._consumer.list_topics(**asked))
 
     def _refuse_members(self) -> None:
         from confluent_kafka import ConsumerGroupState
 
-        found = self._asked(self._admin.list_consumer_groups(request_timeout=TIMEOUT).result)
         nobody = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
-        if any(group.group_id == self.name and group.state not in nobody for group in found.valid):
+        found = self._admin.list_groups().valid
+        if any(group.group_id == self.name and group.state not in nobody for group in found):
             raise ConfigError(
                 f"the group {self.name} has live consumers, which would commit over this pipeline's offsets",
                 hint='choose another group: stores.Kafka(…, group="another"), or stop those consumers',
             )
-
-    def _asked(self, question: Callable[[], Any]) -> Any:
-        try:
-            return question()
-        except self._errors as error:
-            raise self._translated(error) from error
-
-    def _translated(self, error: Exception) -> HeadraceError:
-        # A refused password shows as silence; the reason for it comes on another way.
-        if error.args[0].name() in SILENCE and (refusal := self._ear.refusal()) is not None:
-            return refusal
-        return to_headrace_error(error.args[0], self._bootstrap, f"the group {self.name}")
 
 
 @contextmanager

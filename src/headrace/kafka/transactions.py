@@ -6,15 +6,15 @@ import threading
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from headrace.kafka.client import TIMEOUT, chunked
 
-TIMEOUT = 10.0
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 PATIENCE = 2.5 * TIMEOUT
 """With a transaction of several requests."""
 FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"}
 """Another producer took over the transactional id."""
-_ONE_REQUEST = 2000  # partitions; some 500 KB where a broker takes 1 MB
 
 
 def init_transactions(producer: Any) -> Any:
@@ -58,8 +58,3 @@ def commit(producer: Any, positions: list[Any], membership: Any) -> None:
     for some in chunked(positions):
         producer.send_offsets_to_transaction(some, membership, TIMEOUT)
     producer.commit_transaction(TIMEOUT)
-
-
-def chunked(positions: list[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(positions), _ONE_REQUEST):
-        yield positions[start : start + _ONE_REQUEST]

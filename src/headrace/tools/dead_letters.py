@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from headrace.core.dead_letters import RecordId
 from headrace.core.sink import DeadLetterTableSink, TransactionalSink
 from headrace.errors import ConfigError
+from headrace.kafka.admin import Admin
 from headrace.kafka.client import Client
 from headrace.kafka.dead_letter_topic import DeadLetterTopic
 from headrace.kafka.source_set import source_for_topic
-from headrace.tools.topics import Topics
+from headrace.tools.topics import describe_topics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +102,7 @@ class DeadLetterAdmin:
         for source, own in shares:
             # Asked first: a broker may make a topic that a record is sent to, and their letters would be gone.
             wanted = {to} if to else {source.cluster_topic_name(letter.origin.topic) for letter in own}
-            Topics(Client(source.bootstrap, source.options)).describe(sorted(wanted))
+            describe_topics(Admin(Client(source.bootstrap, source.options)), sorted(wanted))
         if not execute:
             return
         for source, own in shares:

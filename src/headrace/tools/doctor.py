@@ -224,11 +224,12 @@ def check_ports() -> list[Check]:
 
 
 def check_broker(address: str, options: Mapping[str, str] | None = None, seconds: float = 5.0) -> Check:
-    from headrace.kafka.connection_errors import probe_cluster
+    from headrace.kafka.admin import Admin
+    from headrace.kafka.client import Client
 
     name = f"broker {address}"
     try:
-        found = probe_cluster(address, options or {}, seconds)
+        found = Admin(Client(address, options or {}), seconds).describe_cluster()
     except RetriableError as error:
         said = f"does not answer within {seconds:.0f} s: {error.message}"
         return Check(name, "fail", said, "headrace dev up kafka   (or check the address, the firewall, TLS settings)")

@@ -1,24 +1,22 @@
-"""Consumer groups: who is in them, what they have committed, deleted."""
+"""Consumer groups as the command line shows them: members, and what they have committed."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
-from headrace.kafka.client import TIMEOUT, Client
-from headrace.kafka.commit_metadata import CommittedOffset
-from headrace.kafka.transactions import chunked
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Mapping, Sequence
 
+    from headrace.kafka.admin import Admin
+    from headrace.kafka.commit_metadata import CommittedOffset
+
 _AT_ONCE = 8
-_UNSETTLED_SECONDS = 3.0
 NOBODY = ("EMPTY", "DEAD")
 """States of a group without members."""
 
@@ -51,70 +49,34 @@ class Group:
         return next((member for member in self.members if at in member.partitions), None)
 
 
-class Groups:
-    """The consumer groups of one cluster. Nothing here joins one, or ends a transaction."""
+def group_names(admin: Admin, pattern: re.Pattern[str] | None = None) -> list[str]:
+    found = admin.list_groups()
+    if found.errors:
+        raise admin.client.to_headrace_error(found.errors[0].args[0], "its groups")
+    return sorted(group.group_id for group in found.valid if pattern is None or pattern.fullmatch(group.group_id))
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._admin = client.admin()
 
-    def names(self, pattern: re.Pattern[str] | None = None) -> list[str]:
-        found = self._client.ask(self._admin.list_consumer_groups(request_timeout=TIMEOUT).result, "its groups")
-        if found.errors:
-            raise self._client.ours(found.errors[0].args[0], "its groups")
-        return sorted(group.group_id for group in found.valid if pattern is None or pattern.fullmatch(group.group_id))
+def describe_groups(admin: Admin, names: Sequence[str]) -> list[Group]:
+    described, partitions = admin.describe_groups(names), _partitions(admin)
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-groups") as pool:
+        offsets = pool.map(lambda name: admin.committed_offsets(name, partitions), names)
+        return [_group(name, described.get(name), kept) for name, kept in zip(names, offsets, strict=True)]
 
-    def describe(self, names: Sequence[str]) -> list[Group]:
-        if not names:
-            return []
-        described = {}
-        for name, future in self._admin.describe_consumer_groups(list(names), request_timeout=TIMEOUT).items():
-            passed = ("GROUP_ID_NOT_FOUND",)
-            described[name] = self._client.ask(future.result, f"the group {name}", passed)
-        there = self._partitions()
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-groups") as side_by_side:
-            offsets = list(side_by_side.map(lambda name: self._committed(name, there), names))
-        return [_group(name, described[name], kept) for name, kept in zip(names, offsets, strict=True)]
 
-    def offsets(self, name: str) -> dict[TopicPartition, CommittedOffset]:
-        found = self._committed(name, self._partitions())
-        if found is None:
-            raise ConfigError(
-                f"a transaction is open over the offsets of the group {name}", hint="headrace transactions list"
-            )
-        if not found and name not in self.names():
-            raise ConfigError(f"there is no group {name} at {self._client.bootstrap}", hint="headrace groups list")
-        return found
+def group_offsets(admin: Admin, name: str) -> dict[TopicPartition, CommittedOffset]:
+    found = admin.committed_offsets(name, _partitions(admin))
+    if found is None:
+        raise ConfigError(
+            f"a transaction is open over the offsets of the group {name}", hint="headrace transactions list"
+        )
+    if not found and name not in group_names(admin):
+        raise ConfigError(f"there is no group {name} at {admin.client.bootstrap}", hint="headrace groups list")
+    return found
 
-    def delete(self, names: Sequence[str]) -> None:
-        for name, future in self._admin.delete_consumer_groups(list(names), request_timeout=TIMEOUT).items():
-            self._client.ask(future.result, f"the group {name}", ("GROUP_ID_NOT_FOUND",))
 
-    def _partitions(self) -> list[TopicPartition]:
-        """All there are: a group may hold any of them."""
-        topics = self._client.ask(lambda: self._admin.list_topics(timeout=TIMEOUT), "its topics").topics
-        return [TopicPartition(topic, number) for topic, found in sorted(topics.items()) for number in found.partitions]
-
-    def _committed(self, name: str, there: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset] | None:
-        """Asked of a consumer that never joins: the admin client takes the process down when the coordinator moves
-        while it asks (librdkafka #5040, #5397)."""
-        from confluent_kafka import Consumer
-        from confluent_kafka import TopicPartition as Position
-
-        what = f"the group {name}"
-        settings = {**self._client.connecting, "group.id": name, "enable.auto.commit": False}
-        found: dict[TopicPartition, CommittedOffset] = {}
-        with closing(Consumer(settings)) as consumer:
-            for some in chunked([Position(at.topic, at.partition) for at in there]):
-                ask = lambda some=some: consumer.committed(some, timeout=_UNSETTLED_SECONDS)  # noqa: E731
-                positions = self._client.ask(ask, what, ("_TIMED_OUT",))
-                if positions is None:
-                    return None
-                for position in positions:
-                    if position.offset >= 0:
-                        at = TopicPartition(position.topic, position.partition)
-                        found[at] = CommittedOffset(position.offset, position.metadata or "")
-        return found
+def _partitions(admin: Admin) -> list[TopicPartition]:
+    """All of the cluster: a group may have offsets of any of them."""
+    return [TopicPartition(topic, number) for topic, count in admin.topics().items() for number in range(count)]
 
 
 def _group(name: str, described: Any, offsets: Mapping[TopicPartition, CommittedOffset] | None) -> Group:

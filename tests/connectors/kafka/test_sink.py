@@ -187,7 +187,7 @@ def test_a_topic_that_is_not_there_is_made_only_when_told(filled, spark):
     caught_up(pipeline(source, sinks.Kafka(source.bootstrap, name, key="id", create=new)), spark)
     assert {record.partition() for record in committed(source.bootstrap, name)} == set(range(5))
     impossible = sinks.Kafka(source.bootstrap, f"{name}-3", create={"replication": 3})
-    with pytest.raises(ConfigError, match="can be made"):
+    with pytest.raises(ConfigError, match=f"refuses the creation of topic {name}-3"):
         caught_up(pipeline(source, impossible), spark)
 
 

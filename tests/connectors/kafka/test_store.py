@@ -17,8 +17,8 @@ from headrace import dev, sinks, stores
 from headrace.core.delivery import WriteResult
 from headrace.core.state import AuditEntry, RunLease
 from headrace.errors import ConfigError, DataLoss, OffsetConflict, RetriableError
+from headrace.kafka import client
 from headrace.kafka import offset_group as group_module
-from headrace.kafka import transactions
 from headrace.runtime.launch import open_sources
 from headrace.runtime.runner import Runner
 from headrace.types import Batch, Progress, Range, TopicPartition
@@ -270,7 +270,7 @@ def test_all_partitions_of_a_read_belong_together_while_a_run_moves_them(new, ka
 
 
 def test_more_partitions_than_one_request_takes_move_together(new, topic, monkeypatch):
-    monkeypatch.setattr(transactions, "_ONE_REQUEST", 3)
+    monkeypatch.setattr(client, "_PARTITIONS_PER_REQUEST", 3)
     many = partitions(topic(10), 10)
     new().commit(batch(1, *((at, 0, 5) for at in many)))
     assert new().load().offsets == dict.fromkeys(many, 5)

@@ -16,8 +16,7 @@ PLAIN = ["clicks", "clicks-2", "team.clicks_eu", "clicks:eu@v1", "größe"]
 @pytest.mark.parametrize("hostile", HOSTILE, ids=repr)
 def test_a_group_that_is_no_plain_word_is_not_completed(hostile, monkeypatch):
     found = SimpleNamespace(valid=[SimpleNamespace(group_id=name) for name in (*PLAIN, hostile)])
-    answer = SimpleNamespace(result=lambda seconds: found)
-    admin = SimpleNamespace(list_consumer_groups=lambda **_: answer)
+    admin = SimpleNamespace(list_groups=lambda: found)
     monkeypatch.setattr(completion, "_admin", lambda ctx: admin)
     assert completion.groups(None, "") == sorted(PLAIN)
 

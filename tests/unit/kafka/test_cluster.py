@@ -15,7 +15,7 @@ from headrace.runtime.launch import open_sources
 def test_a_topic_is_known_by_its_id_or_where_brokers_have_none_by_its_name(said, known, monkeypatch):
     cluster = Cluster("localhost:1", {})
     described = SimpleNamespace(topic_id=said, partitions=[])
-    monkeypatch.setattr(cluster, "_describe", lambda topics: ({"clicks": described}, []))
+    monkeypatch.setattr(cluster._admin, "describe_topics", lambda topics: {"clicks": described})
     assert cluster.logs_of(["clicks"])["clicks"].topic_id == known
 
 
@@ -24,7 +24,7 @@ def test_brokers_know_the_clients_of_a_pipeline_by_its_name_unless_told_another(
     named = {"rows": hr.Kafka("localhost:1", topics=["clicks"], options={"client.id": "mine"})}
     for given, expected in ((sources, "headrace-clicks"), (named, "mine")):
         (feed,) = open_sources(given, "headrace-clicks")
-        assert feed.topics._config["client.id"] == expected
+        assert feed.topics._client.settings["client.id"] == expected
     # Of itself Java's consumer is called after its group, with a number behind: of these there are many in one process.
     assert "client.id" not in consumer_options("localhost:1", {}, "headrace-clicks")
     assert consumer_options("localhost:1", {}, "headrace-clicks")["group.id"] == "headrace-clicks"

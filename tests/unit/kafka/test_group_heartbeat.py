@@ -9,6 +9,7 @@ import pytest
 from headrace import stores
 from headrace.connectors.zookeeper import znodes
 from headrace.core.state import RunLease, State
+from headrace.kafka.client import Client
 from headrace.kafka.group_heartbeat import GroupHeartbeat
 from headrace.types import TopicPartition
 
@@ -37,7 +38,7 @@ class Group:
         self.places = [A]
 
     def handle(self):
-        beats = GroupHeartbeat({}, "clicks", lambda: self.places)
+        beats = GroupHeartbeat(Client("localhost:1", {}), "clicks", lambda: self.places)
         beats._consumer = Committed(self._entries)
         return beats
 

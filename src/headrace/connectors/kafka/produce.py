@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.connectors.kafka.records import TopicLimits
     from headrace.connectors.kafka.target_topics import AllowedTopics, NewTopics
+    from headrace.kafka.client import Client
     from headrace.types import TopicPartition
 
 _FULL_SECONDS = 0.05
@@ -32,8 +33,7 @@ class TopicTarget:
     """Where records go, as an executor must know it. `rules` are those of the one topic, if it is one."""
 
     sink: str
-    bootstrap: str
-    connecting: Mapping[str, Any] = field(repr=False)
+    client: Client
     producing: Mapping[str, Any] = field(repr=False)
     topic: str | None = None
     rules: TopicLimits | None = None
@@ -55,15 +55,16 @@ class TopicTarget:
     def flush(self, producer: Any) -> None:
         if left := producer.flush(self.seconds):
             raise RetriableError(
-                f"Kafka at {self.bootstrap} has not taken {counted(left, 'record')} within {self.seconds:g} s",
+                f"Kafka at {self.client.bootstrap} has not taken {counted(left, 'record')} within {self.seconds:g} s",
                 hint='options={"transaction.timeout.ms": "…"} gives a transaction more time',
             )
 
     @property
     def topics(self) -> Topics:
         """What this worker knows of topics that rows name."""
-        make = lambda: Topics(self.bootstrap, self.connecting, self.new, self.allowed)  # noqa: E731
-        known: Topics = tasks.worker_cached((self.bootstrap, "topics", self.sink, *self._limits), make, lambda _: None)
+        make = lambda: Topics(self.client, self.new, self.allowed)  # noqa: E731
+        key = (self.client.bootstrap, "topics", self.sink, *self._limits)
+        known: Topics = tasks.worker_cached(key, make, lambda _: None)
         return known
 
     def rules_of(self, topic: str) -> TopicLimits | None:
@@ -119,7 +120,7 @@ def enqueue(producer: Any, target: TopicTarget, topic: str, records: Any) -> Non
     deadline = time.monotonic() + target.seconds
     while waiting := add(producer, topic, waiting):
         if time.monotonic() > deadline:
-            raise RetriableError(f"Kafka at {target.bootstrap} takes no records of {topic}")
+            raise RetriableError(f"Kafka at {target.client.bootstrap} takes no records of {topic}")
         producer.poll(_FULL_SECONDS)
     producer.poll(0)
 

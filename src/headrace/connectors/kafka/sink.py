@@ -135,12 +135,9 @@ class Kafka(RowRejectingSink, TransactionalSink):
 
     def open(self, pipeline: str) -> Self:
         super().open(pipeline)
-        self._topics = self._target_topics(self._new, self._allowed)
+        self._topics = Topics(self._offsets.client, self._new, self._allowed)
         self._target = None
         return self
-
-    def _target_topics(self, new: NewTopics | None, allowed: AllowedTopics | None = None) -> Topics:
-        return Topics(self._offsets.bootstrap, self._offsets.connecting, new, allowed)
 
     def prepare(self, schema: StructType) -> None:
         from pyspark.sql import SparkSession
@@ -154,7 +151,7 @@ class Kafka(RowRejectingSink, TransactionalSink):
         topic = self._layout.topic
         if topic is None or self._new is not None:
             return
-        there = self._target_topics(None)
+        there = Topics(self._offsets.client, None)
         if there.rules(topic) is None:
             raise self._absent(topic, there.nearest(topic))
 
@@ -245,9 +242,7 @@ class Kafka(RowRejectingSink, TransactionalSink):
         offsets = self._offsets
         if rules is not None and "batch.size" not in offsets.options:
             offsets.limit_batch_size(min(_BATCH_BYTES, rules.most_bytes))
-        connecting = offsets.connecting
-        producing = {**connecting, **offsets.producing}
-        return TopicTarget(repr(self), offsets.bootstrap, connecting, producing, topic, rules, self._new, self._allowed)
+        return TopicTarget(repr(self), offsets.client, offsets.producing, topic, rules, self._new, self._allowed)
 
 
 def _without(records: Any, rows: list[int]) -> Any:

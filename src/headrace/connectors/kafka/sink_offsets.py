@@ -10,13 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.kafka.offset_store import TOPIC_SECONDS, Kafka
-from headrace.connectors.kafka.target_topics import NewTopics, Topics
 from headrace.connectors.kafka.task import Fenced, PartitionWrite
 from headrace.core import topic_check
 from headrace.core.error_markers import is_raised_on_worker
 from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError
 from headrace.kafka import commit_metadata
-from headrace.kafka.offset_group import FencedOffsetGroup, connection
+from headrace.kafka.admin import Admin
+from headrace.kafka.client import Client
+from headrace.kafka.offset_group import FencedOffsetGroup
 from headrace.kafka.placeholder_topics import PlaceholderTopics
 from headrace.support.crashpoints import reach
 from headrace.support.polling import wait_until
@@ -79,9 +80,8 @@ class SinkOffsets(Kafka):
         return self._opened.name
 
     @property
-    def connecting(self) -> dict[str, Any]:
-        """How a client connects, for librdkafka."""
-        return {**connection(self.bootstrap, self.options), "log_level": 0}
+    def client(self) -> Client:
+        return Client(self.bootstrap, self.options)
 
     @property
     def producing(self) -> Mapping[str, Any]:
@@ -210,13 +210,10 @@ class SinkOffsets(Kafka):
             needed = 1 + max(at.partition for at in partitions if at.topic == topic)
             there = self._look_for(topic)
             if topic not in self._home and (there is None or there.id not in (None, topic_ids.get(topic, there.id))):
-                self._topics().create(self._names.add(topic), NewTopics(partitions=needed))
+                Admin(self.client).create_topic(self._names.add(topic), needed)
             elif there is not None and there.id is None and len(there.partitions) < needed:
-                self._topics().grow(self._names.here(topic), needed)
+                Admin(self.client).add_partitions(self._names.here(topic), needed, ignored={"INVALID_PARTITIONS"})
         super()._refuse_unknown(partitions, topic_ids)
-
-    def _topics(self) -> Topics:
-        return Topics(self.bootstrap, self.connecting, None)
 
     def _fetch(self) -> dict[TopicPartition, CommittedOffset]:
         entries = super()._fetch()

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.kafka.records import TopicLimits
 from headrace.errors import ConfigError
-from headrace.kafka.connection_errors import to_headrace_error
-from headrace.kafka.transactions import TIMEOUT
-from headrace.support.polling import wait_until
+from headrace.kafka.admin import Admin
 from headrace.support.suggest import did_you_mean
 from headrace.support.validation import check_pattern, check_whole_number, wrong_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from headrace.kafka.client import Client
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MOST_SHOWN = 250
@@ -25,7 +25,6 @@ _MOST_SHOWN = 250
 _REMEMBERED_SECONDS = 5.0
 _DEFAULT_BYTES = 1_048_588
 _BAD_NAME = "TOPIC_EXCEPTION"
-_CANNOT_BE = {"INVALID_REPLICATION_FACTOR", "INVALID_CONFIG", _BAD_NAME}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +107,9 @@ def _is_of_the_name(error: ConfigError) -> bool:
 class Topics:
     """Asks the cluster, and remembers the answers for a while."""
 
-    def __init__(
-        self, bootstrap: str, config: Mapping[str, Any], new: NewTopics | None, allowed: AllowedTopics | None = None
-    ) -> None:
-        from confluent_kafka.admin import AdminClient
-
-        self._bootstrap = bootstrap
-        self._admin: Any = AdminClient(dict(config))
+    def __init__(self, client: Client, new: NewTopics | None, allowed: AllowedTopics | None = None) -> None:
+        self._bootstrap = client.bootstrap
+        self._admin = Admin(client)
         self._new = new
         self._allowed = allowed
         self._known: dict[str, tuple[float, TopicLimits]] = {}
@@ -130,7 +125,7 @@ class Topics:
         if found is None:
             self.reason = unknown(topic, self._bootstrap)
             if self._new is not None and self._create_if_allowed(topic, self._new):
-                found = self._made(topic)
+                found = self._look(topic)
         if found is not None:
             self._known[topic] = (time.monotonic(), found)
         return found
@@ -140,8 +135,7 @@ class Topics:
         if self._allowed is None or self._allowed.pattern is None:
             self.create(topic, new)
             return True
-        there = self._ask(lambda: self._admin.list_topics(timeout=TIMEOUT), "")
-        matching = [topic for topic in there.topics if re.fullmatch(self._allowed.pattern, topic)]
+        matching = [topic for topic in self._admin.topics() if re.fullmatch(self._allowed.pattern, topic)]
         if len(matching) >= self._allowed.limit:
             self.reason += f", and max_topics={self._allowed.limit} match the pattern already"
             return False
@@ -156,61 +150,25 @@ class Topics:
 
     def nearest(self, topic: str) -> str | None:
         """A question about a topic that may be meant."""
-        there = self._ask(lambda: self._admin.list_topics(timeout=TIMEOUT), "")
-        return did_you_mean(topic, filter(_is_name, there.topics), 0.8)
+        return did_you_mean(topic, filter(_is_name, self._admin.topics()), 0.8)
 
     def create(self, topic: str, new: NewTopics) -> None:
         """Nothing happens if it is there."""
-        from confluent_kafka.cimpl import NewTopic
-
-        wanted = NewTopic(topic, new.partitions, new.replication, config=dict(new.config))
-        self._ask(self._admin.create_topics([wanted])[topic].result, topic, passed="TOPIC_ALREADY_EXISTS")
-
-    def grow(self, topic: str, partitions: int) -> None:
-        """Give it `partitions`, unless it has as many."""
-        from confluent_kafka.cimpl import NewPartitions
-
-        wanted = NewPartitions(topic, partitions)
-        self._ask(self._admin.create_partitions([wanted])[topic].result, topic, passed="INVALID_PARTITIONS")
-
-    def _made(self, topic: str) -> TopicLimits | None:
-        """A broker knows a new topic a moment after it was made."""
-        return wait_until(lambda: self._look(topic), TIMEOUT)
+        self._admin.create_topic(topic, new.partitions, new.replication, new.config, hint="correct create=…")
 
     def _look(self, topic: str) -> TopicLimits | None:
-        from confluent_kafka import TopicCollection
-        from confluent_kafka.admin._config import ConfigResource
-        from confluent_kafka.admin._resource import ResourceType
-
-        # Not by its metadata: to ask for that would make the topic, where brokers make what they are asked for.
-        future = self._admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT)[topic]
-        described = self._ask(future.result, topic, passed="UNKNOWN_TOPIC_OR_PART")
+        described = self._admin.describe_topics([topic]).get(topic)
         if described is None:
             return None
-        asked = ConfigResource(ResourceType.TOPIC, topic)
-        future = self._admin.describe_configs([asked], request_timeout=TIMEOUT)[asked]
-        settings = self._ask(future.result, topic, passed="TOPIC_AUTHORIZATION_FAILED")
-        if settings is None:  # this user may not look at them: what Kafka has by default
-            return TopicLimits(len(described.partitions), _DEFAULT_BYTES, compacted=False)
+        partitions = len(described.partitions)
+        settings = self._admin.topic_configs([topic], ignored={"TOPIC_AUTHORIZATION_FAILED"}).get(topic)
+        if settings is None:  # this user may not read them: what Kafka has by default
+            return TopicLimits(partitions, _DEFAULT_BYTES, compacted=False)
         return TopicLimits(
-            partitions=len(described.partitions),
+            partitions,
             most_bytes=int(settings["max.message.bytes"].value),
             compacted="compact" in settings["cleanup.policy"].value,
         )
-
-    def _ask(self, question: Callable[[], Any], topic: str, passed: str = "") -> Any:
-        """None if the answer is the error `passed`."""
-        from confluent_kafka import KafkaException
-
-        try:
-            return question()
-        except KafkaException as error:
-            reason = error.args[0]
-            if reason.name() == passed:
-                return None
-            if reason.name() in _CANNOT_BE:
-                raise ConfigError(f"no topic {topic} can be made: {reason.str()}", hint="correct create=…") from error
-            raise to_headrace_error(reason, self._bootstrap, f"the topic {topic}") from error
 
 
 def unknown(topic: str, bootstrap: str) -> str:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.kafka.produce import TopicTarget, send
 from headrace.errors import OffsetConflict, RetriableError
+from headrace.kafka.client import TIMEOUT
 from headrace.kafka.commit_metadata import CommittedOffset
-from headrace.kafka.connection_errors import to_headrace_error
-from headrace.kafka.librdkafka import quiet_logger
-from headrace.kafka.transactions import FENCED, PATIENCE, TIMEOUT, call_with_timeout, commit, init_transactions
+from headrace.kafka.transactions import FENCED, PATIENCE, call_with_timeout, commit, init_transactions
 from headrace.spark import tasks
 from headrace.spark.tasks import Report
 
@@ -61,7 +60,7 @@ class TransactionalProduceTask:
         from confluent_kafka import KafkaException
         from pyspark import TaskContext
 
-        context = TaskContext.get()
+        client, context = self.target.client, TaskContext.get()
         part = self.parts[context.partitionId() if context else 0]
         batches = iter(batches)
         try:
@@ -69,9 +68,9 @@ class TransactionalProduceTask:
         except KafkaException as error:
             if error.args[0].name() in FENCED:
                 raise Fenced(part.transactional_id) from error  # so that Spark counts another attempt, not this one
-            raise to_headrace_error(error.args[0], self.target.bootstrap, f"a transaction of {part.range}") from error
+            raise client.to_headrace_error(error.args[0], f"a transaction of {part.range}") from error
         except TimeoutError as error:
-            raise RetriableError(f"Kafka at {self.target.bootstrap} does not answer for {part.range}") from error
+            raise RetriableError(f"Kafka at {client.bootstrap} does not answer for {part.range}") from error
 
     def _written(self, part: PartitionWrite, batches: Iterator[Any]) -> int:
         read: list[Any] = []
@@ -85,7 +84,7 @@ class TransactionalProduceTask:
         """`read` is what came out of `batches` before, and as long as it may have to be sent again what comes now."""
         from confluent_kafka import KafkaException
 
-        key = (self.target.bootstrap, part.transactional_id)
+        key = (self.target.client.bootstrap, part.transactional_id)
         sure = key not in tasks.KEPT  # a new producer is the newest
         producer = tasks.worker_cached(key, lambda: self._producer(part), lambda made: made.purge())
         before = tuple(read)
@@ -134,18 +133,12 @@ class TransactionalProduceTask:
         return False
 
     def _producer(self, part: PartitionWrite) -> Any:
-        from confluent_kafka import Producer
-
-        # Fenced by a sibling is no news for a terminal: it is met by making another producer.
-        quiet = {"logger": quiet_logger(), "log_level": 0}
-        settings = {**self.target.producing, **quiet, "transactional.id": part.transactional_id}
-        return call_with_timeout(lambda: init_transactions(Producer(settings)), PATIENCE)
+        settings = {**self.target.producing, "transactional.id": part.transactional_id}
+        return call_with_timeout(lambda: init_transactions(self.target.client.producer(settings)), PATIENCE)
 
     def _consumer(self) -> Any:
-        from confluent_kafka import Consumer
-
-        settings = {**self.target.connecting, "group.id": self.group, "enable.auto.commit": False}
-        return tasks.worker_cached((self.target.bootstrap, "group", self.group), lambda: Consumer(settings))
+        client = self.target.client
+        return tasks.worker_cached((client.bootstrap, "group", self.group), lambda: client.consumer(self.group))
 
 
 def _abort(producer: Any) -> None:

@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
+from headrace.kafka.admin import Admin
 from headrace.kafka.client import Client
-from headrace.tools.groups import Groups
+from headrace.tools.groups import group_offsets
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def from_spark_checkpoint(directory: Path) -> tuple[Offsets, str]:
 
 def from_kafka_group(bootstrap: str, options: Mapping[str, str], group: str) -> Offsets:
     """The committed offsets of a consumer group; ConfigError while a transaction is open over some of them."""
-    committed = Groups(Client(bootstrap, options)).offsets(group)
+    committed = group_offsets(Admin(Client(bootstrap, options)), group)
     offsets = {at: entry.offset for at, entry in committed.items()}
     if not offsets:
         raise ConfigError(f"the group {group} has no offsets on {bootstrap}", hint="look at the group's name")

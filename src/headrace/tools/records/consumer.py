@@ -58,7 +58,7 @@ class RecordConsumer:
         usual = {"isolation.level": "read_committed", "fetch.wait.max.ms": 100}
         self._cooperative = _cooperative(client.tuning)
         self._close_blocked = False
-        self._consumer = client.make(Consumer, owned, usual)
+        self._consumer = client.build_tuned(Consumer, owned, usual)
 
     def __enter__(self) -> RecordConsumer:
         names = self._places.names()
@@ -123,7 +123,7 @@ class RecordConsumer:
         return list(self._found)
 
     def _next(self, seconds: float) -> Any:
-        return self._client.ask(lambda: self._consumer.poll(seconds), "records")
+        return self._client.call(lambda: self._consumer.poll(seconds), "records")
 
     def _accept(self, message: Any) -> None:
         at = TopicPartition(message.topic(), message.partition())
@@ -162,7 +162,7 @@ class RecordConsumer:
             forget = f"headrace groups delete {self._group} --execute forgets it" if self._group else "--from earliest"
             raise DataLoss(f"{at}: records that were to be read are gone: {error.str()}", hint=forget)
         elif error.name() not in _PASSING:
-            raise self._client.ours(error, f"the records of {at.topic or 'these topics'}")
+            raise self._client.to_headrace_error(error, f"the records of {at.topic or 'these topics'}")
 
     def _set_end_offsets(self, begins: Mapping[TopicPartition, int]) -> None:
         """The ends to read to are those of now."""
@@ -261,7 +261,7 @@ class RecordConsumer:
         try:
             yield
         except KafkaException as error:
-            raise self._client.ours(error.args[0], f"the offsets of the group {self._group}") from error
+            raise self._client.to_headrace_error(error.args[0], f"the offsets of the group {self._group}") from error
 
 
 def _at(record: Record) -> TopicPartition:

@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
+from headrace.kafka.admin import Admin
 from headrace.kafka.headers import headers_of
 from headrace.tools.records.record import Record
-from headrace.tools.topics import Topics
+from headrace.tools.topics import describe_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from headrace.kafka.client import Client
     from headrace.kafka.headers import Headers
-    from headrace.tools.topics import Topic
 
 _FULL_SECONDS = 0.05
 _MOST_SECONDS = 2_147_483
@@ -89,21 +89,17 @@ class TopicProducer:
     ) -> None:
         from confluent_kafka import Producer
 
-        topics = Topics(client, how.timeout)
-        found = topics.describe_if_there(topic)
-        if found is None:
-            raise topics.missing(topic)
-        self.topic: Topic = found
+        (self.topic,) = describe_topics(Admin(client, how.timeout), [topic])
         self.acknowledged = 0
         self.failures = 0
         self._told = told
         self._failed = failed
         self._timeout = how.timeout
         # 1,000 to 1,000,000,000 is what the client takes.
-        most = min(max(int(found.setting("max.message.bytes") or 1_048_588), 1000), 1_000_000_000)
+        most = min(max(int(self.topic.setting("max.message.bytes") or 1_048_588), 1000), 1_000_000_000)
         acks = how.acks or client.tuning.get("acks", "all")
         self.asked = acks != "0"
-        self._producer = client.make(Producer, how.owned(), how.usual(acks, most))
+        self._producer = client.build_tuned(Producer, how.owned(), how.usual(acks, most))
         self._began = time.monotonic()
 
     @property

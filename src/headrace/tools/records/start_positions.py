@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
+from headrace.kafka.admin import Admin
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.subscription import Subscription
-from headrace.tools.topics import Topics
+from headrace.tools.topics import missing_topic, topic_names
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class ConsumePlan:
     """What is wanted, asked of the cluster. Who follows is told of new topics and partitions."""
 
     def __init__(self, client: Client, wanted: TopicSelection, start: StartAt, *, follow: bool) -> None:
-        self._topics = Topics(client)
+        self._admin = Admin(client)
         self._cluster = Cluster(client.bootstrap, client.options)
         self.wanted = wanted
         self._start = start
@@ -108,13 +109,13 @@ class ConsumePlan:
     def names(self) -> list[str]:
         """The topics. ConfigError names one that is not there."""
         if self.wanted.pattern is not None:
-            found = self._topics.names(self.wanted.pattern)
+            found = topic_names(self._admin, self.wanted.pattern)
             if not found and not self._follow:
                 raise ConfigError(f"no topic is called like {self.wanted.pattern.pattern}", hint="headrace topics list")
             return found
-        there = set(self._topics.names(internal=True))
+        there = self._admin.topics()
         if missing := [name for name in self.wanted.topics if name not in there]:
-            raise self._topics.missing(missing[0])
+            raise missing_topic(self._admin, missing[0])
         return list(self.wanted.topics)
 
     def begins(self, names: Sequence[str]) -> dict[TopicPartition, int]:

@@ -10,6 +10,7 @@ from headrace import sinks
 from headrace.connectors.kafka.produce import TopicTarget
 from headrace.connectors.kafka.target_topics import AllowedTopics, NewTopics
 from headrace.errors import ConfigError
+from headrace.kafka.client import Client
 from headrace.kafka.subscription import Pattern
 from headrace.spark import tasks
 
@@ -81,5 +82,5 @@ def test_what_a_worker_remembers_of_topics_is_not_shared_by_sinks_with_other_lim
     monkeypatch.setattr(tasks, "worker_cached", lambda key, make, end: keys.append(key) or known)
     for pattern, limit, new in (("a.*", 2, None), ("b.*", 2, None), ("a.*", 3, None), ("a.*", 2, NewTopics(6))):
         allowed = AllowedTopics(pattern=pattern, limit=limit)
-        TopicTarget("sink", "h:1", {}, {"batch.size": "1"}, new=new, allowed=allowed).rules_of("a.b")
+        TopicTarget("sink", Client("h:1", {}), {"batch.size": "1"}, new=new, allowed=allowed).rules_of("a.b")
     assert len(set(keys)) == 4
