@@ -14,7 +14,7 @@ from headrace.core.dead_letters import MAX_BYTES, RecordId, too_many_bad_records
 from headrace.core.error_markers import BAD_RECORD, unknown_schema
 from headrace.core.format import HIDDEN, SchemaLookupDecoding
 from headrace.core.sink import METADATA
-from headrace.engine.dead_letter_records import MOMENT, as_bytes, fitting, letter
+from headrace.engine.dead_letter_records import TIMESTAMP_MICROS, as_bytes, limit_bytes, to_dead_letter
 from headrace.engine.field_decoder import RAW_SCHEMA, FieldDecoder, open_decoder
 from headrace.errors import BadRecord, ConfigError
 from headrace.spark.observation import observe_batch
@@ -71,14 +71,14 @@ class ValidatedRows:
         if not count:
             return []
         columns = (f"{METADATA}.{name}" for name in ("topic", "partition", "offset", "key", "headers"))
-        when = MOMENT.format(f"{METADATA}.timestamp")
+        when = TIMESTAMP_MICROS.format(f"{METADATA}.timestamp")
         bad = self.frame.where("error IS NOT NULL").selectExpr(*columns, when, "value", "error")
         with verbatim(self.frame.sparkSession):
             told = bad.selectExpr(*(name for name in bad.columns if name != "error"), f"{self.explained} AS error")
         if count > most:
             (first,) = told.limit(1).select("topic", "partition", "offset", "error").collect()
             raise too_many_bad_records(most, f"{RecordId(*first[:3])}: {first['error']}")
-        return [letter(row, row["error"], "decoding") for row in fitting(told, max_bytes).collect()]
+        return [to_dead_letter(row, row["error"], "decoding") for row in limit_bytes(told, max_bytes).collect()]
 
 
 class Decoder:

@@ -17,7 +17,7 @@ from headrace.core.delivery import Guarantee, WriteResult
 from headrace.core.sink import RowRejectingSink, TransactionalSink
 from headrace.engine import expectation_check, replay_check, transform_check
 from headrace.engine.batch_timeout import deadline
-from headrace.engine.dead_letter_records import dead_letter_records, without
+from headrace.engine.dead_letter_records import dead_letter_records, exclude
 from headrace.engine.failing_records import Poison
 from headrace.engine.lineage import trace
 from headrace.engine.source_readers import RawBatch, SourceReaders
@@ -120,7 +120,7 @@ class DirectEngine:
             letters: list[DeadLetter] = []
             frames = {}
             for name, one in self._inputs.each.items():
-                apart = one.decoder.judged(without(raw.frames[name], diverted))
+                apart = one.decoder.judged(exclude(raw.frames[name], diverted))
                 holding.enter_context(_persisted(apart.frame))
                 room = self._dead_letters.max_bytes - sum(letter.size for letter in letters)
                 letters += apart.letters(most, room)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as sql
 from headrace.core.dead_letters import RecordId
 from headrace.core.error_markers import FUNCTION_STATES, KAFKA_CONDITION, VALUE_STATES
 from headrace.engine import transform_check
-from headrace.engine.dead_letter_records import without
+from headrace.engine.dead_letter_records import exclude
 from headrace.engine.row_independence import indivisible
 from headrace.engine.source_readers import RawBatch
 from headrace.errors import BadRecord, BatchChanged, HeadraceError, RetriableError, TransformFailed
@@ -160,7 +160,7 @@ class Poison:
         raw = RawBatch(self._inputs, Batch(batch.id, tuple(ranges), batch.topic_ids)).frames
         frames = {}
         for name, one in self._inputs.each.items():
-            left = without(raw[name], self._diverted)
+            left = exclude(raw[name], self._diverted)
             frames[name] = one.decoder.decode(left).rows if self._letters is None else one.decoder.judged(left).good
         rows = transform_check.apply(self._transform, self._inputs.given(frames))
         asked = [sql.expr(condition).alias(f"_{n}") for n, condition in enumerate(self._conditions)]
