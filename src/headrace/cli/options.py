@@ -56,7 +56,8 @@ def pairs(flag: str, given: Iterable[str] | None, example: str) -> dict[str, str
 
 def kafka_options(given: Iterable[str] | None, file: Path | None) -> dict[str, str]:
     """Settings from `--options-file`, and those of `--option` over them. A value is never shown: it may be secret."""
-    from headrace.kafka.client_options import FromFile, expand_environment, read
+    from headrace.kafka.client_options import FromFile, read
+    from headrace.support.environment import expand_environment
 
     given = list(given or ())
     if given:
@@ -70,7 +71,7 @@ def kafka_options(given: Iterable[str] | None, file: Path | None) -> dict[str, s
 
 
 def spark_options(given: Iterable[str] | None) -> dict[str, str]:
-    from headrace.kafka.client_options import expand_environment
+    from headrace.support.environment import expand_environment
 
     given_so = pairs("--spark", given, "spark.driver.memory=4g")
     return {name: expand_environment(value) for name, value in given_so.items()}
@@ -85,7 +86,7 @@ def addresses(text: str | None) -> str | None:
 
 def expand_environment(text: str | None) -> str | None:
     """Callback of an option that may hold a password: `${NAME}` is read from the environment, so nobody types it."""
-    from headrace.kafka.client_options import expand_environment
+    from headrace.support.environment import expand_environment
 
     return text and expand_environment(text)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import ConfigError
+from headrace.support.environment import expand_environment
 from headrace.support.pipeline_folder import located
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PAIR = re.compile(r"((?:\\.|[^\\=:\s])*)\s*(?:[=:]\s*)?(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
@@ -76,15 +76,6 @@ def parsed(text: str) -> dict[str, str]:
         assert pair is not None  # it fits any text
         found[_unescaped(pair[1])] = _unescaped(pair[2])
     return found
-
-
-def expand_environment(value: str) -> str:
-    def replaced(match: re.Match[str]) -> str:
-        if match[1] not in os.environ:
-            raise ConfigError(f"the environment variable {match[1]} is not set", hint=f"export {match[1]}=…")
-        return os.environ[match[1]]
-
-    return _VARIABLE.sub(replaced, value)
 
 
 def _continued(line: str) -> bool:

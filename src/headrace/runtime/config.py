@@ -31,6 +31,7 @@ from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.plugins import sink_kinds, store_kinds
 from headrace.runtime.retry import Retry
 from headrace.runtime.static_tables import StaticTable, static_tables
+from headrace.support.environment import expand_environment
 from headrace.support.pipeline_folder import export, paths_below
 from headrace.support.redaction import masked
 from headrace.support.suggest import did_you_mean
@@ -310,7 +311,7 @@ def _with_environment(value: Any) -> Any:
         return {key: _with_environment(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_with_environment(item) for item in value]
-    return client_options.expand_environment(value) if isinstance(value, str) else value
+    return expand_environment(value) if isinstance(value, str) else value
 
 
 def _from_python(path: Path, name: str) -> Pipeline:
