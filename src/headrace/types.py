@@ -33,7 +33,7 @@ class Range:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.until:
-            raise ValueError(f"not a range of {self.at}: [{self.start}, {self.until})")
+            raise ValueError(f"expected start <= until in {self.at}, got [{self.start}, {self.until})")
 
     def __len__(self) -> int:
         return self.until - self.start
@@ -61,7 +61,7 @@ class Batch:
     def __post_init__(self) -> None:
         seen = [r.at for r in self.ranges]
         if len(set(seen)) != len(seen):
-            raise ValueError(f"batch {self.id} names a partition twice")
+            raise ValueError(f"batch {self.id} contains a partition twice")
         object.__setattr__(self, "ranges", tuple(sorted(self.ranges)))
 
     def __len__(self) -> int:

@@ -66,7 +66,7 @@ def test_toml_that_does_not_parse_is_named_with_file_and_line(cli, tmp_path):
 def test_a_spark_option_without_a_value_is_wrong_use(app, cli):
     done = cli("run", app(), "--spark", "spark.driver.memory")
     assert done.code == 2
-    assert "is not KEY=VALUE" in done.line("error: ")
+    assert "--spark: expected KEY=VALUE, got 'spark.driver.memory' without =" in done.line("error: ")
 
 
 # known once Spark is there

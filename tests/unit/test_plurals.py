@@ -32,10 +32,10 @@ def test_a_batch_in_hand_counts_offsets():
 @pytest.mark.parametrize(
     ("schema", "value", "said"),
     [
-        ("user STRING", "a", r"row 0 is 'a'; a tuple or a dict is meant"),
-        ("user STRING", 5, r"row 0 is 5; a tuple or a dict is meant"),
+        ("user STRING", "a", r"row 0: expected a tuple or a dict, got 'a'"),
+        ("user STRING", 5, r"row 0: expected a tuple or a dict, got 5"),
         ("user STRING, page STRING", ("ann",), r"row 0 has 1 value; expected 2: user, page"),
-        ("user STRING", {"user": "ann", "_kafka": None}, r"row 0: _kafka is None; a dict is meant"),
+        ("user STRING", {"user": "ann", "_kafka": None}, r"row 0: expected a dict in _kafka, got None"),
         ("user STRNG", ("ann",), r"STRNG is not a type"),
     ],
 )

@@ -71,13 +71,13 @@ def test_a_topic_made_anew_has_another_fingerprint():
 
 
 def test_a_batch_may_not_name_a_partition_twice():
-    with pytest.raises(ValueError, match="batch 7 names a partition twice"):
+    with pytest.raises(ValueError, match="batch 7 contains a partition twice"):
         Batch(7, (Range(A, 0, 10), Range(A, 10, 20)))
 
 
 @pytest.mark.parametrize(("start", "until"), [(-1, 0), (5, 4), (-2, -1)])
 def test_a_range_that_runs_backwards_or_below_zero_is_refused(start, until):
-    with pytest.raises(ValueError, match=r"not a range of clicks\[0\]"):
+    with pytest.raises(ValueError, match=r"expected start <= until in clicks\[0\]"):
         Range(A, start, until)
 
 

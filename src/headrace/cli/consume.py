@@ -155,23 +155,36 @@ def consume(
     if sys.stdout is None:
         raise ConfigError("standard output is closed", hint="> FILE")
     if bool(topics) == bool(pattern):
-        raise ConfigError("which topics are meant is not said, or twice", hint="headrace consume clicks")
+        got = "both" if topics else "neither"
+        raise ConfigError(
+            f"expected topic names or --pattern, got {got}",
+            hint="headrace consume clicks, or headrace consume --pattern 'clicks.*'",
+        )
     if follow and until:
-        raise ConfigError("--follow goes on, and --until caught-up ends", hint="leave one of them out")
+        raise ConfigError("--follow and --until caught-up cannot be combined", hint="leave out one of them")
     if group == "":
-        raise ConfigError("a group without a name is none", hint="--group report, or leave out --group")
+        raise ConfigError("--group must not be empty", hint="--group report, or leave out --group")
     if group and partition:
         raise ConfigError(
-            "a group shares out the partitions by itself", hint="leave out --partition, or read without --group"
+            "--group and --partition cannot be combined: the group assigns the partitions", hint="leave out one of them"
         )
     start = _start(begin or ["latest" if follow else "earliest"])
     if start.offsets and (partition or group or pattern):
-        raise ConfigError("offsets choose the partitions to read", hint="leave out --partition, --group and --pattern")
+        raise ConfigError(
+            "--from TOPIC:PARTITION:OFFSET cannot be combined with --partition, --group or --pattern",
+            hint="leave them out",
+        )
     described = bool(columns or registry or schema) or form in _BY_SPARK
     if pipeline and described:
-        raise ConfigError("the pipeline says what the values are", hint="leave out --columns, --format and the like")
+        raise ConfigError(
+            "--pipeline already defines the format of the values",
+            hint="leave out --columns, --registry, --schema and --format",
+        )
     if group and (described or pipeline or where):
-        raise ConfigError("a group reads without Spark", hint="leave out --group, or what needs Spark")
+        raise ConfigError(
+            "--group cannot be combined with options that decode with Spark",
+            hint="leave out --group, or --columns, --where, --pipeline, --registry, --schema, csv and avro",
+        )
     fmt = None
     if pipeline:
         fmt = format_like(pipeline, topics or [], profile)
@@ -247,9 +260,12 @@ def _start(given: list[str]) -> StartAt:
             try:
                 offsets |= from_spark_json(json.loads(text), "--from")
             except json.JSONDecodeError as error:
-                raise ConfigError(f"--from is not JSON: {error}", hint='{"clicks": {"0": 10}}') from error
+                raise ConfigError(f"invalid JSON in --from: {error}", hint='{"clicks": {"0": 10}}') from error
         elif len(given) > 1:
-            raise ConfigError(f"--from {text} stands beside others", hint="several may be TOPIC:PARTITION:OFFSET only")
+            raise ConfigError(
+                f"--from {text} cannot be combined with another --from",
+                hint="only TOPIC:PARTITION:OFFSET may be repeated",
+            )
     if offsets:
         return StartAt(offsets=offsets)
     (text,) = given
@@ -259,9 +275,9 @@ def _start(given: list[str]) -> StartAt:
     try:
         target = parse(text, datetime.now(UTC))
     except ConfigError as error:
-        raise ConfigError(f"--from {text} is no place to begin", hint=hint) from error
+        raise ConfigError(f"--from: expected a start position, got {text!r}", hint=hint) from error
     if target.edge is None and target.time is None:
-        raise ConfigError(f"--from {text} is no place to begin", hint=hint)
+        raise ConfigError(f"--from: expected a start position, got {text!r}", hint=hint)
     # Kafka has no times before 1970: its numbers for them mean something else.
     return StartAt(edge=target.edge, time=None if target.time is None else max(target.time, _FIRST))
 

@@ -59,7 +59,7 @@ def list_(
     ]
     if shown:
         table(["record", "time (UTC)", "found at", "error"], shown)
-    more = f", {len(letters) - limit:,} of them not shown (--limit)" if len(letters) > limit else ""
+    more = f", {len(letters) - limit:,} more (--limit)" if len(letters) > limit else ""
     say(f"{counted(len(letters), 'dead letter')} in {box}{more}")
 
 
@@ -100,7 +100,7 @@ def replay(
     box.replay(letters, to, execute=execute)
     _preview(letters, f"sent to {to or 'the topics they came from'}", execute=execute)
     if execute:
-        say(f"{counted(len(letters), 'record')} sent back, dropped here")
+        say(f"{counted(len(letters), 'record')} sent back and dropped from the dead letters")
 
 
 @app.command(epilog="Example: headrace dead-letters drop clicks.toml clicks:0:1200 --execute")
@@ -129,7 +129,7 @@ def _preview(letters: Any, what: str, *, execute: bool) -> None:
     if execute:
         return
     table(["record", "error"], [[name(letter), _first(letter.error)] for letter in letters[:_SHOWN]])
-    say(f"{counted(len(letters), 'record')} would be {what}; --execute does it")
+    say(f"{counted(len(letters), 'record')} would be {what}; add --execute to do it")
 
 
 def _first(error: str) -> str:

@@ -49,9 +49,9 @@ def up(
     asked = list(running_servers.SERVERS) if servers == [ALL] else servers or ["kafka"]
     names = [running_servers.known(name) for name in dict.fromkeys(asked)]
     if brokers is not None and "kafka" not in names:
-        raise ConfigError("--brokers is for kafka", hint=f"headrace dev up {' '.join(names)}")
+        raise ConfigError("--brokers applies only to kafka", hint=f"headrace dev up {' '.join(names)}")
     if port is not None and len(names) > 1:
-        raise ConfigError("--port is for one server", hint=f"headrace dev up {names[0]} --port {port}")
+        raise ConfigError("--port needs exactly one server", hint=f"headrace dev up {names[0]} --port {port}")
     for name in names:
         with progress() as show:
             entry, already = running_servers.up(

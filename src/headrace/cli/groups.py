@@ -101,10 +101,10 @@ def delete(
         [[g.name, len(g.offsets or {}), "the offsets of a Headrace pipeline" if g.ours else ""] for g in found],
     )
     if not execute:
-        say(f"{counted(len(found), 'group')} would be forgotten; --execute does it")
+        say(f"{counted(len(found), 'group')} would be deleted; add --execute to do it")
         return
     admin.delete_groups(names)
-    say(f"{counted(len(found), 'group')} forgotten")
+    say(f"{counted(len(found), 'group')} deleted")
 
 
 def _show(group: Group, ends: Mapping[TopicPartition, int]) -> None:
@@ -138,7 +138,7 @@ def _show(group: Group, ends: Mapping[TopicPartition, int]) -> None:
     if rows:
         table(["topic", "partition", "offset", "end", "lag", "read by"], rows)
     else:
-        say("none: nothing is committed, and nobody reads")
+        say("none: no committed offsets and no members")
 
 
 def _partitions(group: Group, ends: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ def list_() -> None:
 
     found = cache.cached()
     if not found:
-        say(f"nothing in {jars_bundles.root()} yet; fetch with: headrace jars fetch", err=True)
+        say(f"no jars in {jars_bundles.root()} yet; fetch them with: headrace jars fetch", err=True)
     damaged = False
     for manifest in found:
         problems = cache.verify(manifest)

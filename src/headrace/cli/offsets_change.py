@@ -99,7 +99,7 @@ def reset(
     given = {flag: value for flag, value in flags.items() if value is not None}
     if len(given) != 1:
         raise ConfigError(
-            f"one place to go to is meant, not {' and '.join(given) or 'none'}",
+            f"expected exactly one position, got {' and '.join(given) or 'none'}",
             hint="headrace offsets reset … --to earliest",
         )
     place = next(iter(given.values()))
@@ -199,7 +199,8 @@ def import_(
 
     if [from_file, spark_checkpoint, kafka_group].count(None) != 2:
         raise ConfigError(
-            "one of --from-file, --spark-checkpoint, --kafka-group is meant", hint="headrace offsets import -h"
+            "expected exactly one of --from-file, --spark-checkpoint and --kafka-group",
+            hint="headrace offsets import -h",
         )
     with desk_of(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
         if from_file:
@@ -268,7 +269,7 @@ def copy(
         note = f"from {old.store!r}"
         new.store.import_progress(progress, change("copy", {}, progress.offsets, note))
         old.store.append_audit(change("copied", {}, progress.offsets, f"to {new.store!r}"))
-        say(f"copied; now let the pipeline use {new.store!r}", err=True)
+        say(f"copied; now configure the pipeline to use {new.store!r}", err=True)
 
 
 @offsets.app.command(epilog="Example: headrace offsets undo clicks.toml --execute")
@@ -292,7 +293,7 @@ def undo(
     with desk_of(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
         newest = undo_file or max(undo_directory().glob(f"{desk.pipeline}-*.json"), default=None)
         if newest is None:
-            raise ConfigError(f"there is nothing to undo for {desk.pipeline}; looked in {undo_directory()}")
+            raise ConfigError(f"no undo file for {desk.pipeline} in {undo_directory()}")
         taken = Undo.read(newest)
         offsets = desk.state.progress.offsets
         if any(offsets.get(at) != after for at, after in taken.after.items()):

@@ -204,7 +204,7 @@ def history(
                 step = f"  ({after - before:+,})" if before is not None else ""
                 say(f"    {partition}  {'none' if before is None else f'{before:,}'} -> {after:,}{step}")
         if not changes:
-            say("nothing was moved by hand, and there was no gap")
+            say("no manual changes and no gaps")
 
 
 @app.command(epilog="Example: headrace offsets export clicks.toml --output offsets.json")

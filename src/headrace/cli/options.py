@@ -49,7 +49,9 @@ def pairs(flag: str, given: Iterable[str] | None, example: str) -> dict[str, str
         if not equals:
             # What follows the name may be a secret with the wrong sign before it.
             name = _NAME.match(item)
-            raise ConfigError(f"{flag} {name[0] if name else ''} is not KEY=VALUE", hint=f"{flag} {example}")
+            raise ConfigError(
+                f"{flag}: expected KEY=VALUE, got {name[0] if name else ''!r} without =", hint=f"{flag} {example}"
+            )
         options[key] = value
     return options
 
@@ -129,7 +131,7 @@ def _connection(
 ) -> Connection:
     if not bootstrap or not bootstrap.strip():
         raise ConfigError(
-            "which cluster is meant is not said",
+            "no Kafka cluster given",
             hint="--bootstrap localhost:9092, or export KAFKA_BOOTSTRAP=localhost:9092",
         )
     return Connection(bootstrap, kafka_options(option, options_file))
@@ -241,7 +243,7 @@ def desk_of(
         options = kafka_options(None, Path(file_of_options) if file_of_options else None)
         return OffsetEditor(name, store_at(store, options), bootstrap, options, topics or (), changes=changes)
     raise ConfigError(
-        "which pipeline is meant is not said",
+        "no pipeline given",
         hint="headrace offsets show clicks.toml, or --store sqlite:offsets.db --pipeline clicks",
     )
 
@@ -251,7 +253,7 @@ def partition_of(text: str) -> TopicPartition:
 
     topic, colon, number = text.rpartition(":")
     if not colon or not number.isdigit():
-        raise ConfigError(f"{text!r} is not TOPIC:PARTITION", hint="--partition clicks:0")
+        raise ConfigError(f"expected TOPIC:PARTITION, got {text!r}", hint="--partition clicks:0")
     return TopicPartition(topic, int(number))
 
 

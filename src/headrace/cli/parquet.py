@@ -80,7 +80,7 @@ def size(text: str) -> int:
     """`128MB`, `1GiB`, `500000`, in bytes."""
     found = _SIZE.fullmatch(text.strip())
     if found is None or not (wanted := _bytes(*found.groups())):
-        raise ConfigError(f"--target-size {text} is not a size", hint="--target-size 128MB")
+        raise ConfigError(f"--target-size: expected a size, got {text!r}", hint="--target-size 128MB")
     return wanted
 
 

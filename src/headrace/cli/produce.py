@@ -167,14 +167,19 @@ def produce(
     from headrace.tools.records.send import send_all
 
     if sample and (file or key_separator is not None or null is not None):
-        raise ConfigError("a sample has its own keys and values", hint="leave out --file, --key-separator and --null")
+        raise ConfigError(
+            "--sample generates its own keys and values", hint="leave out --file, --key-separator and --null"
+        )
     _check_sample(sample, start, every, seed, malformed)
     if key_separator == "":
-        raise ConfigError("--key-separator is empty", hint="--key-separator :")
+        raise ConfigError("--key-separator must not be empty", hint="--key-separator :")
     separator, nothing = (None if text is None else text.encode() for text in (key_separator, null))
     encode = _avro(topic, avro, registry, subject) if avro or registry or subject else None
     if encode is not None and (sample or form is not Form.TEXT):
-        raise ConfigError("--avro is of lines of JSON", hint="leave out --sample and --format")
+        raise ConfigError(
+            "--avro encodes lines of JSON and cannot be combined with --sample or --format",
+            hint="leave out --sample and --format",
+        )
     lines = Lines(topic, separator, nothing, key_form.value, form.value, _headers(header), partition, encode)
     first = _time(start) if start else None
     if sample and rate is None and count is None:
@@ -186,7 +191,7 @@ def produce(
         if first is not None:
             warn_about_retention(sender, int(first.timestamp() * 1000))
         if not sample and not file and sys.stdin is not None and sys.stdin.isatty():
-            say("one record a line; Ctrl-D ends", err=True)
+            say("type one record per line; Ctrl-D ends", err=True)
         with stoppable() as stop, report_totals(sender, failures, stop):
             records: Iterator[Record | Refused | None]
             if sample:
@@ -203,7 +208,7 @@ def _avro(topic: str, schema: Path | None, registry: str | None, subject: str | 
     from headrace.formats.schema_registry import register
 
     if schema is None:
-        raise ConfigError("--registry and --subject are of --avro", hint="--avro click.avsc")
+        raise ConfigError("--registry and --subject need --avro", hint="--avro click.avsc")
     text = str(Avro(schema, registry=registry, subject=subject).schema)  # checked
     encode = encoder(text)
     if registry is None:
@@ -215,15 +220,15 @@ def _avro(topic: str, schema: Path | None, registry: str | None, subject: str | 
 def _check_sample(
     sample: SampleName | None, start: str | None, every: str | None, seed: int | None, malformed: float | None
 ) -> None:
-    """What would not be heeded is refused."""
+    """Refuse options that would have no effect."""
     given = {"--start": start, "--every": every, "--seed": seed, "--malformed": malformed}
     named = [option for option, value in given.items() if value is not None]
     if named and sample is None:
-        raise ConfigError(f"{named[0]} is of a sample", hint=f"--sample clicks, or leave out {named[0]}")
+        raise ConfigError(f"{named[0]} needs --sample", hint=f"--sample clicks, or leave out {named[0]}")
     if malformed is not None and sample is not SampleName.WEBLOGS:
-        raise ConfigError("--malformed is of weblogs", hint="--sample weblogs, or leave out --malformed")
+        raise ConfigError("--malformed needs --sample weblogs", hint="--sample weblogs, or leave out --malformed")
     if every is not None and start is None:
-        raise ConfigError("--every counts from --start", hint="--start 2d, or --rate for how many come a second")
+        raise ConfigError("--every needs --start", hint="--start 2d, or --rate for records per second")
 
 
 def _message(lines: Lines, given: Iterator[bytes] | Iterator[bytes | None]) -> Iterator[Record | Refused | None]:
@@ -250,7 +255,7 @@ def _samples(
             yield Record(lines.topic, lines.partition, None, when, "create", key, value, (*headers, *lines.headers))
     except OverflowError as error:
         raise ConfigError(
-            "there are no times after the year 9999", hint="an earlier --start, or fewer with --count"
+            "event times must not be later than the year 9999", hint="use an earlier --start or a smaller --count"
         ) from error
 
 
@@ -264,7 +269,7 @@ def _headers(given: list[str] | None) -> Headers:
     for item in given or ():
         name, equals, value = item.partition("=")
         if not equals:
-            raise ConfigError(f"--header {item} is not NAME=VALUE", hint="--header source=shop")
+            raise ConfigError(f"--header: expected NAME=VALUE, got {item!r}", hint="--header source=shop")
         found.append((name, value.encode()))
     return tuple(found)
 
@@ -277,7 +282,9 @@ def _time(text: str) -> datetime:
     except ConfigError:
         found = None
     if found is None:
-        raise ConfigError(f"--start {text} is no time", hint="--start 2026-11-01T12:00:00Z, or 2d for two days ago")
+        raise ConfigError(
+            f"--start: expected a time, got {text!r}", hint="--start 2026-11-01T12:00:00Z, or 2d for two days ago"
+        )
     return found
 
 
@@ -286,5 +293,5 @@ def _every(text: str) -> timedelta:
 
     found = duration(text)
     if found is None:
-        raise ConfigError(f"--every {text} is no length of time", hint="--every 20s")
+        raise ConfigError(f"--every: expected a duration, got {text!r}", hint="--every 20s")
     return found

@@ -104,7 +104,7 @@ def describe(
     from headrace.tools.topics import describe_topics
 
     if group and pipeline:
-        raise ConfigError("offsets are of a group or of a pipeline", hint="leave out --group or --pipeline")
+        raise ConfigError("--group and --pipeline cannot be combined", hint="leave out one of them")
     offsets: Mapping[TopicPartition, int] | None = None
     if pipeline:  # before the cluster is asked: a mistake in the file shows at once
         from headrace.cli.options import desk_of
@@ -153,17 +153,17 @@ def create(
     for name in names:
         if admin.create_topic(name, partitions or -1, replication or -1, settings):
             (made,) = describe_topics(admin, [name])
-            say(f"{name}: {counted(len(made.partitions), 'partition')}, {_copies(made)}")
+            say(f"{name}: {counted(len(made.partitions), 'partition')}, replication {made.replication}")
             continue
         if not if_not_exists:
             raise ConfigError(
-                f"{name} is there already at {at.bootstrap}",
-                hint=f"--if-not-exists leaves it as it is; headrace topics describe {name}",
+                f"topic {name} already exists at {at.bootstrap}",
+                hint=f"--if-not-exists accepts it; headrace topics describe {name}",
             )
         (there,) = describe_topics(admin, [name])
         differs = partitions not in (None, len(there.partitions))
-        asked = f" ({partitions} were asked for)" if differs else ""
-        say(f"{name} is there already, with {counted(len(there.partitions), 'partition')}{asked}")
+        asked = f" ({partitions} requested)" if differs else ""
+        say(f"{name} already exists with {counted(len(there.partitions), 'partition')}{asked}")
 
 
 @app.command(epilog="Example: headrace topics alter clicks --config retention.ms=86400000")
@@ -187,7 +187,7 @@ def alter(
 
     settings = pairs("--config", config, "retention.ms=604800000")
     if partitions is None and not settings and not unset:
-        raise ConfigError("what is to change is not said", hint="--partitions 12, --config NAME=VALUE or --unset NAME")
+        raise ConfigError("nothing to change", hint="--partitions 12, --config NAME=VALUE or --unset NAME")
     admin = at.admin()
     (topic,) = describe_topics(admin, [name])
     if partitions is not None:
@@ -200,15 +200,15 @@ def alter(
     for key, value in settings.items():
         say(f"{name}: {key} = {value} (was {topic.setting(key)})")
     for key in unset or ():
-        say(f"{name}: {key} is the broker's again (was {topic.setting(key)})")
+        say(f"{name}: {key} reset to the broker's default (was {topic.setting(key)})")
 
 
 def _check(topic: Topic, partitions: int) -> None:
     has = len(topic.partitions)
     if partitions < has:
         raise ConfigError(
-            f"{topic.name} has {has} partitions, and Kafka takes none away",
-            hint="make another topic and send the records there",
+            f"{topic.name} has {has} partitions; Kafka cannot remove partitions",
+            hint="create another topic and send the records there",
         )
 
 
@@ -221,8 +221,8 @@ def _grow(admin: Admin, topic: Topic, partitions: int) -> None:
     say(f"{topic.name}: {has} -> {counted(partitions, 'partition')}")
     if topic.offsets != 0:
         say(
-            "warning: keys move: new records of a key may lie in another partition than the"
-            " records there, and are no longer read in order with them",
+            "warning: keys move: new records of a key may go to another partition than its old ones, and are no longer"
+            " read in order with them",
             err=True,
         )
 
@@ -245,14 +245,14 @@ def delete(
     chosen = sorted({name for given in names for name in _matching(admin, given)}) if as_regex else names
     found = describe_topics(admin, chosen)
     if internal := [topic.name for topic in found if topic.internal]:
-        raise ConfigError(f"{internal[0]} is Kafka's own: the cluster needs it")
+        raise ConfigError(f"{internal[0]} is an internal topic of Kafka and cannot be deleted")
     rows = [[topic.name, len(topic.partitions), known(topic.offsets, "unknown")] for topic in found]
     table(["topic", "partitions", "offsets"], rows)
     numbers = [topic.offsets for topic in found if topic.offsets is not None]
     offsets = counted(sum(numbers), "offset") if len(numbers) == len(found) else "an unknown number of offsets"
     what = f"{counted(len(found), 'topic')} with {offsets}"
     if not execute:
-        say(f"{what} would be deleted, for good; --execute does it")
+        say(f"{what} would be deleted permanently; add --execute to do it")
         return
     admin.delete_topics([topic.name for topic in found])
     say(f"{what} deleted")
@@ -262,7 +262,7 @@ def regex(text: str | None) -> re.Pattern[str] | None:
     try:
         return None if text is None else re.compile(text)
     except re.error as error:
-        raise ConfigError(f"{text!r} is no regular expression: {error}", hint="'clicks.*'") from error
+        raise ConfigError(f"expected a regular expression, got {text!r}: {error}", hint="'clicks.*'") from error
 
 
 def _matching(admin: Admin, pattern: str) -> Sequence[str]:
@@ -273,7 +273,3 @@ def _matching(admin: Admin, pattern: str) -> Sequence[str]:
         raise missing_topic(admin, pattern)
     # An internal topic is described when it is meant, not when '.*' is.
     return [name for name in found if not name.startswith("__") or pattern.startswith("__")] or found
-
-
-def _copies(topic: Topic) -> str:
-    return "one copy of each" if topic.replication == 1 else f"{topic.replication} copies of each"

@@ -72,7 +72,7 @@ def abort(
     A pipeline aborts its own open transactions when it starts. Use this for pipelines that will not start again.
     """
     if bool(ids) == everything:
-        raise ConfigError("say which, or --all", hint="headrace transactions list")
+        raise ConfigError("expected transactional ids or --all", hint="headrace transactions list")
     with _connected(bootstrap, option, options_file) as transactions:
         there = {one.id: one for one in transactions.open("" if ids else prefix)}
         if unknown := [name for name in ids or () if name not in there]:
@@ -80,7 +80,7 @@ def abort(
         chosen = [there[name] for name in ids or there]
         _show(chosen)
         if not execute:
-            say(f"{counted(len(chosen), 'transaction')} would be aborted; --execute does it")
+            say(f"{counted(len(chosen), 'transaction')} would be aborted; add --execute to do it")
             return
         transactions.abort([one.id for one in chosen])
     say(f"{counted(len(chosen), 'transaction')} aborted")

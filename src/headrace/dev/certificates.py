@@ -55,4 +55,4 @@ class Certificate:
         except OSError as error:
             raise ConfigError(f"{tool} does not run: {error}", hint=java.INSTALL) from error
         if done.returncode != 0:
-            raise ConfigError(f"no certificate could be made: {(done.stderr or done.stdout).strip()}")
+            raise ConfigError(f"cannot create a certificate: {(done.stderr or done.stdout).strip()}")

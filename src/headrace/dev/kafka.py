@@ -74,7 +74,7 @@ class Broker(Node):
         if done.returncode != 0:
             raise ConfigError(
                 f"{self.name} cannot be formatted: {(done.stderr or done.stdout).strip()}",
-                hint=f"check the options, or start anew: rm -r {self.directory}",
+                hint=f"check the options, or start with empty data: rm -r {self.directory}",
             )
 
     def command(self) -> list[str]:
@@ -128,9 +128,11 @@ class Kafka(Server):
         progress: Progress = silent,
     ) -> None:
         if brokers < 1:
-            raise ConfigError(f"a Kafka of {brokers} brokers cannot be", hint="headrace dev up kafka --brokers 1")
+            raise ConfigError(f"brokers must be at least 1, got {brokers}", hint="headrace dev up kafka --brokers 1")
         if len(ports) > brokers:
-            raise ConfigError(f"{len(ports)} ports for {brokers} brokers", hint="give at most one port for each broker")
+            raise ConfigError(
+                f"expected at most {brokers} ports, one per broker, got {len(ports)}", hint="leave out ports"
+            )
         self.options = dict(options or {})
         self.heap = heap
         # A cluster's data belongs to its quorum: another number of brokers is another cluster.

@@ -63,7 +63,7 @@ class Mongo(SinglePortServer):
 
     def make_nodes(self) -> Sequence[Node]:
         if self.options:
-            raise ConfigError(f"the dev server for MongoDB has no options, such as {next(iter(self.options))}")
+            raise ConfigError(f"the dev server for MongoDB takes no options, got {next(iter(self.options))}")
         return [MongoNode(self)]
 
     @property

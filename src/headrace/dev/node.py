@@ -110,7 +110,7 @@ def wait_for(nodes: Sequence[Node], seconds: float) -> None:
 
     if not wait_until(all_ready, seconds):
         raise RetriableError(
-            f"{waiting[0].name} did not answer within {seconds:.0f} s; {_ending(waiting[0])}",
+            f"{waiting[0].name} was not ready within {seconds:.0f} s; {_ending(waiting[0])}",
             hint=f"less {waiting[0].log}",
         )
 

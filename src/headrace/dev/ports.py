@@ -30,7 +30,7 @@ def chosen(port: int | None, usual: int, server: str) -> int:
     if port is None:
         return usual if is_free(usual) else free(1)[0]
     if not is_free(port):
-        raise ConfigError(f"port {port} of {HOST} is taken", hint=f"headrace dev up {server}   (chooses a port)")
+        raise ConfigError(f"port {port} on {HOST} is in use", hint=f"headrace dev up {server}   (chooses a free port)")
     return port
 
 

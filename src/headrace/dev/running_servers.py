@@ -113,7 +113,7 @@ def entries(names: Sequence[str] = ()) -> list[Entry]:
 
 def known(name: str) -> str:
     if name not in SERVERS:
-        raise ConfigError(f"no dev server is called {name!r}", hint=f"headrace dev up {'|'.join(SERVERS)}")
+        raise ConfigError(f"unknown dev server {name!r}", hint=f"headrace dev up {'|'.join(SERVERS)}")
     return name
 
 

@@ -48,7 +48,7 @@ class SinglePortServer(Server):
     @classmethod
     def chosen(cls, directory: Path, *, port: int | None, nodes: int, progress: Progress) -> Self:
         if nodes != 1:
-            raise ConfigError(f"{cls.name} of {nodes} nodes cannot be", hint=f"headrace dev up {cls.name}")
+            raise ConfigError(f"{cls.name} has one node, got nodes={nodes}", hint=f"headrace dev up {cls.name}")
         return cls(directory, port=loopback.chosen(port, cls.usual_port, cls.name), progress=progress)
 
     @cached_property
@@ -78,4 +78,4 @@ def packaged(server: str, package: str, program: str) -> Path:
             return found.resolve()
     name = package.replace("_", "-")
     missing = f"{name} has no {program}" if folders else f"{name} is not installed"
-    raise ConfigError(f"{server} comes inside a Python package, and {missing}", hint="pip install 'headrace[dev]'")
+    raise ConfigError(f"{server} needs a Python package, but {missing}", hint="pip install 'headrace[dev]'")

@@ -29,7 +29,9 @@ def _unpacked(archive: Path) -> list[Path]:
                     continue
                 file = archive.parent / member.name
                 if ".." in file.parts or not file.is_relative_to(archive.parent):
-                    raise ConfigError(f"{archive.name} would be unpacked elsewhere: {member.name}")
+                    raise ConfigError(
+                        f"{archive.name} cannot be unpacked: {member.name} is a path outside its directory"
+                    )
                 file.parent.mkdir(parents=True, exist_ok=True)
                 with content, file.open("wb") as out:
                     shutil.copyfileobj(content, out)

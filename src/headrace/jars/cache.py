@@ -83,8 +83,8 @@ def unpinned(bundle: Bundle) -> str | None:
     if checksums.pinned(bundle.directory.name) is not None:
         return None
     return (
-        f"{bundle}: this release of Headrace has no checksums of it: what the registry sends first is taken as it is,"
-        " and compared with that from then on"
+        f"{bundle}: this release of Headrace has no checksums for it; the first download is accepted unchecked,"
+        " and later downloads must have the same checksums"
     )
 
 
@@ -159,7 +159,7 @@ def _download(bundle: Bundle, progress: Progress) -> Manifest:
                 continue
             return _publish(manifest, into)
     raise ConfigError(
-        f"{bundle} cannot be fetched, {lacking}",
+        f"cannot fetch {bundle}: {lacking}",
         hint=f"export {ivy.SETTINGS}=<ivysettings.xml of a registry that has it>, then {ivy.RETRY}",
     )
 
@@ -169,12 +169,12 @@ def _manifest(bundle: Bundle, route: ResolutionAttempt, into: Path, shipped: fro
         f for f in sorted(into.glob("*.jar")) if pyspark_install.split_version(f.name)[0] not in shipped
     ]
     if not files:
-        raise ConfigError(f"{bundle}: Ivy reported success and left no jar", hint=ivy.RETRY)
+        raise ConfigError(f"{bundle}: Ivy reported success but downloaded no jar", hint=ivy.RETRY)
     files += [f for f in sorted(into.iterdir()) if f.suffix.removeprefix(".") in NATIVES]
     found = {str(file.relative_to(into)): checksums.sha256(file) for file in files}
     if wrong := checksums.wrong(bundle.directory.name, found):
         raise ConfigError(
-            f"{bundle}: the registry sent other files than the pinned ones: {'; '.join(wrong)}",
+            f"{bundle}: the registry sent files with wrong checksums: {'; '.join(wrong)}",
             hint=f"do not use this registry; {ivy.SETTINGS}=<ivysettings.xml of another>, then {ivy.RETRY}",
         )
     return Manifest(

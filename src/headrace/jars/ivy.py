@@ -129,7 +129,7 @@ def run(command: Sequence[str], read: Callable[[str], None]) -> int:
             rest = b""
             while True:
                 if not readable(ivy.stdout, _SILENCE):
-                    raise RetriableError(f"the download stood still for {_SILENCE:.0f} s", hint=RETRY)
+                    raise RetriableError(f"the download stalled for {_SILENCE:.0f} s", hint=RETRY)
                 chunk = os.read(ivy.stdout.fileno(), 65536)
                 if not chunk:
                     break
@@ -153,7 +153,7 @@ def missing(said: Sequence[str]) -> list[str]:
     if absent:
         return list(dict.fromkeys(absent))
     words = [line.strip() for line in said if line.strip()][-5:]
-    raise ConfigError(f"Ivy failed: {' / '.join(words) or 'without a word'}", hint=f"check {SETTINGS}, then {RETRY}")
+    raise ConfigError(f"Ivy failed: {' / '.join(words) or 'without a message'}", hint=f"check {SETTINGS}, then {RETRY}")
 
 
 def _settings(work: Path, poms: bool) -> list[str]:
@@ -165,6 +165,6 @@ def _settings(work: Path, poms: bool) -> list[str]:
         return ["-settings", str(work / "ivysettings.xml")]
     if not Path(given).is_file():
         raise ConfigError(
-            f"{SETTINGS} names a file that is not there: {given}", hint=f"unset {SETTINGS}, or correct it"
+            f"{SETTINGS} names a file that does not exist: {given}", hint=f"unset {SETTINGS}, or correct it"
         )
     return ["-settings", given]

@@ -40,7 +40,7 @@ def rows(
     checked = to_ddl(schema, "rows(…)") if isinstance(schema, str) else schema
     columns = StructType.fromDDL(checked) if isinstance(checked, str) else checked
     if not isinstance(columns, StructType):
-        raise ConfigError(f"{schema!r} is a type; expected columns", hint=_EXAMPLE)
+        raise ConfigError(f"expected columns, got the type {schema!r}", hint=_EXAMPLE)
     origin = origin_type(spark)
     made = [_row(offset, value, columns.names, origin.names, topic) for offset, value in enumerate(values)]
     return spark.createDataFrame(made, StructType([*columns.fields, StructField(METADATA, origin, nullable=False)]))
@@ -58,7 +58,7 @@ def _row(offset: int, value: Any, columns: Sequence[str], fields: Sequence[str],
     }
     if not isinstance(value, Mapping):
         if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-            raise ConfigError(f"row {offset} is {value!r}; a tuple or a dict is meant", hint=_EXAMPLE)
+            raise ConfigError(f"row {offset}: expected a tuple or a dict, got {value!r}", hint=_EXAMPLE)
         if len(value) != len(columns):
             raise ConfigError(
                 f"row {offset} has {counted(len(value), 'value')}; expected {len(columns)}: {', '.join(columns)}",
@@ -68,11 +68,13 @@ def _row(offset: int, value: Any, columns: Sequence[str], fields: Sequence[str],
     of_record = value.get(METADATA, {})
     if not isinstance(of_record, Mapping):
         raise ConfigError(
-            f"row {offset}: {METADATA} is {of_record!r}; a dict is meant", hint=f'{{"{METADATA}": {{"offset": 7}}}}'
+            f"row {offset}: expected a dict in {METADATA}, got {of_record!r}", hint=f'{{"{METADATA}": {{"offset": 7}}}}'
         )
     given = {**origin, **of_record}
     unknown = [f"{METADATA}.{name}" for name in given if name not in fields]
     unknown += [name for name in value if name != METADATA and name not in columns]
     if unknown:
-        raise ConfigError(f"row {offset}: there is no {unknown[0]}", hint=f"columns: {', '.join(columns)}, {METADATA}")
+        raise ConfigError(
+            f"row {offset}: unknown column {unknown[0]}", hint=f"columns: {', '.join(columns)}, {METADATA}"
+        )
     return *(value.get(name) for name in columns), tuple(given[name] for name in fields)

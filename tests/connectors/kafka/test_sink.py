@@ -672,7 +672,7 @@ def test_left_over_transactions_are_listed_and_aborted_by_the_command_line(kafka
     (listed,) = json.loads(command("list", *asked, "--json"))
     assert (listed["id"], listed["state"], listed["partitions"]) == (name, "Ongoing", [[target.name, 0]])
     assert "1 open transaction" in command("list", *asked)
-    assert "--execute does it" in command("abort", "--all", *asked)
+    assert "add --execute to do it" in command("abort", "--all", *asked)
     assert committed(target.bootstrap, target.name) == []
     assert "1 transaction aborted" in command("abort", name, *asked, "--execute")
     assert [record.value() for record in committed(target.bootstrap, target.name)] == [b"seen"]

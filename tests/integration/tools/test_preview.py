@@ -35,7 +35,7 @@ def test_a_transform_can_be_tested_without_kafka(spark):
     assert [tuple(row) for row in clean(rows).collect()] == [("ann", datetime.date(2024, 1, 1), 0)]
     moved = testing.rows(spark, "user STRING", [{"user": "bea", "_kafka": {"offset": 7, "partition": 2, "key": b"k"}}])
     assert moved.selectExpr("user", "_kafka.partition", "_kafka.offset", "_kafka.key").collect()[0][:3] == ("bea", 2, 7)
-    with pytest.raises(ConfigError, match=r"there is no _kafka\.partitoin"):
+    with pytest.raises(ConfigError, match=r"unknown column _kafka\.partitoin"):
         testing.rows(spark, "user STRING", [{"_kafka": {"partitoin": 2}}])
     with pytest.raises(ConfigError, match="row 0 has 1 value; expected 2: user, page"):
         testing.rows(spark, "user STRING, page STRING", [("ann",)])

@@ -176,7 +176,7 @@ def test_an_archive_is_fetched_alone_and_unpacked(fake: FakeIvy) -> None:
 )
 def test_an_archive_that_cannot_be_unpacked_leaves_nothing(fake: FakeIvy, packed: bytes, tmp_path: Path) -> None:
     fake.answers = [(0, DONE, {"program-1.0-all.tar.gz": packed})]
-    with pytest.raises(ConfigError, match=r"program-1\.0-all\.tar\.gz (cannot|would) be unpacked"):
+    with pytest.raises(ConfigError, match=r"program-1\.0-all\.tar\.gz cannot be unpacked"):
         cache.fetch(PROGRAM)
     assert [path.name for path in (tmp_path / "jars").iterdir()] == [".program-1.0.lock"]
 
@@ -354,7 +354,7 @@ def test_the_lines_of_a_run_are_read_and_its_exit_code_returned() -> None:
 
 def test_a_run_that_falls_silent_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ivy, "_SILENCE", 0.2)
-    with pytest.raises(RetriableError, match="stood still"):
+    with pytest.raises(RetriableError, match="stalled"):
         ivy.run([sys.executable, "-c", "import time; time.sleep(60)"], lambda _: None)
 
 
@@ -376,7 +376,7 @@ def test_what_a_registry_sends_instead_of_a_pinned_file_is_refused(
     monkeypatch.setattr(checksums, "pinned", {"thing-1.0": {"thing-1.0.jar": SOUND}}.get)
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"other bytes"}), (0, DONE, {"thing-1.0.jar": b"bytes"})]
 
-    with pytest.raises(ConfigError, match=r"other files than the pinned ones: thing-1\.0\.jar: sha256 is"):
+    with pytest.raises(ConfigError, match=r"wrong checksums: thing-1\.0\.jar: sha256 is"):
         cache.fetch(BUNDLE)
     assert cache.cached() == []
     assert [jar.read_bytes() for jar in cache.fetch(BUNDLE)] == [b"bytes"]
@@ -473,7 +473,7 @@ def test_a_bundle_without_pinned_checksums_is_taken_with_a_warning_or_refused(
 ) -> None:
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})] * 2
     monkeypatch.setenv(cache.UNPINNED, "refuse")
-    with pytest.raises(ConfigError, match=r"thing 1\.0: this release of Headrace has no checksums of it"):
+    with pytest.raises(ConfigError, match=r"thing 1\.0: this release of Headrace has no checksums for it"):
         cache.fetch(BUNDLE)
     assert cache.cached() == []
     monkeypatch.delenv(cache.UNPINNED)

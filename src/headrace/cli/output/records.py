@@ -51,9 +51,9 @@ class Printer:
     ) -> Printer:
         named = tuple(name.strip() for name in show.split(",")) if show else ()
         if unknown := [name for name in named if name not in COLUMNS]:
-            raise ConfigError(f"a record has no {unknown[0]}", hint=f"--show {','.join(COLUMNS)}")
+            raise ConfigError(f"--show: unknown field {unknown[0]}", hint=f"--show {','.join(COLUMNS)}")
         if key_separator is not None and (named or verbose):
-            raise ConfigError("--key-separator shows the key and the value alone", hint="--show key,…")
+            raise ConfigError("--key-separator cannot be combined with --show or --verbose", hint="--show key,…")
         columns = ("key",) if key_separator is not None else COLUMNS if verbose else named
         return cls(value_format, key_format, columns, null, key_separator or "\t", as_json)
 

@@ -37,11 +37,11 @@ class FailedRecordLog:
 
     def __enter__(self) -> Self:
         if self.path is not None and not self.path.absolute().parent.is_dir():
-            raise ConfigError(f"--errors {self.path}: there is no such directory")
+            raise ConfigError(f"--errors {self.path}: the directory does not exist")
         if self.path is not None and self.path.is_dir():
             raise ConfigError(f"--errors {self.path} is a directory", hint=f"--errors {self.path / 'failed.jsonl'}")
         if self.path is not None and not os.access(self.path if self.path.exists() else self.path.parent, os.W_OK):
-            raise ConfigError(f"--errors {self.path} may not be written")
+            raise ConfigError(f"--errors {self.path} is not writable")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,7 +63,7 @@ class FailedRecordLog:
         except OSError as error:
             path, self.path = self.path, None  # it is said once
             why = f"--errors {path} cannot be written: {error.strerror or error}"
-            raise ConfigError(why, hint="failed records are nowhere else: send them again") from error
+            raise ConfigError(why, hint="the failed records were not saved; send them again") from error
 
 
 class OffsetPrinter:
@@ -88,7 +88,7 @@ def warn_about_retention(sender: TopicProducer, first: int) -> None:
     deletes = "delete" in (sender.topic.setting("cleanup.policy") or "")
     if deletes and 0 <= kept < time.time() * 1000 - first:
         say(
-            f"warning: records of {instant(first)} are older than {sender.topic.name} keeps them (retention.ms={kept}):"
+            f"warning: records of {instant(first)} are older than retention.ms={kept} of {sender.topic.name};"
             " the broker deletes them soon",
             err=True,
         )
@@ -101,7 +101,7 @@ def report_totals(sender: TopicProducer, failures: FailedRecordLog, stop: Callab
         yield
     finally:
         sender.finish()
-        said = f"{sender.acknowledged:,} " + ("acknowledged" if sender.asked else "sent, acknowledged by nobody")
+        said = f"{sender.acknowledged:,} " + ("acknowledged" if sender.asked else "sent without acknowledgement")
         kept = f" (in {failures.path})" if sender.failures and failures.path else ""
         stopped = "stopped: " if stop() else ""
         say(f"{stopped}{said}, {sender.failures:,} failed{kept}, {sender.rate:,.0f}/s", err=True)

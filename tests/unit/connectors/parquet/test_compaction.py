@@ -39,7 +39,7 @@ def test_sizes_are_read_as_people_write_them(text, size):
 
 @pytest.mark.parametrize("text", ["", "MB", "0", "-1MB", "1XB", "ten"])
 def test_what_is_no_size_is_refused(text):
-    with pytest.raises(ConfigError, match="is not a size"):
+    with pytest.raises(ConfigError, match="expected a size"):
         verbs.size(text)
 
 
