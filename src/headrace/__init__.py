@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.formats.raw import Bytes, Text
     from headrace.kafka.source import Kafka
     from headrace.kafka.subscription import Subscription
+    from headrace.runtime.metrics_export import Metrics, OpenTelemetry
     from headrace.runtime.pipeline import Pipeline
     from headrace.runtime.retry import Retry
     from headrace.runtime.run_handle import Run, RunStatus
@@ -42,6 +43,8 @@ else:
             "Json": "headrace.formats.json",
             "Kafka": "headrace.kafka.source",
             "Limits": "headrace.core.planner",
+            "Metrics": "headrace.runtime.metrics_export",
+            "OpenTelemetry": "headrace.runtime.metrics_export",
             "Pipeline": "headrace.runtime.pipeline",
             "Protobuf": "headrace.formats.protobuf",
             "Retry": "headrace.runtime.retry",
@@ -67,6 +70,8 @@ __all__ = [
     "Json",
     "Kafka",
     "Limits",
+    "Metrics",
+    "OpenTelemetry",
     "Pipeline",
     "Protobuf",
     "Retry",

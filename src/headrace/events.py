@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class BatchDone:
     `rows` written. A range of offsets may hold fewer records: transactions and compaction leave offsets without one.
     `bytes` are those of keys and values. `scheduling_delay` is for how many seconds this run knew of records of the
     batch before its first step: they waited for the batch before it, or for `min_records`. `produce_delay` is estimated
-    for one batch in 10 seconds.
+    for one batch in 10 seconds. `partition_lag` has the partitions that were not read to their end.
     """
 
     batch: Batch
@@ -95,6 +95,7 @@ class BatchDone:
     bytes: int | None = None
     scheduling_delay: float | None = None
     produce_delay: ProduceDelay | None = None
+    partition_lag: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

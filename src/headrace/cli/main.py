@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -24,6 +24,9 @@ from headrace.cli.parquet import compact, files
 from headrace.cli.transactions import app as transactions
 from headrace.errors import BadRecord, ConfigError, HeadraceError, TransformFailed
 from headrace.text import printable_lines
+
+if TYPE_CHECKING:
+    from headrace.runtime.metrics_export import Metrics
 
 _IN_ORDER_OF_USE = [
     "demo",
@@ -43,6 +46,13 @@ _IN_ORDER_OF_USE = [
     "doctor",
     "jars",
 ]
+
+
+_RUN_EXAMPLES = """Examples:
+
+  headrace run clicks.toml --until caught-up
+
+  headrace run app.py:clicks --metrics-port 9100"""
 
 
 class _InOrderOfUse(TyperGroup):
@@ -110,7 +120,7 @@ def root(
     pass
 
 
-@app.command(epilog="Example: headrace run clicks.toml --until caught-up")
+@app.command(epilog=_RUN_EXAMPLES)
 def run(
     target: Target,
     until: Annotated[
@@ -142,6 +152,16 @@ def run(
     standby: Annotated[
         bool, typer.Option("--standby", help="Wait until the active run has ended, then start.")
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT", help="Serve metrics for Prometheus at http://127.0.0.1:PORT/metrics.", min=1, max=65535
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="Address to serve metrics on. 0.0.0.0: on all addresses, without a login."),
+    ] = None,
 ) -> None:
     """Run a pipeline until Ctrl-C or SIGTERM.
 
@@ -158,17 +178,29 @@ def run(
 
         show_preview(loaded.pipeline, preview, options)
         return
+    metrics = _metrics(metrics_port, metrics_host)
     with console_observer(loaded.pipeline.name, log_format) as observer:
         launch(
             loaded.pipeline,
             until="caught-up" if until else None,
             options=options,
             observer=observer,
+            metrics=metrics,
             fail_fast=fail_fast,
             drain=drain,
             progress=say_progress,
             rival=rival_policy(take_over=take_over, standby=standby),
         )
+
+
+def _metrics(port: int | None, host: str | None) -> Metrics | None:
+    if port is None:
+        if host is not None:
+            raise ConfigError("expected --metrics-port with --metrics-host", hint="--metrics-port 9100")
+        return None
+    from headrace.runtime.metrics_export import Metrics
+
+    return Metrics(port, host or "127.0.0.1")
 
 
 @app.command(epilog="Example: headrace check app.py:clicks")

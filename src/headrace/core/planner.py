@@ -290,4 +290,9 @@ def caught_up(progress: Progress, targets: Mapping[TopicPartition, int]) -> bool
 
 def lag(progress: Progress, ends: Mapping[TopicPartition, int]) -> int:
     """Records that are in the log and not yet processed."""
-    return sum(max(0, end - progress.offsets.get(at, 0)) for at, end in ends.items())
+    return sum(partition_lags(progress, ends).values())
+
+
+def partition_lags(progress: Progress, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The same by partition, of those that have any."""
+    return {at: end - offset for at, end in ends.items() if (offset := progress.offsets.get(at, 0)) < end}

@@ -16,12 +16,13 @@ from headrace.runtime.delay_probe import DelayProbe
 from headrace.runtime.event_messages import log
 from headrace.runtime.heartbeat import refuse_second
 from headrace.runtime.in_use import reserve
+from headrace.runtime.metrics_export import MetricsExporter
 from headrace.runtime.positions import SourceState
 from headrace.runtime.retry import retry_until_stopped
 from headrace.runtime.run_handle import DRAIN_SECONDS, GRACE_SECONDS, Run, not_drained
 from headrace.runtime.runner import Runner, Stop, Summary
 from headrace.runtime.signals import ctrl_c_kept, on_stop_signal
-from headrace.support.validation import check_choice
+from headrace.support.validation import check_choice, check_instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +49,7 @@ def start(
     session: SparkSession | None = None,
     options: Mapping[str, str],
     observer: events.Observer | None = None,
+    metrics: MetricsExporter | None = None,
     fail_fast: bool = False,
     progress: Callable[[str], None] = lambda line: None,
     rival: Rival = "stop",
@@ -63,8 +65,13 @@ def start(
 
     if until is not None:
         check_choice("until", until, ["caught-up"])
+    if metrics is not None:
+        check_instance("metrics", metrics, MetricsExporter, hint="metrics=hr.Metrics(port=9100)")
     with ExitStack() as reserved:
         reserved.enter_context(reserve(pipeline.name, pipeline.resources))
+        watching = observer or log
+        if metrics is not None:
+            watching = _both(watching, reserved.enter_context(metrics.observe(pipeline)))
         if rival == "stop":
             refuse_second(pipeline.name, pipeline.store)  # before Spark starts, which takes long
         with while_spark_starts or nullcontext(), ctrl_c_kept():
@@ -77,7 +84,7 @@ def start(
             jobs.adopt_thread()
             return carry_out(pipeline, spark, stop, observe, until=until, fail_fast=fail_fast, rival=rival)
 
-    return Run(pipeline.name, work, cancel=jobs.cancel, observer=observer or log, ended=ended)
+    return Run(pipeline.name, work, cancel=jobs.cancel, observer=watching, ended=ended)
 
 
 def launch(pipeline: Pipeline, *, drain: float = DRAIN_SECONDS, **how: Any) -> Summary:
@@ -162,6 +169,14 @@ def carry_out(
             delays=delays,
         )
         return runner.run(until)
+
+
+def _both(first: events.Observer, second: events.Observer) -> events.Observer:
+    def observe(event: events.Event) -> None:
+        first(event)
+        second(event)
+
+    return observe
 
 
 def refuse_loops(pipeline: Pipeline) -> bool:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.core.delivery import Step
     from headrace.core.resource import Resource
     from headrace.events import Observer
+    from headrace.runtime.metrics_export import MetricsExporter
     from headrace.runtime.run_handle import Run
     from headrace.runtime.runner import Summary
 
@@ -184,6 +185,7 @@ class Pipeline:
         session: SparkSession | None = None,
         spark: Mapping[str, str] | None = None,
         observer: Observer | None = None,
+        metrics: MetricsExporter | None = None,
         fail_fast: bool = False,
         take_over: bool = False,
         standby: bool = False,
@@ -191,7 +193,8 @@ class Pipeline:
         """Run until SIGTERM or Ctrl-C, or until everything there was at the start is processed.
 
         `session` is a Spark session of your own (see `hr.configure`); otherwise one is made with the options
-        in `spark` over our defaults. `fail_fast` gives up at the first error instead of retrying.
+        in `spark` over our defaults. `fail_fast` gives up at the first error instead of retrying. `metrics` exports
+        metrics of the run: `hr.Metrics(port=9100)` for Prometheus, `hr.OpenTelemetry()`.
 
         If another run of this pipeline is alive, this one stops with OffsetConflict. `take_over` begins all the same:
         the other one stops at its next batch, and nothing is stored twice. `standby` waits until the other has ended.
@@ -205,6 +208,7 @@ class Pipeline:
             session=session,
             options=spark or {},
             observer=observer,
+            metrics=metrics,
             fail_fast=fail_fast,
             rival=rival_policy(take_over=take_over, standby=standby),
         )
@@ -216,6 +220,7 @@ class Pipeline:
         session: SparkSession | None = None,
         spark: Mapping[str, str] | None = None,
         observer: Observer | None = None,
+        metrics: MetricsExporter | None = None,
         fail_fast: bool = False,
         take_over: bool = False,
         standby: bool = False,
@@ -239,6 +244,7 @@ class Pipeline:
             session=session,
             options=spark or {},
             observer=observer,
+            metrics=metrics,
             fail_fast=fail_fast,
             rival=rival_policy(take_over=take_over, standby=standby),
         )

@@ -17,6 +17,7 @@ from headrace.core.planner import (
     lag,
     lag_skips,
     missing,
+    partition_lags,
     plan,
     remaining,
     resolve_start,
@@ -131,6 +132,11 @@ class PositionTracker:
     @property
     def lag(self) -> int:
         return lag(self.progress, self.ends)
+
+    @property
+    def partition_lags(self) -> dict[TopicPartition, int]:
+        """The partitions that have any."""
+        return partition_lags(self.progress, self.ends)
 
     def open(self, store: OffsetStore) -> bool:
         """Sign as the run of this pipeline and load its progress; OffsetConflict if another run is alive.

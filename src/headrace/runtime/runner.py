@@ -289,6 +289,7 @@ class Runner:
                 outcome.bytes,
                 None if replay else self._reading.scheduling_delay,
                 delay,
+                self._reading.partition_lags,
             )
         )
 
