@@ -75,7 +75,7 @@ PLANS = {
     "a schema that does not parse": ({"format": 'hr.Json("id BIGNT")'}, "the schema does not parse: 'id BIGNT'"),
     "a schema that is no list of columns": ({"format": 'hr.Json("INT")'}, "INT"),
     "an unknown column": ({"transform": 'return rows.select("idd")'}, "idd"),
-    "a stateful transform": ({"transform": 'return rows.dropDuplicates(["id"])'}, "needs memory across batches"),
+    "a stateful transform": ({"transform": 'return rows.dropDuplicates(["id"])'}, "needs state across batches"),
     "a transform that returns nothing": ({"transform": "pass"}, "the transform returned NoneType"),
 }
 

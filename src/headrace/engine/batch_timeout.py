@@ -1,4 +1,4 @@
-"""The deadline of a batch: after it the Spark jobs of this batch, and no others, are cancelled."""
+"""The timeout of a batch: cancels the Spark jobs of this batch, and no others."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def deadline(spark: SparkSession, batch: Batch, seconds: float | None) -> Iterator[None]:
-    """BatchTimeout if the block takes longer than `seconds` and fails because of that.
+    """BatchTimeout if the block takes longer than `seconds`, because its Spark jobs were cancelled.
 
-    Spark jobs of this thread are cancelled; what else may block, such as a database, has time limits of its own.
+    Only Spark jobs of this thread are cancelled. Other calls that may block, such as a database, have own timeouts.
     """
     if seconds is None:
         yield

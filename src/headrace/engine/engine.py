@@ -1,4 +1,4 @@
-"""The direct engine: a planned batch becomes the transformed rows of its ranges, and these go to the sink."""
+"""The direct engine: reads, decodes and transforms the ranges of a batch and writes the rows to the sink."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from headrace.core.sink import RowRejectingSink, TransactionalSink
 from headrace.engine import expectation_check, replay_check, transform_check
 from headrace.engine.batch_timeout import deadline
 from headrace.engine.dead_letter_records import dead_letter_records, exclude
-from headrace.engine.failing_records import Poison
+from headrace.engine.failing_records import FailingRecords
 from headrace.engine.lineage import trace
 from headrace.engine.source_readers import RawBatch, SourceReaders
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.kafka.dead_letter_topic import DeadLetterTopic
 from headrace.spark import session, tasks
 from headrace.spark.jvm_errors import kafka_config_error
-from headrace.spark.observation import observe_batch
+from headrace.spark.observation import observed_metric
 from headrace.support.durations import seconds
 from headrace.support.redaction import redact, secrets_of
 from headrace.support.tracebacks import short
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 
 class DirectEngine:
-    """Made once per run; raises ConfigError for a schema or a transform that cannot work.
+    """Created once per run. ConfigError for a schema or a transform that cannot work.
 
-    `schema` is that of the transformed rows, where it is known before the first batch. `patient`: an error of the
-    user's code may pass, and is believed when it has come several times.
+    `schema` is the schema of the transformed rows if it is known before the first batch. `patient`: an error of the
+    user's code may be temporary, and ends the run only when it has occurred several times.
     """
 
     def __init__(
@@ -67,17 +67,17 @@ class DirectEngine:
         self._schema = schema
         self._inputs = inputs or SourceReaders.of(spark, pipeline)
         self._timeout = seconds(pipeline.timeout)
-        self._poison = Poison(
+        self._failing_records = FailingRecords(
             self._inputs, self._transform, self._dead_letters, self._limited, pipeline.expect or {}, patient=patient
         )
         self._repeats = pipeline.guaranteed is not Guarantee.AT_MOST_ONCE
-        self._weigh = pipeline.limits.max_bytes is not None
+        self._measure = pipeline.limits.max_bytes is not None
         source = next(iter(pipeline.sources.values()))
         topic = self._dead_letters.topic if self._dead_letters else None
-        self._letters = DeadLetterTopic(source.bootstrap, source.options, topic) if topic else None
-        self._seen = False
+        self._dead_letter_topic = DeadLetterTopic(source.bootstrap, source.options, topic) if topic else None
+        self._transform_checked = False
         self._batch: Batch | None = None
-        """The one in flight, or the last."""
+        """The batch in flight, or the last one."""
 
     def prepare(self) -> None:
         if self._schema is not None:
@@ -85,16 +85,16 @@ class DirectEngine:
 
     def write(self, batch: Batch) -> WriteResult:
         if batch != self._batch:
-            self._inputs.renew()
+            self._inputs.start_batch()
         self._batch = batch
         with (
             self._limited(batch),
             topic_check.checking(self._inputs.topic_check(batch)),
-            tasks.repeating(self._repeats),
+            tasks.retries_allowed(self._repeats),
         ):
             written = self._write(batch)
             if not isinstance(self._sink, TransactionalSink):
-                # Also for sinks that know nothing of it: the offsets do not move then.
+                # Also for sinks that do not compare topic ids: after an error here the offsets do not move.
                 topic_check.verify()
             return written
 
@@ -102,156 +102,162 @@ class DirectEngine:
         return deadline(self._spark, batch, self._timeout)
 
     def _write(self, batch: Batch) -> WriteResult:
-        raw = RawBatch(self._inputs, batch, count=True, weigh=self._weigh)
-        with ExitStack() as holding:
+        raw = RawBatch(self._inputs, batch, count=True, measure=self._measure)
+        with ExitStack() as resources:
             if self._dead_letters is None:
                 decoded = {name: one.decoder.decode(raw.frames[name]) for name, one in self._inputs.each.items()}
-                frames = {name: found.rows for name, found in decoded.items()}
-                counted = self._transformed(batch, frames, raw, holding)
-                self._sink.write(batch, counted.rows)
+                frames = {name: part.rows for name, part in decoded.items()}
+                rows = self._transform_rows(batch, frames, raw, resources)
+                self._sink.write(batch, rows.frame)
                 return WriteResult(
-                    dropped=sum(found.dropped() for found in decoded.values()),
+                    dropped=sum(part.dropped() for part in decoded.values()),
                     bytes_each=raw.bytes_each(),
-                    records=counted.records(),
-                    rows=counted.written(),
+                    records=rows.records(),
+                    rows=rows.stored(),
                 )
-            # Good and bad records are read one after the other, and Kafka only once.
-            most, diverted = self._dead_letters.limit_for(batch), self._poison.diverted(batch)
+            # Good and bad records are read one after the other, from a cached frame: Kafka is read once.
+            limit, diverted = self._dead_letters.limit_for(batch), self._failing_records.diverted(batch)
             letters: list[DeadLetter] = []
             frames = {}
             for name, one in self._inputs.each.items():
-                apart = one.decoder.judged(exclude(raw.frames[name], diverted))
-                holding.enter_context(_persisted(apart.frame))
-                room = self._dead_letters.max_bytes - sum(letter.size for letter in letters)
-                letters += apart.letters(most, room)
-                frames[name] = apart.good
+                validated = one.decoder.validated(exclude(raw.frames[name], diverted))
+                resources.enter_context(_persisted(validated.frame))
+                max_bytes = self._dead_letters.max_bytes - sum(letter.size for letter in letters)
+                letters += validated.collect_dead_letters(limit, max_bytes)
+                frames[name] = validated.good
             topic_check.verify()
-            dead_letters = self._quarantine(batch, self._dead_letters, letters)
+            dead_letters = self._dead_letter_batch(batch, self._dead_letters, letters)
             dead_letters.reject([RejectedRow(origin, why, "transform") for origin, why in diverted.items()])
             before = dead_letters.count
-            counted = self._transformed(batch, frames, raw, holding)
+            rows = self._transform_rows(batch, frames, raw, resources)
             if isinstance(self._sink, RowRejectingSink):
-                self._sink.write_with_dead_letters(batch, counted.rows, dead_letters)
+                self._sink.write_with_dead_letters(batch, rows.frame, dead_letters)
             else:
                 dead_letters.flush()
-                self._sink.write(batch, counted.rows)
+                self._sink.write(batch, rows.frame)
             return WriteResult(
                 quarantined=dead_letters.count,
                 left_out=dead_letters.left_out,
                 bytes_each=raw.bytes_each(),
-                records=counted.records(),
-                rows=counted.written(refused=dead_letters.count - before),
+                records=rows.records(),
+                rows=rows.stored(rejected=dead_letters.count - before),
             )
 
-    def translated(self, error: Exception) -> Exception:
-        found: HeadraceError | None = kafka_config_error(error)
-        if found is None and self._batch is not None:
+    def translate_error(self, error: Exception) -> Exception:
+        translated: HeadraceError | None = kafka_config_error(error)
+        if translated is None and self._batch is not None:
             try:
                 with self._limited(self._batch):
-                    found = self._inputs.locate_bad_record(self._batch, error)
-            except Exception as failure:  # what stands in the way of looking comes first
+                    translated = self._inputs.locate_bad_record(self._batch, error)
+            except Exception as failure:  # the error that prevents the search comes first
                 error = failure
-        if found is not None:
-            return found
+        if translated is not None:
+            return translated
         try:
-            if self._batch is not None and (news := self._inputs.fetch_missing_schemas(self._batch, error)):
-                return RetriableError(news)
-            if self._batch is not None and self._repeats and (poison := self._poison.found(self._batch, error)):
-                return poison
+            if self._batch is not None and (summary := self._inputs.fetch_missing_schemas(self._batch, error)):
+                return RetriableError(summary)
+            if (
+                self._batch is not None
+                and self._repeats
+                and (failing := self._failing_records.find(self._batch, error))
+            ):
+                return failing
         except HeadraceError as failure:
             return failure
-        except Exception as failure:  # what stands in the way of looking comes first
+        except Exception as failure:  # the error that prevents the search comes first
             error = failure
         if isinstance(error, AnalysisException):
-            return ConfigError(f"Spark refuses the rows: {short(error)}", hint="change the transform")
+            return ConfigError(f"Spark rejects the query: {short(error)}", hint="change the transform")
         if not session.alive(self._spark):
             return HeadraceError(
-                "the Spark process has gone; nothing is lost, the batch in hand is repeated at the next start",
+                "the Spark process has ended; nothing is lost, the pending batch is repeated at the next start",
                 hint="start the pipeline again; for memory: --spark spark.driver.memory=4g",
             )
         return self._redact_secrets(error)
 
     def _redact_secrets(self, error: Exception) -> Exception:
-        """Without the passwords that Spark or a client of its may have put into it."""
-        given = [secrets_of(one.source.options) for one in self._inputs.each.values()]
-        secrets = frozenset[str]().union(self._sink.secrets(), *given)
+        """Without the passwords that Spark or a client may have put into it."""
+        of_sources = [secrets_of(one.source.options) for one in self._inputs.each.values()]
+        secrets = frozenset[str]().union(self._sink.secrets(), *of_sources)
         if redact(str(error), secrets) == str(error):
             return error
         return RetriableError(redact(short(error), secrets))
 
-    def _transformed(
-        self, batch: Batch, decoded: Mapping[str, DataFrame], raw: RawBatch, holding: ExitStack
-    ) -> _Counted:
+    def _transform_rows(
+        self, batch: Batch, decoded: Mapping[str, DataFrame], raw: RawBatch, resources: ExitStack
+    ) -> _TransformedRows:
         before = raw.records()
         try:
-            rows = transform_check.apply(self._transform, self._inputs.given(decoded))
+            rows = transform_check.apply(self._transform, self._inputs.transform_argument(decoded))
         except Exception as error:
-            if (ours := self._poison.raised(batch, error)) is not error:
-                raise ours from error
+            if (translated := self._failing_records.on_driver(batch, error)) is not error:
+                raise translated from error
             raise
-        # A transform that reads rows itself may have read only some.
-        known = raw if raw.records() == before and self._sink.reads_all_rows else None
-        if not self._seen:
-            # A transform that raised on the empty frame has not been looked at yet.
-            transform_check.refuse_state(rows)
+        # A transform that runs an action itself may have read only some records.
+        counted = raw if raw.records() == before and self._sink.reads_all_rows else None
+        if not self._transform_checked:
+            # A transform that raised on the empty frame has not been checked yet.
+            transform_check.reject_state(rows)
             if self._schema is None:
                 replay_check.refuse_volatile_keys(self._pipeline, trace(rows))
-            self._seen = True
+            self._transform_checked = True
         self._sink.ensure_prepared(rows.schema)
         if self._pipeline.caches_rows:
-            holding.enter_context(_persisted(rows))
+            resources.enter_context(_persisted(rows))
         if self._pipeline.expect is not None:
             expectation_check.check(batch, rows, self._pipeline.expect)
-        scale = Observation()
-        return _Counted(rows.observe(scale, sql.expr("count(1) AS rows")), known, scale)
+        observation = Observation()
+        return _TransformedRows(rows.observe(observation, sql.expr("count(1) AS rows")), counted, observation)
 
-    def _quarantine(self, batch: Batch, wanted: DeadLetters, letters: list[DeadLetter]) -> DeadLetterBatch:
+    def _dead_letter_batch(self, batch: Batch, settings: DeadLetters, letters: list[DeadLetter]) -> DeadLetterBatch:
         def read_originals(refused: Sequence[RejectedRow]) -> list[DeadLetter]:
-            found = dead_letter_records(
-                RawBatch(self._inputs, _around(batch, refused)).frames.values(), refused, made.remaining_bytes
+            records = dead_letter_records(
+                RawBatch(self._inputs, _ranges_around(batch, refused)).frames.values(),
+                refused,
+                dead_letters.remaining_bytes,
             )
             topic_check.verify()
-            return found
+            return records
 
-        made = DeadLetterBatch(
+        dead_letters = DeadLetterBatch(
             letters,
-            limit=wanted.limit_for(batch),
-            max_bytes=wanted.max_bytes,
+            limit=settings.limit_for(batch),
+            max_bytes=settings.max_bytes,
             fetch_records=read_originals,
-            table=wanted.table,
-            send=self._letters.send if self._letters else None,
+            table=settings.table,
+            send=self._dead_letter_topic.send if self._dead_letter_topic else None,
         )
-        return made
+        return dead_letters
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
-    """The rows for the sink, counted while it reads them, which costs nothing that can be measured."""
+class _TransformedRows:
+    """The rows for the sink, counted while it reads them; the cost is too small to measure."""
 
-    rows: DataFrame
+    frame: DataFrame
     _raw: RawBatch | None
-    _scale: Observation
+    _observation: Observation
 
     def records(self) -> int | None:
         return self._raw.records() if self._raw else None
 
-    def written(self, *, refused: int = 0) -> int | None:
-        given = observe_batch(self._scale, "rows") if self._raw else None
-        return None if given is None else given - refused
+    def stored(self, *, rejected: int = 0) -> int | None:
+        rows = observed_metric(self._observation, "rows") if self._raw else None
+        return None if rows is None else rows - rejected
 
 
-def _around(batch: Batch, refused: Sequence[RejectedRow]) -> Batch:
-    """From the first to the last refused record of each partition: the rest need not be read again."""
+def _ranges_around(batch: Batch, refused: Sequence[RejectedRow]) -> Batch:
+    """From the first to the last rejected record of each partition: the others are not read again."""
     offsets: dict[TopicPartition, list[int]] = {}
     for refusal in refused:
         topic, partition, offset = refusal.origin
         offsets.setdefault(TopicPartition(topic, partition), []).append(offset)
-    return replace(batch, ranges=tuple(Range(at, min(some), max(some) + 1) for at, some in offsets.items()))
+    return replace(batch, ranges=tuple(Range(at, min(own), max(own) + 1) for at, own in offsets.items()))
 
 
 @contextmanager
 def _persisted(rows: DataFrame) -> Iterator[None]:
-    """Kept by Spark, in memory as far as there is some, while it is read more than once."""
+    """Cached by Spark while it is read more than once: in memory, or on disk if there is too little."""
     rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What `expect=` asks of the rows of a batch, asked of Spark."""
+"""Checks the rows of a batch against the conditions of `expect=`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SAMPLES = 3
 
 
 def analyse(rows: DataFrame, conditions: Mapping[str, float]) -> None:
-    """ConfigError for a condition that the columns of `rows` do not allow."""
+    """ConfigError for a condition that does not match the columns of `rows`."""
     for condition in conditions:
         try:
             rows.where(condition)
@@ -35,7 +35,7 @@ def analyse(rows: DataFrame, conditions: Mapping[str, float]) -> None:
 
 
 def check(batch: Batch, rows: DataFrame, conditions: Mapping[str, float]) -> None:
-    """BatchRefused, with some of the rows that are not as expected, if too few are. A batch without rows passes."""
+    """BatchRefused, with sample rows, if too few rows meet a condition. A batch without rows passes."""
     counts = [sql.count_if(sql.expr(condition)) for condition in conditions]
     ((total, *met),) = rows.agg(sql.count(sql.lit(1)), *counts).collect()
     if not total:

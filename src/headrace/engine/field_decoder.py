@@ -1,4 +1,4 @@
-"""The keys or the values of one source: how they are decoded, and whether their schema can be used."""
+"""Decodes the keys or the values of one source, and checks that their schema can be used."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ RAW_SCHEMA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
     " timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-_DDL = 'a Spark DDL string is meant: "user STRING, amount DECIMAL(10,2), at TIMESTAMP"'
+_DDL = 'expected a Spark DDL string: "user STRING, amount DECIMAL(10,2), at TIMESTAMP"'
 
 
 @dataclass(frozen=True, slots=True)
 class FieldDecoder:
-    """The keys or the values of a run: how they are decoded, and the names of the columns."""
+    """How the keys or the values of a run are decoded, and the names of their columns."""
 
     part: Part
     decoding: Decoding
@@ -39,15 +39,15 @@ class FieldDecoder:
 
     @property
     def decoded_column(self) -> str:
-        """Where the decoded struct is until the columns are selected."""
+        """The column that holds the decoded struct until its fields are selected."""
         return f"decoded_{self.part}"
 
     def decode_column(self, *, strict: bool) -> str:
-        """SQL that decodes. `failing`: it may fail at a bad record."""
+        """SQL that decodes. `strict`: it may fail at a bad record."""
         decoded = (self.decoding.strict_decode_expr(self.part) if strict else None) or self.decoding.decode_expr(
             self.part
         )
-        # What is not deterministic is a wall to the optimiser: no filter of the transform is pushed through it, which
+        # A non-deterministic expression stops predicate pushdown: a filter of the transform that is pushed below it
         # would parse every record a second time.
         return f"if(spark_partition_id() < 0, NULL, {decoded}) AS {self.decoded_column}"
 
@@ -62,7 +62,7 @@ class FieldDecoder:
 
     @property
     def is_absent_expr(self) -> str:
-        """SQL: whether there is nothing to decode."""
+        """SQL: whether the key or value is absent."""
         return f"{HIDDEN}tombstone" if self.part == "value" else "key IS NULL"
 
     def column_exprs(self) -> dict[str, str]:
@@ -86,9 +86,9 @@ def open_decoder(spark: SparkSession, fmt: Format, part: Part, topics: Sequence[
             empty = spark.createDataFrame([], RAW_SCHEMA).selectExpr(f"{decoding.decode_expr(part)} AS decoded")
             row = empty.selectExpr(f"{decoding.row_expr('decoded')} AS row").schema["row"].dataType
     except (AnalysisException, Py4JJavaError) as error:
-        said = f"{ddl!r}: " if ddl is not None else ""
+        schema = "" if ddl is None else f"{ddl!r}: "
         raise ConfigError(
-            f"{type(fmt).__name__}: the schema cannot be used: {said}{_cause(error)}",
+            f"{type(fmt).__name__}: Spark cannot use the schema: {schema}{_cause(error)}",
             hint=_DDL if ddl is not None else "change the schema, or read hr.Bytes() and decode in the transform",
         ) from error
     assert isinstance(row, StructType)
@@ -107,7 +107,7 @@ def _check_ddl(fmt: Format, ddl: str) -> None:
         ) from error
     if not isinstance(parsed, StructType):
         raise ConfigError(
-            f"{type(fmt).__name__}: {ddl!r} is a type; columns are meant",
+            f"{type(fmt).__name__}: expected columns, got a type: {ddl!r}",
             hint='"user STRING, amount DECIMAL(10,2), at TIMESTAMP"',
         )
     _check_names(parsed.fieldNames(), fmt)
@@ -117,9 +117,9 @@ def _check_names(names: list[str], fmt: Format) -> None:
     reserved = {METADATA, "bad"} if fmt.on_error == "keep" else {METADATA}
     lowered = [name.lower() for name in names]
     if clash := sorted(name for name in names if name.lower() in reserved or name.lower().startswith(HIDDEN)):
-        raise ConfigError(f"the column name {clash[0]} is taken by Headrace", hint="rename the field")
+        raise ConfigError(f"the column name {clash[0]} is reserved by Headrace", hint="rename the field")
     if twice := sorted(name for name in names if lowered.count(name.lower()) > 1):
-        raise ConfigError(f"the schema names the column {twice[0]} twice")
+        raise ConfigError(f"the schema has the column {twice[0]} twice", hint="rename or remove one of them")
 
 
 def _cause(error: AnalysisException | Py4JJavaError) -> str:

@@ -1,4 +1,4 @@
-"""What of a transform's result differs when a batch is repeated, and what sees one batch only: read off its plan."""
+"""Finds columns and rows in the plan of a transform that differ when a batch is repeated, and per-batch operations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-# Spark takes these for deterministic, for they are one value within a query. A repeated batch is another query.
+# To Spark these are deterministic, because their value is constant in a query. A repeated batch is another query.
 _CLOCKS = {
     "CurrentDate": "current_date()",
     "CurrentTime": "current_time()",
@@ -34,8 +34,8 @@ _ROW_CHOICES = {"GlobalLimit": "limit", "LocalLimit": "limit", "Sample": "sample
 
 @dataclass(slots=True)
 class Lineage:
-    """`columns`: by name, the expression whose value a repeated batch gives anew. `rows`: what chooses other rows then.
-    `per_batch`: operations that see the rows of one batch and no others."""
+    """`columns`: by name, the expression whose value changes when a batch is repeated. `rows`: operations that then
+    select other rows. `per_batch`: operations that see only the rows of one batch."""
 
     columns: dict[str, str] = field(default_factory=dict)
     rows: list[str] = field(default_factory=list)
@@ -43,9 +43,9 @@ class Lineage:
 
 
 def trace(result: DataFrame) -> Lineage:
-    """Follow the columns of `result`, which a transform made of the frames of its sources, empty ones or a batch."""
+    """Trace the columns of `result`, which a transform made of its sources' frames, of a batch or empty ones."""
     plan: Any = result._jdf.queryExecution().analyzed()
-    # Every expression costs calls into the JVM, and most transforms have nothing to find.
+    # Each expression costs calls into the JVM, and most transforms have no volatile one.
     text = plan.toJSON()
     walk = _Walk(steady=plan.deterministic() and not any(f'.{clock}"' in text for clock in _CLOCKS))
     walk.visit(plan)
@@ -57,7 +57,7 @@ def trace(result: DataFrame) -> Lineage:
 
 
 class _Walk:
-    """From the leaves up: which attributes are volatile, and why."""
+    """Walks a plan from its leaves up and collects the volatile attributes, each with the reason."""
 
     def __init__(self, *, steady: bool) -> None:
         self._steady = steady
@@ -97,7 +97,7 @@ class _Walk:
             self.volatile[expression.exprId().id()] = reason
 
     def _reason(self, expression: Any) -> str | None:
-        """The innermost expression that gives another value next time; None if there is none."""
+        """The innermost volatile expression; None if there is none."""
         kind = expression.getClass().getSimpleName()
         if kind == "AttributeReference":
             return self.volatile.get(expression.exprId().id())
@@ -109,14 +109,16 @@ class _Walk:
         for child in inner:
             if (reason := self._reason(child)) is not None:
                 return reason
-        # With steady parts it is not steady by itself, or a part of it only looks as if it were not.
+        # Deterministic children: the expression itself is volatile. Others: a child only looks volatile.
         if expression.deterministic() or not all(child.deterministic() for child in inner):
             return None
-        return _shown(expression)
+        return _display_name(expression)
 
     def _pass_to_all(self, plan: Any) -> None:
         below = (attribute for child in _each(plan.children()) for attribute in _each(child.output()))
-        reason = next((found for one in below if (found := self.volatile.get(one.exprId().id())) is not None), None)
+        reason = next(
+            (found for attribute in below if (found := self.volatile.get(attribute.exprId().id())) is not None), None
+        )
         if reason is not None:
             self.volatile.update({attribute.exprId().id(): reason for attribute in _each(plan.output())})
 
@@ -129,7 +131,7 @@ class _Walk:
 
 
 def _is_never_true(condition: Any) -> bool:
-    """Whether it is `spark_partition_id() < 0`, with which the decoder keeps the optimiser out."""
+    """Whether it is `spark_partition_id() < 0`, with which the decoder stops predicate pushdown."""
     if condition.getClass().getSimpleName() != "LessThan":
         return False
     return bool(
@@ -137,7 +139,7 @@ def _is_never_true(condition: Any) -> bool:
     )
 
 
-def _shown(expression: Any) -> str:
+def _display_name(expression: Any) -> str:
     name = str(expression.prettyName())
     if name == "pythonudf":
         return f"{expression.name()}(), which is marked as nondeterministic"
@@ -145,7 +147,7 @@ def _shown(expression: Any) -> str:
 
 
 def _sources(leaf: Any) -> set[int]:
-    """The RDD that a leaf reads, if its rows are those of a source: a join of one with itself has it twice."""
+    """The id of the RDD that a leaf reads, if it is a source. A self-join has the same id twice."""
     if leaf.getClass().getSimpleName() != "LogicalRDD":
         return set()
     names = {attribute.name() for attribute in _each(leaf.output())}

@@ -1,4 +1,4 @@
-"""On which executors the partitions are read."""
+"""The preferred executor or host of each partition."""
 
 from __future__ import annotations
 
@@ -19,37 +19,39 @@ if TYPE_CHECKING:
 
 
 class LocalityHints:
-    """Says where Spark should read each partition, as the source asks. A wish: a task that waits too long for its
-    executor (`spark.locality.wait`) runs elsewhere."""
+    """Where Spark should read each partition, as `location=` of the source says.
+
+    A preference: a task that waits longer than `spark.locality.wait` for its executor runs elsewhere.
+    """
 
     def __init__(self, spark: SparkSession, source: Kafka, leaders: Leaders) -> None:
         self._spark = spark
         self._source = source
-        self._wanted = source.location
+        self._location = source.location
         self._refresh = source.refresh
         self._leaders = leaders
-        self._found: dict[TopicPartition, str] = {}
-        self._asked = -self._refresh
-        # Inside one process there is nothing to choose.
+        self._leader_hosts: dict[TopicPartition, str] = {}
+        self._refreshed = -self._refresh
+        # In one process there is nothing to choose.
         master = spark.sparkContext.master or ""
-        self._one = master.startswith("local") and not master.startswith("local-cluster")
+        self._single_process = master.startswith("local") and not master.startswith("local-cluster")
 
-    def of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
-        """The executor or host of each, in Spark's words; those left out may be read anywhere."""
-        if self._one:
+    def preferred_hosts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+        """The executor or host of each partition, as Spark names it. Those left out may be read anywhere."""
+        if self._single_process:
             return {}
-        if isinstance(self._wanted, Mapping):
+        if isinstance(self._location, Mapping):
             return {at: host for at in partitions if (host := self._source.host(at))}
-        if self._wanted == "brokers":
+        if self._location == "brokers":
             return self._on_brokers(list(partitions))
-        return consistent(partitions, self._executors())
+        return spread_evenly(partitions, self._executors())
 
     def _on_brokers(self, partitions: list[TopicPartition]) -> dict[TopicPartition, str]:
-        unknown = any(at not in self._found for at in partitions)
-        if unknown or time.monotonic() - self._asked >= self._refresh:
-            self._found = self._leaders({at.topic for at in partitions})
-            self._asked = time.monotonic()
-        return {at: self._found[at] for at in partitions if at in self._found}
+        new_partitions = any(at not in self._leader_hosts for at in partitions)
+        if new_partitions or time.monotonic() - self._refreshed >= self._refresh:
+            self._leader_hosts = self._leaders({at.topic for at in partitions})
+            self._refreshed = time.monotonic()
+        return {at: self._leader_hosts[at] for at in partitions if at in self._leader_hosts}
 
     def _executors(self) -> list[str]:
         blocks = cast("Any", self._spark.sparkContext._jsc).sc().env().blockManager()
@@ -58,8 +60,8 @@ class LocalityHints:
         return sorted(f"executor_{peer.host()}_{peer.executorId()}" for peer in each)
 
 
-def consistent(partitions: Iterable[TopicPartition], executors: list[str]) -> dict[TopicPartition, str]:
-    """An even spread that stays the same while the executors do: neighbours go to different ones."""
+def spread_evenly(partitions: Iterable[TopicPartition], executors: list[str]) -> dict[TopicPartition, str]:
+    """An even assignment, stable while the executors stay the same; neighbours go to different executors."""
     if not executors:
         return {}
     return {at: executors[(zlib.crc32(at.topic.encode()) + at.partition) % len(executors)] for at in partitions}

@@ -1,7 +1,7 @@
-"""Ranges to a DataFrame through Spark's own pooled Kafka consumers: the direct engine's read.
+"""Reads ranges into a DataFrame through Spark's pooled Kafka consumers.
 
-The route goes through internals of Spark's connector, so it is used only on versions it was tested with;
-anywhere else the public batch reader gives the same rows, slower.
+This uses internals of Spark's connector, so only with the versions that it was tested with. With any other version the
+public batch reader returns the same rows, more slowly.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from headrace.engine.locality import LocalityHints
 
-TESTED = ((4, 0), (4, 3))
-"""First and last Spark version (major, minor) whose connector internals are known to fit."""
+TESTED_VERSIONS = ((4, 0), (4, 3))
+"""First and last Spark version (major, minor) whose connector internals were tested."""
 
 _BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 _POLL_TIMEOUT_MS = 120_000
@@ -36,30 +36,30 @@ _NO_IDS: Mapping[str, str] = MappingProxyType({})
 
 
 def consumer_options(bootstrap: str, options: Mapping[str, str], group: str) -> dict[str, str]:
-    """Kafka's settings for the executors' consumers. The user's win where correctness does not hang on them."""
+    """Settings of the executors' consumers. The user's settings win, except where correctness depends on ours."""
     return {
         # Every poll costs two ListOffsets calls, so few large polls beat many small ones.
         "max.poll.records": "50000",
         "max.partition.fetch.bytes": str(PARTITION_FETCH_BYTES),
         "receive.buffer.bytes": str(1 << 20),
-        # A read that stops short of the log's end waits this long behind its own prefetch.
+        # A read that ends before the end of the log waits this long for its own prefetch.
         "fetch.max.wait.ms": "5",
         "isolation.level": "read_committed",
         **to_java_config(options),
         "bootstrap.servers": bootstrap,
-        # The executors pool consumers by group and partition: a stable group is what makes them reusable.
+        # The executors pool consumers by group and partition: only a stable group lets them be reused.
         "group.id": group,
         "key.deserializer": _BYTES,
         "value.deserializer": _BYTES,
         "auto.offset.reset": "none",
         "enable.auto.commit": "false",
-        # A topic that was deleted would come back, and be empty.
+        # A deleted topic would be created again, empty.
         "allow.auto.create.topics": "false",
     }
 
 
 class RangeReader:
-    """Reads ranges of one cluster. Made once per run; the Java objects that repeat are kept."""
+    """Reads ranges of one cluster. Created once per run; Java objects are reused across batches."""
 
     def __init__(
         self,
@@ -69,66 +69,66 @@ class RangeReader:
         group: str,
         *,
         prefix: str = "",
-        location: LocalityHints | None = None,
+        locality: LocalityHints | None = None,
     ) -> None:
         self._spark = spark
         self._options = _isolate_group(consumer_options(bootstrap, options, group), spark.sparkContext.applicationId)
-        self._internals = _KafkaSourceRdd(spark, self._options) if _fits(spark.version) else None
-        self._anew = 0
+        self._internals = _KafkaSourceRdd(spark, self._options) if _is_tested(spark.version) else None
+        self._recreations = 0
         self._prefix = prefix
-        self._location = location
+        self._locality = locality
 
     def rows(self, ranges: Sequence[Range], ids: Mapping[str, str] = _NO_IDS) -> DataFrame:
         """The records of `ranges`: key, value, topic, partition, offset, timestamp, timestampType, headers.
 
-        `ids` tell the topics from earlier ones of the same names.
+        `ids` are the ids of the topics: they distinguish a recreated topic from the one before.
         """
-        return self._named(self._read(ranges, ids))
+        return self._with_prefix(self._read(ranges, ids))
 
-    def dealt(self, ranges: Sequence[Range], ids: Mapping[str, str] = _NO_IDS) -> DataFrame:
-        """The same, with long ranges dealt out to several tasks and many short ones packed into few."""
-        if self._internals is None:  # Spark's own reader takes a partition once
+    def rows_split_across_cores(self, ranges: Sequence[Range], ids: Mapping[str, str] = _NO_IDS) -> DataFrame:
+        """The same records, with long ranges split across several tasks and many short ones coalesced into few."""
+        if self._internals is None:  # the public reader takes each partition once
             return self.rows(ranges)
         cores = self._spark.sparkContext.defaultParallelism
         parts = range_splitting.split(ranges, cores)
-        frame = self._named(self._read(parts, ids))
-        wanted = range_splitting.tasks(parts, cores)
-        return frame.coalesce(wanted) if wanted < len(parts) else frame
+        frame = self._with_prefix(self._read(parts, ids))
+        tasks = range_splitting.task_count(parts, cores)
+        return frame.coalesce(tasks) if tasks < len(parts) else frame
 
     def _read(self, ranges: Sequence[Range], ids: Mapping[str, str]) -> DataFrame:
         if self._internals is None:
-            return self.public([self._theirs(r) for r in ranges])
+            return self.rows_by_public_api([self._in_cluster(r) for r in ranges])
         group = self._options["group.id"]
-        if (anew := _recreation_count(self._spark.sparkContext.applicationId, group, ids)) != self._anew:
-            self._anew = anew
-            self._internals = _KafkaSourceRdd(self._spark, {**self._options, "group.id": f"{group}-anew-{anew}"})
-        hosts = self._location.of({r.at for r in ranges}) if self._location else {}
-        return self._internals.rows([(self._theirs(r), hosts.get(r.at)) for r in ranges])
+        if (count := _recreation_count(self._spark.sparkContext.applicationId, group, ids)) != self._recreations:
+            self._recreations = count
+            self._internals = _KafkaSourceRdd(self._spark, {**self._options, "group.id": f"{group}-recreated-{count}"})
+        hosts = self._locality.preferred_hosts({r.at for r in ranges}) if self._locality else {}
+        return self._internals.rows([(self._in_cluster(r), hosts.get(r.at)) for r in ranges])
 
-    def _theirs(self, r: Range) -> Range:
+    def _in_cluster(self, r: Range) -> Range:
         if not self._prefix:
             return r
         return Range(TopicPartition(r.at.topic.removeprefix(self._prefix), r.at.partition), r.start, r.until)
 
-    def _named(self, frame: DataFrame) -> DataFrame:
-        """With the names that the topics are known as."""
+    def _with_prefix(self, frame: DataFrame) -> DataFrame:
+        """With the prefix of the cluster in the topic names."""
         if not self._prefix:
             return frame
         return frame.withColumn("topic", sql.concat(sql.lit(self._prefix), "topic"))
 
-    def public(self, ranges: Sequence[Range]) -> DataFrame:
-        """The same through `spark.read.format("kafka")`, on any Spark."""
-        ours = {"group.id", "key.deserializer", "value.deserializer", "auto.offset.reset", "enable.auto.commit"}
+    def rows_by_public_api(self, ranges: Sequence[Range]) -> DataFrame:
+        """The same records through `spark.read.format("kafka")`, with any version of Spark."""
+        unsupported = {"group.id", "key.deserializer", "value.deserializer", "auto.offset.reset", "enable.auto.commit"}
         reader = (
             self._spark.read.format("kafka")
-            .option("assign", _assignment(ranges))
-            .option("startingOffsets", _positions({r.at: r.start for r in ranges}))
-            .option("endingOffsets", _positions({r.at: r.until for r in ranges}))
+            .option("assign", _partitions_json(ranges))
+            .option("startingOffsets", _offsets_json({r.at: r.start for r in ranges}))
+            .option("endingOffsets", _offsets_json({r.at: r.until for r in ranges}))
             .option("includeHeaders", "true")
             .option("kafkaConsumer.pollTimeoutMs", str(_POLL_TIMEOUT_MS))
         )
         for name, value in self._options.items():
-            if name not in ours:
+            if name not in unsupported:
                 reader = reader.option(f"kafka.{name}", value)
         return reader.load()
 
@@ -156,8 +156,8 @@ class _KafkaSourceRdd:
         row = loader.loadClass("org.apache.spark.sql.catalyst.InternalRow")
         self._row_tag = self._jvm.scala.reflect.ClassTag.apply(row)
         self._option = self._jvm.scala.Option.apply
-        self._places: dict[str | None, Any] = {}
-        # Every dot on the way to a class is a round trip to the JVM, and a small batch has time for few.
+        self._hosts: dict[str | None, Any] = {}
+        # Each attribute on the way to a class is a round trip to the JVM, which small batches would notice.
         self._to_seq = self._jvm.PythonUtils.toSeq
         self._source_rdd = self._package.KafkaSourceRDD
         self._offset_range = self._package.KafkaOffsetRange
@@ -166,70 +166,70 @@ class _KafkaSourceRdd:
         self._partitions: dict[TopicPartition, Any] = {}
 
     def rows(self, ranges: Sequence[tuple[Range, str | None]]) -> DataFrame:
-        """The records of each range, read at its host if there is one named."""
-        offsets = self._to_seq([self._range(wanted, host) for wanted, host in ranges])
+        """The records of each range, read on the preferred host if there is one."""
+        offsets = self._to_seq([self._offset_range_of(r, host) for r, host in ranges])
         rdd = self._source_rdd(self._java_context, self._params, offsets, _POLL_TIMEOUT_MS, True)
         session = self._spark._jsparkSession
         frame = session.internalCreateDataFrame(rdd.map(self._to_row, self._row_tag), self._schema, False)
         return DataFrame(frame, self._spark)
 
-    def _range(self, wanted: Range, host: str | None) -> Any:
-        at = wanted.at
+    def _offset_range_of(self, r: Range, host: str | None) -> Any:
+        at = r.at
         if at not in self._partitions:
             self._partitions[at] = self._topic_partition(at.topic, at.partition)
-        return self._offset_range(self._partitions[at], wanted.start, wanted.until, self._place(host))
+        return self._offset_range(self._partitions[at], r.start, r.until, self._host_option(host))
 
-    def _place(self, host: str | None) -> Any:
-        if host not in self._places:
-            self._places[host] = self._option(host)
-        return self._places[host]
+    def _host_option(self, host: str | None) -> Any:
+        if host not in self._hosts:
+            self._hosts[host] = self._option(host)
+        return self._hosts[host]
 
 
-_met: dict[tuple[str, str], dict[str, list[str]]] = {}
+_seen_topic_ids: dict[tuple[str, str], dict[str, list[str]]] = {}
 
 
 def _recreation_count(application: str, group: str, ids: Mapping[str, str]) -> int:
     """How often a topic that this group reads was recreated.
 
-    Spark keeps what a consumer fetched ahead by group, partition and offset: it would give out records of a topic that
-    is no more for those of a new one. So each time the group is another one.
+    Spark keeps prefetched records by group, partition and offset, so it would return records of the deleted topic for
+    those of the new one. A new group per recreation prevents this.
     """
-    topics = _met.setdefault((application, group), {})
-    for topic, own in ids.items():
-        if own not in (met := topics.setdefault(topic, [])):
-            met.append(own)
-    return sum(len(met) - 1 for met in topics.values())
+    topics = _seen_topic_ids.setdefault((application, group), {})
+    for topic, topic_id in ids.items():
+        if topic_id not in (seen := topics.setdefault(topic, [])):
+            seen.append(topic_id)
+    return sum(len(seen) - 1 for seen in topics.values())
 
 
-_made: dict[tuple[str, str], list[dict[str, str]]] = {}
+_consumer_configs: dict[tuple[str, str], list[dict[str, str]]] = {}
 
 
 def _isolate_group(options: dict[str, str], application: str) -> dict[str, str]:
-    """With a group of its own for other settings.
+    """The same options, with a group of their own if the group is used with other options already.
 
-    Spark keeps consumers by group and partition, and asks neither for their cluster nor how they were made.
+    Spark pools consumers by group and partition, whatever their cluster and settings are.
     """
     group = options["group.id"]
-    before = _made.setdefault((application, group), [])
-    if options not in before:
-        before.append(options)
-    number = before.index(options)
+    known = _consumer_configs.setdefault((application, group), [])
+    if options not in known:
+        known.append(options)
+    number = known.index(options)
     return {**options, "group.id": f"{group}-{number + 1}"} if number else options
 
 
-def _fits(version: str) -> bool:
+def _is_tested(version: str) -> bool:
     major, minor = (int(part) for part in version.split(".")[:2])
-    return TESTED[0] <= (major, minor) <= TESTED[1]
+    return TESTED_VERSIONS[0] <= (major, minor) <= TESTED_VERSIONS[1]
 
 
-def _assignment(ranges: Sequence[Range]) -> str:
+def _partitions_json(ranges: Sequence[Range]) -> str:
     partitions: dict[str, list[int]] = {}
     for r in ranges:
         partitions.setdefault(r.at.topic, []).append(r.at.partition)
     return json.dumps(partitions)
 
 
-def _positions(offsets: Mapping[TopicPartition, int]) -> str:
+def _offsets_json(offsets: Mapping[TopicPartition, int]) -> str:
     positions: dict[str, dict[str, int]] = {}
     for at, offset in offsets.items():
         positions.setdefault(at.topic, {})[str(at.partition)] = offset

@@ -1,4 +1,4 @@
-"""How the ranges of a batch are dealt out to tasks. Pure."""
+"""How the ranges of a batch are split across tasks. Pure."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MIN_SPLIT_RECORDS = 50_000
-"""Records that a piece of a range has at least: below, a task costs more than it saves."""
+"""A smaller part of a range costs more as a task than it saves."""
 MIN_TASK_RECORDS = 10_000
-"""Records that a task should have at least where many small ranges are packed."""
+"""Many small ranges are coalesced until a task has about this many."""
 _MAX_TASKS_PER_CORE = 4
-"""Tasks for each core that are no trouble yet."""
+"""So many tasks per core cost nothing that matters."""
 
 
 def split(ranges: Sequence[Range], cores: int) -> list[Range]:
-    """The same records in the same order, in pieces such that no core waits for one long range."""
+    """The same records in the same order, in parts such that no core waits for one long range."""
     share = max(MIN_SPLIT_RECORDS, -(-sum(map(len, ranges)) // max(1, cores)))
-    return [piece for whole in ranges for piece in _cut(whole, max(1, round(len(whole) / share)))]
+    return [part for r in ranges for part in _cut(r, max(1, round(len(r) / share)))]
 
 
-def tasks(pieces: Sequence[Range], cores: int) -> int:
-    """How many tasks should read so many pieces: fewer, where many have little in them."""
-    if len(pieces) <= _MAX_TASKS_PER_CORE * cores:
-        return len(pieces)
-    enough = -(-sum(map(len, pieces)) // MIN_TASK_RECORDS)
-    return min(len(pieces), max(_MAX_TASKS_PER_CORE * cores, enough))
+def task_count(parts: Sequence[Range], cores: int) -> int:
+    """How many tasks should read these parts: fewer than parts if many of them are small."""
+    if len(parts) <= _MAX_TASKS_PER_CORE * cores:
+        return len(parts)
+    enough = -(-sum(map(len, parts)) // MIN_TASK_RECORDS)
+    return min(len(parts), max(_MAX_TASKS_PER_CORE * cores, enough))
 
 
-def _cut(whole: Range, count: int) -> list[Range]:
-    edges = [whole.start + len(whole) * number // count for number in range(count + 1)]
-    return [Range(whole.at, start, until) for start, until in pairwise(edges)]
+def _cut(r: Range, count: int) -> list[Range]:
+    edges = [r.start + len(r) * number // count for number in range(count + 1)]
+    return [Range(r.at, start, until) for start, until in pairwise(edges)]

@@ -1,4 +1,4 @@
-"""Whether a repeated batch gives the rows that it gave before: what exactly-once rests on, and what else to know."""
+"""Checks whether a repeated batch gives the same rows: exactly-once depends on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def refuse_volatile_keys(pipeline: Pipeline, lineage: Lineage) -> None:
-    """ConfigError where a repeated batch would not meet its own rows, though the guarantee says that it does."""
+    """ConfigError if a repeated batch would not find its own rows, although the guarantee needs that."""
     if pipeline.guaranteed is not Guarantee.EXACTLY_ONCE or not isinstance(pipeline.sink, IdempotentSink):
         return
     names = pipeline.sink.identity_columns
@@ -27,8 +27,8 @@ def refuse_volatile_keys(pipeline: Pipeline, lineage: Lineage) -> None:
         )
 
 
-def notes(lineage: Lineage) -> list[str]:
-    """What a repeated batch, or the end of a batch, means to these rows."""
+def replay_warnings(lineage: Lineage) -> list[str]:
+    """Columns and rows that differ when a batch is repeated, and operations that see one batch only."""
     return [
         *(f"column {name} has another value each time a batch is read: {why}" for name, why in lineage.columns.items()),
         *(f"a batch that is repeated may have other rows: {why}" for why in lineage.rows),

@@ -1,4 +1,4 @@
-"""Whether a transform makes the rows of each record by themselves, read off its analysed plan."""
+"""Checks in the analysed plan whether a transform makes the rows of each record independently of other records."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _BY_RECORD = {
     "View",
     "WithCTE",
 }
-"""Operators that look at one row at a time, or move rows without looking at them. Any other one is not trusted."""
+"""Operators that work on one row at a time, or only move rows. Any other one counts as a step over several."""
 _LEFT = {"Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti"}
 _RIGHT = {"Inner", "Cross", "RightOuter"}
 
 
-def indivisible(rows: DataFrame, records: Sequence[DataFrame]) -> str | None:
+def step_over_several_records(rows: DataFrame, records: Sequence[DataFrame]) -> str | None:
     """The first step of the plan that needs several of `records` at once; None if there is none.
 
-    A join with a table that does not come from `records` is a lookup, which each record makes by itself.
+    A join with a table that does not come from `records` is a lookup per record.
     """
     ours = {_key(leaf) for frame in records for leaf in _leaves(_analysed(frame))}
     return _step(_analysed(rows), ours)
@@ -42,7 +42,7 @@ def indivisible(rows: DataFrame, records: Sequence[DataFrame]) -> str | None:
 def _step(node: Any, ours: set[object]) -> str | None:
     name = _name(node)
     if not _reads(node, ours):
-        return None  # a table of the user's
+        return None  # a lookup table
     below = _children(node)
     if any(_reads(plan, ours) for plan in _items(node.subqueries())):
         return "a subquery over the records"
@@ -57,14 +57,14 @@ def _step(node: Any, ours: set[object]) -> str | None:
 
 
 def _reads(node: Any, ours: set[object]) -> bool:
-    """Whether records come in somewhere below, or may."""
+    """Whether the plan below may read records."""
     return any(_key(leaf) in ours or _name(leaf) == "CTERelationRef" for leaf in _leaves(node)) or any(
         _reads(plan, ours) for plan in _items(node.subqueriesAll())
     )
 
 
 def _key(leaf: Any) -> object:
-    """What tells the records from other tables. Without an RDD only the class does: all of it may be records."""
+    """Identifies a leaf: by its RDD, else only by its class, so all leaves of this class count as records."""
     name = _name(leaf)
     return (name, int(leaf.rdd().id())) if name == "LogicalRDD" else name
 

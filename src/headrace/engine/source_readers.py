@@ -1,4 +1,4 @@
-"""The sources of a pipeline: each one's records of a batch, read where and as it asks, and decoded."""
+"""The sources of a pipeline: reads and decodes the records of a batch, per source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.engine.range_reader import RangeReader
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.planned_topics import PlannedTopics, TopicCheck
 from headrace.kafka.source_set import source_for_topic, sources_by_name
-from headrace.spark.observation import observe_batch
+from headrace.spark.observation import observed_metric
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from headrace.types import Batch, Range, TopicPartition
 
 _COUNT = "count(1) AS records"
-_WEIGHT = "sum(coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)) AS bytes"
+_BYTES = "sum(coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)) AS bytes"
 
 
 class SourceReader:
-    """One source. `whole`: its partitions are read in one task each, in the order of the log."""
+    """Reads one source. `whole_partitions`: one task per partition, with its records in the order of the log."""
 
-    def __init__(self, spark: SparkSession, source: Kafka, group: str, *, whole: bool) -> None:
+    def __init__(self, spark: SparkSession, source: Kafka, group: str, *, whole_partitions: bool) -> None:
         self.source = source
         names = source.subscription.names or ()
         self.decoder = Decoder(spark, source.format, source.key_format, names, source.cluster_topic_name)
-        where = LocalityHints(spark, source, self._leaders)
-        self._reader = RangeReader(spark, source.bootstrap, source.options, group, prefix=source.prefix, location=where)
-        self._whole = whole or not source.split
+        hints = LocalityHints(spark, source, self._leaders)
+        self._reader = RangeReader(spark, source.bootstrap, source.options, group, prefix=source.prefix, locality=hints)
+        self._whole_partitions = whole_partitions or not source.split
 
     def _leaders(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
         return self.cluster.leaders(topics)
@@ -56,47 +56,59 @@ class SourceReader:
             self.cluster.close()
 
     def raw(self, ranges: Sequence[Range], ids: Mapping[str, str]) -> DataFrame:
-        """The records of `ranges` as Kafka has them; `ids` are those of their topics."""
-        return self._reader.rows(ranges, ids) if self._whole else self._reader.dealt(ranges, ids)
+        """The undecoded records of `ranges`; `ids` are the ids of their topics."""
+        return (
+            self._reader.rows(ranges, ids)
+            if self._whole_partitions
+            else self._reader.rows_split_across_cores(ranges, ids)
+        )
 
 
 class SourceReaders:
-    """All of them, by name. Made once per run; asks schema registries."""
+    """The readers of all sources, by name. Created once per run; calls schema registries."""
 
-    def __init__(self, spark: SparkSession, source: Kafka | Mapping[str, Kafka], group: str, *, whole: bool) -> None:
+    def __init__(
+        self, spark: SparkSession, source: Kafka | Mapping[str, Kafka], group: str, *, whole_partitions: bool
+    ) -> None:
         self._sources = sources_by_name(source)
-        self.each = {name: SourceReader(spark, one, group, whole=whole) for name, one in self._sources.items()}
-        self._one = not isinstance(source, Mapping)
-        self._owners: dict[str, str] = {}
+        self.each = {
+            name: SourceReader(spark, one, group, whole_partitions=whole_partitions)
+            for name, one in self._sources.items()
+        }
+        self._single = not isinstance(source, Mapping)
+        self._source_names: dict[str, str] = {}
 
     @classmethod
     def of(cls, spark: SparkSession, pipeline: Pipeline) -> Self:
         return cls(
-            spark, pipeline.source, f"headrace-{pipeline.name}", whole=pipeline.sink.needs_one_task_per_partition
+            spark,
+            pipeline.source,
+            f"headrace-{pipeline.name}",
+            whole_partitions=pipeline.sink.needs_one_task_per_partition,
         )
 
     def close(self) -> None:
-        """Let go of the connections to the clusters."""
+        """Close the connections to the clusters."""
         for one in self.each.values():
             one.close()
 
-    def renew(self) -> None:
+    def start_batch(self) -> None:
         """A new batch begins."""
         for one in self.each.values():
-            one.decoder.renew()
+            one.decoder.start_batch()
 
     def ranges(self, batch: Batch) -> dict[str, list[Range]]:
         """The ranges of each source."""
-        found: dict[str, list[Range]] = {name: [] for name in self.each}
+        by_source: dict[str, list[Range]] = {name: [] for name in self.each}
         for r in batch.ranges:
-            found[self._owner(r.at.topic)].append(r)
-        return found
+            by_source[self._source_name(r.at.topic)].append(r)
+        return by_source
 
     def topic_check(self, batch: Batch) -> TopicCheck:
-        """Compares the ids of the batch's topics with those that it was planned with."""
+        """Compares the current topic ids with those that the batch was planned with."""
         ids: dict[str, dict[str, str]] = {}
         for topic, known in batch.topic_ids.items():
-            ids.setdefault(self._owner(topic), {})[topic] = known
+            ids.setdefault(self._source_name(topic), {})[topic] = known
         planned = {
             name: PlannedTopics(source.bootstrap, dict(source.options), source.prefix, ids[name])
             for name, source in self._sources.items()
@@ -104,70 +116,71 @@ class SourceReaders:
         }
         return TopicCheck(list(planned.values()), [self.each[name].cluster for name in planned])
 
-    def _owner(self, topic: str) -> str:
-        if topic not in self._owners:
-            # A batch that was begun may have topics that nobody asks for any more: the cluster's name may tell.
+    def _source_name(self, topic: str) -> str:
+        if topic not in self._source_names:
+            # A pending batch may have topics that no source reads any more: then the prefix of the cluster decides.
             prefixes = {name: source.prefix for name, source in self._sources.items()}
-            near = max(prefixes, key=lambda name: len(prefixes[name]) if topic.startswith(prefixes[name]) else -1)
-            self._owners[topic] = source_for_topic(self._sources, topic) or near
-        return self._owners[topic]
+            longest = max(prefixes, key=lambda name: len(prefixes[name]) if topic.startswith(prefixes[name]) else -1)
+            self._source_names[topic] = source_for_topic(self._sources, topic) or longest
+        return self._source_names[topic]
 
     def locate_bad_record(self, batch: Batch, error: BaseException) -> BadRecord | None:
-        """The bad record that made a reading of `batch` fail with `error`, if that says so: it is looked for."""
+        """Read `batch` again to find its bad record, if `error` says that there is one."""
         if not is_bad_record_error(error):
             return None
         frames = RawBatch(self, batch).frames
-        found = (one.decoder.first_bad(frames[name]) for name, one in self.each.items())
+        found = (one.decoder.locate_bad_record(frames[name]) for name, one in self.each.items())
         return next((bad for bad in found if bad is not None), None)
 
     def fetch_missing_schemas(self, batch: Batch, error: Exception) -> str | None:
-        """What registries told of the schemas whose lack made a reading of `batch` fail with `error`, if that says so.
+        """Request the unknown schemas of `batch`, if `error` says that there is one. Return a summary.
 
         RetriableError if a registry does not answer.
         """
         if unknown_schema(error) is None:
             return None
         frames = RawBatch(self, batch).frames
-        found = (one.decoder.learn(error, frames[name]) for name, one in self.each.items())
-        return next((news for news in found if news is not None), None)
+        found = (one.decoder.fetch_missing_schemas(error, frames[name]) for name, one in self.each.items())
+        return next((summary for summary in found if summary is not None), None)
 
-    def given(self, frames: Mapping[str, DataFrame]) -> DataFrame | dict[str, DataFrame]:
-        """What a transform takes: a frame, or several by name."""
-        return next(iter(frames.values())) if self._one else Frames(frames)
+    def transform_argument(self, frames: Mapping[str, DataFrame]) -> DataFrame | dict[str, DataFrame]:
+        """What a transform takes: a frame, or several frames by name."""
+        return next(iter(frames.values())) if self._single else Frames(frames)
 
-    def empty(self) -> DataFrame | dict[str, DataFrame]:
-        """The same of no records."""
-        return self.given({name: one.decoder.empty() for name, one in self.each.items()})
+    def empty_argument(self) -> DataFrame | dict[str, DataFrame]:
+        """The same without records."""
+        return self.transform_argument({name: one.decoder.empty_argument() for name, one in self.each.items()})
 
 
 class RawBatch:
-    """The undecoded records of a batch by source and, if asked for, how many there are and how large they are.
+    """The undecoded records of a batch by source and, if requested, their number and size.
 
-    Both are known once the frames have been read, by whatever reads them first.
+    Both are known once the frames have been read; the first read counts.
     """
 
-    def __init__(self, inputs: SourceReaders, batch: Batch, *, count: bool = False, weigh: bool = False) -> None:
+    def __init__(self, inputs: SourceReaders, batch: Batch, *, count: bool = False, measure: bool = False) -> None:
         ranges = inputs.ranges(batch)
         self.frames = {name: one.raw(ranges[name], batch.topic_ids) for name, one in inputs.each.items()}
-        self._weigh = weigh
-        self._scales: list[Observation] = []
+        self._measure = measure
+        self._observations: list[Observation] = []
         for name, frame in self.frames.items():
-            if ranges[name] and (count or weigh):
-                scale = Observation()
-                self._scales.append(scale)
-                self.frames[name] = frame.observe(scale, *map(sql.expr, [_COUNT, _WEIGHT] if weigh else [_COUNT]))
+            if ranges[name] and (count or measure):
+                observation = Observation()
+                self._observations.append(observation)
+                metrics = [_COUNT, _BYTES] if measure else [_COUNT]
+                self.frames[name] = frame.observe(observation, *map(sql.expr, metrics))
 
     def records(self) -> int | None:
-        """How many were read; None if not all frames were."""
-        counts = [observe_batch(scale, "records") for scale in self._scales]
+        """The number of records that were read; None if a frame has not been read."""
+        counts = [observed_metric(observation, "records") for observation in self._observations]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def bytes_each(self) -> float | None:
-        """Of the key and value of a record; None if nobody weighed them."""
-        if not self._weigh:
+        """Mean size of a record: key and value. None if it was not measured."""
+        if not self._measure:
             return None
-        # A transform that looks at its first rows ends the weighing there: what counts is what was weighed.
-        weights = [observe_batch(scale, "bytes") for scale in self._scales]
-        counts = [observe_batch(scale, "records") for scale in self._scales]
+        # If the transform runs a partial action, such as first(), the sizes cover only the records it read.
+        sizes = [observed_metric(observation, "bytes") for observation in self._observations]
+        counts = [observed_metric(observation, "records") for observation in self._observations]
         records = sum(count or 0 for count in counts)
-        return sum(weight or 0 for weight in weights) / records if records else None
+        return sum(size or 0 for size in sizes) / records if records else None

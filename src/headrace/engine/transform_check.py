@@ -1,4 +1,4 @@
-"""What a transform does, read off its analysed plan before anything is run."""
+"""Runs the transform on no rows, and rejects plans that the direct engine cannot run."""
 
 from __future__ import annotations
 
@@ -30,44 +30,44 @@ _STATEFUL = {
 }
 
 
-def preview(inputs: SourceReaders, transform: Callable[[Any], DataFrame]) -> DataFrame:
-    """The transform's result on no rows. ConfigError for what cannot work on the direct engine."""
-    empty = inputs.empty()
-    with _watermarks_refused(type(next(iter(empty.values())) if isinstance(empty, dict) else empty)):
+def dry_run(inputs: SourceReaders, transform: Callable[[Any], DataFrame]) -> DataFrame:
+    """The transform's result for a batch without records. ConfigError if the direct engine cannot run it."""
+    empty = inputs.empty_argument()
+    with _watermarks_rejected(type(next(iter(empty.values())) if isinstance(empty, dict) else empty)):
         result = apply(transform, empty)
-    refuse_state(result)
+    reject_state(result)
     return result
 
 
-def refuse_state(rows: DataFrame) -> None:
-    """Raise ConfigError if the plan of `rows` needs memory across batches."""
+def reject_state(rows: DataFrame) -> None:
+    """ConfigError if the plan of `rows` needs state across batches."""
     if stateful := _stateful_operation(rows):
-        raise _needs_memory(stateful)
+        raise _needs_state(stateful)
 
 
-def _needs_memory(operation: str) -> ConfigError:
+def _needs_state(operation: str) -> ConfigError:
     return ConfigError(
-        f"the transform uses {operation}, which needs memory across batches;"
-        " the direct engine starts every batch fresh and would silently give wrong results",
-        hint="leave the step out, or do it where the rows are read",
+        f"the transform uses {operation}, which needs state across batches;"
+        " the direct engine keeps none and would silently give wrong results",
+        hint="remove this step from the transform, and do it where the rows are read",
     )
 
 
 @contextmanager
-def _watermarks_refused(frames: type[DataFrame]) -> Iterator[None]:
-    """Spark drops a watermark on a batch frame without a trace in the plan, so the call itself is watched.
+def _watermarks_rejected(frames: type[DataFrame]) -> Iterator[None]:
+    """Reject calls of withWatermark: on a batch frame Spark drops it, so the plan does not show it.
 
-    In this thread: another one may have a stream of its own in the same session.
+    Only calls of this thread: another one may run a stream in the same session.
     """
     original, here = frames.withWatermark, threading.get_ident()
 
-    def refuse(*given: Any) -> DataFrame:
+    def reject(*arguments: Any) -> DataFrame:
         if threading.get_ident() != here:
-            return original(*given)
-        raise _needs_memory("withWatermark")
+            return original(*arguments)
+        raise _needs_state("withWatermark")
 
     with _WATCHING:
-        setattr(frames, original.__name__, refuse)
+        setattr(frames, original.__name__, reject)
         try:
             yield
         finally:
@@ -75,23 +75,23 @@ def _watermarks_refused(frames: type[DataFrame]) -> Iterator[None]:
 
 
 def apply(transform: Callable[[Any], DataFrame], rows: DataFrame | dict[str, DataFrame]) -> DataFrame:
-    """Call the user's function. A plan that Spark refuses is a ConfigError; what else is raised is the user's own."""
+    """Call the user's function. ConfigError for a plan that Spark rejects; other exceptions are the user's own."""
     try:
         result = transform(rows)
     except UnknownSource as error:
-        message = f"the transform does not fit the sources{_at(error)}: {error.message}"
+        message = f"the transform does not fit the sources{_location(error)}: {error.message}"
         raise ConfigError(message, hint=error.hint) from error
     except AnalysisException as error:
-        raise ConfigError(f"the transform does not fit the rows{_at(error)}: {short(error)}") from error
+        raise ConfigError(f"the transform does not fit the rows{_location(error)}: {short(error)}") from error
     if not isinstance(result, DataFrame):
         raise ConfigError(
-            f"the transform returned {type(result).__name__}; a DataFrame is meant",
+            f"the transform returned {type(result).__name__}, expected a DataFrame",
             hint="lambda rows: rows.where(…)",
         )
     return result
 
 
-def _at(error: Exception) -> str:
+def _location(error: Exception) -> str:
     return f" at {line}" if (line := user_line(error)) else ""
 
 

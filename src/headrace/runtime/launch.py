@@ -228,9 +228,9 @@ def analyse_transform(pipeline: Pipeline, inputs: SourceReaders) -> DataFrame:
     """The same, with whatever the function raised."""
     from headrace.engine import expectation_check
     from headrace.engine.lineage import trace
-    from headrace.engine.transform_check import preview
+    from headrace.engine.transform_check import dry_run
 
-    result = preview(inputs, pipeline.transform)
+    result = dry_run(inputs, pipeline.transform)
     expectation_check.analyse(result, pipeline.expect or {})
     replay_check.refuse_volatile_keys(pipeline, trace(result))
     return result
@@ -288,7 +288,7 @@ def session_for(
         {**pipeline.sink.spark_options, **options, **(task_retries.OFF if once else {})}, progress
     )
     if once:
-        task_retries.refuse(spark)
+        task_retries.refuse_retries(spark)
     return spark
 
 

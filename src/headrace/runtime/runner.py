@@ -39,7 +39,7 @@ class Engine(Protocol):
     def write(self, batch: Batch) -> WriteResult:
         """Read, transform and write the rows of a batch."""
 
-    def translated(self, error: Exception) -> Exception:
+    def translate_error(self, error: Exception) -> Exception:
         """A driver's error in our own terms, where it has one."""
 
 
@@ -138,7 +138,7 @@ class Runner:
                 if self._stop.cut_off.is_set():
                     self._stop.abandoned = True
                     return
-                error = self._engine.translated(raw)
+                error = self._engine.translate_error(raw)
                 attempt = self._failed(attempt, done_before)
                 if not self._again(error, last=policy.is_last(attempt)):
                     raise error from (error.__cause__ if error is raw else raw)

@@ -42,12 +42,18 @@ class StreamBatch:
     """One batch of a stream: journalled, so that it comes again with the same ranges until it is committed."""
 
     def __init__(
-        self, batch: Batch, inputs: SourceReaders, commit: Callable[[Batch], None], *, replay: bool, weigh: bool = False
+        self,
+        batch: Batch,
+        inputs: SourceReaders,
+        commit: Callable[[Batch], None],
+        *,
+        replay: bool,
+        measure: bool = False,
     ) -> None:
         self._batch = batch
         self._inputs = inputs
         self._commit = commit
-        self._weigh = weigh
+        self._measure = measure
         self._raw: RawBatch | None = None
         self._decoded: list[DecodedRows] = []
         self.replay = replay
@@ -75,13 +81,13 @@ class StreamBatch:
         frames = self.raw()
         decoded = {name: one.decoder.decode(frames[name]) for name, one in self._inputs.each.items()}
         self._decoded = list(decoded.values())
-        return self._inputs.given({name: found.rows for name, found in decoded.items()})
+        return self._inputs.transform_argument({name: found.rows for name, found in decoded.items()})
 
     def raw(self) -> dict[str, DataFrame]:
         """The records as Kafka has them, by source."""
         from headrace.engine.source_readers import RawBatch
 
-        self._raw = RawBatch(self._inputs, self._batch, weigh=self._weigh)
+        self._raw = RawBatch(self._inputs, self._batch, measure=self._measure)
         return self._raw.frames
 
     def seen(self) -> tuple[int, float | None]:
@@ -115,7 +121,7 @@ class Stream:
         self._store = store
         self._until = until
         self._observe = observer
-        self._weigh = limits.max_bytes is not None
+        self._measure = limits.max_bytes is not None
         self._batch: Batch | None = None
         """The one in flight, or the last."""
         self._stop = threading.Event()
@@ -183,10 +189,10 @@ class Stream:
         began = self._reading.clock()
         self._batch = batch
         self._observe(events.BatchStarted(batch, replay))
-        self._inputs.renew()
+        self._inputs.start_batch()
         self._learn(batch, store)
         commit = partial(self._commit, store=store)
-        given = StreamBatch(batch, self._inputs, commit, replay=replay, weigh=self._weigh)
+        given = StreamBatch(batch, self._inputs, commit, replay=replay, measure=self._measure)
         yield given
         if not given.committed:
             raise ConfigError(
@@ -206,12 +212,12 @@ class Stream:
 
         frames = RawBatch(self._inputs, batch).frames
         for name, one in self._inputs.each.items():
-            while one.decoder.learns and not self._stop.is_set():
+            while one.decoder.looks_up_schemas and not self._stop.is_set():
                 try:
-                    one.decoder.judged(frames[name]).frame.selectExpr("count(error)").collect()
+                    one.decoder.validated(frames[name]).frame.selectExpr("count(error)").collect()
                     break
                 except Exception as error:
-                    if self._patiently(partial(one.decoder.learn, error, frames[name]), store) is None:
+                    if self._patiently(partial(one.decoder.fetch_missing_schemas, error, frames[name]), store) is None:
                         raise
 
     def _commit(self, batch: Batch, store: OffsetStore) -> None:
@@ -293,7 +299,7 @@ def stream(
         with reserve(named, [offsets]):
             refuse_second(named, offsets)  # before Spark starts, which takes long
     made = session or sessions.create(spark or {})
-    inputs = SourceReaders(made, source, f"headrace-{named}", whole=False)
+    inputs = SourceReaders(made, source, f"headrace-{named}", whole_partitions=False)
     return Stream(
         named, inputs, open_sources(sources, f"headrace-{named}"), offsets, limits or Limits(), until, observer, rival
     )

@@ -1,1 +1,1 @@
-"""The only door to Spark: session, jars, and the ways to read Kafka."""
+"""Spark: the session, its JVM, SQL helpers, and tasks on the executors."""

@@ -1,4 +1,4 @@
-"""Rows to a function on the executors, as Arrow batches."""
+"""Passes rows to a function on the executors, as Arrow batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def map_in_arrow(rows: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any]], schema: str) -> DataFrame:
-    """`rows.mapInArrow(function, schema)`, which asks for pandas and does not need it."""
+    """`rows.mapInArrow(function, schema)`, which requires pandas without need."""
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
     from pyspark.sql.udf import UserDefinedFunction
@@ -19,7 +19,7 @@ def map_in_arrow(rows: DataFrame, function: Callable[[Iterator[Any]], Iterator[A
 
     from headrace.spark.sql import quoted
 
-    kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    eval_type = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
     columns = [rows[quoted(name)] for name in rows.columns]
-    made: Any = UserDefinedFunction(function, StructType.fromDDL(schema), evalType=kind)(*columns)
-    return DataFrame(rows._jdf.mapInArrow(made._jc, False, None), rows.sparkSession)
+    call: Any = UserDefinedFunction(function, StructType.fromDDL(schema), evalType=eval_type)(*columns)
+    return DataFrame(rows._jdf.mapInArrow(call._jc, False, None), rows.sparkSession)

@@ -1,4 +1,4 @@
-"""DDL strings as Spark reads them."""
+"""Spark DDL strings as types and as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 @lru_cache(64)
 def row_type(ddl: str) -> StructType:
-    """The type of a row with these columns; Decoder has looked at `ddl` before."""
+    """The type of a row with these columns; `ddl` is known to be valid."""
     parsed = StructType.fromDDL(ddl)
     assert isinstance(parsed, StructType)
     return parsed
@@ -18,11 +18,11 @@ def row_type(ddl: str) -> StructType:
 
 @lru_cache(64)
 def row(ddl: str) -> Any:
-    """The same as the JSON of a schema has it."""
+    """The same in Spark's JSON notation."""
     return row_type(ddl).jsonValue()
 
 
-def type_name(kind: Any) -> str:
-    """A type without fields, given as the JSON of a schema has it, as people write it: BIGINT, DECIMAL(10,2)."""
-    made = StructType.fromJson({"fields": [{"name": "f", "type": kind, "nullable": True, "metadata": {}}]})
-    return made["f"].dataType.simpleString().upper()
+def type_name(json_type: Any) -> str:
+    """The SQL name of a type without fields, given in Spark's JSON notation: BIGINT, DECIMAL(10,2)."""
+    schema = StructType.fromJson({"fields": [{"name": "f", "type": json_type, "nullable": True, "metadata": {}}]})
+    return schema["f"].dataType.simpleString().upper()

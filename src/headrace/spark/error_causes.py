@@ -1,7 +1,7 @@
-"""What the JVM knows of an error: the SQL states of its causes, and whether an expression raised it on a value.
+"""Reads the causes of an error in the JVM: their SQL states, and whether an expression raised one on a value.
 
-pyspark gives a Python exception with a state only to some errors. Others, such as those of `parse_json` and `split`,
-come as a Py4JJavaError, with what went wrong among the causes of "Job aborted due to stage failure".
+pyspark converts only some errors to Python exceptions with an SQL state. Others, such as those of `parse_json` and
+`split`, arrive as a Py4JJavaError, with the reason among the causes of "Job aborted due to stage failure".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LIBRARIES = (
     *("java.", "javax.", "jdk.", "sun.", "com.sun.", "scala.", "com.fasterxml."),
     *("org.apache.spark.sql.errors.", "org.apache.spark.types.variant."),
 )
-"""What expressions call: the first class on the stack that is none of these has called it."""
+"""Libraries that expressions call: the first class on the stack outside of them is the caller."""
 _EXPRESSIONS = (
     *(f"org.apache.spark.sql.catalyst.{package}." for package in ("expressions", "util", "json", "csv", "xml")),
     "org.apache.spark.unsafe.types.",
@@ -28,7 +28,7 @@ _EXPRESSIONS = (
 
 
 def sql_states(error: PySparkException | Py4JJavaError) -> Iterator[tuple[str, str]]:
-    """SQL state and error condition of `error` and its causes, where Spark gave them."""
+    """SQL state and error condition of `error` and of each of its causes that has them."""
     if isinstance(error, PySparkException):
         yield error.getSqlState() or "", error.getCondition() or ""
     for cause in _causes(error):
@@ -37,7 +37,7 @@ def sql_states(error: PySparkException | Py4JJavaError) -> Iterator[tuple[str, s
 
 
 def raised_by_expression(error: PySparkException | Py4JJavaError) -> bool:
-    """Whether an expression on a task raised it, and not the reader of the records, the sink or the JVM itself."""
+    """Whether an expression in a task raised it, not the Kafka reader, the sink or the JVM itself."""
     if isinstance(error, AnalysisException):
         return False
     return any(
@@ -48,7 +48,7 @@ def raised_by_expression(error: PySparkException | Py4JJavaError) -> bool:
 
 
 def _causes(error: PySparkException | Py4JJavaError) -> Iterator[Any]:
-    """Of the Java exception behind `error`, itself first."""
+    """The Java exception of `error` and its causes."""
     cause = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     while cause is not None:
         yield cause

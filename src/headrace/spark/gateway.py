@@ -1,7 +1,7 @@
-"""The JVM of a session: started in a session (setsid) of its own, and gone when this process is gone.
+"""Starts the JVM of a Spark session in a process session (setsid) of its own; it ends when this process ends.
 
-pyspark would start it in the process group of the driver, where SIGTERM to the group (`kill %1`, `timeout`) ends it in
-the middle of a batch, with every setting as an argument that `ps` shows to all users of the machine.
+pyspark starts it in the process group of the driver, where SIGTERM to the group (`kill %1`, `timeout`) ends it in the
+middle of a batch, and passes every setting as an argument that `ps` shows to all users of the machine.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 _PORT, _SECRET, _ANSWER = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _PYTHON_PATH = Path(__file__).with_name("python_path")
-_ours: list[Any] = []
-_ended: set[int] = set()
-"""Process ids of JVMs that are being ended from here: a start that is broken off would print a Java stack trace."""
+_own_gateways: list[Any] = []
+_ending: set[int] = set()
+"""Process ids of JVMs that are being ended: their output is not shown, it may be a stack trace."""
 _GRACE = 0.7  # seconds for Spark's shutdown hooks, which remove its scratch files
 # Printed before, or around, any logging configuration.
 _NOISE = (
@@ -42,9 +42,9 @@ _NOISE = (
     b"Setting Spark log level to",
 )
 
-# Java leaves alone what is ignored when it starts: SIGINT and SIGTERM are for the driver, which finishes its batch. The
-# kernel sends SIGHUP, which Java takes as an orderly end, when the driver dies, even of SIGKILL and before the gateway
-# watches its stdin. Not in preexec_fn, which may deadlock in a process with threads.
+# Java installs no handler for a signal that is ignored when it starts: SIGINT and SIGTERM are for the driver, which
+# finishes its batch. The kernel sends SIGHUP, at which Java shuts down, when the driver dies, even by SIGKILL and
+# before the gateway watches its stdin. Not in preexec_fn, which may deadlock in a process with threads.
 _LAUNCHER = """
 import ctypes, os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -58,10 +58,10 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 @contextmanager
-def jvm(settings: Mapping[str, str]) -> Iterator[None]:
-    """Within, pyspark's first session gets a JVM from here. It is ended if the block fails, also by Ctrl-C.
+def own_jvm(settings: Mapping[str, str]) -> Iterator[None]:
+    """Start a JVM, which the first session in the block uses. It is ended if the block fails, also by Ctrl-C.
 
-    Nothing happens in a process that has a JVM already, or that was started by one (spark-submit).
+    Does nothing in a process that has a JVM already, or that was started by one (spark-submit).
     """
     from pyspark import SparkContext
 
@@ -72,9 +72,9 @@ def jvm(settings: Mapping[str, str]) -> Iterator[None]:
     try:
         with tempfile.TemporaryDirectory(prefix="headrace-gateway-") as private:  # mode 700
             gateway = _connect(*_start(settings, Path(private), started))
-            gateway.proc = started[0]  # where pyspark has it: to end the JVM is to close its stdin
+            gateway.proc = started[0]  # as pyspark does: closing its stdin ends the JVM
         SparkContext._ensure_initialized(gateway=gateway)
-        _ours.append(gateway)
+        _own_gateways.append(gateway)
         yield
     except BaseException:
         for process in started:
@@ -84,11 +84,11 @@ def jvm(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def worker_settings() -> dict[str, str]:
-    """Settings of Python workers that outlast a SIGTERM to all processes; empty with a JVM of somebody else."""
+    """Settings for Python workers that ignore SIGTERM; empty if Headrace did not start the JVM."""
     from pyspark import SparkContext
 
-    ours = _needed() or any(SparkContext._gateway is gateway for gateway in _ours)
-    return {"spark.python.daemon.module": "headrace_worker_daemon"} if ours else {}
+    own = _needed() or any(SparkContext._gateway is gateway for gateway in _own_gateways)
+    return {"spark.python.daemon.module": "headrace_worker_daemon"} if own else {}
 
 
 def _needed() -> bool:
@@ -98,40 +98,40 @@ def _needed() -> bool:
 
 
 def _start(settings: Mapping[str, str], private: Path, started: list[subprocess.Popen[bytes]]) -> tuple[int, str]:
-    """Start the JVM and wait until it says where it can be reached: port and secret."""
+    """Start the JVM and wait for its port and secret."""
     from pyspark.find_spark_home import _find_spark_home
 
     answer = private / "gateway"
-    given = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-    arguments = properties.arguments(settings, given, private / "spark.properties")
-    found = os.environ.get("PYTHONPATH")
+    user_arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    arguments = properties.write_arguments(settings, user_arguments, private / "spark.properties")
+    python_path = os.environ.get("PYTHONPATH")
     environment = {
         **os.environ,
         "SPARK_CONNECT_MODE": "0",
         _ANSWER: str(answer),
-        "PYTHONPATH": os.pathsep.join([str(_PYTHON_PATH), *([found] if found else [])]),
+        "PYTHONPATH": os.pathsep.join([str(_PYTHON_PATH), *([python_path] if python_path else [])]),
     }
     command = [str(Path(_find_spark_home()) / "bin" / "spark-submit"), *arguments]
     process = _spawn(command, environment, started)
     wait_until(lambda: answer.exists() or process.poll() is not None, math.inf, 0.02)
     if not answer.exists():
         raise ConfigError(f"Spark did not start: spark-submit ended with {process.returncode}", hint="headrace doctor")
-    said = answer.read_bytes()
-    port, length = struct.unpack_from(">ii", said)
-    return port, said[8 : 8 + length].decode()
+    content = answer.read_bytes()
+    port, length = struct.unpack_from(">ii", content)
+    return port, content[8 : 8 + length].decode()
 
 
 def _spawn(
     command: Sequence[str], environment: Mapping[str, str], started: list[subprocess.Popen[bytes]]
 ) -> subprocess.Popen[bytes]:
-    """Start `command`, and note it in `started`.
+    """Start `command` and append its process to `started`.
 
-    By a thread that stays as long as the JVM: to the kernel a parent is the thread that started the child.
+    A thread that lives as long as the JVM starts it: to the kernel, the parent of a process is a thread.
     """
     outcome: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     terminal = os.dup(2)
 
-    def attend() -> None:
+    def watch() -> None:
         with os.fdopen(terminal, "wb", buffering=0) as out:
             try:
                 process = subprocess.Popen(
@@ -149,16 +149,16 @@ def _spawn(
             assert process.stderr is not None
             with process.stderr as lines:
                 for line in lines:
-                    if not line.startswith(_NOISE) and process.pid not in _ended:
+                    if not line.startswith(_NOISE) and process.pid not in _ending:
                         with suppress(OSError):  # a closed pipe or a full disk must not end this thread, and so Spark
-                            out.write(_shown(line))
+                            out.write(_printable(line))
             process.wait()
-            _ended.discard(process.pid)
+            _ending.discard(process.pid)
 
-    threading.Thread(target=attend, name="headrace-jvm", daemon=True).start()
+    threading.Thread(target=watch, name="headrace-jvm", daemon=True).start()
     try:
         error = outcome.get()
-    except BaseException:  # Ctrl-C: the child may be half started, and must be known to be ended
+    except BaseException:  # Ctrl-C: the child may be half started; wait until it can be ended
         outcome.get()
         raise
     if error is not None:
@@ -166,8 +166,8 @@ def _spawn(
     return started[0]
 
 
-def _shown(line: bytes) -> bytes:
-    """A line of the JVM's, harmless to a terminal: what it says of records is theirs to choose."""
+def _printable(line: bytes) -> bytes:
+    """A line of the JVM without control characters: it may quote a record."""
     text, end = (line[:-1], b"\n") if line.endswith(b"\n") else (line, b"")
     return printable(text.removesuffix(b"\r").decode(errors="backslashreplace")).encode() + end
 
@@ -178,15 +178,15 @@ def _connect(port: int, secret: str) -> Any:
     connect: Callable[[], Any] = java_gateway.launch_gateway
     os.environ |= {_PORT: str(port), _SECRET: secret}
     try:
-        return connect()  # connects to the one that the environment names
+        return connect()  # connects to the port in the environment
     finally:
         for name in (_PORT, _SECRET):
             os.environ.pop(name, None)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the JVM and what it has started: politely first, then not. What it prints meanwhile is not shown."""
-    _ended.add(process.pid)
+    """End the JVM and its children: by SIGHUP, then by SIGKILL. Their output is not shown meanwhile."""
+    _ending.add(process.pid)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGHUP)
     with suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Folders that executors write to, as the driver sees them."""
+"""Folders that executors write to, listed and synced by the driver."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from headrace.support.durable import sync, sync_tree
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_ABOVE = 4
-"""Folders above one of a batch that a first batch may have made."""
+_PARENTS = 4
+"""Parents of a batch's folder that the first batch may have created."""
 
 
 class Folder:
-    """A folder that Spark writes to, seen through the Hadoop file systems that it writes with."""
+    """A folder that Spark writes to, accessed through the same Hadoop file system."""
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
         jvm: Any = spark._jvm
@@ -28,23 +28,23 @@ class Folder:
         return self._uri
 
     def names(self) -> list[str]:
-        found = self._files.listStatus(self._path) if self._files.exists(self._path) else []
-        return sorted(str(status.getPath().getName()) for status in found)
+        entries = self._files.listStatus(self._path) if self._files.exists(self._path) else []
+        return sorted(str(status.getPath().getName()) for status in entries)
 
-    def parquet(self) -> list[str]:
+    def parquet_files(self) -> list[str]:
         return [f"{self._uri}/{name}" for name in self.names() if name.endswith(".parquet")]
 
     def remove(self, name: str) -> None:
         self._files.delete(self._child(self._path, name), True)
 
     def sync(self) -> None:
-        """On a local disk, make what is in it durable. An object store has done so."""
+        """Fsync its content on a local disk. An object store needs no sync."""
         if self._path.toUri().getScheme() in (None, "file"):
             sync_with_parents(Path(self._path.toUri().getPath()))
 
 
 def sync_with_parents(folder: Path) -> None:
-    """Make a local folder durable, and its name in those above."""
+    """Fsync a local folder with its content, and its parents, which hold its name."""
     sync_tree(folder)
-    for parent in list(folder.parents)[:_ABOVE]:
+    for parent in list(folder.parents)[:_PARENTS]:
         sync(parent)

@@ -1,4 +1,4 @@
-"""A session for notebooks and programs of one's own: with the connectors, also where one without them is there."""
+"""A session with the connectors, for notebooks and own programs, also if one without them is active."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_SECONDS = 30.0
+_JVM_EXIT_SECONDS = 30.0
 _CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceRDD"
 
 
 def has_connector(spark: SparkSession) -> bool:
-    """Whether the Kafka connector is on the class path of its driver."""
-    return _loads(spark.sparkContext._jvm)
+    """Whether the Kafka connector is on the class path of the driver."""
+    return _has_connector(spark.sparkContext._jvm)
 
 
-def _loads(jvm: Any) -> bool:
+def _has_connector(jvm: Any) -> bool:
     try:
         jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_CONNECTOR)
     except Exception:
@@ -36,32 +36,32 @@ def session(
     restart: bool = False,
     progress: Callable[[str], None] = lambda line: None,
 ) -> SparkSession:
-    """The Spark session of this process, of whichever thread, if it can read Kafka, or else a new one with `options`
-    over our defaults.
+    """The Spark session of this process, of any thread, if it can read Kafka; else a new one with `options` over our
+    defaults.
 
-    Jars cannot be added to a Java process that runs. A session without them is ended where `restart` says so, with its
-    views and cached frames, and Spark starts again in this process; otherwise it is a ConfigError.
+    Jars cannot be added to a running JVM. With `restart` a session without them is ended, with its views and cached
+    frames, and Spark starts again in this process. Without `restart` it is a ConfigError.
     """
     from pyspark import SparkContext
 
     active, context = sessions.active(), SparkContext._active_spark_context
     if active is not None and has_connector(active):
         return active
-    there = active or context  # a context may be there without a session, and has cached data all the same
-    if there is not None and not _loads(SparkContext._jvm):
+    running = active or context  # a context without a session may have cached data as well
+    if running is not None and not _has_connector(SparkContext._jvm):
         if not restart:
             raise ConfigError(
                 "the active Spark session has no Kafka connector, and jars cannot be added while it runs",
                 hint="spark = hr.session(restart=True), which ends it with its views and cached frames",
             )
-        there.stop()
-    if SparkContext._jvm is not None and not _loads(SparkContext._jvm):
-        _end_java()
+        running.stop()
+    if SparkContext._jvm is not None and not _has_connector(SparkContext._jvm):
+        _end_jvm()
     return sessions.create(options or {}, progress)
 
 
-def _end_java() -> None:
-    """End the Java process that sessions of this process have left: it would be used again, without our jars."""
+def _end_jvm() -> None:
+    """End the JVM that earlier sessions of this process left: it would be used again, without our jars."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
@@ -71,6 +71,6 @@ def _end_java() -> None:
         gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None:
-        process.stdin.close()  # which it waits for
-        process.wait(_SECONDS)
+        process.stdin.close()  # the JVM ends then
+        process.wait(_JVM_EXIT_SECONDS)
     SparkContext._gateway = SparkContext._jvm = None

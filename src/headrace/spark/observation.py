@@ -1,4 +1,4 @@
-"""What Spark counted on the way."""
+"""Reads the metrics of a Spark Observation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Observation
 
 
-def observe_batch(observation: Observation, name: str) -> int | None:
-    """The number of that name; None if nothing has read the frame, where asking would wait for ever."""
-    java: Any = observation._jo
-    if java is None or not java.future().isCompleted():
+def observed_metric(observation: Observation, name: str) -> int | None:
+    """The metric `name`; None if the frame has not been read yet, when Spark's own getter would block."""
+    handle: Any = observation._jo
+    if handle is None or not handle.future().isCompleted():
         return None
-    count = observation.get[name]
-    return None if count is None else int(count)
+    value = observation.get[name]
+    return None if value is None else int(value)

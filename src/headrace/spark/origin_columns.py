@@ -1,4 +1,4 @@
-"""Columns that say which record a row came from; and a schema without them."""
+"""The columns with the record that a row came from, and schemas without them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-PLACE = ("headrace_topic", "headrace_partition", "headrace_row_offset")
-"""Columns beside those that are stored, while a row may still be refused: the record it came from."""
+ORIGIN_COLUMNS = ("headrace_topic", "headrace_partition", "headrace_row_offset")
+"""The record that a row came from. Not stored: needed while the sink may still reject the row."""
 
 
 def origin_column_exprs(rows: DataFrame) -> list[Expression]:
-    """Where each row came from, NULL where the transform does not say."""
+    """The origin of each row; NULL if the transform dropped `_kafka`."""
     from pyspark.sql import functions as sql
 
     if METADATA in rows.columns:
-        found = [sql.col(f"{METADATA}.{name}") for name in ("topic", "partition", "offset")]
+        columns = [sql.col(f"{METADATA}.{name}") for name in ("topic", "partition", "offset")]
     else:
-        found = [sql.lit(None).cast(kind) for kind in ("string", "int", "bigint")]
-    return [column.alias(name) for name, column in zip(PLACE, found, strict=True)]
+        columns = [sql.lit(None).cast(data_type) for data_type in ("string", "int", "bigint")]
+    return [column.alias(name) for name, column in zip(ORIGIN_COLUMNS, columns, strict=True)]
 
 
 def stored_schema(schema: StructType) -> StructType:
-    """The columns that belong into the target, of rows with such a schema."""
+    """The columns to store: all but `_kafka`."""
     from pyspark.sql.types import StructType
 
     return StructType([field for field in schema.fields if field.name != METADATA])

@@ -1,4 +1,4 @@
-"""The Spark jobs of one run: tagged, so that they can be cancelled without those of others in the same session."""
+"""Tags the Spark jobs of one run, so that they can be cancelled without those of other runs in the session."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PREFIX = "headrace-run-"
-_AGAIN = 0.5
-"""Seconds between two cancellations: a batch that was between two jobs starts the next one."""
+_CANCEL_SECONDS = 0.5
+"""Time between two cancellations: a batch may start its next job after one."""
 
 
 class OwnJobs:
-    """Made in the thread that starts a run; its jobs are those that the thread of the run submits.
+    """The jobs that the thread of a run submits. Created in the thread that starts the run.
 
-    Spark knows tags by the JVM's threads. With pinned threads (PYSPARK_PIN_THREAD, the default) each Python thread has
-    one of its own; without them nobody can tell whose a job is, and `cancel` cancels all jobs of the session.
+    In Spark, tags belong to threads of the JVM. With pinned threads (PYSPARK_PIN_THREAD, the default) each Python
+    thread has its own; without them jobs cannot be told apart, and `cancel` cancels all jobs of the session.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -36,20 +36,20 @@ class OwnJobs:
         self._properties = self._context._jsc.sc().getLocalProperties().clone() if self._pinned else None
 
     def adopt_thread(self) -> None:
-        """Tag what this thread submits from now on. It inherits what the starting thread had set, as its pool."""
+        """Tag the jobs of this thread from now on. It gets the properties of the starting thread, such as the pool."""
         if not self._pinned:
             return
         context = cast("Any", self._context)
         context._jsc.sc().setLocalProperties(self._properties)
         for tag in context.getJobTags():
-            if tag.startswith(_PREFIX):  # a run that was started by the code of another one
+            if tag.startswith(_PREFIX):  # inherited, if the code of another run started this one
                 context.removeJobTag(tag)
         context.addJobTag(self._tag)
         sessions = getattr(context._jvm, "org.apache.spark.sql.classic.SparkSession")
         sessions.setActiveSession(self._spark._jsparkSession)
 
     def cancel(self, over: threading.Event) -> None:
-        """Cancel them, and those that follow, until `over`."""
+        """Cancel them, and later ones, until `over` is set."""
         cancel_until(
             over,
             partial(self._context.cancelJobsWithTag, self._tag) if self._pinned else self._context.cancelAllJobs,
@@ -57,9 +57,9 @@ class OwnJobs:
 
 
 def cancel_until(over: threading.Event, cancel: Callable[[], None]) -> None:
-    """Call `cancel` again and again until `over`."""
+    """Call `cancel` repeatedly until `over` is set."""
     while True:
-        with suppress(Exception):  # Spark is gone: then nothing is left to cancel, and the batch fails by itself
+        with suppress(Exception):  # Spark has ended: nothing is left to cancel, and the batch fails by itself
             cancel()
-        if over.wait(_AGAIN):
+        if over.wait(_CANCEL_SECONDS):
             return

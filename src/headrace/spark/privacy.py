@@ -1,4 +1,4 @@
-"""What keeps other users of a machine out of a Spark that runs on it alone: a secret, and a directory of mode 700."""
+"""Protects a local Spark from other users of the machine: by a secret, and directories of mode 700."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ def settings(master: str) -> dict[str, str]:
             **_local_directory(),
         }
     if master.startswith("spark://") and (secret := os.environ.get(_SECRET)):
-        # Executors look for it there by themselves, and drivers do not.
+        # Executors read the variable by themselves, drivers do not.
         return {"spark.authenticate": "true", "spark.authenticate.secret": secret}
     return {}
 
 
 def _local_directory() -> dict[str, str]:
-    return {} if "SPARK_LOCAL_DIRS" in os.environ else {"spark.local.dir": str(scratch_directory())}
+    return {} if "SPARK_LOCAL_DIRS" in os.environ else {"spark.local.dir": str(create_scratch_directory())}
 
 
-def scratch_directory() -> Path:
-    """For Spark's temporary files, which it removes itself: some would be readable by all users in /tmp.
+def create_scratch_directory() -> Path:
+    """Create the directory for Spark's temporary files, some of which would be readable by all users in /tmp.
 
-    One for all runs of a user, so that a run that is killed leaves no directory of its own.
+    All runs of a user share it, so a killed run leaves no directory behind. Spark removes its files itself.
     """
-    return owned_directory(
+    return create_private_directory(
         Path(tempfile.gettempdir()) / f"headrace-{os.geteuid()}", hint="export TMPDIR=<a directory of yours>"
     )
 
 
-def owned_directory(path: Path, *, hint: str) -> Path:
-    """Create a directory that only this user can enter (mode 700). ConfigError if it belongs to somebody else."""
-    with suppress(FileExistsError):  # it is looked at next
+def create_private_directory(path: Path, *, hint: str) -> Path:
+    """Create a directory with mode 700. ConfigError if it belongs to another user."""
+    with suppress(FileExistsError):  # checked below
         path.mkdir(mode=0o700, parents=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise ConfigError(f"{path} is not a directory of this user", hint=hint)
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o077:
         path.chmod(0o700)
     return path

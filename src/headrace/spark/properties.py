@@ -1,4 +1,4 @@
-"""Spark's settings in a file of mode 600 instead of arguments, which every user of a machine can read."""
+"""Passes Spark's settings in a file of mode 600: arguments are visible to all users of the machine."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _ESCAPED = str.maketrans(
 )
 
 
-def arguments(settings: Mapping[str, str], given: Sequence[str], file: Path) -> list[str]:
-    """The arguments of spark-submit: `settings` by way of `file`, which is written here, and what a user has `given`.
+def write_arguments(settings: Mapping[str, str], user_arguments: Sequence[str], file: Path) -> list[str]:
+    """Write `settings` to `file`, and return the arguments of spark-submit with it and those of the user.
 
-    A properties file of the user's is read first, so that `settings` win, as they would as arguments.
+    The content of a properties file of the user comes first, so that `settings` win, as they would as arguments.
     """
-    before, rest = _taken(given)
-    text = _read(before) if before else ""
+    user_file, rest = _split_properties_file(user_arguments)
+    text = _read(user_file) if user_file else ""
     lines = [f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items() if name.startswith("spark.")]
     write_private(file, "\n".join([text, *lines]))
-    # Spark reads its own spark-defaults.conf only where no other file is named.
-    return [_FILE, str(file), *([] if before or _DEFAULTS in rest else [_DEFAULTS]), *rest]
+    # Spark reads its own spark-defaults.conf only if no other file is given.
+    return [_FILE, str(file), *([] if user_file or _DEFAULTS in rest else [_DEFAULTS]), *rest]
 
 
-def _taken(given: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The properties file among the arguments, and the others."""
-    rest = list(given)
-    for place, word in enumerate(rest):
-        if word == _FILE and place + 1 < len(rest):
-            return rest[place + 1], rest[:place] + rest[place + 2 :]
+def _split_properties_file(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The properties file of the user, and the other arguments."""
+    rest = list(arguments)
+    for index, word in enumerate(rest):
+        if word == _FILE and index + 1 < len(rest):
+            return rest[index + 1], rest[:index] + rest[index + 2 :]
         if word.startswith(f"{_FILE}="):
-            return word.partition("=")[2], rest[:place] + rest[place + 1 :]
+            return word.partition("=")[2], rest[:index] + rest[index + 1 :]
     return None, rest
 
 
@@ -46,7 +46,7 @@ def _read(file: str) -> str:
         return Path(file).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            f"PYSPARK_SUBMIT_ARGS names a properties file that cannot be read: {file}", hint="unset PYSPARK_SUBMIT_ARGS"
+            f"cannot read the properties file of PYSPARK_SUBMIT_ARGS: {file}", hint="unset PYSPARK_SUBMIT_ARGS"
         ) from error
 
 

@@ -23,21 +23,21 @@ _STARTING = threading.Lock()
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 # Records fetched for a range that is then read again (a repeated batch) stay in Spark's pool until they are evicted,
-# some 12 MB a partition each time; its five minutes would let a sink that is down for long fill the heap.
-_POOL = {
+# about 12 MB per partition each time; with its default of five minutes a sink that is down would fill the heap.
+_CONSUMER_CACHE = {
     "spark.kafka.consumer.fetchedData.cache.timeout": "20s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
 }
 
-# A corrupt length in a record of Avro would be allocated, up to 2 GB, and an executor that runs out of memory dies.
+# A corrupt length in an Avro record would allocate up to 2 GB, and an executor that runs out of memory dies.
 _AVRO_LIMITS = {"string": 64 << 20, "bytes": 64 << 20, "collectionItems": 10_000_000}
-_AVRO_FLAGS = " ".join(f"-Dorg.apache.avro.limits.{kind}.maxLength={most}" for kind, most in _AVRO_LIMITS.items())
-# Not the extraJavaOptions, which are the user's: Spark puts these before them.
-_JAVA = {"spark.driver.defaultJavaOptions": _AVRO_FLAGS, "spark.executor.defaultJavaOptions": _AVRO_FLAGS}
+_AVRO_FLAGS = " ".join(f"-Dorg.apache.avro.limits.{kind}.maxLength={limit}" for kind, limit in _AVRO_LIMITS.items())
+# Not extraJavaOptions, which belong to the user: Spark puts the default options before them.
+_JAVA_OPTIONS = {"spark.driver.defaultJavaOptions": _AVRO_FLAGS, "spark.executor.defaultJavaOptions": _AVRO_FLAGS}
 
 
 def defaults() -> dict[str, str]:
-    """Settings for one machine. A cluster's own configuration, or any option given, wins over them."""
+    """Settings for one machine. A cluster's own configuration and the options of the user win over them."""
     cores = os.cpu_count() or 1
     return {
         "spark.app.name": "headrace",
@@ -45,10 +45,10 @@ def defaults() -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",
-        # Needs pandas, which is not ours to ask for; without it every function would warn.
+        # Needs pandas, which Headrace does not require; without pandas every function would warn.
         "spark.sql.execution.pythonUDF.arrow.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
-        # ${env:NAME} in a statement, also in data that is quoted there, would become the variable.
+        # Spark would replace ${env:NAME} in a statement, also in quoted data.
         SUBSTITUTE: "false",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.ui.enabled": "false",
@@ -61,17 +61,17 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """Add the connectors for Kafka and Avro to a session builder of your own; jars it already has stay."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     options: dict[str, Any] = builder._options
-    present = [jar for jar in str(options.get("spark.jars", "")).split(",") if jar]
-    names = {Path(jar).name for jar in present}
-    ours = [str(jar) for jar in cache.connector() if jar.name not in names]
-    for name, value in {**_POOL, **_JAVA}.items():
+    user_jars = [jar for jar in str(options.get("spark.jars", "")).split(",") if jar]
+    names = {Path(jar).name for jar in user_jars}
+    own_jars = [str(jar) for jar in cache.connector() if jar.name not in names]
+    for name, value in {**_CONSUMER_CACHE, **_JAVA_OPTIONS}.items():
         if name not in options:
             builder = builder.config(name, value)
-    return builder.config("spark.jars", ",".join(present + ours))
+    return builder.config("spark.jars", ",".join(user_jars + own_jars))
 
 
 def create(options: Mapping[str, str], progress: Callable[[str], None] = lambda line: None) -> SparkSession:
-    """A session with `options` over our defaults, or the one that this process has already."""
+    """The active session of this process, or a new one with `options` over our defaults."""
     with _STARTING:  # runs may be started from several threads
         return active() or _create(options, progress)
 
@@ -82,7 +82,7 @@ def _create(options: Mapping[str, str], progress: Callable[[str], None]) -> Spar
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
-    cache.connector(progress)  # before Spark starts, so that a download is seen and not a silent wait
+    cache.connector(progress)  # before Spark starts, so that a download shows its progress
     builder = SparkSession.builder
     builder._options = {}  # the class keeps options of earlier sessions in this process
     merged = {**defaults(), **options}
@@ -91,33 +91,33 @@ def _create(options: Mapping[str, str], progress: Callable[[str], None]) -> Spar
         merged = {**gateway.worker_settings(), **merged}
     java_options = merged.get("spark.driver.extraJavaOptions", "")
     if "java.io.tmpdir" not in java_options:
-        java_options = f'"-Djava.io.tmpdir={privacy.scratch_directory()}" {java_options}'
+        java_options = f'"-Djava.io.tmpdir={privacy.create_scratch_directory()}" {java_options}'
     if "log4j" not in java_options:
         java_options = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} {java_options}"
     merged["spark.driver.extraJavaOptions"] = java_options.strip()
     for name, value in merged.items():
         builder = builder.config(name, str(value))
-    # pyspark writes the JVM's stack trace of every refused query to stderr, before the error is told.
+    # pyspark writes the JVM's stack trace of every rejected query to stderr, before the error is reported.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     builder = configure(builder)
-    with gateway.jvm(builder._options):
+    with gateway.own_jvm(builder._options):
         try:
             return builder.getOrCreate()
         except (PySparkException, Py4JError) as error:
-            # In here: what such an error says is in the JVM, which ends with the block.
+            # Within the block: the message is read from the JVM, which ends with the block.
             raise ConfigError(
                 f"Spark did not start: {short(error)}", hint="correct the [spark] or --spark options; headrace doctor"
             ) from error
 
 
 def active() -> SparkSession | None:
-    """The session of this process, also where another thread has made it: pyspark knows an active one per thread."""
+    """The session of this process, whichever thread created it: pyspark has an active one per thread."""
     from pyspark.sql import SparkSession
 
-    found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-    stopped = found is None or found.sparkContext._jsc is None  # SparkContext.stop() leaves the session behind
-    return None if stopped else found
+    session = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    stopped = session is None or session.sparkContext._jsc is None  # SparkContext.stop() leaves the session behind
+    return None if stopped else session
 
 
 def running() -> bool:
@@ -126,7 +126,7 @@ def running() -> bool:
 
 
 def alive(spark: SparkSession) -> bool:
-    """Whether the JVM behind a session still answers."""
+    """Whether the JVM of a session responds."""
     try:
         cast("Any", spark.sparkContext._jvm).System.currentTimeMillis()
     except Exception:

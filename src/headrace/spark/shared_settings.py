@@ -1,4 +1,4 @@
-"""Settings of a session that are other ones for a moment, also where several runs share the session."""
+"""Changes settings of a session for a while, also if several runs share the session."""
 
 from __future__ import annotations
 
@@ -14,49 +14,53 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class _Held:
+class _ChangedSetting:
     value: str
     changed: bool
     before: str | None
-    """What the session itself had set."""
+    """The value that the session had, if it was set."""
     users: int = 0
 
 
-_HELD: dict[tuple[str, str], _Held] = {}
-"""By session and name."""
+_IN_USE: dict[tuple[str, str], _ChangedSetting] = {}
+"""By id of the session and name of the setting."""
 _CHANGED = threading.Condition()
 
 
 @contextmanager
-def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Within, `spark` has these settings. The last one to leave restores what was there before.
+def session_settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Within the block, `spark` has these settings. The last block to end restores the previous values.
 
-    Who wants another value than others have waits until they have left.
+    A block that needs another value than running ones waits until they have ended.
     """
     session = str(cast("Any", spark)._jsparkSession.sessionUUID())
-    held = {(session, name): value for name, value in wanted.items()}
+    needed = {(session, name): value for name, value in values.items()}
     with _CHANGED:
-        _CHANGED.wait_for(lambda: all(key not in _HELD or _HELD[key].value == value for key, value in held.items()))
-        for (_, name), value in held.items():
-            if (session, name) not in _HELD:
+        _CHANGED.wait_for(
+            lambda: all(key not in _IN_USE or _IN_USE[key].value == value for key, value in needed.items())
+        )
+        for (_, name), value in needed.items():
+            if (session, name) not in _IN_USE:
                 changed = spark.conf.get(name) != value
-                _HELD[session, name] = _Held(value, changed, spark.conf.get(name, None) if changed else None)
+                _IN_USE[session, name] = _ChangedSetting(
+                    value, changed, spark.conf.get(name, None) if changed else None
+                )
                 if changed:
                     spark.conf.set(name, value)
-            _HELD[session, name].users += 1
+            _IN_USE[session, name].users += 1
     try:
         yield
     finally:
         with _CHANGED:
-            for key in held:
-                _HELD[key].users -= 1
-                if not _HELD[key].users:
-                    _restore(spark, key[1], _HELD.pop(key))
+            for key in needed:
+                _IN_USE[key].users -= 1
+                if not _IN_USE[key].users:
+                    _restore(spark, key[1], _IN_USE.pop(key))
             _CHANGED.notify_all()
 
 
-def _restore(spark: SparkSession, name: str, held: _Held) -> None:
-    if held.changed and held.before is None:
+def _restore(spark: SparkSession, name: str, setting: _ChangedSetting) -> None:
+    if setting.changed and setting.before is None:
         spark.conf.unset(name)
-    elif held.changed:
-        spark.conf.set(name, str(held.before))
+    elif setting.changed:
+        spark.conf.set(name, str(setting.before))

@@ -1,10 +1,10 @@
-"""Names, texts and columns for Spark SQL; and the parser told to take them as they are."""
+"""Quotes names and literals for Spark SQL, and turns off the parser's variable substitution."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.spark.shared_settings import settings
+from headrace.spark.shared_settings import session_settings
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -30,17 +30,17 @@ def literal(text: str) -> str:
 
 
 def verbatim(spark: SparkSession) -> AbstractContextManager[None]:
-    """Within, SQL is parsed as it is written, whatever the session says: a name cannot be escaped as a text can."""
-    return settings(spark, _VERBATIM)
+    """Within the block Spark parses SQL verbatim, whatever the session's settings are: names cannot be escaped."""
+    return session_settings(spark, _VERBATIM)
 
 
 def times_in_utc(rows: DataFrame) -> bool:
-    """Whether Spark writes times as text in UTC."""
+    """Whether the session's time zone is UTC."""
     return rows.sparkSession.conf.get("spark.sql.session.timeZone") in ("UTC", "Etc/UTC", "Z")
 
 
 def time_text(column: Expression, *, utc: bool) -> Expression:
-    """A TIMESTAMP as text that says its zone; a local time alone is ambiguous once a year."""
+    """A TIMESTAMP as text with its zone: a local time alone is ambiguous at the end of summer time."""
     from pyspark.sql import functions as sql
 
     if utc:

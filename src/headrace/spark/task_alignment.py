@@ -1,4 +1,4 @@
-"""Whether each task of a plan has the rows of exactly one range: then it can commit them by itself."""
+"""Checks in the physical plan whether each task has the rows of exactly one range, and so can commit them itself."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Operators that keep a row in the task that read it, and the task's number. Any other one (an exchange, a coalesce, a
-# union, a cache, one not known yet) makes a plan wide: nothing is guessed, an unknown operator costs speed only.
-_IN_PLACE = {
+# Operators that keep each row in the task that read it, and the number of the task. Any other one (an exchange, a
+# coalesce, a union, a cache, an unknown operator) makes a plan wide, which costs speed only.
+_NARROW = {
     "ArrowEvalPythonExec",
     "ArrowEvalPythonUDTFExec",
     "BatchEvalPythonExec",
@@ -33,19 +33,21 @@ _IN_PLACE = {
 
 
 def plan_is_narrow(rows: DataFrame) -> bool:
-    """Whether nothing in the plan moves a row to another task."""
-    return _in_place(_operators(_plan(rows)))
+    """Whether no operator moves rows to another task."""
+    return _are_narrow(_operators(_plan(rows)))
 
 
 def tasks_match_ranges(rows: DataFrame, ranges: int) -> bool:
-    """Whether task number n has the rows of range number n, all of them and no others."""
+    """Whether task n has exactly the rows of range n."""
     plan = _plan(rows)
     operators = _operators(plan)
-    return _in_place(operators) and int(plan.execute().getNumPartitions()) == ranges and _reads_kafka(operators[-1][1])
+    return (
+        _are_narrow(operators) and int(plan.execute().getNumPartitions()) == ranges and _reads_kafka(operators[-1][1])
+    )
 
 
 def preserves_row_order(rows: DataFrame) -> bool:
-    """Whether a plan in which no row moves hands them on as they were read: no function has them all at hand."""
+    """Whether a narrow plan keeps the order of the rows: no function gets several rows at once."""
     return not any("MapIn" in name or "MapPartitions" in name for name, _ in _operators(_plan(rows)))
 
 
@@ -54,18 +56,18 @@ def _plan(rows: DataFrame) -> Any:
 
 
 def _operators(plan: Any) -> list[tuple[str, Any]]:
-    """All of a plan, each with its name; in one without branches the last is where the rows come from."""
+    """All operators with their names; in a plan without branches the last one reads the rows."""
     children = plan.children()
-    below = [found for number in range(children.size()) for found in _operators(children.apply(number))]
+    below = [operator for number in range(children.size()) for operator in _operators(children.apply(number))]
     return [(plan.getClass().getSimpleName(), plan), *below]
 
 
-def _in_place(operators: list[tuple[str, Any]]) -> bool:
-    return all(name in _IN_PLACE for name, _ in operators)
+def _are_narrow(operators: list[tuple[str, Any]]) -> bool:
+    return all(name in _NARROW for name, _ in operators)
 
 
 def _reads_kafka(leaf: Any) -> bool:
-    """Whether its rows come out of Kafka as they are: an RDD that a transform made itself may have moved them."""
+    """Whether it reads Kafka directly: an RDD that the transform created may have moved rows."""
     if leaf.getClass().getSimpleName() != "RDDScanExec":
         return False
     parents = leaf.rdd().dependencies()

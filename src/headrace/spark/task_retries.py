@@ -1,4 +1,4 @@
-"""Whether Spark may run a task twice, which at-most-once cannot bear: a row would be written twice."""
+"""Checks that Spark never runs a task twice: at-most-once would write rows twice."""
 
 from __future__ import annotations
 
@@ -33,26 +33,25 @@ def is_local(master: str) -> bool:
     return _LOCAL.fullmatch(master.strip()) is not None
 
 
-def refuse(spark: SparkSession) -> None:
+def refuse_retries(spark: SparkSession) -> None:
     """Raise ConfigError if `spark` may repeat a task."""
     settings = dict(spark.sparkContext.getConf().getAll())
-    found = repeating(settings)
-    if found:
+    if found := retry_settings(settings):
         master = settings.get("spark.master", "")
-        plain = {"spark.master": re.sub(r"\s*,.*]", "]", master)} if is_local(master) else {}
-        wanted = " ".join(f"--conf {name}={value}" for name, value in {**plain, **OFF}.items())
+        local = {"spark.master": re.sub(r"\s*,.*]", "]", master)} if is_local(master) else {}
+        options = " ".join(f"--conf {name}={value}" for name, value in {**local, **OFF}.items())
         raise ConfigError(
             f"at-most-once needs a Spark session that never repeats a task, got {', '.join(found)}",
-            hint=f"start the session with {wanted}",
+            hint=f"start the session with {options}",
         )
 
 
-def repeating(settings: Mapping[str, str]) -> list[str]:
+def retry_settings(settings: Mapping[str, str]) -> list[str]:
     """The settings, explicit or by default, that let Spark repeat a task: `name=value`."""
     master = settings.get("spark.master", "")
     local = _LOCAL.fullmatch(master.strip())
-    # In one JVM Spark takes the number from the master's name and asks no setting.
-    by_name = [f"spark.master={master}"] if local and (local["failures"] or "1") != "1" else []
-    asked = OFF.keys() - ({"spark.task.maxFailures"} if local else set())
-    set_so = {name: settings.get(name, _DEFAULTS.get(name, "false")) for name in OFF if name in asked}
-    return by_name + [f"{name}={value}" for name, value in set_so.items() if value.strip().lower() != OFF[name]]
+    # In one JVM Spark takes the number of attempts from the master, not from a setting.
+    of_master = [f"spark.master={master}"] if local and (local["failures"] or "1") != "1" else []
+    names = [name for name in OFF if not (local and name == "spark.task.maxFailures")]
+    values = {name: settings.get(name, _DEFAULTS.get(name, "false")) for name in names}
+    return of_master + [f"{name}={value}" for name, value in values.items() if value.strip().lower() != OFF[name]]

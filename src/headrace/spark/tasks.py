@@ -1,7 +1,7 @@
-"""What the tasks of a batch tell the driver.
+"""Runs the tasks of a batch on the executors; each returns a report to the driver.
 
-A task never raises what it can say: its report does, so that Spark neither repeats what cannot succeed nor buries the
-reason, and the other tasks finish.
+An error of a task is in its report instead of being raised. So Spark does not repeat a task that cannot succeed, the
+reason is not lost in a stack trace, and the other tasks finish.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-KEPT: dict[Hashable, tuple[Any, Callable[[Any], object]]] = {}
-"""One of each per Python worker, and Spark has one of those per task that runs: that is the bound."""
-_MOST_KEPT = 32  # a client has threads and sockets
-_repeats: ContextVar[bool] = ContextVar("headrace_task_repeats", default=True)
+WORKER_CACHE: dict[Hashable, tuple[Any, Callable[[Any], object]]] = {}
+"""Clients of this Python worker. Spark has one worker per running task, which bounds their number."""
+_MAX_CACHED = 32  # a client has threads and sockets
+_retries_allowed: ContextVar[bool] = ContextVar("headrace_task_retries_allowed", default=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of one task. `attempt` tells its rows from those of other attempts, where a sink needs that."""
+    """The result of one task. `attempt` distinguishes its rows from those of other attempts, if a sink needs that."""
 
     rows: int = 0
     attempt: int = 0
@@ -40,54 +40,54 @@ class Report:
     error: tuple[str, str, str | None] | None = None
 
     def to_json(self) -> str:
-        return json.dumps([self.rows, self.attempt, [[*origin, why] for origin, why in self.refused], self.error])
+        return json.dumps([self.rows, self.attempt, [[*origin, reason] for origin, reason in self.refused], self.error])
 
     @classmethod
     def from_json(cls, text: str) -> Report:
         rows, attempt, refused, error = json.loads(text)
-        return cls(rows, attempt, [(RecordId(*origin), why) for *origin, why in refused], error and tuple(error))
+        return cls(rows, attempt, [(RecordId(*origin), reason) for *origin, reason in refused], error and tuple(error))
 
     @classmethod
     def from_error(cls, error: HeadraceError) -> Report:
-        """Names the nearest class of `headrace.errors`: the driver may not know a user's subclass."""
-        kind = next(known for known in type(error).__mro__ if known.__module__ == errors.__name__)
+        """With the nearest class of `headrace.errors`: the driver may not be able to import a subclass."""
+        kind = next(base for base in type(error).__mro__ if base.__module__ == errors.__name__)
         return cls(error=(kind.__name__, str(error), getattr(error, "hint", None)))
 
 
 @contextmanager
-def repeating(repeats: bool) -> Iterator[None]:
-    """Within it, whether a task may run once more after it was lost: where not, its second attempt stores nothing.
+def retries_allowed(allowed: bool) -> Iterator[None]:
+    """Within the block, whether a second attempt of a task may store rows.
 
-    For at-most-once. No setting keeps Spark from repeating the tasks of a host that was lost.
+    At-most-once forbids it: no setting keeps Spark from repeating the tasks of a lost host.
     """
-    token = _repeats.set(repeats)
+    token = _retries_allowed.set(allowed)
     try:
         yield
     finally:
-        _repeats.reset(token)
+        _retries_allowed.reset(token)
 
 
 def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report], *, verify_pieces: bool = True) -> list[Report]:
     """Run `task` once per partition of `rows`, on the executors, and return the reports.
 
-    `task` gets its rows as Arrow batches. It may raise, and it may leave rows unread: a HeadraceError becomes its
-    report, so that the other tasks finish, and the first one is raised here; the rest of the input is drained.
+    `task` gets its rows as Arrow batches. A HeadraceError that it raises becomes its report; the first one is raised
+    here after all tasks have finished. Rows that it leaves unread are drained.
 
-    With `verify_pieces` the topic ids are compared before each Arrow batch is handed to the task, which may store it
-    at once. A task that stores nothing before it has read all compares them itself, or the driver does.
+    With `verify_pieces` the topic ids are compared before the task gets each Arrow batch, which it may store at once.
+    A task that stores nothing before it has read all rows compares them itself, or the driver does.
     """
     check = topic_check.current() if verify_pieces else None
-    repeats = _repeats.get()
+    retries_allowed = _retries_allowed.get()
 
     def in_worker(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        def repeatable(pieces: Iterator[Any]) -> Report:
-            if not repeats and _attempted_before():
+        def checked_task(pieces: Iterator[Any]) -> Report:
+            if not retries_allowed and _is_retry():
                 raise RetriableError("Spark lost a task that may have stored rows: at-most-once repeats none of them")
             return task(pieces if check is None else _Verified(pieces, check))
 
-        report = report_of(repeatable, batches)
+        report = report_of(checked_task, batches)
         yield pa.RecordBatch.from_pydict({"report": [report.to_json()]})
 
     reports = [Report.from_json(row["report"]) for row in map_in_arrow(rows, in_worker, "report STRING").collect()]
@@ -99,7 +99,7 @@ def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report], *, verify_piec
 
 
 def report_of(task: Callable[[Iterator[Any]], Report], batches: Iterator[Any]) -> Report:
-    """The report of `task` on these rows, also where it raises a HeadraceError. Reads what the task leaves unread."""
+    """Run `task` and return its report, also if it raises a HeadraceError. Drains the rows that it leaves unread."""
     try:
         return task(batches)
     except HeadraceError as error:
@@ -109,7 +109,7 @@ def report_of(task: Callable[[Iterator[Any]], Report], batches: Iterator[Any]) -
             pass
 
 
-def _attempted_before() -> bool:
+def _is_retry() -> bool:
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -117,7 +117,7 @@ def _attempted_before() -> bool:
 
 
 class _Verified:
-    """Arrow batches, each given out once the topics it was read from are known to be the planned ones."""
+    """Arrow batches, each returned only after the topic ids were compared with the planned ones."""
 
     def __init__(self, batches: Iterator[Any], check: Callable[[], None]) -> None:
         self._batches = batches
@@ -136,28 +136,28 @@ class _Verified:
 
 
 def worker_cached(
-    key: Hashable, make: Callable[[], Any], end: Callable[[Any], object] = lambda made: made.close()
+    key: Hashable, create: Callable[[], Any], close: Callable[[Any], object] = lambda client: client.close()
 ) -> Any:
-    """What `make` gave the first time it was asked for under `key` in this process: a client, which is costly to make.
+    """The client of this process under `key`, created at the first call: connecting is expensive.
 
-    `end` lets go of it when the process ends.
+    `close` is called when it is evicted, or when the process ends.
     """
-    found = KEPT.pop(key, None) or (make(), end)
-    KEPT[key] = found  # the last used is the last one
-    while len(KEPT) > _MOST_KEPT:
-        evict(next(iter(KEPT)))
-    return found[0]
+    entry = WORKER_CACHE.pop(key, None) or (create(), close)
+    WORKER_CACHE[key] = entry  # least recently used first
+    while len(WORKER_CACHE) > _MAX_CACHED:
+        evict(next(iter(WORKER_CACHE)))
+    return entry[0]
 
 
 def evict(key: Hashable) -> None:
-    """Let go of what is kept under `key`, if anything: the next one to ask gets a new one."""
-    if (found := KEPT.pop(key, None)) is not None:
-        made, end = found
+    """Close the client under `key`, if there is one: the next call of `worker_cached` creates another."""
+    if (entry := WORKER_CACHE.pop(key, None)) is not None:
+        client, close = entry
         with suppress(Exception):  # a lost connection may raise anything
-            end(made)
+            close(client)
 
 
 @atexit.register
 def _close() -> None:
-    for key in list(KEPT):
+    for key in list(WORKER_CACHE):
         evict(key)

@@ -182,7 +182,7 @@ class FakeEngine:
         self.sink.write(batch, self.rows(batch))
         return self.result
 
-    def translated(self, error: Exception) -> Exception:
+    def translate_error(self, error: Exception) -> Exception:
         return self.translate(error)
 
 

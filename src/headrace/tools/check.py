@@ -253,7 +253,7 @@ def _check_rows(
     except Exception as error:  # of the user's own function
         _add_raised(error, found)
         return None
-    found.notes += replay_check.notes(trace(rows))
+    found.notes += replay_check.replay_warnings(trace(rows))
     try:
         pipeline.sink.check_target(rows.schema)
     except OffsetConflict as error:  # a run has the file: it fits, or that one says so

@@ -70,7 +70,7 @@ def _transformed(pipeline: Pipeline, inputs: SourceReaders, batch: Batch) -> Dat
 
     raw = RawBatch(inputs, batch).frames
     if pipeline.dead_letter_target is not None:
-        frames = {name: one.decoder.judged(raw[name]).good for name, one in inputs.each.items()}
+        frames = {name: one.decoder.validated(raw[name]).good for name, one in inputs.each.items()}
     else:
         frames = {name: one.decoder.decode(raw[name]).rows for name, one in inputs.each.items()}
-    return transform_check.apply(pipeline.transform, inputs.given(frames))
+    return transform_check.apply(pipeline.transform, inputs.transform_argument(frames))

@@ -79,12 +79,12 @@ def ids(bootstrap, *topics, **how):
 )
 def test_the_plan_decides_which_way_and_check_says_it(filled, topic, spark, transform, way):
     from headrace.engine.source_readers import SourceReaders
-    from headrace.engine.transform_check import preview
+    from headrace.engine.transform_check import dry_run
 
     source, target = filled(), topic(partitions=3)
     sink = sinks.Kafka(source.bootstrap, target.name)
     made = pipeline(source, sink, transform=transform)
-    assert sink.describe_write(preview(SourceReaders.of(spark, made), transform), cached=False).startswith(way)
+    assert sink.describe_write(dry_run(SourceReaders.of(spark, made), transform), cached=False).startswith(way)
 
     caught_up(made, spark)
     source.produce([{"id": n, "name": "later"} for n in range(200, 300)])
@@ -495,10 +495,10 @@ def test_of_two_attempts_at_once_the_later_wins_and_the_other_leaves_nothing(wor
 
     def batches():
         yield records(0, 1)
-        kept = tasks.KEPT.pop((kafka.bootstrap, one.id))  # the other attempt is in another worker
+        kept = tasks.WORKER_CACHE.pop((kafka.bootstrap, one.id))  # the other attempt is in another worker
         assert one.call(iter([records(0, 1, 2, 3)])).rows == 4
         tasks.evict((kafka.bootstrap, one.id))
-        tasks.KEPT[kafka.bootstrap, one.id] = kept
+        tasks.WORKER_CACHE[kafka.bootstrap, one.id] = kept
         yield records(2, 3)
 
     with pytest.raises(Fenced):

@@ -408,7 +408,7 @@ class Engine:
         self._sink.write(batch, None)
         return WriteResult()
 
-    def translated(self, error):
+    def translate_error(self, error):
         return error
 
 

@@ -16,7 +16,7 @@ from headrace.connectors.shared.keyed_sink import Row
 from headrace.core.dead_letters import DeadLetter, DeadLetterBatch, RecordId
 from headrace.errors import BadRecord, ConfigError, RetriableError
 from headrace.spark.arrow import map_in_arrow
-from headrace.spark.origin_columns import PLACE
+from headrace.spark.origin_columns import ORIGIN_COLUMNS
 from headrace.testing.sinks import batch, frame, numbered, upserts
 from headrace.types import Range, TopicPartition
 
@@ -195,9 +195,9 @@ def arrow(first, until, times=1):
     return pa.RecordBatch.from_pydict(
         {
             "id": [number for number, _ in rows],
-            PLACE[0]: ["clicks"] * len(rows),
-            PLACE[1]: [0] * len(rows),
-            PLACE[2]: [offset for _, offset in rows],
+            ORIGIN_COLUMNS[0]: ["clicks"] * len(rows),
+            ORIGIN_COLUMNS[1]: [0] * len(rows),
+            ORIGIN_COLUMNS[2]: [offset for _, offset in rows],
         }
     )
 

@@ -14,8 +14,8 @@ from pyspark.sql.types import StringType
 import headrace as hr
 from headrace import events, sinks, stores
 from headrace.core.dead_letters import RecordId
-from headrace.engine.failing_records import _of_rows
-from headrace.engine.row_independence import indivisible
+from headrace.engine.failing_records import _row_error
+from headrace.engine.row_independence import step_over_several_records
 from headrace.errors import BadRecord, BatchChanged, BatchTimeout, TransformFailed
 from headrace.support.tracebacks import shown_path
 from headrace.tools.dead_letters import DeadLetterAdmin
@@ -178,14 +178,14 @@ def test_an_error_of_an_expression_is_one_of_the_rows(spark, expression):
     rows = spark.createDataFrame([(1, "poison")], "id INT, text STRING").repartition(1)
     with pytest.raises((PySparkException, Py4JJavaError)) as failed:
         rows.selectExpr(expression).write.format("noop").mode("overwrite").save()
-    assert _of_rows(failed.value) is failed.value
+    assert _row_error(failed.value) is failed.value
 
 
 def test_an_error_of_an_expression_is_one_of_the_rows_in_a_write_of_sparks_own(spark, tmp_path):
     rows = spark.createDataFrame([(1, "poison")], "id INT, text STRING").repartition(1)
     with pytest.raises((PySparkException, Py4JJavaError)) as failed:
         rows.selectExpr("CAST(text AS INT) AS id").write.parquet(str(tmp_path / "rows"))
-    assert _of_rows(failed.value) is failed.value
+    assert _row_error(failed.value) is failed.value
 
 
 def test_an_error_of_a_reader_or_of_the_plan_is_none_of_the_rows(spark, tmp_path):
@@ -195,10 +195,10 @@ def test_an_error_of_a_reader_or_of_the_plan_is_none_of_the_rows(spark, tmp_path
         file.write_bytes(b"PAR1" * 100)
     with pytest.raises((PySparkException, Py4JJavaError)) as unreadable:
         rows.write.format("noop").mode("overwrite").save()
-    assert _of_rows(unreadable.value) is None
+    assert _row_error(unreadable.value) is None
     with pytest.raises(AnalysisException) as refused:
         rows.selectExpr("to_char(id, id)")
-    assert _of_rows(refused.value) is None
+    assert _row_error(refused.value) is None
 
 
 @pytest.mark.parametrize("transform", [by_function, by_expression])
@@ -335,7 +335,7 @@ def test_what_each_record_makes_by_itself_is_read_off_the_plan(spark):
     records.createOrReplaceTempView("poison_records")
 
     def step(rows):
-        return indivisible(rows, [records])
+        return step_over_several_records(rows, [records])
 
     assert step(records.select(SHOUT("text")).where("text <> 'x'").selectExpr("explode(array(1, 2))")) is None
     assert step(records.join(table, "id")) is None

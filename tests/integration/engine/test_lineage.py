@@ -53,7 +53,7 @@ STEADY = {
 
 
 def result(spark, transform, source=SOURCE):
-    given = SourceReaders(spark, source, "g", whole=True).empty()
+    given = SourceReaders(spark, source, "g", whole_partitions=True).empty_argument()
     return transform(given)
 
 

@@ -33,7 +33,7 @@ def host(rows):
 found = []
 for location in locations:
     source = hr.Kafka(bootstrap, topics=[topic], location=location)
-    (one,) = SourceReaders(spark, source, "headrace-location", whole=True).each.values()
+    (one,) = SourceReaders(spark, source, "headrace-location", whole_partitions=True).each.values()
     ranges = [Range(TopicPartition(topic, number), 0, 1) for number in range(4)]
     found.append(dict(one.raw(ranges, {}).rdd.mapPartitions(host).collect()))
 print(json.dumps(found))
@@ -82,13 +82,13 @@ def test_named_hosts_are_where_the_partitions_are_read(ran):
 
 
 def test_the_spread_does_not_change_with_the_order_of_anything():
-    from headrace.engine.locality import consistent
+    from headrace.engine.locality import spread_evenly
     from headrace.types import TopicPartition
 
     executors = ["executor_a_1", "executor_b_2", "executor_c_3"]
     partitions = [TopicPartition("t", number) for number in range(9)]
-    spread = consistent(partitions, executors)
-    assert consistent(reversed(partitions), executors) == spread
+    spread = spread_evenly(partitions, executors)
+    assert spread_evenly(reversed(partitions), executors) == spread
     assert sorted(spread.values()) == sorted(executors * 3)
     assert spread[partitions[0]] == executors[zlib.crc32(b"t") % 3]
-    assert consistent(partitions, []) == {}
+    assert spread_evenly(partitions, []) == {}

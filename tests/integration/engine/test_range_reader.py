@@ -65,11 +65,11 @@ def test_the_direct_and_the_public_read_give_equal_rows(topic, reader):
     whole = of(where, (0, 0, 30), (1, 0, 30), (2, 0, 30))
     found = rows(reader.rows(whole))
     assert len(found) == 90
-    assert found == rows(reader.public(whole))
+    assert found == rows(reader.rows_by_public_api(whole))
     parts = of(where, (0, 3, 4), (1, 11, 29), (2, 29, 30))
     found = rows(reader.rows(parts))
     assert len(found) == 1 + 18 + 1
-    assert found == rows(reader.public(parts))
+    assert found == rows(reader.rows_by_public_api(parts))
 
 
 def test_a_range_is_read_the_same_again_and_in_any_order(topic, reader):
@@ -130,7 +130,7 @@ def test_aborted_and_control_records_are_never_read_wherever_a_range_begins_or_e
 def test_the_direct_and_the_public_read_agree_on_a_transactional_topic(transactional, reader):
     for span in [(0, 15), (2, 9)]:
         ranges = of(transactional, (0, *span))
-        assert rows(reader.rows(ranges)) == rows(reader.public(ranges))
+        assert rows(reader.rows(ranges)) == rows(reader.rows_by_public_api(ranges))
 
 
 def test_an_open_transaction_is_not_promised_to_a_reader(topic, kafka):
@@ -234,11 +234,11 @@ def test_the_settings_that_correctness_hangs_on_cannot_be_changed():
     [("4.0.0", True), ("4.2.0", True), ("4.3.1-SNAPSHOT", True), ("3.5.1", False), ("4.4.0", False), ("5.0.0", False)],
 )
 def test_the_internals_are_used_only_on_versions_they_were_tested_with(version, fits):
-    assert range_reader._fits(version) is fits
+    assert range_reader._is_tested(version) is fits
 
 
 def test_on_another_version_the_public_reader_is_used(topic, kafka, spark, monkeypatch):
-    monkeypatch.setattr(range_reader, "TESTED", ((9, 0), (9, 9)))
+    monkeypatch.setattr(range_reader, "TESTED_VERSIONS", ((9, 0), (9, 9)))
     where = topic(partitions=1)
     where.produce([{"n": number} for number in range(10)])
     reader = RangeReader(spark, kafka.bootstrap, {}, group="headrace-public")

@@ -19,8 +19,8 @@ FORMAT = hr.Json("user STRING, page STRING, at TIMESTAMP, window STRING")
 
 
 def look(spark, transform):
-    return transform_check.preview(
-        SourceReaders(spark, hr.Kafka("nowhere:1", topics=["t"], format=FORMAT), "g", whole=True), transform
+    return transform_check.dry_run(
+        SourceReaders(spark, hr.Kafka("nowhere:1", topics=["t"], format=FORMAT), "g", whole_partitions=True), transform
     )
 
 
@@ -46,7 +46,7 @@ STATEFUL = {
 
 @pytest.mark.parametrize("name", STATEFUL)
 def test_a_transform_that_needs_memory_across_batches_is_refused_with_advice(spark, name):
-    with pytest.raises(ConfigError, match="needs memory across batches") as refused:
+    with pytest.raises(ConfigError, match="needs state across batches") as refused:
         look(spark, STATEFUL[name])
     assert "the transform uses " in refused.value.message
     assert refused.value.hint
@@ -95,7 +95,7 @@ def test_sql_that_does_not_parse_is_named_before_anything_runs(spark):
 
 @pytest.mark.parametrize(("returned", "named"), [(None, "NoneType"), (5, "int"), ([], "list")])
 def test_a_transform_that_returns_no_frame_is_refused(spark, returned, named):
-    with pytest.raises(ConfigError, match=f"the transform returned {named}; a DataFrame is meant"):
+    with pytest.raises(ConfigError, match=f"the transform returned {named}, expected a DataFrame"):
         look(spark, lambda rows: returned)
 
 
@@ -133,7 +133,7 @@ def test_a_stateful_transform_that_raises_on_no_rows_is_refused_at_its_first_bat
         first = rows.collect()[0]["user"]
         return rows.dropDuplicates(["user"]).where(sql.col("user") == first)
 
-    with pytest.raises(ConfigError, match="needs memory across batches"):
+    with pytest.raises(ConfigError, match="needs state across batches"):
         pipeline(where, transform, sink).run(until="caught-up", session=spark)
     assert sink.rows == []
 
@@ -214,9 +214,9 @@ def test_a_spark_that_has_gone_is_said_so(spark, topic, monkeypatch):
 
     engine = DirectEngine(spark, pipeline(topic(1), lambda rows: rows, sinks.Memory()))
     error = RuntimeError("Connection refused")
-    assert engine.translated(error) is error
+    assert engine.translate_error(error) is error
     monkeypatch.setattr(session, "alive", lambda spark: False)
-    gone = engine.translated(error)
+    gone = engine.translate_error(error)
     assert isinstance(gone, HeadraceError)
     assert "Spark process has gone" in gone.message
     assert gone.hint

@@ -134,7 +134,7 @@ def failure(spark, fmt, values, transform=lambda rows: rows):
     try:
         transform(decoder.decode(frame).rows).collect()
     except Exception as error:
-        return decoder.first_bad(frame) if is_bad_record_error(error) else None
+        return decoder.locate_bad_record(frame) if is_bad_record_error(error) else None
     return None
 
 
@@ -543,14 +543,14 @@ def test_a_key_is_one_column_and_a_bad_one_makes_a_bad_record(spark):
     decoder = Decoder(spark, hr.Json("n INT"), hr.Text())
     with pytest.raises(Exception, match=r"headrace\.BadRecord"):
         decoder.decode(frame).rows.collect()
-    assert "offset 2: key: not UTF-8 text: b'\\xff'" in decoder.first_bad(frame).message
-    judged = decoder.judged(frame)
+    assert "offset 2: key: not UTF-8 text: b'\\xff'" in decoder.locate_bad_record(frame).message
+    judged = decoder.validated(frame)
     assert [(row["key"], row["n"]) for row in judged.good.collect()] == [("a", 1), (None, 1)]
-    assert [(one.key, one.value, one.error) for one in judged.letters(9)] == [
+    assert [(one.key, one.value, one.error) for one in judged.collect_dead_letters(9)] == [
         (b"\xff", b'{"n": 1}', "key: not UTF-8 text")
     ]
     assert decoder.columns == ["n", "key"]
-    assert decoder.empty().columns == ["n", "key", "_kafka"]
+    assert decoder.empty_argument().columns == ["n", "key", "_kafka"]
     nested = Decoder(spark, hr.Bytes(), hr.Json("id INT")).decode(frame.where("key IS NULL")).rows
     assert nested.schema["key"].dataType.simpleString() == "struct<id:int>"
 
@@ -566,7 +566,7 @@ def test_a_bad_record_of_a_time_that_python_does_not_have_is_a_letter_all_the_sa
     near, far = datetime.datetime(2024, 5, 6, 7, 8, 9, 123000, datetime.UTC), "timestamp_millis(1763247600000000)"
     frame = raw(spark, [b"near", b"far"]).drop("timestamp")
     frame = frame.selectExpr("*", f"if(offset = 0, timestamp_millis({int(near.timestamp() * 1000)}), {far}) timestamp")
-    letters = Decoder(spark, hr.Json("n INT")).judged(frame).letters(9)
+    letters = Decoder(spark, hr.Json("n INT")).validated(frame).collect_dead_letters(9)
     assert [(letter.value, letter.timestamp) for letter in letters] == [(b"near", near), (b"far", None)]
     refused = [RejectedRow(letter.origin, "too far", "sink") for letter in letters]
     assert {letter.value: letter.timestamp for letter in dead_letter_records([frame], refused)} == {
@@ -617,7 +617,7 @@ def test_a_schema_that_does_not_parse_is_shown_with_an_example(spark, ddl):
 @pytest.mark.parametrize("ddl", ["INT", "STRUCT<user: STRING>", "ARRAY<INT>"])
 def test_a_schema_that_is_a_type_is_decoded_or_refused_but_never_left_for_the_first_batch(spark, ddl):
     try:
-        frame = transform_check.preview(Decoder(spark, hr.Json(ddl)), lambda rows: rows)
+        frame = transform_check.dry_run(Decoder(spark, hr.Json(ddl)), lambda rows: rows)
     except ConfigError:
         return
     assert "user" in frame.columns
@@ -631,7 +631,7 @@ def test_a_schema_may_be_written_in_every_way_that_spark_reads(spark, ddl):
 
 @pytest.mark.parametrize(("ddl", "on_error"), [("_kafka INT", "fail"), ("_KAFKA INT", "drop"), ("BAD INT", "keep")])
 def test_a_column_that_headrace_needs_itself_is_refused(spark, ddl, on_error):
-    with pytest.raises(ConfigError, match="is taken by Headrace"):
+    with pytest.raises(ConfigError, match="is reserved by Headrace"):
         Decoder(spark, hr.Json(ddl, on_error=on_error))
 
 

@@ -57,7 +57,7 @@ def raw(spark, values):
     ids=["json", "csv"],
 )
 def test_a_letter_names_the_field_that_does_not_fit_and_what_stands_there(spark, fmt, cases):
-    letters = Decoder(spark, fmt).judged(raw(spark, [(None, value) for value, _ in cases])).letters(100)
+    letters = Decoder(spark, fmt).validated(raw(spark, [(None, value) for value, _ in cases])).collect_dead_letters(100)
     found = {letter.value: letter.error for letter in letters}
     assert len(found) == len(cases)
     for value, said in cases:
@@ -67,9 +67,9 @@ def test_a_letter_names_the_field_that_does_not_fit_and_what_stands_there(spark,
 def test_a_bad_key_is_named_as_one_and_a_bad_record_stops_with_its_field(spark):
     decoder = Decoder(spark, hr.Json("id INT"), hr.Json("k INT"))
     frame = raw(spark, [(b'{"k": 1}', b'{"id": 1}'), (b'{"k": "x"}', b'{"id": 1}')])
-    (letter,) = decoder.judged(frame).letters(10)
+    (letter,) = decoder.validated(frame).collect_dead_letters(10)
     assert letter.error == "key: field k: expected INT, got 'x'"
-    bad = decoder.first_bad(frame)
+    bad = decoder.locate_bad_record(frame)
     assert bad.message == "t[0] offset 1: key: field k: expected INT, got 'x': b'{\"k\": \"x\"}'"
 
 
@@ -78,7 +78,7 @@ def test_text_in_avro_that_is_not_utf_8_is_named(spark):
         '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}, {"name": "who", "type": "string"}]}'
     )
     frame = raw(spark, [(None, long(1) + long(1) + b"a"), (None, long(1) + long(1) + b"\xff")])
-    (letter,) = Decoder(spark, hr.Avro(schema)).judged(frame).letters(10)
+    (letter,) = Decoder(spark, hr.Avro(schema)).validated(frame).collect_dead_letters(10)
     assert letter.error == "field who: expected text, got bytes that are not UTF-8"
     assert struct.unpack("b", letter.value[-1:]) == (-1,)
 

@@ -55,7 +55,7 @@ def rows_of(decoder, frame):
         try:
             return [row.asDict() for row in decoder.decode(frame).rows.drop("_kafka").collect()]
         except Exception as error:
-            if not decoder.learn(error, frame):
+            if not decoder.fetch_missing_schemas(error, frame):
                 raise
     raise AssertionError("it learned five times and is no wiser")
 
@@ -99,8 +99,8 @@ def test_what_is_no_avro_of_its_schema_is_bad_with_its_bytes_and_harms_no_neighb
         assert bytes(row["bad"]["value"]) == value
         assert reason in row["bad"]["error"]
         assert (row["id"], row["name"]) == (None, None)
-    judged = decoder.judged(raw(spark, topic, [good, *values, good]))
-    assert [letter.value for letter in judged.letters(100)] == values
+    judged = decoder.validated(raw(spark, topic, [good, *values, good]))
+    assert [letter.value for letter in judged.collect_dead_letters(100)] == values
     assert [row["id"] for row in judged.good.collect()] == [1, 1]
 
 
@@ -112,20 +112,22 @@ def test_an_id_that_the_registry_lacks_is_a_bad_record_and_asked_for_again_after
     one = registered(url, f"{topic}-value", V1)
     clock, asked = [0.0], []
     decoder = Decoder(spark, hr.Avro(registry=url, on_error="keep"), topics=[topic])
-    decoder._sides[0].decoding._clock = lambda: clock[0]
+    decoder._parts[0].decoding._clock = lambda: clock[0]
     by_id = registry.by_id
     monkeypatch.setattr(registry, "by_id", lambda url, number: asked.append(number) or by_id(url, number))
     frame = raw(spark, topic, [framed(one, V1, ANN), struct.pack(">bI", 0, 987_654) + b"x"])
     with pytest.raises(Exception, match="UnknownSchema") as met:
-        decoder.decode(frame).rows.collect() if mode == "keep" else decoder.judged(frame).letters(10)
-    assert decoder.learn(met.value, frame).startswith("schema id 987654 is not in the schema registry at http://")
+        decoder.decode(frame).rows.collect() if mode == "keep" else decoder.validated(frame).collect_dead_letters(10)
+    assert decoder.fetch_missing_schemas(met.value, frame).startswith(
+        "schema id 987654 is not in the schema registry at http://"
+    )
     for seconds, times in ((0, 1), (59, 1), (2, 2), (58, 2), (100, 3)):
         clock[0] += seconds
         good, bad = decoder.decode(frame).rows.collect()  # a loop in hand may read its batch again at any time
         assert (good["id"], good["bad"]) == (1, None)
         assert bad["bad"]["error"] == "schema id 987654 is not in the registry"
         assert asked == [987_654] * times
-    assert decoder.learn(ValueError("something else"), frame) is None
+    assert decoder.fetch_missing_schemas(ValueError("something else"), frame) is None
 
 
 def test_an_id_that_is_registered_late_is_read_from_then_on_and_a_registry_that_is_away_changes_nothing(
@@ -136,7 +138,7 @@ def test_an_id_that_is_registered_late_is_read_from_then_on_and_a_registry_that_
     late = registered(url, f"late-{topic}", V2)
     clock = [0.0]
     decoder = Decoder(spark, hr.Avro(registry=url, on_error="keep"), topics=[topic])
-    decoder._sides[0].decoding._clock = lambda: clock[0]
+    decoder._parts[0].decoding._clock = lambda: clock[0]
     frame = raw(spark, topic, [framed(late, V2, BEA)])
     with monkeypatch.context() as patched:
         patched.setattr(registry, "by_id", lambda url, number: None)
@@ -162,7 +164,7 @@ def test_all_ids_that_a_batch_names_and_nobody_knows_are_asked_for_at_once(spark
     decoder = Decoder(spark, hr.Avro(registry=url, on_error="drop"), topics=[topic])
     with pytest.raises(Exception, match="UnknownSchema") as met:
         decoder.decode(frame).rows.collect()
-    assert decoder.learn(met.value, frame).endswith("; and 38 more")
+    assert decoder.fetch_missing_schemas(met.value, frame).endswith("; and 38 more")
     found = decoder.decode(frame)
     assert [row["id"] for row in found.rows.collect()] == [1, 2]
     assert found.dropped() == 40
@@ -248,7 +250,7 @@ def test_keys_have_their_own_format_and_a_bad_key_is_a_bad_record(spark, named):
     assert (first["key"].asDict(), first["n"], bytes(first["_kafka"]["key"])) == ({"id": 7}, 1, values[0][0])
     assert second["bad"]["error"].startswith("key: not in the wire format")
     assert (third["key"], third["n"]) == (None, 3)
-    (letter,) = decoder.judged(raw(spark, topic, values)).letters(10)
+    (letter,) = decoder.validated(raw(spark, topic, values)).collect_dead_letters(10)
     assert (letter.key, letter.value) == values[1]
 
 

@@ -48,7 +48,7 @@ def repeats():
 
 def refused():
     try:
-        task_retries.refuse(spark)
+        task_retries.refuse_retries(spark)
     except ConfigError as error:
         return error.message
 
@@ -61,7 +61,7 @@ def stores_and_is_lost(batches):
 
 def given_up():
     try:
-        with tasks.repeating(False):
+        with tasks.retries_allowed(False):
             tasks.run(spark.range(3).coalesce(1), stores_and_is_lost)
     except RetriableError as error:
         return error.message

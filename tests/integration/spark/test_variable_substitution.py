@@ -57,7 +57,7 @@ def test_names_of_columns(spark, on_error):
     decoder = Decoder(spark, hr.Json("`${env:PATH}` INT", on_error=on_error))
     assert decoder.columns == ["${env:PATH}"]
     assert decoder.decode(frame).rows.first()[0] == 7
-    assert decoder.judged(frame).good.first()[0] == 7
+    assert decoder.validated(frame).good.first()[0] == 7
 
 
 def test_a_delimiter_of_csv(spark):

@@ -11,8 +11,8 @@ from headrace.support.tracebacks import shown_path
 
 def given(**frames):
     inputs = object.__new__(SourceReaders)
-    inputs._one = False
-    return inputs.given(frames)
+    inputs._single = False
+    return inputs.transform_argument(frames)
 
 
 def test_a_source_that_is_not_there_is_a_mistake_that_names_those_that_are_and_the_line():

@@ -4,7 +4,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from headrace.core.dead_letters import RecordId
-from headrace.engine.failing_records import _of_rows, bisect
+from headrace.engine.failing_records import _row_error, bisect
 from headrace.errors import BadRecord, RetriableError
 from headrace.types import Range, TopicPartition
 
@@ -104,8 +104,8 @@ def caused(error, cause):
 @pytest.mark.parametrize("state", ["22012", "22018", "38000", "39000", "P0001"])
 def test_an_error_of_a_value_or_a_function_is_one_of_the_rows(state):
     error = Reported(state)
-    assert _of_rows(error) is error
-    assert _of_rows(caused(RetriableError("the sink says it in its words"), error)) is error
+    assert _row_error(error) is error
+    assert _row_error(caused(RetriableError("the sink says it in its words"), error)) is error
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_an_error_of_a_value_or_a_function_is_one_of_the_rows(state):
     ids=repr,
 )
 def test_an_error_of_the_infrastructure_is_none_of_the_rows(error):
-    assert _of_rows(error) is None
+    assert _row_error(error) is None

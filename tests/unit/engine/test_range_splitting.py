@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as some
 
-from headrace.engine.range_splitting import MIN_SPLIT_RECORDS, MIN_TASK_RECORDS, split, tasks
+from headrace.engine.range_splitting import MIN_SPLIT_RECORDS, MIN_TASK_RECORDS, split, task_count
 from headrace.types import Range, TopicPartition
 
 
@@ -23,9 +23,9 @@ def test_short_ranges_stay_whole():
 
 
 def test_many_short_ranges_are_read_by_few_tasks_and_long_ones_by_their_own():
-    assert tasks(ranges(*[3] * 1_000), 2) == 8
-    assert tasks(ranges(*[MIN_TASK_RECORDS] * 100), 2) == 100
-    assert tasks(ranges(3, 3), 2) == 2
+    assert task_count(ranges(*[3] * 1_000), 2) == 8
+    assert task_count(ranges(*[MIN_TASK_RECORDS] * 100), 2) == 100
+    assert task_count(ranges(3, 3), 2) == 2
 
 
 @given(some.lists(some.integers(0, 500_000), max_size=20), some.integers(1, 16))

@@ -9,7 +9,7 @@ import headrace as hr
 from headrace import sinks, stores
 from headrace.core import transforms
 from headrace.engine.lineage import Lineage
-from headrace.engine.replay_check import notes, refuse_volatile_keys
+from headrace.engine.replay_check import refuse_volatile_keys, replay_warnings
 from headrace.errors import ConfigError
 
 CLOCK = Lineage(columns={"k": "now()"}, rows=["rand()"], per_batch=["limit"])
@@ -64,7 +64,7 @@ def test_a_volatile_column_that_no_replay_rests_on_is_taken(name):
 
 
 def test_everything_volatile_is_noted():
-    column, rows, batch = notes(CLOCK)
+    column, rows, batch = replay_warnings(CLOCK)
     assert column == "column k has another value each time a batch is read: now()"
     assert rows == "a batch that is repeated may have other rows: rand()"
     assert batch.startswith("limit sees one batch only")

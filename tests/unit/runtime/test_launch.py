@@ -229,9 +229,9 @@ def test_what_a_transform_raises_on_no_rows_waits_for_a_batch_and_our_own_errors
 
         return preview
 
-    monkeypatch.setattr(transform_check, "preview", raising(IndexError("no first row")))
+    monkeypatch.setattr(transform_check, "dry_run", raising(IndexError("no first row")))
     assert launch.check_transform(a_pipeline(), None) is None
-    monkeypatch.setattr(transform_check, "preview", raising(ConfigError("no such column")))
+    monkeypatch.setattr(transform_check, "dry_run", raising(ConfigError("no such column")))
     with pytest.raises(HeadraceError, match="no such column"):
         launch.check_transform(a_pipeline(), None)
 

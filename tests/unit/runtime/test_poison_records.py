@@ -20,7 +20,7 @@ CODE, VALUE = "38000", "22012"
 """SQL states: of a function, which is believed at the third failure, and of a value, which is believed at once."""
 
 
-class Poison(failing_records.Poison):
+class FakeFailingRecords(failing_records.FailingRecords):
     """Fails on parts with one of `bad` that is not diverted, or on every part."""
 
     def __init__(self, bad, *, always=False, state=VALUE):
@@ -56,13 +56,13 @@ class Engine(FakeEngine):
         self.diverted += diverted
         return self.result
 
-    def translated(self, error):
-        return self.poison.found(self.batch, error) or error
+    def translate_error(self, error):
+        return self.poison.find(self.batch, error) or error
 
 
 @pytest.fixture(autouse=True)
 def divisible(monkeypatch):
-    monkeypatch.setattr(failing_records, "indivisible", lambda rows, frames: None)
+    monkeypatch.setattr(failing_records, "step_over_several_records", lambda rows, frames: None)
 
 
 def simulate_failing(found, *, ends=10, arriving=True):
@@ -79,7 +79,7 @@ def run_bounded(sim):
 
 @pytest.mark.parametrize(("state", "attempts"), [(VALUE, 1), (CODE, 3)])
 def test_a_record_is_diverted_though_others_arrive_at_each_attempt(state, attempts):
-    sim = simulate_failing(Poison({BAD}, state=state))
+    sim = simulate_failing(FakeFailingRecords({BAD}, state=state))
     run_bounded(sim)
     assert sim.engine.diverted == [BAD]
     assert sim.sink.rows == [RecordId("clicks", 0, n) for n in range(10 + attempts) if n != BAD.offset]
@@ -88,33 +88,33 @@ def test_a_record_is_diverted_though_others_arrive_at_each_attempt(state, attemp
 
 
 def test_a_transform_that_fails_without_any_record_ends_the_run():
-    sim = simulate_failing(Poison({BAD}, always=True), ends=3, arriving=False)
+    sim = simulate_failing(FakeFailingRecords({BAD}, always=True), ends=3, arriving=False)
     with pytest.raises(TransformFailed, match="without any record"):
         run_bounded(sim)
     assert sim.sink.rows == sim.engine.diverted == []
 
 
 def test_what_is_known_of_a_record_is_for_its_topic_and_while_it_is_read():
-    found = Poison({BAD})
+    found = FakeFailingRecords({BAD})
 
     def batch(start, until, topic_id="id-1"):
         return Batch(1, (Range(A, start, until),), {"clicks": topic_id})
 
-    assert isinstance(found.found(batch(0, 5), Reported(VALUE)), BatchChanged)
+    assert isinstance(found.find(batch(0, 5), Reported(VALUE)), BatchChanged)
     assert list(found.diverted(batch(0, 9))) == [BAD]
     assert list(found.diverted(batch(2, 9))) == [BAD]
     assert list(found.diverted(batch(2, 9, "id-2"))) == []
-    assert isinstance(found.found(batch(0, 5), Reported(VALUE)), BatchChanged)
+    assert isinstance(found.find(batch(0, 5), Reported(VALUE)), BatchChanged)
     assert list(found.diverted(batch(4, 9))) == []
 
 
 def test_failures_count_for_a_batch_that_starts_where_the_one_before_did():
-    found = Poison({BAD}, state=CODE)
+    found = FakeFailingRecords({BAD}, state=CODE)
     other = TopicPartition("clicks", 1)
     grown = [Batch(1, (Range(A, 0, 5 + n), Range(other, n, 9))) for n in range(3)]
-    assert [found.found(batch, Reported(CODE)) is None for batch in grown] == [True, True, False]
+    assert [found.find(batch, Reported(CODE)) is None for batch in grown] == [True, True, False]
     moved = Batch(2, (Range(A, 1, 9),))
-    assert found.found(moved, Reported(CODE)) is None
+    assert found.find(moved, Reported(CODE)) is None
 
 
 TRACEBACK = """
@@ -153,9 +153,9 @@ class OnWorker(Reported):
     ids=lambda errors: errors[-1],
 )
 def test_an_error_of_programming_on_a_worker_stops_at_once_and_diverts_nothing(errors):
-    found = Poison({BAD}, state=CODE)
+    found = FakeFailingRecords({BAD}, state=CODE)
     batch = Batch(1, (Range(A, 0, 5),))
-    stopped = found.found(batch, OnWorker(*errors))
+    stopped = found.find(batch, OnWorker(*errors))
     assert isinstance(stopped, TransformFailed)
     assert errors[0] in stopped.message and "/app/clicks.py:12" in stopped.message
     assert not found.diverted(batch)
@@ -173,9 +173,9 @@ def test_an_error_of_programming_on_a_worker_stops_at_once_and_diverts_nothing(e
     ids=lambda errors: errors[-1].split(":")[0],
 )
 def test_what_a_value_may_raise_on_a_worker_is_searched_for_its_record(errors):
-    found = Poison({BAD}, state=CODE)
+    found = FakeFailingRecords({BAD}, state=CODE)
     batch = Batch(1, (Range(A, 0, 5),))
-    outcomes = [found.found(batch, OnWorker(*errors)) for _ in range(3)]
+    outcomes = [found.find(batch, OnWorker(*errors)) for _ in range(3)]
     assert outcomes[:2] == [None, None] and isinstance(outcomes[2], BatchChanged)
 
 
@@ -208,7 +208,7 @@ class Endless:
         raise Reported(None)
 
 
-class EndlessRows(failing_records.Poison):
+class EndlessRows(failing_records.FailingRecords):
     def __init__(self, spark, limited):
         super().__init__(None, None, None, limited, patient=True)
         self._spark = spark
@@ -221,5 +221,5 @@ def test_the_search_for_a_record_keeps_to_the_time_limit_of_a_batch():
     spark = Endless()
     found = EndlessRows(spark, lambda batch: deadline(spark, batch, 0.05))
     with pytest.raises(BatchTimeout, match=r"batch 1 of 5 offsets took longer than 0.05 s"):
-        found.found(Batch(1, (Range(A, 0, 5),)), Reported(VALUE))
+        found.find(Batch(1, (Range(A, 0, 5),)), Reported(VALUE))
     assert not spark.tags

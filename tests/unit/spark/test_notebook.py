@@ -56,7 +56,7 @@ def process(monkeypatch):
         return made
 
     having.ended = ended
-    monkeypatch.setattr(notebook, "_end_java", lambda: ended.append("java"))
+    monkeypatch.setattr(notebook, "_end_jvm", lambda: ended.append("java"))
     monkeypatch.setattr(sessions, "create", lambda options, progress: "new")
     return having
 

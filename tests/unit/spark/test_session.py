@@ -39,7 +39,7 @@ def test_a_spark_that_refuses_to_start_says_why_while_its_jvm_lives(monkeypatch,
         raise Refusal("it refuses")
 
     monkeypatch.setenv("PYSPARK_PYTHON", "python")
-    monkeypatch.setattr(gateway, "jvm", jvm)
+    monkeypatch.setattr(gateway, "own_jvm", jvm)
     monkeypatch.setattr(cache, "connector", lambda progress=None: [])
     monkeypatch.setattr(session, "active", lambda: None)  # another test may have started one in this process
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)

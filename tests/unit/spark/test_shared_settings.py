@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.spark.shared_settings import settings
+from headrace.spark.shared_settings import session_settings
 
 SOON = 20.0
 DEFAULTS = {"a": "default", "b": "default"}
@@ -35,17 +35,17 @@ def session(**given):
 @pytest.mark.parametrize("before", [{}, {"a": "mine"}, {"a": "wanted"}])
 def test_the_session_is_as_it_was_afterwards_also_after_an_error(before):
     spark = session(**before)
-    with settings(spark, {"a": "wanted", "b": "wanted"}):
+    with session_settings(spark, {"a": "wanted", "b": "wanted"}):
         assert (spark.conf.get("a"), spark.conf.get("b")) == ("wanted", "wanted")
     assert spark.conf.given == before
-    with pytest.raises(ValueError, match="within"), settings(spark, {"a": "wanted"}):
+    with pytest.raises(ValueError, match="within"), session_settings(spark, {"a": "wanted"}):
         raise ValueError("within")
     assert spark.conf.given == before
 
 
 def test_the_last_one_to_leave_restores_them():
     spark = session(a="mine")
-    one, other = settings(spark, {"a": "wanted"}), settings(spark, {"a": "wanted"})
+    one, other = session_settings(spark, {"a": "wanted"}), session_settings(spark, {"a": "wanted"})
     one.__enter__()
     other.__enter__()
     one.__exit__(None, None, None)
@@ -59,16 +59,16 @@ def test_another_value_waits_until_the_others_have_left():
 
     def want_another():
         entered.set()
-        with settings(spark, {"a": "2"}):
+        with session_settings(spark, {"a": "2"}):
             seen.append(spark.conf.get("a"))
 
     waiting = threading.Thread(target=want_another)
-    with settings(spark, {"a": "1"}):
+    with session_settings(spark, {"a": "1"}):
         waiting.start()
         assert entered.wait(SOON)
         waiting.join(0.05)
         assert (seen, spark.conf.get("a")) == ([], "1")
-        with settings(session(), {"a": "3"}):
+        with session_settings(session(), {"a": "3"}):
             assert spark.conf.get("a") == "1"
     waiting.join(SOON)
     assert (seen, spark.conf.given) == (["2"], {})

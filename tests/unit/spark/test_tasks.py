@@ -37,7 +37,7 @@ def spark(monkeypatch):
 @pytest.mark.parametrize(("repeats", "attempt"), [(True, 0), (True, 1), (False, 0)])
 def test_a_task_stores_its_rows(spark, repeats, attempt):
     spark.attempt, stored = attempt, []
-    with tasks.repeating(repeats):
+    with tasks.retries_allowed(repeats):
         (report,) = tasks.run(ROWS, lambda batches: stored.extend(batches) or Report(3))
     assert (stored, report.rows) == (ROWS, 3)
 
@@ -45,7 +45,7 @@ def test_a_task_stores_its_rows(spark, repeats, attempt):
 def test_under_at_most_once_the_second_attempt_of_a_lost_task_stores_nothing(spark):
     """As on a cluster that has lost a host: Spark does not count that against spark.task.maxFailures."""
     spark.attempt, stored = 1, []
-    with tasks.repeating(False), pytest.raises(RetriableError, match="at-most-once repeats none"):
+    with tasks.retries_allowed(False), pytest.raises(RetriableError, match="at-most-once repeats none"):
         tasks.run(ROWS, stored.extend)
     assert stored == spark.left == []
 
@@ -60,7 +60,7 @@ def test_the_guarantee_says_whether_tasks_may_be_repeated(guarantee, monkeypatch
         guarantee=guarantee,
         offsets=stores.Memory(),
     )
-    monkeypatch.setattr(DirectEngine, "_write", lambda *_: said.append(tasks._repeats.get()))
+    monkeypatch.setattr(DirectEngine, "_write", lambda *_: said.append(tasks._retries_allowed.get()))
     DirectEngine(Mock(), pipeline, Mock()).write(Batch(1, ()))
     assert said == [guarantee == "at-least-once"]
-    assert tasks._repeats.get(), "only while a batch is written"
+    assert tasks._retries_allowed.get(), "only while a batch is written"

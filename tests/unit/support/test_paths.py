@@ -128,11 +128,11 @@ def temporary(tmp_path, monkeypatch):
 
 
 def test_sparks_scratch_files_are_in_a_directory_of_this_user(temporary):
-    found = privacy.scratch_directory()
+    found = privacy.create_scratch_directory()
     assert found.parent == temporary
     assert open_to_others(found) == []
     found.chmod(0o777)
-    assert open_to_others(privacy.scratch_directory()) == []
+    assert open_to_others(privacy.create_scratch_directory()) == []
 
 
 @pytest.mark.parametrize("trap", ["link", "file", "directory"])
@@ -144,5 +144,5 @@ def test_a_scratch_directory_that_somebody_else_put_there_is_refused(trap, tempo
     make = {"link": lambda: place.symlink_to("theirs"), "file": place.touch, "directory": place.mkdir}
     make[trap]()
     with pytest.raises(ConfigError, match="is not a directory of this user") as refused:
-        privacy.scratch_directory()
+        privacy.create_scratch_directory()
     assert "TMPDIR" in refused.value.hint

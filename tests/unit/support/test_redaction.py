@@ -117,7 +117,7 @@ def test_secrets_are_masked_in_every_other_shape(text, shown):
     "text",
     [
         "sinks.Postgres('postgresql://h/d', 'rows', key=['id'])",
-        "the value has a column key, and the decoded key is called so",
+        "the value has a column key, which is the name of the decoded key",
         "rename the field, or leave out key_format= and take _kafka.key",
         "partition_key=user, sort_key=at",
         "key.deserializer=org.apache.kafka.common.serialization.StringDeserializer",

@@ -49,7 +49,7 @@ class DynamoDBTarget:
         if units is None:
             return None
         key = ("dynamodb pace", self.table, self.region, self.endpoint, units)
-        return tasks.worker_cached(key, lambda: dynamodb_client.WriteUnitLimiter(units), end=lambda pace: None)  # type: ignore[no-any-return]
+        return tasks.worker_cached(key, lambda: dynamodb_client.WriteUnitLimiter(units), close=lambda pace: None)  # type: ignore[no-any-return]
 
 
 class Put(NamedTuple):

@@ -17,7 +17,7 @@ from headrace.core.error_markers import is_database_missing, is_metastore_locked
 from headrace.core.sink import IdempotentSink, without_metadata
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.spark.origin_columns import stored_schema
-from headrace.spark.shared_settings import settings
+from headrace.spark.shared_settings import session_settings
 from headrace.spark.sql import literal, verbatim
 from headrace.support.crashpoints import reach
 from headrace.support.pipeline_folder import located
@@ -139,7 +139,7 @@ class Hive(IdempotentSink):
         added = " ".join(partition_sql(directory, name, f"{self._place}/{attempt}") for directory in found)
         try:
             # Spark sends 100 at a time, each its own transaction; a batch must be one.
-            with settings(spark, {"spark.sql.addPartitionInBatch.size": str(len(found))}):
+            with session_settings(spark, {"spark.sql.addPartitionInBatch.size": str(len(found))}):
                 _sql(spark, f"ALTER TABLE {quoted(self._table)} ADD {added}")
         except Exception:
             # Without IF NOT EXISTS a rival that was first shows. Or it was this call, and only its reply was lost:

@@ -217,7 +217,7 @@ class Iceberg(IdempotentSink):
     def _counted(self, table: Any, batch: Batch, folder: Folder, counted: int) -> list[str] | None:
         """The files that have rows; None when another run committed the batch, and so removed them."""
         with suppress(FileNotFoundError):
-            rows = {file: _rows(table, file) for file in folder.parquet()}
+            rows = {file: _rows(table, file) for file in folder.parquet_files()}
             if sum(rows.values()) == counted:
                 return [file for file, number in rows.items() if number]
         if self._newest(self._load()).holds(batch, self):

@@ -10,7 +10,7 @@ from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
 from headrace.formats.avro import Avro, encode_errors
 from headrace.formats.base import MOMENT
-from headrace.spark.origin_columns import PLACE, origin_column_exprs
+from headrace.spark.origin_columns import ORIGIN_COLUMNS, origin_column_exprs
 from headrace.spark.sql import column_of, quoted, verbatim
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class RecordMapping:
     timestamp: str | None = None
     exclude: tuple[str, ...] = ()
 
-    def frame(self, rows: DataFrame, place: Sequence[str] = PLACE, *, dry: bool = False) -> DataFrame:
-        """The parts that are asked for, and of PLACE what is named. A record without a value stays one."""
+    def frame(self, rows: DataFrame, place: Sequence[str] = ORIGIN_COLUMNS, *, dry: bool = False) -> DataFrame:
+        """The parts that are asked for, and of ORIGIN_COLUMNS what is named. A record without a value stays one."""
         from pyspark.sql import functions as sql
 
         encoded = self.format.dry_run_encode_expr if dry else self.format.encode_expr
@@ -226,6 +226,8 @@ def messages(records: Any) -> list[dict[str, Any]]:
 
 def place_of(records: Any, row: int, at: TopicPartition | None = None) -> RecordId | None:
     """Where a row came from, if that is known; from `at`, if that is given."""
-    *before, offset = (records.column(name)[row].as_py() for name in (PLACE if at is None else PLACE[2:]))
+    *before, offset = (
+        records.column(name)[row].as_py() for name in (ORIGIN_COLUMNS if at is None else ORIGIN_COLUMNS[2:])
+    )
     topic, partition = before if at is None else (at.topic, at.partition)
     return None if offset is None else RecordId(topic, partition, offset)

@@ -20,7 +20,7 @@ from headrace.errors import ConfigError
 from headrace.formats.avro.encode_errors import translate_encode_errors
 from headrace.formats.json import Json
 from headrace.spark import task_alignment, tasks
-from headrace.spark.origin_columns import PLACE
+from headrace.spark.origin_columns import ORIGIN_COLUMNS
 from headrace.support.crashpoints import reach
 from headrace.support.redaction import secrets_of
 
@@ -178,7 +178,7 @@ class Kafka(RowRejectingSink, TransactionalSink):
             planned = self._offsets.plan(batch, separately=True)
             if planned.writes.keys() == {r.at for r in batch.ranges}:
                 # Which partition a row comes from, its task knows by itself.
-                self._write_partitions(batch, self._layout.frame(rows, PLACE[2:]), target, planned)
+                self._write_partitions(batch, self._layout.frame(rows, ORIGIN_COLUMNS[2:]), target, planned)
                 return
         self._write_batch(batch, self._layout.frame(rows), target, None)
 

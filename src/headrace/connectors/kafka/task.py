@@ -85,7 +85,7 @@ class TransactionalProduceTask:
         from confluent_kafka import KafkaException
 
         key = (self.target.client.bootstrap, part.transactional_id)
-        sure = key not in tasks.KEPT  # a new producer is the newest
+        sure = key not in tasks.WORKER_CACHE  # a new producer is the newest
         producer = tasks.worker_cached(key, lambda: self._producer(part), lambda made: made.purge())
         before = tuple(read)
         try:

@@ -11,7 +11,7 @@ from headrace.connectors.sql.identifiers import listed, quoted
 from headrace.connectors.sql.table_check import TableSchemaCheck
 from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN
 from headrace.errors import ConfigError
-from headrace.spark.origin_columns import PLACE
+from headrace.spark.origin_columns import ORIGIN_COLUMNS
 from headrace.spark.sql import column_of, times_in_utc
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class PostgresTable:
         stored = self.shape.frame(batch, rows, traced=traced)
         fields = [stored.schema[name] for name in self.staged]
         text = line([column_of(field.name) for field in fields], fields, utc=times_in_utc(rows))
-        return stored.select(text.alias(LINE), *(PLACE if traced else ()))
+        return stored.select(text.alias(LINE), *(ORIGIN_COLUMNS if traced else ()))
 
     def by_partition(self) -> dict[str, Any]:
         """How a task writes straight into the table."""

@@ -21,7 +21,7 @@ from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, WriteMode
 from headrace.core.sink import METADATA, IdempotentSink
 from headrace.errors import ConfigError
 from headrace.spark import task_alignment, tasks
-from headrace.spark.origin_columns import PLACE, origin_column_exprs
+from headrace.spark.origin_columns import ORIGIN_COLUMNS, origin_column_exprs
 from headrace.spark.sql import column_of
 from headrace.spark.tasks import Report
 from headrace.support.crashpoints import reach
@@ -133,7 +133,7 @@ class RowKey:
         }
 
     def frame(self, batch: Batch, rows: DataFrame) -> DataFrame:
-        """The columns to store, then ORIGIN, OFFSET and DELETED where there is a business key, then PLACE."""
+        """The columns to store, then ORIGIN, OFFSET and DELETED where there is a business key, then ORIGIN_COLUMNS."""
         from pyspark.sql import functions as sql
 
         columns = self.columns(rows.columns)
@@ -151,8 +151,8 @@ class RowKey:
         frame = rows.select(*stored, *origin_column_exprs(rows))
         # So that several rows of one record meet, one after the other, in one task, which refuses them.
         if not log_order.stays_in_task(batch, frame):
-            return frame.repartition(*PLACE).sortWithinPartitions(*PLACE)
-        return frame if task_alignment.preserves_row_order(frame) else frame.sortWithinPartitions(*PLACE)
+            return frame.repartition(*ORIGIN_COLUMNS).sortWithinPartitions(*ORIGIN_COLUMNS)
+        return frame if task_alignment.preserves_row_order(frame) else frame.sortWithinPartitions(*ORIGIN_COLUMNS)
 
     @property
     def _shape(self) -> WriteMode:
@@ -273,7 +273,7 @@ def _pieces(batch: Any) -> Iterator[Any]:
 
 
 def row_of(origin: RecordId | None, values: dict[str, Any], key: tuple[str, ...]) -> Row:
-    """From the columns of `Identity.frame` without PLACE."""
+    """From the columns of `Identity.frame` without ORIGIN_COLUMNS."""
     source = values.pop(ORIGIN, None)
     version = values.pop(OFFSET, None)
     deleted = bool(values.pop(DELETED, False))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
 from headrace.spark import task_alignment
-from headrace.spark.origin_columns import PLACE, origin_column_exprs
+from headrace.spark.origin_columns import ORIGIN_COLUMNS, origin_column_exprs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ _TURN = "headrace_turn"
 
 
 def sort_by_offset(batch: Batch, rows: DataFrame) -> DataFrame:
-    """The columns of `rows`, then PLACE. All rows of a partition are in one task, by offset.
+    """The columns of `rows`, then ORIGIN_COLUMNS. All rows of a partition are in one task, by offset.
 
     Rows of one record keep their order, where the task that made them had them in one.
     """
@@ -33,19 +33,19 @@ def sort_by_offset(batch: Batch, rows: DataFrame) -> DataFrame:
 
 
 def sorted_by_offset(batch: Batch, frame: DataFrame) -> DataFrame:
-    """The same for rows that have PLACE already."""
+    """The same for rows that have ORIGIN_COLUMNS already."""
     from pyspark.sql import functions as sql
 
     stays = stays_in_task(batch, frame)
     frame = frame.select("*", sql.monotonically_increasing_id().alias(_TURN))
     if not stays:
-        frame = frame.repartition(max(1, len(batch.ranges)), *PLACE[:2])
+        frame = frame.repartition(max(1, len(batch.ranges)), *ORIGIN_COLUMNS[:2])
     # Also where no row moves: a function over a whole partition may hand its rows on in any order.
-    return frame.sortWithinPartitions(*PLACE, _TURN).drop(_TURN)
+    return frame.sortWithinPartitions(*ORIGIN_COLUMNS, _TURN).drop(_TURN)
 
 
 def with_origin_columns(rows: DataFrame) -> DataFrame:
-    """The columns of `rows`, then PLACE."""
+    """The columns of `rows`, then ORIGIN_COLUMNS."""
     if taken := [name for name in rows.columns if name.lower().startswith("headrace_")]:
         raise ConfigError(f"a column is called {taken[0]}: such names are ours", hint="rename it in the transform")
     return rows.select("*", *origin_column_exprs(rows))

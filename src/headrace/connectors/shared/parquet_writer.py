@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.core import topic_check
-from headrace.spark.shared_settings import settings
+from headrace.spark.shared_settings import session_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ def write_files(rows: DataFrame, place: str, partition_by: Sequence[str] = ()) -
     writer = rows.observe(counted, functions.count(functions.lit(1)).alias("rows")).write.options(**_OPTIONS)
     if partition_by:
         writer = writer.partitionBy(*partition_by)
-    with settings(rows.sparkSession, _SETTINGS):
+    with session_settings(rows.sparkSession, _SETTINGS):
         writer.parquet(place)
     topic_check.verify()
     return int(counted.get.get("rows", 0))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.dead_letters import RecordId, rejected_row_error, shortened, too_many_bad_records
 from headrace.core.sink import METADATA
-from headrace.spark.origin_columns import PLACE
+from headrace.spark.origin_columns import ORIGIN_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ class RejectedRows:
             raise too_many_bad_records(self.most, f"{self.found[0][0]}: {self.found[0][1]}")
 
     def taken(self, piece: Any) -> Iterator[tuple[RecordId | None, dict[str, Any]]]:
-        """The rows of an Arrow batch that has PLACE, each with the record it came from.
+        """The rows of an Arrow batch that has ORIGIN_COLUMNS, each with the record it came from.
 
         One with a value that Python has none for, such as a date after 9999, is refused.
         """
@@ -43,13 +43,15 @@ class RejectedRows:
             found = piece.to_pylist()
         except (ValueError, OverflowError) as error:
             if len(piece) == 1:
-                self.add(_origin(*(piece.column(name)[0].as_py() for name in PLACE)), f"it cannot be read: {error}")
+                self.add(
+                    _origin(*(piece.column(name)[0].as_py() for name in ORIGIN_COLUMNS)), f"it cannot be read: {error}"
+                )
                 return
             yield from self.taken(piece.slice(0, len(piece) // 2))
             yield from self.taken(piece.slice(len(piece) // 2))
         else:
             for values in found:
-                yield _origin(*(values.pop(name) for name in PLACE)), values
+                yield _origin(*(values.pop(name) for name in ORIGIN_COLUMNS)), values
 
 
 def _origin(topic: str | None, partition: int, offset: int) -> RecordId | None:

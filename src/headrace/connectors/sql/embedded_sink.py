@@ -12,7 +12,7 @@ from headrace.core import topic_check
 from headrace.core.dead_letters import RecordId, RejectedRow, rejected_row_error
 from headrace.core.sink import METADATA
 from headrace.errors import BadRecord
-from headrace.spark.origin_columns import PLACE
+from headrace.spark.origin_columns import ORIGIN_COLUMNS
 from headrace.support.crashpoints import reach
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ class EmbeddedTable(DeadLetterTables):
         topic_check.verify()
         reach(f"{self._word}: rows read")
         try:
-            self._store(batch, arrow.drop_columns(list(PLACE)), rows.schema, dead_letters)
+            self._store(batch, arrow.drop_columns(list(ORIGIN_COLUMNS)), rows.schema, dead_letters)
         except BadRecord:
             good = self._sifted(arrow, rows.schema, dead_letters)
-            self._store(batch, good.drop_columns(list(PLACE)), rows.schema, dead_letters)
+            self._store(batch, good.drop_columns(list(ORIGIN_COLUMNS)), rows.schema, dead_letters)
 
     def _store(self, batch: Batch, arrow: Any, schema: StructType, dead_letters: DeadLetterBatch | None) -> None:
         """In one transaction 1. move the offsets, 2. store the rows and 3. the dead letters."""
@@ -168,7 +168,7 @@ class EmbeddedTable(DeadLetterTables):
         def attempt(first: int, count: int) -> str | None:
             try:
                 with self.offsets.transaction() as connection, self._refusing():
-                    self._merge(connection, arrow.slice(first, count).drop_columns(list(PLACE)), schema)
+                    self._merge(connection, arrow.slice(first, count).drop_columns(list(ORIGIN_COLUMNS)), schema)
                     raise _Enough
             except _Enough:
                 return None
@@ -176,7 +176,7 @@ class EmbeddedTable(DeadLetterTables):
                 return str(error.__cause__ or error.message)
 
         bad = dict(bisect_rejected_rows(len(arrow), attempt, dead_letters.limit))
-        places = [arrow.column(name) for name in PLACE]
+        places = [arrow.column(name) for name in ORIGIN_COLUMNS]
         refusals = []
         for row, why in bad.items():
             topic, partition, offset = (column[row].as_py() for column in places)

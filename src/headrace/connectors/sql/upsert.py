@@ -115,7 +115,7 @@ class WriteMode:
         ]
 
     def frame(self, batch: Batch, rows: DataFrame, *, traced: bool = False) -> DataFrame:
-        """The columns that go into `staged`, of `rows`, and if `traced` those of PLACE."""
+        """The columns that go into `staged`, of `rows`, and if `traced` those of ORIGIN_COLUMNS."""
         from pyspark.sql import functions as sql
 
         columns = self.columns(rows.columns)

@@ -50,11 +50,11 @@ class DecodedRecordQuery:
         self._where = where
         self.first_bad: str | None = None
         """The first record that was not of the format, and what is wrong with it."""
-        self._chosen(self._decoder.empty())
+        self._chosen(self._decoder.empty_argument())
 
     def records(self, ranges: Sequence[Range], most: int | None) -> tuple[list[Record], int]:
         """At the most `most` of them, and how many were left out because they are not of the format."""
-        self._decoder.renew()
+        self._decoder.start_batch()
         while True:
             raw = self._reader.rows(ranges)
             decoded = self._decoder.decode(raw)
@@ -62,11 +62,11 @@ class DecodedRecordQuery:
             try:
                 found = (chosen if most is None else chosen.limit(most)).collect()
             except Exception as error:
-                if self._decoder.learn(error, raw):
+                if self._decoder.fetch_missing_schemas(error, raw):
                     continue
                 raise kafka_config_error(error) or self._failed(error) or error from None
             left_out = decoded.dropped()
-            if left_out and self.first_bad is None and (bad := self._decoder.first_bad(raw)) is not None:
+            if left_out and self.first_bad is None and (bad := self._decoder.locate_bad_record(raw)) is not None:
                 self.first_bad = bad.message
             return [_record(row) for row in found], left_out
 

@@ -11,7 +11,7 @@ from headrace.connectors.shared.keyed_sink import RowKey, _Task
 from headrace.connectors.sql.upsert import OFFSET, ORIGIN
 from headrace.core.dead_letters import RecordId
 from headrace.errors import ConfigError
-from headrace.spark.origin_columns import PLACE
+from headrace.spark.origin_columns import ORIGIN_COLUMNS
 
 
 @dataclass
@@ -36,9 +36,9 @@ def arrow(*rows, key=None):
             "text": texts,
             ORIGIN: [f"topic:{partition}" for partition in partitions],
             OFFSET: offsets,
-            PLACE[0]: ["clicks"] * len(rows),
-            PLACE[1]: partitions,
-            PLACE[2]: offsets,
+            ORIGIN_COLUMNS[0]: ["clicks"] * len(rows),
+            ORIGIN_COLUMNS[1]: partitions,
+            ORIGIN_COLUMNS[2]: offsets,
         }
     )
 

@@ -172,7 +172,7 @@ class LocalFolder:
     def names(self):
         return [path.name for path in self.path.iterdir()]
 
-    def parquet(self):
+    def parquet_files(self):
         return [path.as_uri() for path in self.path.glob("*.parquet")]
 
     def sync(self):
