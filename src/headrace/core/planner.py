@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import ConfigError
 from headrace.support.validation import check_positive, check_whole_number
-from headrace.text import counted
 from headrace.types import Batch, Range, TopicPartition
 
 if TYPE_CHECKING:
@@ -63,22 +62,6 @@ class Limits:
         if self.min_records is None:
             return 0.0
         return LONGEST_DELAY if self.max_delay is None else self.max_delay
-
-
-RECREATED = "the topic was deleted and created again"
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Records `[start, until)` that were not read yet and can no longer be: a range of loss and its reason."""
-
-    lost: Range
-    reason: str
-    cut_back: bool = False
-    """The log ends before the offset: what lies before its end has been read."""
-
-    def __str__(self) -> str:
-        return f"{self.lost}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,82 +140,6 @@ def _within(
                 hint='correct start={…}, or start="earliest"',
             )
     return own
-
-
-def lag_skips(
-    progress: Progress,
-    ends: Mapping[TopicPartition, int],
-    max_lag: int | timedelta,
-    since: Mapping[TopicPartition, int],
-) -> list[Gap]:
-    """What lags more than `max_lag` allows, per partition. `since` has the first offset that is young enough, of
-    partitions that have one, where `max_lag` is a time."""
-    found = []
-    for at, end in ends.items():
-        offset = progress.offsets.get(at)
-        if offset is None:
-            continue
-        wanted = since.get(at, end) if isinstance(max_lag, timedelta) else end - max_lag
-        if offset < wanted:
-            found.append(Gap(Range(at, offset, wanted), f"skipped: more than max_lag={_shown(max_lag)} behind"))
-    return found
-
-
-def _shown(max_lag: int | timedelta) -> str:
-    return counted(max_lag, "offset") if isinstance(max_lag, int) else str(max_lag)
-
-
-def gaps(progress: Progress, logs: Mapping[str, TopicLog]) -> list[Gap]:
-    """Where the stored offsets and the cluster's log no longer meet."""
-    found: list[Gap] = []
-    for topic, log in logs.items():
-        known_id = progress.topic_ids.get(topic)
-        if known_id is not None and known_id != log.topic_id:
-            # Also partitions that the new one has not, or not yet: their offsets are of the old one.
-            old = ((at, offset) for at, offset in progress.offsets.items() if at.topic == topic)
-            found += [Gap(Range(at, offset, offset), RECREATED) for at, offset in old]
-            continue
-        for at, beginning in log.beginnings.items():
-            offset = progress.offsets.get(at)
-            if offset is None:
-                continue
-            end = log.written.get(at, log.ends[at])
-            if offset < beginning:
-                found.append(Gap(Range(at, offset, beginning), "the broker has deleted these records"))
-            elif offset > end:
-                found.append(Gap(Range(at, end, offset), f"the log was cut back to {end}", cut_back=True))
-    return found
-
-
-def missing(wanted: Range, log: TopicLog, topic_id: str | None) -> list[Gap]:
-    """What `log` lacks of a range that was read before from the topic with this id."""
-    at = wanted.at
-    if topic_id is not None and topic_id != log.topic_id:
-        return [Gap(wanted, RECREATED)]
-    if at not in log.ends:
-        return [Gap(wanted, "the partition is gone")]
-    beginning, end = log.beginnings[at], log.written.get(at, log.ends[at])
-    found: list[Gap] = []
-    if wanted.start < beginning:
-        found.append(Gap(Range(at, wanted.start, min(beginning, wanted.until)), "the broker has deleted these records"))
-    if wanted.until > end:
-        found.append(Gap(Range(at, max(end, wanted.start), wanted.until), f"the log was cut back to {end}"))
-    return found
-
-
-def remaining(wanted: Range, lost: Collection[Gap]) -> list[Range]:
-    """The range without what is lost at either end of it; none if that is all."""
-    start = max((gap.lost.until for gap in lost if gap.lost.start == wanted.start), default=wanted.start)
-    until = min((gap.lost.start for gap in lost if gap.lost.until == wanted.until), default=wanted.until)
-    return [Range(wanted.at, start, until)] if start < until else []
-
-
-def resume_offset(gap: Gap, log: TopicLog, policy: str) -> int:
-    """Where to go on after a gap: at the earliest or the latest record that is there."""
-    at = gap.lost.at
-    if at not in log.ends:
-        return 0  # where it will begin, if it is added
-    return log.ends[at] if policy == "latest" or gap.cut_back else log.beginnings[at]
 
 
 def plan(

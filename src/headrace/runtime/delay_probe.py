@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from headrace.events import ProduceDelay
-    from headrace.runtime.positions import SourceState
+    from headrace.runtime.source_states import SourceState
     from headrace.types import Batch, TopicPartition
 
 INTERVAL = 10.0
@@ -39,7 +39,7 @@ class DelayProbe:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._sources = {number: feed.source for number, feed in enumerate(feeds)}
-        self._clusters = [feed.topics for feed in feeds]
+        self._clusters = [feed.cluster for feed in feeds]
         self._clock = clock
         self._wall_clock = wall_clock
         self._begun_at: float | None = None

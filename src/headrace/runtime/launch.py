@@ -17,11 +17,11 @@ from headrace.runtime.event_messages import log
 from headrace.runtime.heartbeat import refuse_second
 from headrace.runtime.in_use import reserve
 from headrace.runtime.metrics_export import MetricsExporter
-from headrace.runtime.positions import SourceState
 from headrace.runtime.retry import retry_until_stopped
 from headrace.runtime.run_handle import DRAIN_SECONDS, GRACE_SECONDS, Run, not_drained
 from headrace.runtime.runner import Runner, Stop, Summary
 from headrace.runtime.signals import ctrl_c_kept, on_stop_signal
+from headrace.runtime.source_states import SourceState
 from headrace.support.validation import check_choice, check_instance
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def carry_out(
         result = check_transform(pipeline, inputs)
         feeds = open_sources(pipeline.sources, f"headrace-{pipeline.name}")
         for feed in feeds:
-            ending.callback(feed.topics.close)
+            ending.callback(feed.cluster.close)
         delays = DelayProbe(feeds)
         ending.callback(delays.close)
         schema = result.schema if result is not None else None
@@ -200,7 +200,7 @@ def open_sources(sources: Mapping[str, Kafka], client: str = "headrace") -> list
     from headrace.kafka import config_checks
     from headrace.kafka.cluster import Cluster
 
-    def feed(source: Kafka) -> SourceState:
+    def state_of(source: Kafka) -> SourceState:
         cluster = Cluster.of(source, client)
         return SourceState(
             source,
@@ -208,7 +208,7 @@ def open_sources(sources: Mapping[str, Kafka], client: str = "headrace") -> list
             lambda: [*config_checks.config_warnings(source), *config_checks.topic_limit_warnings(cluster, source)],
         )
 
-    return [feed(source) for source in sources.values()]
+    return [state_of(source) for source in sources.values()]
 
 
 def check_transform(pipeline: Pipeline, inputs: SourceReaders) -> DataFrame | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.runtime.delay_probe import DelayProbe
     from headrace.runtime.heartbeat import Rival
     from headrace.runtime.pipeline import Pipeline
-    from headrace.runtime.positions import SourceState
+    from headrace.runtime.source_states import SourceState
     from headrace.types import Batch, TopicPartition
 
 
@@ -96,7 +96,7 @@ class Runner:
         self._clock = clock
         self._stop = stop or Stop()
         self._presence = RunPresence(pipeline.name, self._observe, rival, self._stop.asked.wait)
-        self._reading = PositionTracker(pipeline.name, feeds, pipeline.limits, self._observe, clock, self._presence)
+        self._positions = PositionTracker(pipeline.name, feeds, pipeline.limits, self._observe, clock, self._presence)
         self._targets: Mapping[TopicPartition, int] | None = None
         self._announced = False
         self._started = False
@@ -121,7 +121,7 @@ class Runner:
             raise
         finally:
             self._sign_off()
-            self._reading.close()
+            self._positions.close()
             self._observe(events.RunStopped(self._batches, self._records, error, self._rows))
         return Summary(self._batches, self._records, self._rows)
 
@@ -132,7 +132,7 @@ class Runner:
             try:
                 with _OpenResources(self._pipeline) as store:
                     self._loop(store, until)
-                    self._reading.release(store)
+                    self._positions.release(store)
                 return
             except Exception as raw:
                 if self._stop.cut_off.is_set():
@@ -152,10 +152,10 @@ class Runner:
 
     def _sign_off(self) -> None:
         """Take back the sign of a run that ended with an error, or between two attempts: its store is closed."""
-        if self._reading.signed:
+        if self._positions.signed:
             # A sign that cannot be taken back lapses, and must not hide the error of the run.
             with suppress(Exception), self._pipeline.store as store:
-                self._reading.release(store.open(self._pipeline.name))
+                self._positions.release(store.open(self._pipeline.name))
 
     def _failed(self, attempts: int, done_before: int) -> int:
         """How many attempts have failed now: progress in between means that the trouble before this one is over."""
@@ -175,50 +175,50 @@ class Runner:
         return not self._fail_fast and not last and _repeatable(error)
 
     def _loop(self, store: OffsetStore, until: Literal["caught-up"] | None) -> None:
-        reading, sink = self._reading, self._pipeline.sink
+        positions, sink = self._positions, self._pipeline.sink
         self._engine.prepare()
         # The sink before the store: a batch that another run begins after this load is refused at `begin`, and one it
         # wrote before is pending or committed in what is loaded.
-        reading.newest = sink.last_batch() if isinstance(sink, IdempotentSink) else 0
-        if not reading.open(store):
+        positions.sink_last_batch = sink.last_batch() if isinstance(sink, IdempotentSink) else 0
+        if not positions.open(store):
             return
         if self._pipeline.guaranteed is not Guarantee.AT_LEAST_ONCE:
-            reading.refuse_sink_ahead()
+            positions.refuse_sink_ahead()
         if not self._announced:
             self._announced = True
-            offsets = dict(reading.progress.offsets)
+            offsets = dict(positions.progress.offsets)
             self._observe(events.RunStarted(self._pipeline.guaranteed, tuple(self._pipeline.steps), offsets))
         self._settle(store)
-        reading.look()
+        positions.refresh_metadata()
         if not self._started:
             self._started = True
-            self._targets = reading.ends if until == "caught-up" else None
+            self._targets = positions.ends if until == "caught-up" else None
         told = False
         while not self._stop.asked.is_set():
-            if self._targets is not None and caught_up(reading.progress, reachable(self._targets, reading.ends)):
-                self._observe(events.CaughtUp(reading.progress.last_batch))
+            if self._targets is not None and caught_up(positions.progress, reachable(self._targets, positions.ends)):
+                self._observe(events.CaughtUp(positions.progress.last_batch))
                 return
-            batch = reading.next(wait=self._targets is None)
+            batch = positions.next_batch(wait=self._targets is None)
             if batch is not None:
                 self._deliver(batch, self._pipeline.steps, store, replay=False)
                 told = False
             else:
-                if not told and not reading.lag:
+                if not told and not positions.lag:
                     told = True
-                    self._observe(events.CaughtUp(reading.progress.last_batch))
+                    self._observe(events.CaughtUp(positions.progress.last_batch))
                 self._stop.asked.wait(self._idle)
-            reading.refresh()
+            positions.poll_ends()
 
     def _settle(self, store: OffsetStore) -> None:
         """Finish the batch that an earlier run died with, with exactly its journalled ranges."""
-        pending = self._reading.progress.pending
-        if pending is None or self._reading.ignores_stored_offsets:  # which gives it up
+        pending = self._positions.progress.pending
+        if pending is None or self._positions.ignores_stored_offsets:  # which gives it up
             return
         sink = self._pipeline.sink
         steps = resume(self._pipeline.guaranteed, sink)
         readable: Batch | None = pending
         if Step.WRITE in steps:
-            readable = self._reading.readable(pending, parts=sink.accepts_partial_batches)
+            readable = self._positions.readable(pending, parts=sink.accepts_partial_batches)
             steps = steps if readable else (Step.COMMIT,)
         self._deliver(pending, steps, store, replay=True, readable=readable)
 
@@ -262,12 +262,12 @@ class Runner:
             raise
         seconds = self._clock() - began
         if Step.WRITE not in steps:
-            self._reading.done(batch)
+            self._positions.done(batch)
             self._observe(events.BatchSkipped(batch))
             return
         (outcome,) = written
         delay = self._delays.finish(batch) if self._delays is not None else None
-        self._reading.done(batch, seconds, outcome.bytes_each)
+        self._positions.done(batch, seconds, outcome.bytes_each)
         self._batches += 1
         records, rows = outcome.records, outcome.rows
         self._records += len(batch) if records is None else records
@@ -277,19 +277,19 @@ class Runner:
         if outcome.quarantined:
             self._observe(events.RecordsQuarantined(batch, outcome.quarantined, outcome.left_out))
         # A batch that was found pending was planned by an earlier attempt.
-        metadata, plan = (0.0, 0.0) if replay else (self._reading.metadata_seconds, self._reading.plan_seconds)
+        metadata, plan = (0.0, 0.0) if replay else (self._positions.metadata_seconds, self._positions.plan_seconds)
         self._observe(
             events.BatchDone(
                 batch,
                 seconds,
-                self._reading.lag,
+                self._positions.lag,
                 records,
                 rows,
                 events.Phases(metadata, plan, writing, seconds - writing),
                 outcome.bytes,
-                None if replay else self._reading.scheduling_delay,
+                None if replay else self._positions.scheduling_delay,
                 delay,
-                self._reading.partition_lags,
+                self._positions.partition_lags,
             )
         )
 

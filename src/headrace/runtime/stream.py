@@ -15,7 +15,7 @@ from headrace.kafka.source_set import known_topics, refuse_skipping, sources_by_
 from headrace.runtime.event_messages import log
 from headrace.runtime.heartbeat import RunPresence, refuse_second
 from headrace.runtime.in_use import reserve
-from headrace.runtime.positions import PositionTracker, SourceState
+from headrace.runtime.positions import PositionTracker
 from headrace.runtime.retry import IDLE, Retry, retry_until_stopped
 from headrace.runtime.signals import on_stop_signal
 from headrace.support.crashpoints import reach
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.events import Observer
     from headrace.kafka.source import Kafka
     from headrace.runtime.heartbeat import Rival
+    from headrace.runtime.source_states import SourceState
     from headrace.types import Batch, Range
 
 _Answer = TypeVar("_Answer")
@@ -126,7 +127,7 @@ class Stream:
         """The one in flight, or the last."""
         self._stop = threading.Event()
         presence = RunPresence(name, observer, rival, self._stop.wait)
-        self._reading = PositionTracker(name, feeds, limits, observer, presence=presence)
+        self._positions = PositionTracker(name, feeds, limits, observer, presence=presence)
 
     def __enter__(self) -> Self:
         return self
@@ -148,22 +149,22 @@ class Stream:
             self._store.open(self._name) as store,
         ):
             try:
-                if self._reading.open(store):
+                if self._positions.open(store):
                     yield from self._batches(store)
             finally:
-                self._reading.release(store)
-                self._reading.close()
+                self._positions.release(store)
+                self._positions.close()
 
     def _batches(self, store: OffsetStore) -> Iterator[StreamBatch]:
-        reading = self._reading
-        if reading.progress.pending is not None:
-            yield from self._settled(reading.progress.pending, store)
-        self._patiently(reading.look, store)
-        targets = reading.ends if self._until else None
+        positions = self._positions
+        if positions.progress.pending is not None:
+            yield from self._settled(positions.progress.pending, store)
+        self._patiently(positions.refresh_metadata, store)
+        targets = positions.ends if self._until else None
         while not self._stop.is_set():
-            if targets is not None and caught_up(reading.progress, reachable(targets, reading.ends)):
+            if targets is not None and caught_up(positions.progress, reachable(targets, positions.ends)):
                 return
-            batch = self._patiently(lambda: reading.next(wait=targets is None), store)
+            batch = self._patiently(lambda: positions.next_batch(wait=targets is None), store)
             if batch is not None:
                 reach("stream: before begin")
                 if self._patiently(partial(_done, store.begin, batch), store) is None:
@@ -172,21 +173,21 @@ class Stream:
                 yield from self._handed(batch, store, replay=False)
             else:
                 self._stop.wait(IDLE)
-            self._patiently(reading.refresh, store)
+            self._patiently(positions.poll_ends, store)
 
     def _settled(self, pending: Batch, store: OffsetStore) -> Iterator[StreamBatch]:
         """The batch that an earlier loop died with, unless its records are gone."""
-        if self._reading.ignores_stored_offsets:
+        if self._positions.ignores_stored_offsets:
             return  # the first look gives it up
-        readable = self._patiently(lambda: [self._reading.readable(pending, parts=False)], store)
+        readable = self._patiently(lambda: [self._positions.readable(pending, parts=False)], store)
         if readable == [None]:
             self._commit(pending, store)
-            self._reading.done(pending)
+            self._positions.done(pending)
         elif not self._stop.is_set():
             yield from self._handed(pending, store, replay=True)
 
     def _handed(self, batch: Batch, store: OffsetStore, *, replay: bool) -> Iterator[StreamBatch]:
-        began = self._reading.clock()
+        began = self._positions.clock()
         self._batch = batch
         self._observe(events.BatchStarted(batch, replay))
         self._inputs.start_batch()
@@ -199,12 +200,12 @@ class Stream:
                 f"batch {batch.id} was not committed, and the next one was asked for",
                 hint="batch.commit() at the end of the loop; what is not committed comes again at the next start",
             )
-        seconds = self._reading.clock() - began
+        seconds = self._positions.clock() - began
         dropped, bytes_each = given.seen()
-        self._reading.done(batch, seconds, bytes_each)
+        self._positions.done(batch, seconds, bytes_each)
         if dropped:
             self._observe(events.BadRecordsDropped(batch, dropped))
-        self._observe(events.BatchDone(batch, seconds, self._reading.lag))
+        self._observe(events.BatchDone(batch, seconds, self._positions.lag))
 
     def _learn(self, batch: Batch, store: OffsetStore) -> None:
         """Ask for schemas that its records name and nobody knows: a loop cannot repeat a batch as a run does."""
@@ -222,15 +223,15 @@ class Stream:
 
     def _commit(self, batch: Batch, store: OffsetStore) -> None:
         def ask() -> bool:
-            self._reading.load(store)
-            if any(self._reading.progress.offsets.get(r.at) != r.until for r in batch.ranges):
+            self._positions.load(store)
+            if any(self._positions.progress.offsets.get(r.at) != r.until for r in batch.ranges):
                 store.commit(batch)
             return True  # else it was heard, and only its answer was lost
 
         def verify() -> bool:
-            if self._reading.recreated(batch, deleted=False):
+            if self._positions.recreated(batch, deleted=False):
                 # Recorded, or DataLoss: some of its records may be of the new topic.
-                self._reading.readable(batch, parts=False)
+                self._positions.readable(batch, parts=False)
             return True
 
         try:
@@ -247,7 +248,7 @@ class Stream:
     def _patiently(self, ask: Callable[[], _Answer], store: OffsetStore) -> _Answer | None:
         def reload() -> None:
             with suppress(RetriableError):  # the store knows whether a call whose reply was lost took effect
-                self._reading.load(store)
+                self._positions.load(store)
 
         policy = Retry().policy(self._until)
         return retry_until_stopped(ask, self._stop.wait, self._observe, reload, policy=policy)

@@ -24,8 +24,8 @@ from headrace.core.delivery import WriteResult
 from headrace.core.planner import TopicLog
 from headrace.core.sink import IdempotentSink, Sink, TransactionalSink
 from headrace.kafka.subscription import Topics
-from headrace.runtime.positions import SourceState
 from headrace.runtime.runner import Runner, Stop
+from headrace.runtime.source_states import SourceState
 from headrace.types import Batch, Progress, Range, TopicPartition
 
 if TYPE_CHECKING:

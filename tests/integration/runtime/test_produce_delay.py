@@ -7,7 +7,7 @@ import pytest
 import headrace as hr
 from headrace.kafka.cluster import Cluster
 from headrace.runtime.delay_probe import DelayProbe
-from headrace.runtime.positions import SourceState
+from headrace.runtime.source_states import SourceState
 from headrace.types import Batch, Range, TopicPartition
 
 

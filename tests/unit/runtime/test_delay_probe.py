@@ -8,7 +8,7 @@ import pytest
 import headrace as hr
 from headrace import events
 from headrace.runtime.delay_probe import INTERVAL, MAX_PARTITIONS, DelayProbe
-from headrace.runtime.positions import SourceState
+from headrace.runtime.source_states import SourceState
 from headrace.testing.fakes import FakeClock
 from headrace.types import Batch, Range, TopicPartition
 from support.simulation import A, B, simulate

@@ -47,7 +47,7 @@ def test_a_gap_is_not_passed_over_offsets_that_somebody_moved_meanwhile():
             sim.store.set_offsets(sim.progress, {A: 30}, AuditEntry(1.0, "somebody", "seek"))
 
     sim.cluster.before_request = move
-    with pytest.raises(OffsetConflict, match="somebody else moved the offsets"):
+    with pytest.raises(OffsetConflict, match="another process moved the offsets"):
         sim.run()
     assert sim.progress.offsets == {A: 30}
     assert sim.sink.rows == []

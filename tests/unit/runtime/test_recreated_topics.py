@@ -7,7 +7,8 @@ import pytest
 import headrace as hr
 from headrace import events
 from headrace.errors import DataLoss, TopicRecreated
-from headrace.runtime.positions import PositionTracker, SourceState
+from headrace.runtime.positions import PositionTracker
+from headrace.runtime.source_states import SourceState
 from headrace.testing.fakes import FakeCluster, FakeEngine, fail_first
 from headrace.types import Batch, Progress, Range, TopicPartition
 from support.simulation import QUICK, A, B, NaiveKeyedSink, interrupted, pending_batch, records, simulate
@@ -98,18 +99,20 @@ def test_the_part_that_is_left_of_a_pending_batch_is_stored_though_another_of_it
 def test_a_topic_made_anew_while_a_batch_was_read_takes_the_ranges_along_that_are_not_committed():
     """As with a sink that holds the offsets and whose tasks commit by themselves: nothing was begun in a store."""
     sim = simulate({A: 10, B: 5}, on_data_loss="earliest")
-    reading = PositionTracker("clicks", [SourceState(sim.pipeline.source, sim.cluster)], hr.Limits(), sim.events.append)
-    reading.open(sim.store)
-    reading.look()
-    assert reading.next(wait=False).ranges == (Range(A, 0, 10), Range(B, 0, 5))
+    positions = PositionTracker(
+        "clicks", [SourceState(sim.pipeline.source, sim.cluster)], hr.Limits(), sim.events.append
+    )
+    positions.open(sim.store)
+    positions.refresh_metadata()
+    assert positions.next_batch(wait=False).ranges == (Range(A, 0, 10), Range(B, 0, 5))
     sim.store.commit(Batch(1, (Range(B, 0, 5),), {"clicks": "id-1"}))
     sim.cluster.topic_ids["clicks"], sim.cluster.end_offsets = "id-2", {A: 3, B: 1}
-    reading.open(sim.store)
-    reading.look()
+    positions.open(sim.store)
+    positions.refresh_metadata()
     assert [event.lost for event in sim.events_of(events.GapFound)] == [Range(A, 0, 10), Range(B, 5, 5)]
     assert "clicks[0] [0, 10): the topic was deleted and created again (10 offsets)" in sim.store.history()[0].note
-    assert reading.next(wait=False).ranges == (Range(A, 0, 3), Range(B, 0, 1))
-    reading.close()
+    assert positions.next_batch(wait=False).ranges == (Range(A, 0, 3), Range(B, 0, 1))
+    positions.close()
 
 
 def test_a_recreated_topic_that_is_met_again_before_any_batch_is_done_uses_up_attempts():

@@ -12,8 +12,8 @@ from headrace import events
 from headrace.errors import OffsetConflict, RetriableError
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.subscription import Partitions, Pattern, Topics
-from headrace.runtime.positions import ClusterMetadata
 from headrace.runtime.runner import Engine
+from headrace.runtime.source_states import ClusterMetadata
 from headrace.testing import fakes
 from headrace.testing.fakes import (
     FakeClock,

@@ -1,0 +1,157 @@
+"""The sources of a run: what each reads, its cluster, and what was last seen there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.errors import ConfigError
+from headrace.kafka.source_set import source_for_topic
+from headrace.kafka.subscription import Partitions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from headrace.core.planner import TopicLog
+    from headrace.kafka.source import Kafka
+    from headrace.kafka.subscription import Subscription
+    from headrace.types import Batch, Progress, TopicPartition
+
+
+class ClusterMetadata(Protocol):
+    """What is asked of a cluster."""
+
+    def logs(self, subscription: Subscription) -> dict[str, TopicLog]: ...
+
+    def there(self, topics: Iterable[str]) -> dict[str, TopicLog]: ...
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
+
+    def ids(self, topics: Iterable[str]) -> dict[str, str]: ...
+
+    def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]: ...
+
+    def lookup_times(
+        self, asked: Sequence[Mapping[TopicPartition, float]], timeout: float
+    ) -> list[dict[TopicPartition, tuple[int, float]]]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class SourceState:
+    """A source, its cluster, and what was last seen there."""
+
+    source: Kafka
+    cluster: ClusterMetadata
+    notes: Callable[[], Sequence[str]] = tuple
+    """What to know about the source's settings, once its cluster has answered."""
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    left_out: frozenset[TopicPartition] = frozenset()
+    described: bool = False
+    """Whether this run has asked its cluster for the topics before."""
+
+    @property
+    def starts_fresh(self) -> bool:
+        """Whether it is still to be set to where every run starts."""
+        return not self.source.resume and not self.described
+
+    def topics_seen_before(self, logs: Mapping[str, TopicLog], progress: Progress) -> set[str]:
+        """The topics of which a new partition holds only records younger than the pipeline: `start` is not for them."""
+        known = {at.topic for at in progress.offsets} & set(logs)
+        subscription = self.source.subscription
+        named = isinstance(subscription, Partitions) and not self.described and self.source.first != "stored"
+        if self.starts_fresh or named:
+            return set()  # a run that starts fresh, or names one more partition, has not watched it
+        # All topics that a pattern matches later were created since.
+        return set(logs) if subscription.names is None and (self.described or known) else known
+
+    def offsets_at_start(self, logs: Mapping[str, TopicLog], progress: Progress) -> dict[TopicPartition, int]:
+        """The offsets at a start that is a time, of partitions that will start there."""
+        start = self.source.first
+        if not isinstance(start, datetime):
+            return {}
+        every = [at for log in logs.values() for at in log.ends]
+        return self.cluster.at_time([at for at in every if self.starts_fresh or at not in progress.offsets], start)
+
+    def check_start(self, logs: Mapping[str, TopicLog]) -> None:
+        """ConfigError for an offset to start at in a partition that is not read."""
+        start = self.source.first
+        for at in start if isinstance(start, Mapping) else ():
+            if at.topic not in logs or at not in logs[at.topic].ends:
+                raise ConfigError(
+                    f"start: {at} is not read: {self.source.subscription}", hint="correct start={…}, or what is read"
+                )
+
+
+class SourceStates:
+    """All sources of a run, asked together."""
+
+    def __init__(self, states: Sequence[SourceState]) -> None:
+        self._states = states
+
+    def __iter__(self) -> Iterator[SourceState]:
+        return iter(self._states)
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """Up to where there is something to read, of each partition."""
+        return {at: end for state in self._states for at, end in state.ends.items()}
+
+    @property
+    def refresh(self) -> float:
+        """Seconds after which topics and partitions are looked up again."""
+        return min(state.source.refresh for state in self._states)
+
+    @property
+    def start_fresh(self) -> bool:
+        return all(state.starts_fresh for state in self._states)
+
+    def describe(self) -> list[tuple[SourceState, dict[str, TopicLog]]]:
+        """The logs of each source; ConfigError for a topic that two of them read: its offsets would be one."""
+        found = [(state, state.cluster.logs(state.source.subscription)) for state in self._states]
+        seen: dict[str, SourceState] = {}
+        for state, logs in found:
+            for topic in logs:
+                if topic in seen:
+                    raise ConfigError(
+                        f"both {seen[topic].source.subscription} and {state.source.subscription} read {topic}",
+                        hint='a pattern that leaves it out; or name the clusters apart: hr.Kafka(…, cluster="east")',
+                    )
+                seen[topic] = state
+        return found
+
+    def poll_ends(self) -> None:
+        for state in self._states:
+            state.ends = state.cluster.ends(state.ends)
+
+    def owner(self, topic: str) -> SourceState | None:
+        number = source_for_topic({number: state.source for number, state in enumerate(self._states)}, topic)
+        return None if number is None else self._states[number]
+
+    def logs_of(self, batch: Batch) -> dict[str, TopicLog]:
+        """The logs of the topics that a batch reads, without those that were deleted."""
+        logs: dict[str, TopicLog] = {}
+        for topic in {r.at.topic for r in batch.ranges}:
+            logs.update((self.owner(topic) or self._states[0]).cluster.there([topic]))
+        return logs
+
+    def recreated(self, batch: Batch, *, deleted: bool = True) -> bool:
+        """Whether a topic has another id than the batch was planned with: the same offsets are other records there.
+
+        With `deleted`, also whether one is gone.
+        """
+        for state in self._states:
+            known = {topic: own for topic, own in batch.topic_ids.items() if self.owner(topic) is state}
+            found = state.cluster.ids(known) if known else {}
+            if any(found.get(topic, "" if deleted else own) != own for topic, own in known.items()):
+                return True
+        return False
+
+    def must_not_lose(self, topic: str | None) -> bool:
+        """Whether a gap in `topic` stops the run; None: whether one in any topic does."""
+        state = self.owner(topic) if topic is not None else None
+        sources = [state.source] if state else [state.source for state in self._states]
+        return any(source.resume and source.on_data_loss == "fail" for source in sources)
