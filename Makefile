@@ -47,7 +47,7 @@ unit: $(VENV)/.ready ## The quick tests alone
 	@$(BIN)/python -m pytest tests/unit
 
 crash: servers ## All kill tests, then 30 kills more of every sink and store
-	@$(BIN)/python -m pytest tests/crash $(WORKERS) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m pytest tests/crash tests/connectors/test_store_outages.py $(WORKERS) $(if $(SEED),--seed $(SEED))
 	@$(BIN)/python -m tests.crash.long $(if $(SEED),--seed $(SEED))
 
 equal: servers ## The same 100,000 events into every sink, compared row by row

@@ -118,6 +118,7 @@ def until_it_fails(store: stores.OffsetStore, known: Progress, seconds: float = 
     pytest.fail("no call failed while the server was down")
 
 
+@pytest.mark.matrix(sample=3)
 @pytest.mark.parametrize("fresh", [False, True], ids=["same handle", "new handle"])
 def test_a_server_killed_between_begin_and_commit_loses_nothing(place: Place, pipeline: str, fresh: bool) -> None:
     with place.new_store().open(pipeline) as store:
@@ -146,6 +147,7 @@ def test_a_server_killed_between_begin_and_commit_loses_nothing(place: Place, pi
         assert step(store, acknowledged) != acknowledged
 
 
+@pytest.mark.matrix(sample=2)
 def test_a_server_restarted_between_two_batches_costs_at_most_a_repeat(place: Place, pipeline: str) -> None:
     with place.new_store().open(pipeline) as store:
         known = step(store, step(store, store.load()))
