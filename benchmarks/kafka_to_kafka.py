@@ -13,7 +13,7 @@ import headrace as hr
 from benchmarks import structured, topic
 from benchmarks.frame import Benchmark, Bound, Contender, Schedule, Setting
 from headrace import sinks
-from headrace.testing.committed_records import committed
+from headrace.testing.committed_records import read_committed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,7 +106,7 @@ class KafkaToKafka(Benchmark):
     def _rate(self, target: str, seconds: float, part: int) -> float:
         """Counted as a reader of committed records sees them."""
         wanted = self._records // part
-        found: Any = len(committed(self.setting.bootstrap, target, seconds=120))
+        found: Any = len(read_committed(self.setting.bootstrap, target, seconds=120))
         topic.delete(self.setting.bootstrap, target)
         if found != wanted:
             raise AssertionError(f"{found} records are in the target where {wanted} were to be copied")

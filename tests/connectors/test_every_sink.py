@@ -20,7 +20,7 @@ import pytest
 from headrace import events as events_of_runs
 from headrace import sinks
 from headrace.runtime.config import from_toml
-from headrace.testing.committed_records import committed
+from headrace.testing.committed_records import read_committed
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -126,7 +126,7 @@ def delta_sink(name, server, directory):
 
 def kafka_sink(name, server, directory):
     def rows():
-        return [of(json.loads(record.value())) for record in committed(server, name)]
+        return [of(json.loads(record.value())) for record in read_committed(server, name)]
 
     return f'kafka = "{server}"\ntopic = "{name}"\ncreate = {{ partitions = 3 }}', rows
 

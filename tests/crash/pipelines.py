@@ -18,7 +18,7 @@ from pathlib import Path
 
 import headrace as hr
 from headrace import sinks, stores
-from headrace.testing.committed_records import committed
+from headrace.testing.committed_records import read_committed
 
 sys.path.append(str(Path(__file__).parents[1]))  # a run loads this file alone
 from crash import documents, effects, lake, tables, wide_columns
@@ -139,7 +139,7 @@ def _kafka_rows(directory):
     there = AdminClient({"bootstrap.servers": _address("kafka"), "log_level": 0}).list_topics(timeout=30).topics
     if _table(directory) not in there:
         return []
-    rows = [json.loads(record.value()) for record in committed(_address("kafka"), _table(directory))]
+    rows = [json.loads(record.value()) for record in read_committed(_address("kafka"), _table(directory))]
     return [(row["id"], row["value"]) for row in rows]
 
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from crash.pipelines import _table
 from crash.runs import Run, drained, until
-from headrace.testing.committed_records import undecided
+from headrace.testing.committed_records import count_undecided
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -48,7 +48,7 @@ def slow_case(case_on, kafka, tmp_path, monkeypatch, request):
 
 def seen_open(admin, topic):
     try:
-        return undecided(admin, topic) if topic in admin.list_topics(timeout=30).topics else 0
+        return count_undecided(admin, topic) if topic in admin.list_topics(timeout=30).topics else 0
     except KafkaException:  # a topic that was just made has no leader yet
         return 0
 

@@ -44,10 +44,10 @@ class NameNode(Node):
     def command(self):
         flags = [f"--add-opens={name}=ALL-UNNAMED" for name in OPENS]
         classpath = [self.directory, *self._server.jars]
-        return jvm.compiled(_SOURCE, str(self.directory / "names"), jars=classpath, heap="256m", flags=flags)
+        return jvm.run_source(_SOURCE, str(self.directory / "names"), jars=classpath, heap="256m", flags=flags)
 
-    def answers(self):
-        return self.alive and self.process.said("HDFS is ready")
+    def is_ready(self):
+        return self.alive and self.process.logged("HDFS is ready")
 
 
 class Hdfs(SinglePortServer):

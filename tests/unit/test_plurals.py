@@ -21,8 +21,8 @@ A, B, C = (TopicPartition("t", number) for number in range(3))
     [([A], "lies outside$"), ([A, B], "outside; so with 1 more partition$"), ([A, B, C], "with 2 more partitions$")],
 )
 def test_offsets_outside_the_log_are_counted(outside, said):
-    with OffsetEditor("p", Memory(), None, {}, changes=True) as desk, pytest.raises(ConfigError, match=said):
-        desk.execute(desk.state.progress, [OffsetChange(at, 5, 90, 0, 50) for at in outside], "seek", "")
+    with OffsetEditor("p", Memory(), None, {}, changes=True) as editor, pytest.raises(ConfigError, match=said):
+        editor.execute(editor.state.progress, [OffsetChange(at, 5, 90, 0, 50) for at in outside], "seek", "")
 
 
 def test_a_batch_in_hand_counts_offsets():

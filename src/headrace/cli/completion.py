@@ -120,7 +120,7 @@ def pipelines(ctx: typer.Context, incomplete: str) -> list[str]:
     try:
         file, colon, name = incomplete.partition(":")
         if colon:
-            names = [found for found in _assigned(Path(file)) if found.startswith(name)]
+            names = [found for found in _pipeline_names(Path(file)) if found.startswith(name)]
             if _JOINED in os.environ:
                 return [_BehindColon(found) for found in names]
             return [f"{file}:{found}" for found in names]
@@ -137,7 +137,7 @@ def _may_hold(path: Path) -> bool:
     return path.is_dir() or path.suffix in _PIPELINES
 
 
-def _assigned(path: Path) -> list[str]:
+def _pipeline_names(path: Path) -> list[str]:
     """Names that a module gives to what it calls Pipeline(…). It is read, not run."""
     names = []
     for node in ast.parse(path.read_text(encoding="utf-8")).body:

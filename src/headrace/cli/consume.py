@@ -58,7 +58,7 @@ _BY_SPARK = (ValueForm.CSV, ValueForm.AVRO)
 
 @connecting
 def consume(
-    at: Connection,
+    connection: Connection,
     topics: Annotated[
         list[str] | None, typer.Argument(metavar="TOPIC", help="Topics to read.", autocompletion=completion.topics)
     ] = None,
@@ -193,13 +193,13 @@ def consume(
     shown = form.value if fmt is None or is_plain(fmt) else "json"
     printer = Printer.of(shown, key_form.value, show, null, key_separator, verbose=verbose, as_json=as_json)
     wanted = TopicSelection(tuple(topics or ()), regex(pattern), frozenset(partition or ()))
-    places = ConsumePlan(at.client(), wanted, start, follow=follow)
-    decoded = None if fmt is None else Decoded(places, partial(_looking, at, fmt, where=where, spark=spark))
+    places = ConsumePlan(connection.client(), wanted, start, follow=follow)
+    decoded = None if fmt is None else Decoded(places, partial(_looking, connection, fmt, where=where, spark=spark))
     with stoppable() as stop:
         if decoded is not None:
             _print_decoded(decoded, printer, stop, count, follow=follow)
         else:
-            _print(at, places, printer, stop, count, group, follow=follow)
+            _print(connection, places, printer, stop, count, group, follow=follow)
     ended = "" if follow or count is not None or stop() else "; --follow waits for more"
     say(f"{counted(printer.printed, 'record')}{ended}", err=True)
     if printer.wrong:
@@ -209,7 +209,7 @@ def consume(
 
 
 def _print(
-    at: Connection,
+    connection: Connection,
     places: ConsumePlan,
     printer: Printer,
     stop: Callable[[], bool],
@@ -220,7 +220,7 @@ def _print(
 ) -> None:
     from headrace.tools.records.consumer import RecordConsumer
 
-    with RecordConsumer(at.client(), places, group=group, follow=follow) as reading:
+    with RecordConsumer(connection.client(), places, group=group, follow=follow) as reading:
         for records in reading.batches():
             read = printer.print(records, None if count is None else count - printer.printed)
             reading.done(records[:read])
@@ -292,10 +292,10 @@ def _is_time(text: str) -> bool:
 
 
 def _looking(
-    at: Connection, fmt: Format, names: list[str], where: str | None, spark: list[str] | None
+    connection: Connection, fmt: Format, names: list[str], where: str | None, spark: list[str] | None
 ) -> DecodedRecordQuery:
     from headrace.spark import session
     from headrace.tools.records.decoded_query import DecodedRecordQuery
 
     made = session.create(spark_options(spark), say_progress)
-    return DecodedRecordQuery(made, at.bootstrap, at.options, fmt, names, where)
+    return DecodedRecordQuery(made, connection.bootstrap, connection.options, fmt, names, where)

@@ -40,8 +40,8 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List dead letters: the topic, partition and offset of each record, and its error."""
-    box = _box(file, profile)
-    letters = box.letters()
+    admin = _admin(file, profile)
+    letters = admin.letters()
     if as_json:
         print_json([_complete(letter) for letter in letters[:limit]])
         return
@@ -60,13 +60,13 @@ def list_(
     if shown:
         table(["record", "time (UTC)", "found at", "error"], shown)
     more = f", {len(letters) - limit:,} more (--limit)" if len(letters) > limit else ""
-    say(f"{counted(len(letters), 'dead letter')} in {box}{more}")
+    say(f"{counted(len(letters), 'dead letter')} in {admin}{more}")
 
 
 @app.command(epilog="Example: headrace dead-letters show clicks.toml clicks:0:1200")
 def show(file: File, ids: Ids = None, everything: All = False, profile: Profile = None, as_json: Json = False) -> None:
     """Print whole records: key, value, headers and the error."""
-    letters = _box(file, profile).chosen(ids or [], everything=everything)
+    letters = _admin(file, profile).chosen(ids or [], everything=everything)
     if as_json:
         print_json([_complete(letter) for letter in letters])
         return
@@ -95,9 +95,9 @@ def replay(
     execute: Execute = False,
 ) -> None:
     """Send dead letters back to Kafka and drop them. The pipeline reads them again as new records."""
-    box = _box(file, profile)
-    letters = box.chosen(ids or [], everything=everything)
-    box.replay(letters, to, execute=execute)
+    admin = _admin(file, profile)
+    letters = admin.chosen(ids or [], everything=everything)
+    admin.replay(letters, to, execute=execute)
     _preview(letters, f"sent to {to or 'the topics they came from'}", execute=execute)
     if execute:
         say(f"{counted(len(letters), 'record')} sent back and dropped from the dead letters")
@@ -108,15 +108,15 @@ def drop(
     file: File, ids: Ids = None, everything: All = False, profile: Profile = None, execute: Execute = False
 ) -> None:
     """Delete dead letters. Their records are not processed again."""
-    box = _box(file, profile)
-    letters = box.chosen(ids or [], everything=everything)
+    admin = _admin(file, profile)
+    letters = admin.chosen(ids or [], everything=everything)
     _preview(letters, "dropped", execute=execute)
     if execute:
-        box.drop(letters)
+        admin.drop(letters)
         say(f"{counted(len(letters), 'dead letter')} dropped")
 
 
-def _box(file: str, profile: str | None) -> DeadLetterAdmin:
+def _admin(file: str, profile: str | None) -> DeadLetterAdmin:
     from headrace.runtime.config import load
     from headrace.tools.dead_letters import DeadLetterAdmin
 
@@ -147,14 +147,14 @@ def _readable(value: bytes | None) -> str:
 
 
 def _complete(letter: DeadLetter) -> dict[str, Any]:
-    def encoded(value: bytes | None) -> str | None:
+    def base64_text(value: bytes | None) -> str | None:
         return None if value is None else base64.b64encode(value).decode()
 
     return {
         **letter.origin._asdict(),
         "timestamp": letter.timestamp.isoformat() if letter.timestamp else None,
         **{name: getattr(letter, name) for name in TEXT_FIELDS},
-        "key": encoded(letter.key),
-        "value": encoded(letter.value),
-        "headers": [[header, encoded(value)] for header, value in letter.headers],
+        "key": base64_text(letter.key),
+        "value": base64_text(letter.value),
+        "headers": [[header, base64_text(value)] for header, value in letter.headers],
     }

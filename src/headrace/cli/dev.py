@@ -47,7 +47,7 @@ def up(
     from headrace.dev import running_servers
 
     asked = list(running_servers.SERVERS) if servers == [ALL] else servers or ["kafka"]
-    names = [running_servers.known(name) for name in dict.fromkeys(asked)]
+    names = [running_servers.check_name(name) for name in dict.fromkeys(asked)]
     if brokers is not None and "kafka" not in names:
         raise ConfigError("--brokers applies only to kafka", hint=f"headrace dev up {' '.join(names)}")
     if port is not None and len(names) > 1:
@@ -72,7 +72,7 @@ def down(servers: Servers = None) -> None:
     """Stop servers that dev up started. Default: all. Keeps their data."""
     from headrace.dev import running_servers
 
-    names = [running_servers.known(name) for name in servers or []] or [
+    names = [running_servers.check_name(name) for name in servers or []] or [
         entry.name for entry in running_servers.entries()
     ]
     if not names:

@@ -30,11 +30,11 @@ Ends = dict[TopicPartition, int]
 
 @app.command("list", epilog="Example: headrace groups list 'report.*'")
 @connecting
-def list_(at: Connection, pattern: Pattern = None, as_json: Json = False) -> None:
+def list_(connection: Connection, pattern: Pattern = None, as_json: Json = False) -> None:
     """List consumer groups with their state, members and lag. Groups of pipelines are marked."""
     from headrace.tools.groups import describe_groups, group_names
 
-    admin = at.admin()
+    admin = connection.admin()
     found = describe_groups(admin, group_names(admin, regex(pattern)))
     ends = _ends(admin, found)
     if as_json:
@@ -52,23 +52,23 @@ def list_(at: Connection, pattern: Pattern = None, as_json: Json = False) -> Non
     ]
     if rows:
         table(["group", "state", "members", "lag", "of"], rows)
-    say(f"{counted(len(found), 'group')} at {at.bootstrap}", err=True)
+    say(f"{counted(len(found), 'group')} at {connection.bootstrap}", err=True)
 
 
 @app.command(epilog="Example: headrace groups describe report")
 @connecting
-def describe(at: Connection, pattern: Pattern = None, as_json: Json = False) -> None:
+def describe(connection: Connection, pattern: Pattern = None, as_json: Json = False) -> None:
     """Describe consumer groups: members with their partitions, and the committed offsets and lag."""
     from headrace.tools.groups import describe_groups
 
-    admin = at.admin()
+    admin = connection.admin()
     found = describe_groups(admin, _matching(admin, pattern))
     ends = _ends(admin, found)
     if as_json:
         print_json([_complete(group, ends) for group in found])
         return
     if not found:
-        say(f"no groups at {at.bootstrap}", err=True)
+        say(f"no groups at {connection.bootstrap}", err=True)
     for number, group in enumerate(found):
         if number:
             say()
@@ -78,7 +78,7 @@ def describe(at: Connection, pattern: Pattern = None, as_json: Json = False) -> 
 @app.command(epilog="Example: headrace groups delete report --execute")
 @connecting
 def delete(
-    at: Connection,
+    connection: Connection,
     names: Annotated[
         list[str], typer.Argument(metavar="GROUP", help="Groups to delete.", autocompletion=completion.groups)
     ],
@@ -87,10 +87,10 @@ def delete(
     """Delete consumer groups with their committed offsets. Refused while a group has members."""
     from headrace.tools.groups import NOBODY, describe_groups, group_names
 
-    admin = at.admin()
+    admin = connection.admin()
     there = set(group_names(admin))
     if missing := [name for name in names if name not in there]:
-        raise ConfigError(f"there is no group {missing[0]} at {at.bootstrap}", hint="headrace groups list")
+        raise ConfigError(f"there is no group {missing[0]} at {connection.bootstrap}", hint="headrace groups list")
     found = describe_groups(admin, names)
     for group in found:
         if group.members or group.state.upper() not in NOBODY:
@@ -129,8 +129,8 @@ def _show(group: Group, ends: Mapping[TopicPartition, int]) -> None:
         [
             entry["topic"],
             entry["partition"],
-            *(_known(entry[name]) for name in ("offset", "end")),
-            "PAST THE END" if entry["past_end"] else _known(entry["lag"]),
+            *(_number(entry[name]) for name in ("offset", "end")),
+            "PAST THE END" if entry["past_end"] else _number(entry["lag"]),
             entry["owner"],
         ]
         for entry in _partitions(group, ends)
@@ -220,5 +220,5 @@ def _places(partitions: Iterable[TopicPartition]) -> str:
     return " ".join(f"{topic}[{','.join(numbers)}]" for topic, numbers in by_topic.items()) or "none"
 
 
-def _known(number: int | None) -> str:
+def _number(number: int | None) -> str:
     return "none" if number is None else f"{number:,}"

@@ -21,7 +21,7 @@ def list_() -> None:
     from headrace.jars import bundles as jars_bundles
     from headrace.jars import cache
 
-    found = cache.cached()
+    found = cache.manifests()
     if not found:
         say(f"no jars in {jars_bundles.root()} yet; fetch them with: headrace jars fetch", err=True)
     damaged = False
@@ -54,7 +54,7 @@ def fetch(
     from headrace.jars import bundles as jars_bundles
     from headrace.jars import cache
 
-    named = {running_servers.known(name) for name in servers or ()}
+    named = {running_servers.check_name(name) for name in servers or ()}
     bundles = [
         *jars_bundles.bundles(),
         *(
@@ -73,7 +73,7 @@ def fetch(
         manifest = cache.Manifest.read(bundle.directory)
         note = f" ({manifest.alternative})" if manifest and manifest.alternative else ""
         say(f"{bundle} {bundle.directory}{note}")
-        if (warning := cache.unpinned(bundle)) is not None:
+        if (warning := cache.unpinned_warning(bundle)) is not None:
             say(f"warning: {warning}", err=True)
 
 

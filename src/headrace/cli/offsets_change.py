@@ -23,8 +23,8 @@ from headrace.cli.options import (
     Profile,
     Store,
     Topic,
-    desk_of,
     expand_environment,
+    offset_editor,
     partition_of,
 )
 from headrace.cli.output.offsets import dry_run, show_moves
@@ -103,15 +103,15 @@ def reset(
             hint="headrace offsets reset … --to earliest",
         )
     place = next(iter(given.values()))
-    with desk_of(file, store, pipeline, bootstrap, topic, profile, changes=execute) as desk:
+    with offset_editor(file, store, pipeline, bootstrap, topic, profile, changes=execute) as editor:
         if from_file:
-            progress, moves = desk.plan_offsets(offsets_in(from_file))
+            progress, moves = editor.plan_offsets(offsets_in(from_file))
         else:
-            progress, moves = desk.plan(
+            progress, moves = editor.plan(
                 parse(place, datetime.now(UTC)), [partition_of(text) for text in partition or []]
             )
         _finish(
-            desk,
+            editor,
             progress,
             moves,
             "reset",
@@ -150,10 +150,10 @@ def seek(
         )
     pairs = (text.rpartition("=") for text in positions)
     offsets = {partition_of(place): int(offset) for place, _, offset in pairs}
-    with desk_of(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
-        progress, moves = desk.plan_offsets(offsets)
+    with offset_editor(file, store, pipeline, bootstrap, None, profile, changes=execute) as editor:
+        progress, moves = editor.plan_offsets(offsets)
         _finish(
-            desk,
+            editor,
             progress,
             moves,
             "seek",
@@ -202,16 +202,16 @@ def import_(
             "expected exactly one of --from-file, --spark-checkpoint and --kafka-group",
             hint="headrace offsets import -h",
         )
-    with desk_of(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
+    with offset_editor(file, store, pipeline, bootstrap, None, profile, changes=execute) as editor:
         if from_file:
             offsets, note = imports.from_file(from_file), f"from {from_file}"
         elif spark_checkpoint:
             offsets, note = imports.from_spark_checkpoint(spark_checkpoint)
             say(note, err=True)
         else:
-            offsets, note = desk.group_offsets(str(kafka_group)), f"from the Kafka group {kafka_group}"
-        progress, moves = desk.plan_offsets(offsets)
-        _finish(desk, progress, moves, "import", note, execute=execute, outside=outside, force=force, as_json=as_json)
+            offsets, note = editor.group_offsets(str(kafka_group)), f"from the Kafka group {kafka_group}"
+        progress, moves = editor.plan_offsets(offsets)
+        _finish(editor, progress, moves, "import", note, execute=execute, outside=outside, force=force, as_json=as_json)
 
 
 @offsets.app.command(
@@ -290,25 +290,27 @@ def undo(
     """Undo the last manual change of offsets. Without --execute only shows the change."""
     from headrace.tools.offsets.editor import Undo, undo_directory
 
-    with desk_of(file, store, pipeline, bootstrap, None, profile, changes=execute) as desk:
-        newest = undo_file or max(undo_directory().glob(f"{desk.pipeline}-*.json"), default=None)
+    with offset_editor(file, store, pipeline, bootstrap, None, profile, changes=execute) as editor:
+        newest = undo_file or max(undo_directory().glob(f"{editor.pipeline}-*.json"), default=None)
         if newest is None:
-            raise ConfigError(f"no undo file for {desk.pipeline} in {undo_directory()}")
+            raise ConfigError(f"no undo file for {editor.pipeline} in {undo_directory()}")
         taken = Undo.read(newest)
-        offsets = desk.state.progress.offsets
+        offsets = editor.state.progress.offsets
         if any(offsets.get(at) != after for at, after in taken.after.items()):
             raise ConfigError(
                 f"the offsets have moved since {newest.name} was written",
                 hint="headrace offsets history, then reset or seek",
             )
-        progress, moves = desk.plan_offsets(taken.before)
-        _finish(desk, progress, moves, "undo", newest.name, execute=execute, outside=True, force=force, as_json=as_json)
+        progress, moves = editor.plan_offsets(taken.before)
+        _finish(
+            editor, progress, moves, "undo", newest.name, execute=execute, outside=True, force=force, as_json=as_json
+        )
         if execute:
             newest.unlink()
 
 
 def _finish(
-    desk: OffsetEditor,
+    editor: OffsetEditor,
     progress: Progress,
     moves: Sequence[OffsetChange],
     action: str,
@@ -321,7 +323,7 @@ def _finish(
 ) -> None:
     show_moves(moves, as_json=as_json, executed=execute)
     if not execute:
-        dry_run(desk)
+        dry_run(editor)
         return
-    path = desk.execute(progress, moves, action, note, outside=outside, force=force)
+    path = editor.execute(progress, moves, action, note, outside=outside, force=force)
     say(f"done; undo with: headrace offsets undo … --undo-file {path}", err=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.options import Bootstrap, File, Json, Name, Profile, Store, Topic, desk_of
+from headrace.cli.options import Bootstrap, File, Json, Name, Profile, Store, Topic, offset_editor
 from headrace.cli.output.terminal import print_json, rich_table, say, table
 from headrace.errors import OffsetConflict, RetriableError
 from headrace.text import printable
@@ -46,15 +46,15 @@ def show(
     """Show the committed offsets, the pending batch and the active run."""
     from headrace.tools.offsets.imports import to_spark_json
 
-    with desk_of(file, store, pipeline, bootstrap, topic, profile) as desk:
-        desk.refuse_missing()
-        state = desk.state
-        progress, run = _narrowed(state.progress, topic), desk.live()
+    with offset_editor(file, store, pipeline, bootstrap, topic, profile) as editor:
+        editor.refuse_missing()
+        state = editor.state
+        progress, run = _only_topics(state.progress, topic), editor.live()
         if as_json:
             pending = json.loads(progress.pending.to_json()) if progress.pending else None
             print_json(
                 {
-                    "pipeline": desk.pipeline,
+                    "pipeline": editor.pipeline,
                     "offsets": to_spark_json(progress.offsets),
                     "last_batch": progress.last_batch,
                     "pending": pending,
@@ -67,7 +67,7 @@ def show(
             rows = [[at.topic, at.partition, f"{offset:,}"] for at, offset in sorted(progress.offsets.items())]
             table(["topic", "partition", "offset"], rows)
         else:
-            say(f"{desk.pipeline} has no offsets in {desk.store!r} yet")
+            say(f"{editor.pipeline} has no offsets in {editor.store!r} yet")
         say(f"last batch {progress.last_batch}; running: {run or 'no'}")
         if progress.pending:
             say(f"batch {progress.pending.id} is pending: " + ", ".join(map(str, progress.pending.ranges[:8])))
@@ -88,29 +88,29 @@ def lag(
     ] = 2.0,
 ) -> None:
     """Show the lag in offsets and in seconds, per partition and in total."""
-    desk = desk_of(file, store, pipeline, bootstrap, topic, profile)
+    editor = offset_editor(file, store, pipeline, bootstrap, topic, profile)
     if not watch:
-        _print_lag(desk, _look(desk), as_json=as_json)
+        _print_lag(editor, _look(editor), as_json=as_json)
     elif as_json or not sys.stdout.isatty():
         while True:
             try:
-                _print_lag(desk, _look(desk), as_json=as_json, indent=None)
+                _print_lag(editor, _look(editor), as_json=as_json, indent=None)
             except _PASSING as error:
                 say(error.message, err=True)
             time.sleep(every)
     else:
-        _watch_lag(desk, every)
+        _watch_lag(editor, every)
 
 
-def _look(desk: OffsetEditor) -> list[Lag]:
+def _look(editor: OffsetEditor) -> list[Lag]:
     """The store is open while it is read and no longer: a run may need it for itself, as that of a DuckDB file does."""
-    with desk:
-        desk.refuse_missing()
-        progress = desk.state.progress
-    return desk.lag_of(progress)
+    with editor:
+        editor.refuse_missing()
+        progress = editor.state.progress
+    return editor.lag_of(progress)
 
 
-def _print_lag(desk: OffsetEditor, lags: Sequence[Lag], *, as_json: bool, indent: int | None = 2) -> None:
+def _print_lag(editor: OffsetEditor, lags: Sequence[Lag], *, as_json: bool, indent: int | None = 2) -> None:
     if not as_json:
         table(_LAG, _lag_rows(lags))
         return
@@ -127,11 +127,12 @@ def _print_lag(desk: OffsetEditor, lags: Sequence[Lag], *, as_json: bool, indent
     ]
     total = sum(entry.records for entry in lags)
     print_json(
-        {"pipeline": desk.pipeline, "records": total, "seconds": _oldest(lags), "partitions": partitions}, indent=indent
+        {"pipeline": editor.pipeline, "records": total, "seconds": _oldest(lags), "partitions": partitions},
+        indent=indent,
     )
 
 
-def _watch_lag(desk: OffsetEditor, every: float) -> None:
+def _watch_lag(editor: OffsetEditor, every: float) -> None:
     """The table in place, until Ctrl-C; the last one stays, also while there is no other to be had."""
     from rich.console import Console, Group
     from rich.live import Live
@@ -143,7 +144,7 @@ def _watch_lag(desk: OffsetEditor, every: float) -> None:
         nonlocal shown
         seen = Text(f"{datetime.now():%H:%M:%S}   Ctrl-C ends", style="dim")
         try:
-            shown = rich_table(_LAG, _lag_rows(_look(desk)))
+            shown = rich_table(_LAG, _lag_rows(_look(editor)))
         except _PASSING as error:
             return Group(shown, Text(printable(error.message), style="red"), seen)
         return Group(shown, seen)
@@ -190,9 +191,9 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Show the audit log: all manual changes of offsets, and all gaps."""
-    with desk_of(file, store, pipeline, bootstrap, topic, profile) as desk:
-        desk.refuse_missing()
-        changes = [change for change in map(partial(_of_topics, topic), desk.store.history()) if change is not None]
+    with offset_editor(file, store, pipeline, bootstrap, topic, profile) as editor:
+        editor.refuse_missing()
+        changes = [change for change in map(partial(_of_topics, topic), editor.store.history()) if change is not None]
         if as_json:
             print_json([json.loads(change.to_json()) for change in changes])
             return
@@ -222,16 +223,16 @@ def export(
     """Export the offsets as JSON for offsets import and Spark's startingOffsets."""
     from headrace.tools.offsets.imports import to_spark_json
 
-    with desk_of(file, store, pipeline, bootstrap, None, profile) as desk:
-        desk.refuse_missing()
-        text = json.dumps(to_spark_json(desk.state.progress.offsets))
+    with offset_editor(file, store, pipeline, bootstrap, None, profile) as editor:
+        editor.refuse_missing()
+        text = json.dumps(to_spark_json(editor.state.progress.offsets))
     if output:
         output.write_text(text + "\n", encoding="utf-8")
     else:
         say(text)
 
 
-def _narrowed(progress: Progress, topics: Sequence[str] | None) -> Progress:
+def _only_topics(progress: Progress, topics: Sequence[str] | None) -> Progress:
     """What of it is of these topics. A pending batch is shown by its ranges there."""
     if not topics:
         return progress

@@ -145,7 +145,7 @@ def connecting(verb: Callable[Concatenate[Connection, P], None]) -> Callable[...
     """Give a verb the options above, and the connection they describe as its first argument."""
 
     @wraps(verb)
-    def connected(*args: P.args, **kwargs: P.kwargs) -> None:
+    def command(*args: P.args, **kwargs: P.kwargs) -> None:
         given: dict[str, Any] = {name: kwargs.pop(name, None) for name in _OPTIONS}
         verb(_connection(**given), *args, **kwargs)
 
@@ -155,8 +155,8 @@ def connecting(verb: Callable[Concatenate[Connection, P], None]) -> Callable[...
         for name, kind in _OPTIONS.items()
     ]
     signature = inspect.Signature([*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *added])
-    connected.__signature__ = signature  # type: ignore[attr-defined]
-    return connected
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    return command
 
 
 File = Annotated[
@@ -207,7 +207,7 @@ Force = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def desk_of(
+def offset_editor(
     file: str | None,
     store: str | None,
     name: str | None,

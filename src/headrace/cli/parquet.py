@@ -58,13 +58,13 @@ def compact(
 
     target = size(target_size)
     with progress() as show:
-        plan = _compacted(path, target, execute=execute, tell=show)
+        plan = _compact(path, target, execute=execute, tell=show)
     _print(plan, as_json=as_json, executed=execute)
     if not execute and plan.merges:
         say("nothing was changed; add --execute to do it", err=True)
 
 
-def _compacted(path: str, target: int, *, execute: bool, tell: Callable[[str], None]) -> Plan:
+def _compact(path: str, target: int, *, execute: bool, tell: Callable[[str], None]) -> Plan:
     text = path.removeprefix("file://")
     if "://" in text or (Path(text) / "_delta_log").is_dir():
         from headrace.connectors.delta import compaction as delta_compaction
@@ -98,15 +98,15 @@ def _print(plan: Plan, *, as_json: bool, executed: bool) -> None:
     if not plan.merges:
         say("nothing to merge")
         return
-    rows = [[merge.partition or "-", len(merge.files), _shown(merge.size)] for merge in plan.merges[:_SHOWN]]
+    rows = [[merge.partition or "-", len(merge.files), _megabytes(merge.size)] for merge in plan.merges[:_SHOWN]]
     if len(plan.merges) > _SHOWN:
         rest = plan.merges[_SHOWN:]
-        rows.append([f"and {len(rest)} more", sum(len(m.files) for m in rest), _shown(sum(m.size for m in rest))])
+        rows.append([f"and {len(rest)} more", sum(len(m.files) for m in rest), _megabytes(sum(m.size for m in rest))])
     table(["partition", "small files", "size"], rows)
     say(f"{counted(plan.files, 'file')} {'merged' if executed else 'to merge'}, into {plan.into:,}")
     if executed and plan.layout == "delta":
         say("older versions of the table still need the files that were replaced; a vacuum removes them")
 
 
-def _shown(size: int) -> str:
+def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"

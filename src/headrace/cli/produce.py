@@ -71,7 +71,7 @@ EXAMPLES = """Examples:
 
 @connecting
 def produce(
-    at: Connection,
+    connection: Connection,
     topic: Annotated[
         str,
         typer.Argument(
@@ -187,7 +187,7 @@ def produce(
     how = ProducerSettings(acks, compression, timeout, linger, batch_size)
     with FailedRecordLog(errors) as failures:
         # Before it can be stopped gently: nothing is sent yet, and a server that says nothing is left at once.
-        sender = TopicProducer(at.client(), topic, how, OffsetPrinter() if verbose else None, failures)
+        sender = TopicProducer(connection.client(), topic, how, OffsetPrinter() if verbose else None, failures)
         if first is not None:
             warn_about_retention(sender, int(first.timestamp() * 1000))
         if not sample and not file and sys.stdin is not None and sys.stdin.isatty():

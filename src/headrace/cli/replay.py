@@ -43,7 +43,7 @@ class Times(StrEnum):
 
 @connecting
 def replay(
-    at: Connection,
+    connection: Connection,
     file: Annotated[
         Path,
         typer.Argument(
@@ -101,7 +101,7 @@ def replay(
         if not known and factor is not None and order:
             raise ConfigError(f"the records in {file} have no times", hint="--time FIELD, or --speed max")
         first = min(known, default=0.0)
-        sender = TopicProducer(at.client(), to, how, failed=failures)
+        sender = TopicProducer(connection.client(), to, how, failed=failures)
         shift = replaying.shift(known, factor, time.time() * 1000) if times is Times.SHIFTED else 0.0
         if known:
             warn_about_retention(sender, round(first + shift))
@@ -112,7 +112,7 @@ def replay(
                 due = began if factor is None or when == _NEVER else began + (when - first) / 1000 / factor
                 if stop() or not wait_for_delivery(sender, due, stop):
                     break
-                given = _read(lines, starts[line], time_field, key)
+                given = _read_record(lines, starts[line], time_field, key)
                 try:
                     now = time.time() * 1000
                     record = replaying.shifted(given, shift, time_field, now) if shift else given.record
@@ -146,7 +146,7 @@ def _scan_file(
     return starts, in_order(places)
 
 
-def _read(lines: IO[bytes], start: int, time_field: str | None, key: str | None) -> TimedRecord:
+def _read_record(lines: IO[bytes], start: int, time_field: str | None, key: str | None) -> TimedRecord:
     from headrace.tools.records.replay import timed_record
 
     lines.seek(start)

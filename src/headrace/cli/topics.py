@@ -31,7 +31,7 @@ Config = Annotated[
 @app.command("list", epilog="Example: headrace topics list 'clicks.*'")
 @connecting
 def list_(
-    at: Connection,
+    connection: Connection,
     pattern: Annotated[
         str | None,
         typer.Argument(
@@ -44,10 +44,10 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List topics with their partitions, replication, number of offsets and retention."""
-    from headrace.cli.output.topics import complete, known, retention
+    from headrace.cli.output.topics import complete, number_or, retention
     from headrace.tools.topics import describe_topics, topic_names
 
-    admin = at.admin()
+    admin = connection.admin()
     meant = pattern is not None and pattern.startswith("__")
     found = describe_topics(admin, topic_names(admin, regex(pattern), internal=everything or meant))
     if as_json:
@@ -58,7 +58,7 @@ def list_(
             topic.name,
             len(topic.partitions),
             topic.replication,
-            known(topic.offsets, "unknown"),
+            number_or(topic.offsets, "unknown"),
             retention(topic),
             ", ".join(sorted({p.trouble for p in topic.partitions if p.trouble})),
         ]
@@ -66,13 +66,13 @@ def list_(
     ]
     if rows:
         table(["topic", "partitions", "replication", "offsets", "kept", ""], rows)
-    say(f"{counted(len(found), 'topic')} at {at.bootstrap}", err=True)
+    say(f"{counted(len(found), 'topic')} at {connection.bootstrap}", err=True)
 
 
 @app.command(epilog="Example: headrace topics describe clicks --group report")
 @connecting
 def describe(
-    at: Connection,
+    connection: Connection,
     pattern: Annotated[
         str,
         typer.Argument(
@@ -107,11 +107,11 @@ def describe(
         raise ConfigError("--group and --pipeline cannot be combined", hint="leave out one of them")
     offsets: Mapping[TopicPartition, int] | None = None
     if pipeline:  # before the cluster is asked: a mistake in the file shows at once
-        from headrace.cli.options import desk_of
+        from headrace.cli.options import offset_editor
 
-        with desk_of(pipeline, None, None, None, None, profile) as desk:
-            offsets = desk.state.progress.offsets
-    admin = at.admin()
+        with offset_editor(pipeline, None, None, None, None, profile) as editor:
+            offsets = editor.state.progress.offsets
+    admin = connection.admin()
     found = describe_topics(admin, _matching(admin, pattern))
     if group:
         from headrace.tools.groups import group_offsets
@@ -129,7 +129,7 @@ def describe(
 @app.command(epilog="Example: headrace topics create clicks --partitions 6 --config retention.ms=604800000")
 @connecting
 def create(
-    at: Connection,
+    connection: Connection,
     names: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of the new topics.")],
     partitions: Annotated[
         int | None,
@@ -148,7 +148,7 @@ def create(
     """Create topics."""
     from headrace.tools.topics import describe_topics
 
-    admin = at.admin()
+    admin = connection.admin()
     settings = pairs("--config", config, "retention.ms=604800000")
     for name in names:
         if admin.create_topic(name, partitions or -1, replication or -1, settings):
@@ -157,7 +157,7 @@ def create(
             continue
         if not if_not_exists:
             raise ConfigError(
-                f"topic {name} already exists at {at.bootstrap}",
+                f"topic {name} already exists at {connection.bootstrap}",
                 hint=f"--if-not-exists accepts it; headrace topics describe {name}",
             )
         (there,) = describe_topics(admin, [name])
@@ -169,7 +169,7 @@ def create(
 @app.command(epilog="Example: headrace topics alter clicks --config retention.ms=86400000")
 @connecting
 def alter(
-    at: Connection,
+    connection: Connection,
     name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=completion.topics)],
     partitions: Annotated[
         int | None, typer.Option(metavar="N", help="New number of partitions. It cannot be reduced later.", min=1)
@@ -188,7 +188,7 @@ def alter(
     settings = pairs("--config", config, "retention.ms=604800000")
     if partitions is None and not settings and not unset:
         raise ConfigError("nothing to change", hint="--partitions 12, --config NAME=VALUE or --unset NAME")
-    admin = at.admin()
+    admin = connection.admin()
     (topic,) = describe_topics(admin, [name])
     if partitions is not None:
         _check(topic, partitions)
@@ -230,7 +230,7 @@ def _grow(admin: Admin, topic: Topic, partitions: int) -> None:
 @app.command(epilog="Example: headrace topics delete clicks-test --execute")
 @connecting
 def delete(
-    at: Connection,
+    connection: Connection,
     names: Annotated[
         list[str], typer.Argument(metavar="TOPIC", help="Topics to delete.", autocompletion=completion.topics)
     ],
@@ -238,15 +238,15 @@ def delete(
     execute: Execute = False,
 ) -> None:
     """Delete topics with all their records. Without --execute only shows them."""
-    from headrace.cli.output.topics import known
+    from headrace.cli.output.topics import number_or
     from headrace.tools.topics import describe_topics
 
-    admin = at.admin()
+    admin = connection.admin()
     chosen = sorted({name for given in names for name in _matching(admin, given)}) if as_regex else names
     found = describe_topics(admin, chosen)
     if internal := [topic.name for topic in found if topic.internal]:
         raise ConfigError(f"{internal[0]} is an internal topic of Kafka and cannot be deleted")
-    rows = [[topic.name, len(topic.partitions), known(topic.offsets, "unknown")] for topic in found]
+    rows = [[topic.name, len(topic.partitions), number_or(topic.offsets, "unknown")] for topic in found]
     table(["topic", "partitions", "offsets"], rows)
     numbers = [topic.offsets for topic in found if topic.offsets is not None]
     offsets = counted(sum(numbers), "offset") if len(numbers) == len(found) else "an unknown number of offsets"

@@ -45,7 +45,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List open transactions. read_committed consumers wait at each of them."""
-    with _connected(bootstrap, option, options_file) as transactions:
+    with _open_admin(bootstrap, option, options_file) as transactions:
         found = transactions.open(prefix)
     if as_json:
         print_json([_complete(one) for one in found])
@@ -73,7 +73,7 @@ def abort(
     """
     if bool(ids) == everything:
         raise ConfigError("expected transactional ids or --all", hint="headrace transactions list")
-    with _connected(bootstrap, option, options_file) as transactions:
+    with _open_admin(bootstrap, option, options_file) as transactions:
         there = {one.id: one for one in transactions.open("" if ids else prefix)}
         if unknown := [name for name in ids or () if name not in there]:
             raise ConfigError(f"no open transaction {unknown[0]} at {bootstrap}", hint="headrace transactions list")
@@ -111,7 +111,7 @@ def _complete(one: Transaction) -> dict[str, object]:
 
 
 @contextmanager
-def _connected(bootstrap: str, option: list[str] | None, file: Path | None) -> Iterator[Transactions]:
+def _open_admin(bootstrap: str, option: list[str] | None, file: Path | None) -> Iterator[Transactions]:
     from headrace.tools.transactions import connected
 
     options = kafka_options(option, file)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CASSANDRA = Bundle.of("cassandra", Artifact("org.apache.cassandra", "cassandra-all", "5.0.9"))
 
-# The doors that Cassandra's own start script opens in Java 17.
+# The --add-exports and --add-opens flags of Cassandra's own start script for Java 17.
 _EXPORTS = (
     "java.base/java.lang.ref",
     "java.base/jdk.internal.misc",
@@ -148,7 +148,7 @@ class CassandraNode(Node):
         main = "org.apache.cassandra.service.CassandraDaemon"
         return jvm.command(main, jars=self._server.jars, heap="256m", flags=flags)
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """It answers a query, and has joined its ring."""
         return loopback.ask(self.ports["client"], _HELLO, _QUESTION, answer=b"COMPLETED")
 

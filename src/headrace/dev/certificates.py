@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Signed by itself, so that whoever trusts `authority` trusts it; good for either side of a connection."""
+    """Self-signed: clients and servers that trust `authority` accept it."""
 
     directory: Path
     password: str
@@ -34,7 +34,7 @@ class Certificate:
         return self.directory / "ca.pem"
 
     def make(self) -> None:
-        """Once; what is there stays."""
+        """Create it, unless it exists."""
         if self.authority.exists():
             return
         private_directory(self.directory)

@@ -1,4 +1,4 @@
-"""DynamoDB Local on this machine, as AWS ships it for tests: no throttling, no rights, any credentials will do."""
+"""DynamoDB Local on this machine, as AWS ships it for tests: no throttling, no permissions, any credentials."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class DynamoDBNode(Node):
         options = (ours | self._server.options).items()
         arguments = [word for name, value in options for word in (f"-{name}", str(value)) if word]
         natives = f"-Dsqlite4java.library.path={self._server.jars[0].parent}"
-        return jvm.compiled(_MAIN, loopback.HOST, *arguments, jars=self._server.jars, heap="256m", flags=[natives])
+        return jvm.run_source(_MAIN, loopback.HOST, *arguments, jars=self._server.jars, heap="256m", flags=[natives])
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """It lists its tables, which it asks of its database."""
         return loopback.ask(self.ports["client"], _LIST, answer=b'"TableNames"')
 

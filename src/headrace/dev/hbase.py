@@ -22,7 +22,7 @@ HBASE = Bundle.of(
     Artifact("org.apache.hbase", "hbase-server", "2.6.1"),
     Artifact("org.apache.hbase", "hbase-thrift", "2.6.1"),
 )
-# The doors that HBase's own start script opens in Java 17.
+# The --add-opens flags of HBase's own start script for Java 17.
 OPENS = (
     "java.base/java.io",
     "java.base/java.lang",
@@ -45,7 +45,7 @@ _CALL = struct.pack("!II", 0x80010001, 13) + b"getTableNames" + struct.pack("!IB
 _REPLY = struct.pack("!II", 0x80010002, 13) + b"getTableNames" + struct.pack("!IBH", 1, 15, 0)
 
 
-class Part(Node):
+class HBaseNode(Node):
     """One of the two processes."""
 
     main: ClassVar[str]
@@ -75,7 +75,7 @@ class Part(Node):
         return jvm.command(self.main, *self.arguments(), jars=classpath, heap=self.heap, flags=flags)
 
 
-class Master(Part):
+class Master(HBaseNode):
     """Master, region server and ZooKeeper, in one process."""
 
     main = "org.apache.hadoop.hbase.master.HMaster"
@@ -85,12 +85,12 @@ class Master(Part):
         # When it is stopped its ZooKeeper goes first; by default it would ask for it for 20 seconds.
         return super().configuration() | {"zookeeper.recovery.retry": 1}
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """It says so in its log. Questions would wait in its few handlers, and keep it from ever getting ready."""
-        return self.alive and self.process.said("Master has completed initialization")
+        return self.alive and self.process.logged("Master has completed initialization")
 
 
-class Gateway(Part):
+class ThriftServer(HBaseNode):
     """The Thrift server."""
 
     main = "org.apache.hadoop.hbase.thrift.ThriftServer"
@@ -99,9 +99,9 @@ class Gateway(Part):
     def arguments(self) -> list[str]:
         return ["start", "-p", str(self.ports["client"]), "-b", loopback.HOST, "--infoport", "-1"]
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """It lists the tables, which it asks of the master: so not before that is ready."""
-        return self._server.master.answers() and loopback.ask(self.ports["client"], _CALL, answer=_REPLY)
+        return self._server.master.is_ready() and loopback.ask(self.ports["client"], _CALL, answer=_REPLY)
 
 
 class HBase(SinglePortServer):
@@ -116,7 +116,7 @@ class HBase(SinglePortServer):
         zookeeper, master, region = loopback.free(3)
         self._own = {"zookeeper": zookeeper, "master": master, "region": region}
         self.master = Master("hbase", self, self._own)
-        return [self.master, Gateway("hbase-thrift", self, {"client": self.port})]
+        return [self.master, ThriftServer("hbase-thrift", self, {"client": self.port})]
 
     @property
     def thrift(self) -> str:

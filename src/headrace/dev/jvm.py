@@ -22,8 +22,8 @@ def command(main: str, *arguments: str, jars: Iterable[Path], heap: str, flags: 
     return [str(java.path()), *_SMALL, f"-Xmx{heap}", *flags, "-cp", classpath, main, *arguments]
 
 
-def compiled(source: Path, *arguments: str, jars: Iterable[Path], heap: str, flags: Iterable[str] = ()) -> list[str]:
-    """Run the class in `source`, which is compiled as it starts; by Spark's own compiler, for a runtime has none."""
+def run_source(source: Path, *arguments: str, jars: Iterable[Path], heap: str, flags: Iterable[str] = ()) -> list[str]:
+    """Run the class in `source`, compiled at start by Spark's compiler, because a Java runtime has none."""
     compiler = from_spark({"janino", "commons-compiler"}, source.stem)
     main = "org.codehaus.janino.SimpleCompiler"
     return command(main, str(source), source.stem, *arguments, jars=[*jars, *compiler], heap=heap, flags=flags)

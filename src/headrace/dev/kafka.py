@@ -62,7 +62,7 @@ class Broker(Node):
         write_private(properties, jvm.properties(self._cluster.properties(self)))
         if (self.directory / "data" / "meta.properties").exists():
             return
-        # Not by hand: formatting also turns on this release's features, such as the new group protocol.
+        # With Kafka's tool: formatting also turns on this release's features, such as the new group protocol.
         arguments = ["-t", self._cluster.id, "-c", str(properties), *self._cluster.formatting()]
         file = self.directory / "format.arguments"  # passwords: every user of the machine can read a command line
         write_private(file, "\n".join(arguments))
@@ -80,7 +80,7 @@ class Broker(Node):
     def command(self) -> list[str]:
         return self._java("kafka.Kafka", str(self.directory / "server.properties"))
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """It lists itself: registered with the controller and taking requests."""
         from confluent_kafka import KafkaException
 
@@ -109,7 +109,7 @@ class Broker(Node):
 class Kafka(Server):
     """`with dev.Kafka(tmp_path) as kafka: ... kafka.bootstrap` — a cluster that ends with the block.
 
-    Ports are free ones unless given. `options` are broker properties and win over ours.
+    Ports are free ones unless given. `options` are broker properties and override ours.
     The data stays in `directory`; the same directory and number of brokers bring it back.
     """
 
@@ -148,8 +148,8 @@ class Kafka(Server):
         super().__init__(self.brokers, progress)
 
     @classmethod
-    def chosen(cls, directory: Path, *, port: int | None, nodes: int, progress: Progress) -> Self:
-        first = loopback.chosen(port, PREFERRED_PORT, cls.name)
+    def for_cli(cls, directory: Path, *, port: int | None, nodes: int, progress: Progress) -> Self:
+        first = loopback.choose_port(port, PREFERRED_PORT, cls.name)
         heap = "1g" if nodes == 1 else "512m"
         return cls(directory, brokers=nodes, ports=[first], heap=heap, progress=progress)
 
@@ -166,7 +166,7 @@ class Kafka(Server):
         return {"brokers": len(self.brokers), "ports": own, "options": self.options, "heap": self.heap}
 
     @classmethod
-    def again(cls, directory: Path, settings: Mapping[str, Any]) -> Self:
+    def from_record(cls, directory: Path, settings: Mapping[str, Any]) -> Self:
         return cls(directory, **settings)
 
     @cached_property

@@ -47,9 +47,9 @@ class MongoNode(Node):
 
     def command(self) -> list[str]:
         arguments = [str(self.directory / "data" / "mongo.db"), loopback.HOST, str(self.ports["client"])]
-        return jvm.compiled(_MAIN, *arguments, jars=self._server.jars, heap="192m")
+        return jvm.run_source(_MAIN, *arguments, jars=self._server.jars, heap="192m")
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         return loopback.ask(self.ports["client"], _PING, answer=_PONG)
 
 

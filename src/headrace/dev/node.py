@@ -1,4 +1,4 @@
-"""One process of a dev server: prepared, started, asked until it answers, stopped or killed."""
+"""One process of a dev server: prepare, start, wait until it is ready, stop, kill."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _PASSED_ON = ("HOME", "JAVA_HOME", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TMPDIR
 
 
 def environment(*more: str) -> dict[str, str]:
-    """What a server gets of this process's environment: a few names that hold no secrets, and `more` of them."""
+    """The environment of a server: a few variables that hold no secrets, and the variables in `more`."""
     kept = {name: os.environ[name] for name in (*_PASSED_ON, *more) if name in os.environ}
     return {**kept, "LC_ALL": "C.UTF-8"}
 
 
 class Node(ABC):
-    """One process of a server, in its own directory; killed, it can be started again on the same data."""
+    """One process of a server, in its own directory; it can be started again on the same data, even after a kill."""
 
     def __init__(self, name: str, directory: Path, ports: Mapping[str, int]) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class Node(ABC):
         self.tied = True
 
     def make_process(self, log: Path) -> Process:
-        """A process that stops at SIGTERM and runs as its owner does; for a server with other habits, another."""
+        """A process that stops at SIGTERM and runs as this user. Servers with other needs override it."""
         return Process(log)
 
     @abstractmethod
@@ -49,8 +49,8 @@ class Node(ABC):
         """What to run."""
 
     @abstractmethod
-    def answers(self) -> bool:
-        """Ask what only a ready server can answer; an open port is no answer. Takes a second at most."""
+    def is_ready(self) -> bool:
+        """Send a request that only a ready server answers; an open port is not enough. At most one second."""
 
     def environment(self) -> dict[str, str]:
         """The process's environment."""
@@ -102,7 +102,7 @@ def wait_for(nodes: Sequence[Node], seconds: float) -> None:
     waiting = list(nodes)
 
     def all_ready() -> bool:
-        waiting[:] = [node for node in waiting if not node.answers()]
+        waiting[:] = [node for node in waiting if not node.is_ready()]
         for node in nodes if waiting else ():
             if not node.alive:
                 raise ConfigError(f"{node.name} stopped while starting; {_ending(node)}", hint=f"less {node.log}")

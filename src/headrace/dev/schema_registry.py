@@ -47,7 +47,7 @@ class RegistryNode(Node):
         program = [jar for jar in self._server.jars if jar.name.endswith("-runner.jar")]
         return jvm.command("io.quarkus.runner.GeneratedMain", jars=program, heap="256m", flags=flags)
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """It lists its subjects, which it asks of its database."""
         return loopback.ask(self.ports["client"], _SUBJECTS, answer=b" 200 OK")
 

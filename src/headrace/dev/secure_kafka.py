@@ -1,4 +1,4 @@
-"""The real Kafka of this machine with locked doors: TLS and passwords, TLS and certificates, rights."""
+"""A real Kafka on this machine with TLS, passwords, client certificates and ACLs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 MECHANISM = "SCRAM-SHA-512"
 _MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
-_DOORS = ("SASL_SSL", "SSL")
+_LISTENERS = ("SASL_SSL", "SSL")
 
 
 class SecureKafka(Kafka):
     """`with dev.SecureKafka(tmp_path) as kafka: hr.Kafka(kafka.secure, topics=…, options=kafka.client("app"))`.
 
-    Beside the open listener at `bootstrap` there are `secure`, for TLS and the password of one of `users` (name to
+    Beside the plaintext listener at `bootstrap` there are `secure`, for TLS and the password of one of `users` (name to
     password), and `tls`, for TLS and a client's certificate. The first user may do everything, as may whoever comes
-    with the certificate or by the open listener. The others may do what access control lists grant them.
+    with the certificate or by the plaintext listener. The others may do what access control lists grant them.
     """
 
     name = "secure-kafka"
@@ -43,18 +43,18 @@ class SecureKafka(Kafka):
         super().__init__(directory, **rest)
         self.users = dict(users or {"app": secrets.token_urlsafe(18)})
         self.certificate = Certificate(self.directory / "tls", next(iter(self.users.values())))
-        found = iter(loopback.free(len(_DOORS) * len(self.brokers)))
+        found = iter(loopback.free(len(_LISTENERS) * len(self.brokers)))
         for number, broker in enumerate(self.brokers):
-            chosen = doors[number] if doors else [next(found) for _ in _DOORS]
-            broker.ports.update(zip(_DOORS, chosen, strict=True))
+            chosen = doors[number] if doors else [next(found) for _ in _LISTENERS]
+            broker.ports.update(zip(_LISTENERS, chosen, strict=True))
 
     @property
     def secure(self) -> str:
-        return self._door("SASL_SSL")
+        return self._listener("SASL_SSL")
 
     @property
     def tls(self) -> str:
-        return self._door("SSL")
+        return self._listener("SSL")
 
     def client(self, user: str) -> dict[str, str]:
         """Options of a client that comes by `secure`."""
@@ -66,7 +66,7 @@ class SecureKafka(Kafka):
             "ssl.ca.location": str(self.certificate.authority),
         }
 
-    def certified(self) -> dict[str, str]:
+    def certificate_options(self) -> dict[str, str]:
         """Options of a client that comes by `tls`."""
         return {
             "security.protocol": "SSL",
@@ -77,7 +77,7 @@ class SecureKafka(Kafka):
         }
 
     def settings(self) -> dict[str, Any]:
-        doors = [[broker.ports[door] for door in _DOORS] for broker in self.brokers]
+        doors = [[broker.ports[listener] for listener in _LISTENERS] for broker in self.brokers]
         return {**super().settings(), "users": self.users, "doors": doors}
 
     def start(self, launched: Callable[[Self], None] | None = None, seconds: float = DEADLINE) -> None:
@@ -90,16 +90,16 @@ class SecureKafka(Kafka):
 
     def properties(self, broker: Broker) -> dict[str, str | int]:
         plain = super().properties(broker)
-        listeners = ",".join(f"{door}://{loopback.HOST}:{broker.ports[door]}" for door in _DOORS)
+        listeners = ",".join(f"{listener}://{loopback.HOST}:{broker.ports[listener]}" for listener in _LISTENERS)
         masters = ["ANONYMOUS", next(iter(self.users)), self.certificate.subject]
         more: dict[str, str | int] = {
             "listeners": f"{plain['listeners']},{listeners}",
             "advertised.listeners": f"{plain['advertised.listeners']},{listeners}",
             "listener.security.protocol.map": ",".join(
-                [str(plain["listener.security.protocol.map"]), *(f"{door}:{door}" for door in _DOORS)]
+                [str(plain["listener.security.protocol.map"]), *(f"{listener}:{listener}" for listener in _LISTENERS)]
             ),
             "sasl.enabled.mechanisms": MECHANISM,
-            # The broker itself comes by the open listener; who may log in here is in the metadata.
+            # The broker itself comes by the plaintext listener; who may log in here is in the metadata.
             f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config": f"{_MODULE} required;",
             "listener.name.ssl.ssl.client.auth": "required",
             "ssl.keystore.type": "PKCS12",
@@ -112,5 +112,5 @@ class SecureKafka(Kafka):
         }
         return plain | more | self.options
 
-    def _door(self, door: str) -> str:
-        return ",".join(f"{loopback.HOST}:{broker.ports[door]}" for broker in self.brokers)
+    def _listener(self, listener: str) -> str:
+        return ",".join(f"{loopback.HOST}:{broker.ports[listener]}" for broker in self.brokers)

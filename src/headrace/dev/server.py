@@ -1,4 +1,4 @@
-"""What a dev server is: one or more nodes with one name, started and stopped together."""
+"""A dev server: one or more nodes that are started and stopped together."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from headrace.dev.node import Node
-    from headrace.dev.process import Identity
+    from headrace.dev.process import ProcessId
     from headrace.jars.bundles import Bundle
 
     Progress = Callable[[str], None]
 
 
 def silent(line: str) -> None:
-    """Progress for callers that have nobody to tell."""
+    """Ignore progress."""
 
 
 class Server(ABC):
@@ -34,7 +34,7 @@ class Server(ABC):
     variable: ClassVar[str]
     bundles: ClassVar[tuple[Bundle, ...]] = ()
     licence: ClassVar[str] = ""
-    """What its users must know of a licence that is not an open-source one."""
+    """What users must know about a licence that is not open source."""
 
     def __init__(self, nodes: Sequence[Node], progress: Progress = silent) -> None:
         self.nodes = list(nodes)
@@ -42,7 +42,7 @@ class Server(ABC):
 
     @classmethod
     @abstractmethod
-    def chosen(cls, directory: Path, *, port: int | None, nodes: int, progress: Progress) -> Self:
+    def for_cli(cls, directory: Path, *, port: int | None, nodes: int, progress: Progress) -> Self:
         """The server that `headrace dev up` starts: on `port`, else on its usual one when that is free."""
 
     @property
@@ -57,28 +57,28 @@ class Server(ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What makes the same server again with `again`, ports included; JSON values only."""
+        """The arguments of `from_record` that create the same server again, with its ports; JSON values only."""
 
     @classmethod
     @abstractmethod
-    def again(cls, directory: Path, settings: Mapping[str, Any]) -> Self:
+    def from_record(cls, directory: Path, settings: Mapping[str, Any]) -> Self:
         """The server whose `settings` were recorded, to be attached to its processes."""
 
     def fetch(self) -> None:
-        """Bring the server's files onto this machine. Raises ConfigError when that cannot be."""
+        """Fetch the server's files. Raises ConfigError when that is not possible."""
         _ = self.jars
 
     @cached_property
     def jars(self) -> list[Path]:
-        """The jars of all its bundles; looked up once, for their checksums take a moment."""
+        """The jars of all its bundles; looked up once, because verifying checksums takes time."""
         return [jar for bundle in self.bundles for jar in jars.fetch(bundle, self.progress)]
 
     def detach(self) -> None:
-        """Let the processes outlive this one; called before `start` by someone who keeps a record of them."""
+        """Let the processes outlive this one; called before `start`, if the caller keeps a record of them."""
         for node in self.nodes:
             node.tied = False
 
-    def attach(self, identities: Mapping[str, Identity]) -> None:
+    def adopt_processes(self, identities: Mapping[str, ProcessId]) -> None:
         """Take over processes that were started elsewhere, by node name."""
         for node in self.nodes:
             node.process.identity = identities.get(node.name)
@@ -107,7 +107,7 @@ class Server(ABC):
         wait_for(self.nodes, seconds)
 
     def stop(self) -> None:
-        """Stop every node. All are told at once: the last of a quorum would wait in vain for the others."""
+        """Stop all nodes at the same time: the last one of a quorum would otherwise wait for the others."""
         for node in self.nodes:
             node.process.terminate()
         deadline = time.monotonic() + GRACE

@@ -1,4 +1,4 @@
-"""Dev servers of one address and one port: what they all have in common."""
+"""Dev servers of one address and one port: their common base class."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class SinglePortServer(Server):
     """A server that clients reach at one port: a free one unless given.
 
-    `options` are settings in the server's own words and win over ours. The data stays in `directory`.
+    `options` are the server's own settings and override ours. The data stays in `directory`.
     """
 
     usual_port: ClassVar[int]
@@ -46,14 +46,14 @@ class SinglePortServer(Server):
         """Its processes, in the order in which they are started."""
 
     @classmethod
-    def chosen(cls, directory: Path, *, port: int | None, nodes: int, progress: Progress) -> Self:
+    def for_cli(cls, directory: Path, *, port: int | None, nodes: int, progress: Progress) -> Self:
         if nodes != 1:
             raise ConfigError(f"{cls.name} has one node, got nodes={nodes}", hint=f"headrace dev up {cls.name}")
-        return cls(directory, port=loopback.chosen(port, cls.usual_port, cls.name), progress=progress)
+        return cls(directory, port=loopback.choose_port(port, cls.usual_port, cls.name), progress=progress)
 
     @cached_property
     def password(self) -> str:
-        """What a server that asks for a password asks for: generated once, in a file that only this user can read."""
+        """The password, for servers that need one: generated once, in a file that only this user can read."""
         return stored_secret(self.directory / "password")
 
     @property
@@ -64,11 +64,11 @@ class SinglePortServer(Server):
         return {"port": self.port, "options": self.options}
 
     @classmethod
-    def again(cls, directory: Path, settings: Mapping[str, Any]) -> Self:
+    def from_record(cls, directory: Path, settings: Mapping[str, Any]) -> Self:
         return cls(directory, **settings)
 
 
-def packaged(server: str, package: str, program: str) -> Path:
+def find_packaged(server: str, package: str, program: str) -> Path:
     """A program inside a Python package, found without importing it. Raises ConfigError when it is not there."""
     spec = find_spec(package)
     folders = spec.submodule_search_locations if spec else None

@@ -81,7 +81,7 @@ class Master(SparkNode):
         ports = ("--port", str(self.ports["client"]), "--webui-port", str(self.ports["webui"]))
         return self.java("org.apache.spark.deploy.master.Master", *ports)
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         return self.overview().get("status") == "ALIVE"
 
 
@@ -101,7 +101,7 @@ class Worker(SparkNode):
         place = ("--webui-port", str(self.ports["webui"]), "--work-dir", str(self.directory / "work"))
         return self.java("org.apache.spark.deploy.worker.Worker", *means, *place, self._server.address)
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """The master has taken it."""
         return self.overview().get("masterurl") == self._server.address
 

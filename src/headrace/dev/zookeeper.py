@@ -67,7 +67,7 @@ class Peer(Node):
         config = str(self.directory / "zoo.cfg")
         return jvm.command(main, config, jars=self._server.jars, heap="128m", flags=[logging])
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """It says its mode; the port is open before it has one."""
         return loopback.ask(self.ports["client"], b"srvr", answer=b"Mode:")
 

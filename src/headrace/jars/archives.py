@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 def unpack(folder: Path) -> list[Path]:
     """Lay the files of every archive in `folder` beside it, and drop the archive. Links are left out."""
-    return [file for archive in sorted(folder.glob("*.tar.gz")) for file in _unpacked(archive)]
+    return [file for archive in sorted(folder.glob("*.tar.gz")) for file in _unpack_archive(archive)]
 
 
-def _unpacked(archive: Path) -> list[Path]:
-    # By hand: the filters that make extractall() safe are missing in the first releases of Python 3.11.
+def _unpack_archive(archive: Path) -> list[Path]:
+    # Not extractall(): the filters that make extractall() safe are missing in the first releases of Python 3.11.
     files = []
     try:
         with tarfile.open(archive) as members:

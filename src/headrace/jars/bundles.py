@@ -26,7 +26,7 @@ _PINNED_TOKENS = Artifact(_SPARK, f"spark-token-provider-kafka-0-10_{pyspark_ins
 
 @dataclass(frozen=True, slots=True)
 class ResolutionAttempt:
-    """One way to resolve a bundle. `alternative` says how it differs from what was really wanted."""
+    """One way to resolve a bundle. `alternative` says how it differs from the preferred one."""
 
     artifacts: tuple[Artifact, ...]
     overrides: tuple[Artifact, ...] = ()
@@ -53,7 +53,7 @@ class Bundle:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types of artifacts, in Maven's words."""
+        """The types of the artifacts, as Maven calls them."""
         archived = {a.type for route in self.routes for a in route.artifacts if a.archive}
         return (*_JARS, *(NATIVES if self.natives else ()), *sorted(archived))
 
@@ -82,10 +82,10 @@ def connector_bundle(pyspark: str | None = None) -> Bundle:
     near = PROVEN if release > _release(PROVEN) else first_of_line
     if near != version:
         other = Artifact(_SPARK, CONNECTOR, near)
-        said = f"connector {near} instead of {version}"
+        label = f"connector {near} instead of {version}"
         routes += [
-            ResolutionAttempt((other,), (), said),
-            ResolutionAttempt((other,), (_PINNED_TOKENS,), f"{said}, token provider {_PINNED_TOKENS.version}"),
+            ResolutionAttempt((other,), (), label),
+            ResolutionAttempt((other,), (_PINNED_TOKENS,), f"{label}, token provider {_PINNED_TOKENS.version}"),
         ]
     return Bundle("spark-kafka", version, tuple(routes), exclude_shipped=True)
 

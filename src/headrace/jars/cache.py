@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 UNPINNED = "HEADRACE_UNPINNED_JARS"
-"""`refuse`: what has no pinned checksums is not fetched. Else it is, with a warning: Spark releases faster than we."""
+"""`refuse`: do not fetch jars without pinned checksums. Otherwise they are fetched with a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +67,19 @@ class Manifest:
         (directory / MANIFEST).write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
 
 
-def cached() -> list[Manifest]:
-    """Every finished fetch in the cache, whether its files are sound or not."""
+def manifests() -> list[Manifest]:
+    """Every finished fetch in the cache, also those with damaged files."""
     found = (Manifest.read(path.parent) for path in sorted(root().glob(f"[!.]*/{MANIFEST}")))
     return [manifest for manifest in found if manifest]
 
 
 def verify(manifest: Manifest) -> list[str]:
-    """What is wrong with the files of a fetch, one line each; empty when they are as they were fetched."""
+    """Problems with the files of a fetch, one line each."""
     return checksums.problems(manifest.directory, manifest.sha256)
 
 
-def unpinned(bundle: Bundle) -> str | None:
-    """What to say of a bundle that this release of Headrace has no checksums of; None if it has."""
+def unpinned_warning(bundle: Bundle) -> str | None:
+    """A warning about a bundle for which this release of Headrace has no checksums; None if it has them."""
     if checksums.pinned(bundle.directory.name) is not None:
         return None
     return (
@@ -89,11 +89,11 @@ def unpinned(bundle: Bundle) -> str | None:
 
 
 def silent(line: str) -> None:
-    """Progress for callers that have nobody to tell."""
+    """Ignore progress."""
 
 
 def fetch(bundle: Bundle, progress: Progress = silent) -> list[Path]:
-    """The jars of `bundle`, from the cache when they are there and sound, else from the registry.
+    """The jars of `bundle`, from the cache if they are there and undamaged, otherwise from the registry.
 
     Neither java nor the network is touched when the cache has them. Safe to call from several processes at
     once, and to kill: a folder appears in the cache complete or not at all.
@@ -101,7 +101,7 @@ def fetch(bundle: Bundle, progress: Progress = silent) -> list[Path]:
     """
     refuse_foreign(bundle.directory, root(), root().parent)
     manifest = Manifest.read(bundle.directory)
-    if manifest and not checksums.changed(manifest.directory, manifest.sha256):
+    if manifest and not checksums.changed_files(manifest.directory, manifest.sha256):
         return manifest.jars
     try:
         private_directory(root())
@@ -150,7 +150,7 @@ def _download(bundle: Bundle, progress: Progress) -> Manifest:
                 continue
             manifest = _manifest(bundle, route, into, shipped)
             # What a registry adds to a bundle is not taken: a changed description could name any jar.
-            if (warning := unpinned(bundle)) is not None:
+            if (warning := unpinned_warning(bundle)) is not None:
                 if os.environ.get(UNPINNED, "").lower() == "refuse":
                     raise ConfigError(warning, hint=f"pip install 'pyspark=={PROVEN}', or unset {UNPINNED}")
                 progress(f"warning: {warning}")

@@ -47,7 +47,7 @@ def wrong(bundle: str, found: Mapping[str, str]) -> list[str]:
 
 
 def problems(directory: Path, recorded: Mapping[str, str]) -> list[str]:
-    """What is wrong with the files that a fetch recorded, one line each: they must be as pinned, else as recorded."""
+    """Problems with the files that a fetch recorded, one line each: they must match the pins, otherwise the record."""
     expected = {**recorded, **{name: pin for name, pin in (pinned(directory.name) or {}).items() if name in recorded}}
     lines = [f"{name}: no checksum is pinned for it" for name in unpinned(directory.name, recorded)]
     for name in sorted(expected):
@@ -61,9 +61,9 @@ def problems(directory: Path, recorded: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def changed(directory: Path, recorded: Mapping[str, str]) -> list[str]:
-    """As `problems`, but files that were right and have not been touched since are not read again."""
-    seen = _seen(directory, recorded)
+def changed_files(directory: Path, recorded: Mapping[str, str]) -> list[str]:
+    """As `problems`, but files that were verified and not changed since are not read again."""
+    seen = _file_stamps(directory, recorded)
     if seen is not None and _read_stamp(directory) == seen:
         return []
     found = problems(directory, recorded)
@@ -81,8 +81,8 @@ def _differs(name: str, actual: str, expected: str) -> str:
     return f"{name}: sha256 is {actual[:12]}…, should be {expected[:12]}…"
 
 
-def _seen(directory: Path, recorded: Mapping[str, str]) -> dict[str, list[object]] | None:
-    """What must be the same for a file not to have been touched: the kernel sets its change time, nobody else."""
+def _file_stamps(directory: Path, recorded: Mapping[str, str]) -> dict[str, list[object]] | None:
+    """Checksum, inode, size and times of each file. Only the kernel sets the change time."""
     pins = pinned(directory.name) or {}
     try:
         found = {name: (directory / name).stat() for name in recorded}

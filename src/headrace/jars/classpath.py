@@ -1,4 +1,4 @@
-"""What else Spark will load: jars and packages named in its settings, and whether they go together."""
+"""Jars and packages that Spark's settings name, and whether they are compatible."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def in_submit_arguments(arguments: str) -> list[JarReference]:
         elif flag in ("--conf", "-c"):
             key, _, given = value.partition("=")
             settings[key] = given
-    return _listed(found, "PYSPARK_SUBMIT_ARGS") + in_settings(settings, "PYSPARK_SUBMIT_ARGS")
+    return _parse_list(found, "PYSPARK_SUBMIT_ARGS") + in_settings(settings, "PYSPARK_SUBMIT_ARGS")
 
 
 def in_defaults(text: str, source: str) -> list[JarReference]:
@@ -79,10 +79,10 @@ def in_defaults(text: str, source: str) -> list[JarReference]:
 
 
 def in_settings(settings: Mapping[str, str], source: str) -> list[JarReference]:
-    return [named for key in _LISTS for named in _listed(settings.get(key, ""), source)]
+    return [jar for key in _LISTS for jar in _parse_list(settings.get(key, ""), source)]
 
 
-def named() -> list[JarReference]:
+def referenced_jars() -> list[JarReference]:
     """Every jar that the environment and spark-defaults.conf give to Spark, and pyspark's own Kafka jars."""
     found = in_submit_arguments(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     defaults = configuration() / "spark-defaults.conf"
@@ -115,7 +115,7 @@ def clashes(jars: Iterable[JarReference]) -> list[list[JarReference]]:
     return [sorted(group) for group in groups.values() if len({jar.version for jar in group}) > 1]
 
 
-def _listed(text: str, source: str) -> list[JarReference]:
+def _parse_list(text: str, source: str) -> list[JarReference]:
     """From a list separated by commas, or by colons where it is a class path of jars."""
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     parts: list[str] = []

@@ -1,4 +1,4 @@
-"""One run of the Ivy resolver inside pyspark: what is asked, and what its answer means."""
+"""One run of the Ivy resolver inside pyspark: its request and its result."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _dependency(wanted: Artifact) -> str:
 def retrieve(
     asked: str, *, types: Sequence[str], poms: bool, into: Path, work: Path, label: str, progress: Progress
 ) -> list[str]:
-    """Resolve and download into `into`. Returns what the registry does not have: nothing, when all went well.
+    """Resolve and download into `into`. Returns the artifacts that the registry does not have.
 
     `poms`: by the descriptions of the artifacts, which name what they need; for an archive they, and the parents that
     they have, need not be there. Raises RetriableError when the registry does not answer, ConfigError when Ivy cannot
@@ -122,7 +122,7 @@ def retrieve(
 
 
 def run(command: Sequence[str], read: Callable[[str], None]) -> int:
-    """Run Ivy, hand over its lines, return its exit code. Raises RetriableError if it falls silent."""
+    """Run Ivy, pass on its lines, return its exit code. Raises RetriableError if it stalls."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as ivy:
         assert ivy.stdout is not None
         try:

@@ -1,4 +1,4 @@
-"""The Java that Spark and the dev servers run on: where it is and how old."""
+"""The Java that Spark and the dev servers run on: its path and version."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Java:
         return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
 
-def places() -> list[str]:
-    """Where java is looked for, in order, as a person would say it."""
+def searched_places() -> list[str]:
+    """Where java is searched, in order."""
     home = os.environ.get("JAVA_HOME")
     return [f"JAVA_HOME ({home})" if home else "JAVA_HOME (not set)", "PATH"]
 
@@ -43,7 +43,7 @@ def path() -> Path:
         return candidate
     found = shutil.which("java")
     if found is None:
-        raise ConfigError(f"java was not found; looked in {' and '.join(places())}", hint=INSTALL)
+        raise ConfigError(f"java was not found; looked in {' and '.join(searched_places())}", hint=INSTALL)
     return Path(found)
 
 

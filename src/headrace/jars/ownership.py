@@ -1,4 +1,4 @@
-"""Jars run as this user: nobody else may own or write the directories that they lie in."""
+"""Jars run as this user, so no other user may own or write their directories."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _OTHER_CACHE = "export HEADRACE_CACHE=<a directory of yours>, then headrace jars
 
 
 def refuse_foreign(*directories: Path) -> None:
-    """ConfigError if somebody else owns one of them or can write to it: jars in there run as this user.
+    """Raise ConfigError if another user owns one of them or can write to it: jars in it run as this user.
 
-    One of root's is taken: an image of a container has its cache so. One that is not there is nobody's.
+    Directories of root are accepted, as container images have them. Missing directories are ignored.
     """
     for directory in directories:
         try:
@@ -42,7 +42,7 @@ def refuse_foreign(*directories: Path) -> None:
 
 
 def _others_in(group: int) -> list[str]:
-    """Who else is known to be in a group, but for root and accounts of the system.
+    """Other users in a group, without root and system accounts.
 
     Mode 775 is usual where each user has a group of their own (a umask of 002), and in images whose user has the group
     root: nobody else is in those. Where the users cannot be listed (LDAP), nobody is known.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 
-def undecided(admin: AdminClient, topic: str) -> int:
+def count_undecided(admin: AdminClient, topic: str) -> int:
     """How many records of a topic lie behind the first open transaction: those that a reader waits for."""
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import _listoffsets
@@ -30,7 +30,9 @@ def undecided(admin: AdminClient, topic: str) -> int:
     return max(0, every - ends(IsolationLevel.READ_COMMITTED))
 
 
-def committed(bootstrap: str, *topics: str, isolation: str = "read_committed", seconds: float = 30.0) -> list[Message]:
+def read_committed(
+    bootstrap: str, *topics: str, isolation: str = "read_committed", seconds: float = 30.0
+) -> list[Message]:
     """Every record up to the ends that the topics have now, as a client with `isolation.level` reads them.
 
     The end of a read_committed reader lies before the first open transaction. AssertionError if it is not reached in

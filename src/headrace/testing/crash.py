@@ -57,7 +57,7 @@ def run(
     """
     wanted = {**os.environ, **(gateway_environment(spark) if spark else {}), **(environment or {})}
     if spark:
-        return _forked([target, *arguments], wanted, timeout)
+        return _run_forked([target, *arguments], wanted, timeout)
     return subprocess.run(
         [*_CHILD, target, *arguments], env=wanted, capture_output=True, text=True, timeout=timeout, check=False
     )
@@ -95,14 +95,16 @@ def require_success(done: subprocess.CompletedProcess[str]) -> None:
         raise RunFailed(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
 
 
-def _forked(arguments: list[str], environment: Mapping[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
-    nursery = _idle.pop() if _idle else _ForkServer()
+def _run_forked(
+    arguments: list[str], environment: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    server = _idle.pop() if _idle else _ForkServer()
     try:
-        done = nursery.run(arguments, environment, timeout)
+        done = server.run(arguments, environment, timeout)
     except BaseException:
-        nursery.end()
+        server.end()
         raise
-    _idle.append(nursery)
+    _idle.append(server)
     return done
 
 

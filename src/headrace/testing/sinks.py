@@ -314,7 +314,7 @@ class TransactionalSinkContract(SinkContract, OffsetStoreContract):
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
         assert sink.offsets.load().offsets == {AT: 3}
         sink.close()
-        assert self.reloaded(pipeline).last_batch == 1
+        assert self.reload(pipeline).last_batch == 1
 
     def test_a_batch_that_is_already_stored_is_refused_with_nothing_written(
         self, sink: Any, spark: SparkSession

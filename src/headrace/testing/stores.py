@@ -58,7 +58,7 @@ class OffsetStoreContract(ABC):
         with self.new_store().open(pipeline) as opened:
             yield opened
 
-    def reloaded(self, pipeline: str) -> Progress:
+    def reload(self, pipeline: str) -> Progress:
         with self.new_store().open(pipeline) as opened:
             return opened.load()
 
@@ -68,7 +68,7 @@ class OffsetStoreContract(ABC):
     def test_a_commit_moves_every_range_and_is_there_after_a_restart(self, store: OffsetStore, pipeline: str) -> None:
         store.commit(batch(1, (A, 0, 10), (B, 5, 7)))
         store.close()
-        progress = self.reloaded(pipeline)
+        progress = self.reload(pipeline)
         assert progress.offsets == {A: 10, B: 7}
         assert progress.last_batch == 1
         assert progress.topic_ids == {"clicks": "id-1"}
@@ -80,7 +80,7 @@ class OffsetStoreContract(ABC):
         begun = batch(1, (A, 0, 10), (B, 5, 7), (ELSEWHERE, 1, 2))
         store.begin(begun)
         store.close()
-        progress = self.reloaded(pipeline)
+        progress = self.reload(pipeline)
         assert progress.pending == begun
         assert progress.pending is not None
         assert progress.pending.topic_ids == begun.topic_ids
@@ -106,7 +106,7 @@ class OffsetStoreContract(ABC):
 
     def test_an_empty_range_records_a_position(self, store: OffsetStore, pipeline: str) -> None:
         store.commit(batch(0, (A, 42, 42)))
-        assert self.reloaded(pipeline).offsets == {A: 42}
+        assert self.reload(pipeline).offsets == {A: 42}
         store.commit(batch(1, (A, 42, 50)))
         assert store.load().offsets == {A: 50}
 
@@ -198,7 +198,7 @@ class OffsetStoreContract(ABC):
         first = batch(1, *((at, 0, 2**40) for at in many))
         store.begin(first)
         store.commit(first)
-        assert self.reloaded(pipeline).offsets == dict.fromkeys(many, 2**40)
+        assert self.reload(pipeline).offsets == dict.fromkeys(many, 2**40)
 
     def test_offsets_moved_by_hand_go_in_any_direction_and_clear_the_pending_batch(
         self, store: OffsetStore, pipeline: str
@@ -206,7 +206,7 @@ class OffsetStoreContract(ABC):
         store.commit(batch(1, (A, 0, 10), (B, 0, 20)))
         store.begin(batch(2, (A, 10, 15)))
         store.set_offsets(store.load(), {A: 3}, change("reset"))
-        progress = self.reloaded(pipeline)
+        progress = self.reload(pipeline)
         assert progress.offsets == {A: 3, B: 20}
         assert progress.pending is None
         assert progress.last_batch == 2  # some sinks name what they wrote by it, and may hold the abandoned batch
@@ -217,16 +217,16 @@ class OffsetStoreContract(ABC):
         store.commit(batch(1, (A, 0, 10), (B, 0, 20)))
         assert store.load().epoch == 0
         store.set_offsets(store.load(), {A: 15, B: 20}, change("skip"))
-        assert self.reloaded(pipeline).epoch == 0
+        assert self.reload(pipeline).epoch == 0
         store.set_offsets(store.load(), {A: 30, B: 3}, change("reset"))
         store.set_offsets(store.load(), {A: 3}, change("reset"))
         store.begin(batch(2, (A, 3, 4), epoch=2))
-        progress = self.reloaded(pipeline)
+        progress = self.reload(pipeline)
         assert progress.epoch == 2
         assert progress.topic_ids == {"clicks": "id-1"}
         assert progress.pending == batch(2, (A, 3, 4), epoch=2)
         store.commit(batch(2, (A, 3, 4), epoch=2))
-        assert self.reloaded(pipeline).epoch == 2
+        assert self.reload(pipeline).epoch == 2
 
     @pytest.mark.parametrize("offset", [10, 12])
     def test_a_move_into_the_pending_batch_begins_an_epoch_for_its_rows_may_be_stored(
@@ -235,14 +235,14 @@ class OffsetStoreContract(ABC):
         store.commit(batch(1, (A, 0, 10)))
         store.begin(batch(2, (A, 10, 15)))
         store.set_offsets(store.load(), {A: offset}, change("reset"))
-        progress = self.reloaded(pipeline)
+        progress = self.reload(pipeline)
         assert (progress.offsets, progress.pending, progress.epoch) == ({A: offset}, None, 1)
 
     def test_a_move_behind_the_pending_batch_begins_no_epoch(self, store: OffsetStore, pipeline: str) -> None:
         store.commit(batch(1, (A, 0, 10)))
         store.begin(batch(2, (A, 10, 15)))
         store.set_offsets(store.load(), {A: 15}, change("skip"))
-        assert self.reloaded(pipeline).epoch == 0
+        assert self.reload(pipeline).epoch == 0
 
     def test_a_batch_planned_before_the_offsets_were_moved_back_is_refused(
         self, store: OffsetStore, rival: OffsetStore
@@ -322,7 +322,7 @@ class OffsetStoreContract(ABC):
 
     def test_of_many_runs_at_once_each_step_is_won_by_exactly_one(self, pipeline: str) -> None:
         rivals = 4
-        self.reloaded(pipeline)  # whatever a store creates at first use is there before the race
+        self.reload(pipeline)  # whatever a store creates at first use is there before the race
 
         def race(number: int) -> tuple[int, int]:
             won = unknown = 0
@@ -341,7 +341,7 @@ class OffsetStoreContract(ABC):
             results = list(pool.map(race, range(rivals)))
         won, unknown = (sum(counts) for counts in zip(*results, strict=True))
         # A step won twice would count one more than the offset shows.
-        assert won <= self.reloaded(pipeline).offsets[A] <= won + unknown
+        assert won <= self.reload(pipeline).offsets[A] <= won + unknown
         assert won > 0
 
     def test_opened_for_reading_it_shows_what_is_stored(self, pipeline: str) -> None:

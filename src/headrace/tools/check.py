@@ -195,7 +195,7 @@ def _check_files(pipeline: Pipeline, found: Findings) -> None:
 def _unpinned() -> list[str]:
     from headrace.jars import bundles, cache
 
-    return [warning for bundle in bundles.bundles() if (warning := cache.unpinned(bundle)) is not None]
+    return [warning for bundle in bundles.bundles() if (warning := cache.unpinned_warning(bundle)) is not None]
 
 
 def _check_loops(pipeline: Pipeline, found: Findings) -> None:

@@ -70,7 +70,7 @@ def check_java() -> list[Check]:
     found = java.find()
     where = f"{found.version} at {found.path}"
     if found.major < java.OLDEST:
-        looked = " then ".join(java.places())
+        looked = " then ".join(java.searched_places())
         return [Check("java", "fail", f"{where}; Spark 4 needs {java.OLDEST}; looked in {looked}", java.INSTALL)]
     home = os.environ.get("JAVA_HOME")
     if home and not found.path.is_relative_to(home):
@@ -147,7 +147,7 @@ def _brought(name: str, bundle: Bundle) -> Check:
 
 def check_jars() -> list[Check]:
     checks = []
-    for manifest in cache.cached():
+    for manifest in cache.manifests():
         problems = cache.verify(manifest)
         name = f"{manifest.name} {manifest.version}"
         if problems:
@@ -163,7 +163,7 @@ def check_jars() -> list[Check]:
 def check_classpath() -> list[Check]:
     fetched = [manifest for bundle in bundles.bundles() if (manifest := cache.Manifest.read(bundle.directory))]
     ours = [classpath.JarReference.parse(jar.name, str(jar.parent)) for manifest in fetched for jar in manifest.jars]
-    every = classpath.named() + ours
+    every = classpath.referenced_jars() + ours
     checks = [
         Check(
             "class path",

@@ -67,13 +67,13 @@ class TestCassandraStoreFromTable(OffsetStoreContract):
 
     def test_a_pipeline_without_offsets_starts_behind_the_last_row_of_each_partition(self, pipeline):
         self.insert((0, 0), (0, 1), (0, 41), (1, 5))
-        progress = self.reloaded(pipeline)
+        progress = self.reload(pipeline)
         assert progress == Progress({A: 42, B: 6})
 
     def test_the_first_commit_keeps_the_partitions_it_does_not_name(self, pipeline, store):
         self.insert((0, 41), (1, 5))
         store.commit(batch(1, (A, 42, 50)))
-        assert self.reloaded(pipeline).offsets == {A: 50, B: 6}
+        assert self.reload(pipeline).offsets == {A: 50, B: 6}
 
     def test_a_batch_that_does_not_start_behind_the_rows_is_refused(self, store):
         self.insert((0, 41))
@@ -84,8 +84,8 @@ class TestCassandraStoreFromTable(OffsetStoreContract):
         self.insert((0, 41))
         store.begin(batch(1, (A, 42, 50)))
         self.insert((0, 49), (1, 7))
-        assert self.reloaded(pipeline).offsets == {A: 42}
-        assert self.reloaded(pipeline).pending == batch(1, (A, 42, 50))
+        assert self.reload(pipeline).offsets == {A: 42}
+        assert self.reload(pipeline).pending == batch(1, (A, 42, 50))
 
     def test_a_table_with_another_key_is_refused(self, pipeline):
         with self.session() as session:

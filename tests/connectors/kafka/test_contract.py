@@ -8,7 +8,7 @@ import pytest
 from headrace import sinks, stores
 from headrace.errors import RetriableError
 from headrace.testing import stores as suite
-from headrace.testing.committed_records import committed
+from headrace.testing.committed_records import read_committed
 from headrace.testing.sinks import TransactionalSinkContract
 from headrace.testing.stores import OffsetStoreContract
 from headrace.types import TopicPartition
@@ -59,5 +59,5 @@ class TestKafkaSink(TransactionalSinkContract):
         return sinks.Kafka(self._bootstrap, self._topic)
 
     def stored(self):
-        rows = [json.loads(record.value()) for record in committed(self._bootstrap, self._topic)]
+        rows = [json.loads(record.value()) for record in read_committed(self._bootstrap, self._topic)]
         return [(row["id"], row.get("text")) for row in rows]

@@ -24,7 +24,7 @@ from headrace.errors import BadRecord, ConfigError, HeadraceError, OffsetConflic
 from headrace.kafka.commit_metadata import CommittedOffset
 from headrace.runtime.launch import refuse_loops
 from headrace.spark import tasks
-from headrace.testing.committed_records import committed
+from headrace.testing.committed_records import read_committed
 from headrace.testing.fixtures import Topic
 from headrace.testing.sinks import frame, numbered
 from headrace.tools.check import check
@@ -63,7 +63,7 @@ def caught_up(made, spark):
 
 
 def values(bootstrap, *topics, **how):
-    return [json.loads(record.value()) for record in committed(bootstrap, *topics, **how)]
+    return [json.loads(record.value()) for record in read_committed(bootstrap, *topics, **how)]
 
 
 def ids(bootstrap, *topics, **how):
@@ -104,7 +104,7 @@ def test_keys_partitions_headers_and_tombstones_go_over(filled, topic, spark):
     )
     caught_up(pipeline(source, sink), spark)
 
-    first, second = committed(target.bootstrap, target.name)
+    first, second = read_committed(target.bootstrap, target.name)
     assert (first.key(), json.loads(first.value()), first.partition()) == (b"k1", {"id": 1, "name": "a"}, 0)
     assert first.headers() == [("h", b"1"), ("none", None)]
     assert (second.key(), second.value()) == (b"k2", None)
@@ -117,10 +117,10 @@ def test_a_key_goes_to_the_partition_where_java_producers_send_it(topic, filled,
     keyed.write.format("kafka").option("kafka.bootstrap.servers", source.bootstrap).option("topic", theirs.name).save()
 
     def where(name):
-        return {record.key(): record.partition() for record in committed(source.bootstrap, name)}
+        return {record.key(): record.partition() for record in read_committed(source.bootstrap, name)}
 
     assert where(ours.name) == where(theirs.name)
-    assert {header for record in committed(source.bootstrap, ours.name) for header, _ in record.headers()} == {"n"}
+    assert {header for record in read_committed(source.bootstrap, ours.name) for header, _ in record.headers()} == {"n"}
 
 
 def test_a_column_can_name_the_topic_and_is_left_out_of_the_value(filled, topic, spark):
@@ -145,7 +145,7 @@ def test_a_time_as_a_key_has_its_offset(topic, spark):
         caught_up(pipeline(source, sinks.Kafka(source.bootstrap, target.name, key="at"), "at TIMESTAMP"), spark)
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-    assert [record.key() for record in committed(target.bootstrap, target.name)] == [
+    assert [record.key() for record in read_committed(target.bootstrap, target.name)] == [
         b"2024-10-27T02:30:00.000000+02:00",
         b"2024-10-27T02:30:00.000000+01:00",
     ]
@@ -162,7 +162,7 @@ def test_text_and_bytes_go_over_as_they_are(topic, spark):
         guarantee="exactly-once",
     )
     caught_up(made, spark)
-    assert [record.value() for record in committed(target.bootstrap, target.name)] == raw
+    assert [record.value() for record in read_committed(target.bootstrap, target.name)] == raw
 
 
 def test_rows_that_the_format_cannot_write_are_refused_before_anything_is_read(filled, topic, spark):
@@ -185,7 +185,7 @@ def test_a_topic_that_is_not_there_is_made_only_when_told(filled, spark):
     assert "create=True" in refused.value.hint
     new = {"partitions": 5, "replication": 1, "cleanup.policy": "compact"}
     caught_up(pipeline(source, sinks.Kafka(source.bootstrap, name, key="id", create=new)), spark)
-    assert {record.partition() for record in committed(source.bootstrap, name)} == set(range(5))
+    assert {record.partition() for record in read_committed(source.bootstrap, name)} == set(range(5))
     impossible = sinks.Kafka(source.bootstrap, f"{name}-3", create={"replication": 3})
     with pytest.raises(ConfigError, match=f"refuses the creation of topic {name}-3"):
         caught_up(pipeline(source, impossible), spark)
@@ -205,7 +205,7 @@ def test_records_that_a_topic_does_not_take_stop_the_run_or_become_dead_letters(
     assert ids(target.bootstrap, target.name) == [0, 2]
     reasons = {
         int(dict(record.headers())["headrace.offset"]): dict(record.headers())["headrace.error"].decode()
-        for record in committed(source.bootstrap, letters.name)
+        for record in read_committed(source.bootstrap, letters.name)
     }
     assert reasons.keys() == {1, 3}
     assert "too large" in reasons[1]
@@ -230,7 +230,7 @@ def test_topics_named_by_rows_take_what_each_of_them_allows(filled, topic, spark
         transform=lambda found: found.selectExpr("repeat(uuid(), 40000) AS name", f"'{wide.name}' AS to", "_kafka"),
     )
     caught_up(large, spark)
-    assert len(committed(source.bootstrap, wide.name)) == 1
+    assert len(read_committed(source.bootstrap, wide.name)) == 1
     small = pipeline(
         source,
         sinks.Kafka(source.bootstrap, topic_column="to", topics=[narrow.name], options={"batch.size": "50000"}),
@@ -256,7 +256,7 @@ def test_a_topic_in_a_column_that_is_not_there_and_a_partition_too_high_are_dead
     )
     caught_up(made, spark)
     assert ids(target.bootstrap, target.name) == [n for n in range(200) if n not in (5, 6, 7)]
-    assert sorted(json.loads(r.value())["id"] for r in committed(source.bootstrap, letters.name)) == [5, 6, 7]
+    assert sorted(json.loads(r.value())["id"] for r in read_committed(source.bootstrap, letters.name)) == [5, 6, 7]
 
 
 def test_a_sink_on_the_sources_cluster_is_found_by_its_id_whatever_the_address(filled):
@@ -308,8 +308,8 @@ def test_rows_name_allowed_topics_only_and_never_one_that_the_pipeline_reads(fil
             caught_up(made, spark)
         return
     caught_up(made, spark)
-    assert len(committed(source.bootstrap, source.name)) == 200
-    found = {json.loads(r.value())["id"]: dict(r.headers()) for r in committed(source.bootstrap, dead.name)}
+    assert len(read_committed(source.bootstrap, source.name)) == 200
+    found = {json.loads(r.value())["id"]: dict(r.headers()) for r in read_committed(source.bootstrap, dead.name)}
     assert found.keys() == bad.keys()
     assert all(why.encode() in b" ".join(v or b"" for v in found[number].values()) for number, (_, why) in bad.items())
     assert ids(source.bootstrap, good.name) == [0]
@@ -326,7 +326,7 @@ def test_names_that_kafka_refuses_are_dead_letters_and_stop_nothing(topic, spark
         dead_letters=hr.DeadLetters(topic=dead.name),
     )
     caught_up(made, spark)
-    found = {json.loads(r.value())["id"]: dict(r.headers()) for r in committed(source.bootstrap, dead.name)}
+    found = {json.loads(r.value())["id"]: dict(r.headers()) for r in read_committed(source.bootstrap, dead.name)}
     assert found.keys() == {1, 2, 3}
     assert b"collides with existing topic" in found[1]["headrace.error"]
     assert all(b"expected a topic that matches" in found[number]["headrace.error"] for number in (2, 3))
@@ -342,12 +342,12 @@ def test_topics_of_the_source_are_refused_by_name_when_the_pipeline_is_made(topi
 def test_the_timestamp_of_the_source_is_kept_and_columns_are_left_out_of_the_value(topic, spark):
     source, kept, given = topic(partitions=1), topic(partitions=1), topic(partitions=1)
     source.produce([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
-    times = [record.timestamp()[1] for record in committed(source.bootstrap, source.name)]
+    times = [record.timestamp()[1] for record in read_committed(source.bootstrap, source.name)]
     sink = sinks.Kafka(
         source.bootstrap, kept.name, timestamp="_kafka.timestamp", key="id", headers={"n": "name"}, exclude=["ID"]
     )
     caught_up(pipeline(source, sink), spark)
-    found = committed(source.bootstrap, kept.name)
+    found = read_committed(source.bootstrap, kept.name)
     assert [record.timestamp()[1] for record in found] == times
     assert [(r.key(), json.loads(r.value()), r.headers()) for r in found] == [
         (b"1", {"name": "a"}, [("n", b"a")]),
@@ -358,7 +358,7 @@ def test_the_timestamp_of_the_source_is_kept_and_columns_are_left_out_of_the_val
         return rows.selectExpr("id", "IF(id = 1, 1700000000123L, NULL) AS at", "_kafka")
 
     caught_up(pipeline(source, sinks.Kafka(source.bootstrap, given.name, timestamp="at"), transform=transform), spark)
-    first, second = committed(source.bootstrap, given.name)
+    first, second = read_committed(source.bootstrap, given.name)
     assert first.timestamp()[1] == 1_700_000_000_123
     assert second.timestamp()[1] >= max(times)
 
@@ -649,7 +649,7 @@ def after_a_record(target):
     """What a reader gets after one more record was produced, outside of any transaction."""
     if not target.acknowledged:
         target.produce([b"seen"])
-    found = [record.value() for record in committed(target.bootstrap, target.name)]
+    found = [record.value() for record in read_committed(target.bootstrap, target.name)]
     assert found, "the end was not reached"
     return found
 
@@ -673,9 +673,9 @@ def test_left_over_transactions_are_listed_and_aborted_by_the_command_line(kafka
     assert (listed["id"], listed["state"], listed["partitions"]) == (name, "Ongoing", [[target.name, 0]])
     assert "1 open transaction" in command("list", *asked)
     assert "add --execute to do it" in command("abort", "--all", *asked)
-    assert committed(target.bootstrap, target.name) == []
+    assert read_committed(target.bootstrap, target.name) == []
     assert "1 transaction aborted" in command("abort", name, *asked, "--execute")
-    assert [record.value() for record in committed(target.bootstrap, target.name)] == [b"seen"]
+    assert [record.value() for record in read_committed(target.bootstrap, target.name)] == [b"seen"]
     assert json.loads(command("list", *asked, "--json")) == []
 
 

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from headrace import dev
 from headrace.cli.dev import app
 from headrace.dev import ports, running_servers
-from headrace.dev.process import Identity, Process
+from headrace.dev.process import Process, ProcessId
 from headrace.dev.server import silent
 from headrace.errors import ConfigError
 
@@ -40,7 +40,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 def gone(pid: int | None) -> bool:
     assert pid is not None
     try:
-        return Identity(pid, psutil.Process(pid).create_time()).find() is None
+        return ProcessId(pid, psutil.Process(pid).create_time()).find() is None
     except psutil.NoSuchProcess:
         return True
 
@@ -78,7 +78,7 @@ def test_a_broker_that_is_killed_comes_back_on_its_port_with_its_data(tmp_path: 
 
         broker.kill()
         assert gone(first)
-        assert not broker.answers()
+        assert not broker.is_ready()
         # From a thread that ends at once: the broker belongs to the process, not to the thread.
         starter = threading.Thread(target=broker.start)
         starter.start()
@@ -143,7 +143,7 @@ def test_a_server_dies_with_an_owner_that_is_killed(tmp_path: Path) -> None:
 def test_a_pid_that_belongs_to_a_stranger_is_never_signalled(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as stranger:
         process = Process(tmp_path / "log")
-        process.identity = Identity(stranger.pid, psutil.Process(stranger.pid).create_time() - 3600)
+        process.identity = ProcessId(stranger.pid, psutil.Process(stranger.pid).create_time() - 3600)
         assert not process.alive
         process.stop()
         process.kill()

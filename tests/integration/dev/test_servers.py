@@ -21,7 +21,7 @@ from headrace import dev
 from headrace.cli.dev import app
 from headrace.cli.jars import app as jars_app
 from headrace.dev import ports, postgres, running_servers, single_port_server
-from headrace.dev.process import Identity
+from headrace.dev.process import ProcessId
 from headrace.errors import ConfigError
 from headrace.formats import schema_registry as registry_client
 from headrace.jars import java
@@ -40,12 +40,12 @@ def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.02)
 
 
-def identity(pid: int | None) -> Identity:
+def identity(pid: int | None) -> ProcessId:
     assert pid is not None
-    return Identity(pid, psutil.Process(pid).create_time())
+    return ProcessId(pid, psutil.Process(pid).create_time())
 
 
-def family(pid: int | None) -> list[Identity]:
+def family(pid: int | None) -> list[ProcessId]:
     assert pid is not None
     found = [identity(pid)]
     for child in psutil.Process(pid).children(recursive=True):
@@ -54,11 +54,11 @@ def family(pid: int | None) -> list[Identity]:
     return found
 
 
-def everyone(server: single_port_server.SinglePortServer) -> list[Identity]:
+def everyone(server: single_port_server.SinglePortServer) -> list[ProcessId]:
     return [process for node in server.nodes for process in family(node.pid)]
 
 
-def gone(processes: list[Identity]) -> bool:
+def gone(processes: list[ProcessId]) -> bool:
     return all(process.find() is None for process in processes)
 
 
@@ -180,7 +180,7 @@ def test_a_server_that_is_killed_comes_back_with_what_it_acknowledged(
 
         server.kill()
         assert gone(before)
-        assert not any(node.answers() for node in server.nodes)
+        assert not any(node.is_ready() for node in server.nodes)
 
         server.start()
         assert server.address == address
@@ -280,7 +280,7 @@ def test_a_postmaster_killed_by_a_stranger_is_started_again_though_a_child_of_it
             eventually(lambda: not node.alive)
             server.start()
             assert gone(before)
-        assert node.answers()
+        assert node.is_ready()
 
 
 def test_postgres_sends_clients_away_when_it_is_stopped(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_root_is_told_which_folder_keeps_postgres_from_its_programs(
     program = tmp_path / "closed" / "bin" / "postgres"
     program.parent.mkdir(parents=True)
     program.parent.parent.chmod(0o700)
-    monkeypatch.setattr(postgres, "packaged", lambda *_: program)
+    monkeypatch.setattr(postgres, "find_packaged", lambda *_: program)
     with pytest.raises(ConfigError, match="may not enter") as caught:
         dev.Postgres(tmp_path / "server").start()
     assert str(tmp_path / "closed") in str(caught.value.hint)
@@ -360,7 +360,8 @@ def test_several_servers_go_up_and_down_together_and_keep_their_data(state: Path
         f"export POSTGRES_DSN={found['postgres'].address}\nexport REDIS_URL={found['redis'].address}\n"
     )
     servers = {
-        name: running_servers.SERVERS[name].again(running_servers.root() / name, found[name].settings) for name in names
+        name: running_servers.SERVERS[name].from_record(running_servers.root() / name, found[name].settings)
+        for name in names
     }
     assert use_postgres(servers["postgres"], "kept") == "kept"  # type: ignore[arg-type]
     assert use_redis(servers["redis"], "kept") == "kept"  # type: ignore[arg-type]
@@ -377,7 +378,8 @@ def test_several_servers_go_up_and_down_together_and_keep_their_data(state: Path
 
     found = {entry.name: entry for entry in running_servers.entries()}
     servers = {
-        name: running_servers.SERVERS[name].again(running_servers.root() / name, found[name].settings) for name in names
+        name: running_servers.SERVERS[name].from_record(running_servers.root() / name, found[name].settings)
+        for name in names
     }
     assert use_postgres(servers["postgres"], None) == "kept"  # type: ignore[arg-type]
     assert use_redis(servers["redis"], None) == "kept"  # type: ignore[arg-type]

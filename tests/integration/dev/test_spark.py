@@ -66,7 +66,7 @@ def test_a_worker_that_is_killed_comes_back_and_nobody_else_can_reach_the_cluste
 
 def test_the_same_cluster_is_found_again_by_its_settings(tmp_path: Path) -> None:
     server = dev.Spark(tmp_path, memory="512m")
-    again = dev.Spark.again(tmp_path, json.loads(json.dumps(server.settings())))
+    again = dev.Spark.from_record(tmp_path, json.loads(json.dumps(server.settings())))
     assert (again.address, again.webuis, again.memory, again.hosts) == (
         server.address,
         server.webuis,

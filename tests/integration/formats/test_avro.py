@@ -14,7 +14,7 @@ import pytest
 import headrace as hr
 from headrace import sinks
 from headrace.errors import BadRecord, ConfigError, RetriableError
-from headrace.testing.committed_records import committed
+from headrace.testing.committed_records import read_committed
 
 COLUMNS = """
     id BIGINT, name STRING, small TINYINT, amount DECIMAL(10,2), ratio DOUBLE, part FLOAT, ok BOOLEAN, raw BINARY,
@@ -148,7 +148,7 @@ def test_rows_become_avro_that_any_reader_of_the_registry_understands(write, top
     target = topic(partitions=1)
     write(target, [FULL, {"id": 1}, None], COLUMNS)
 
-    values = [record.value() for record in committed(target.bootstrap, target.name)]
+    values = [record.value() for record in read_committed(target.bootstrap, target.name)]
     assert values[2] is None, "a tombstone stays one"
     schema = schema_of(schema_registry, values[0])
     assert ask(schema_registry, f"/subjects/{target.name}-value/versions") == [1]
@@ -180,13 +180,13 @@ def test_a_column_more_is_the_next_version_and_another_type_is_refused(write, to
 
     write(target, [{"id": 3, "name": "c"}], transform=lambda rows: rows.selectExpr("*", "1.5D AS more"))
     assert ask(schema_registry, f"/subjects/{subject}/versions") == [1, 2]
-    last = committed(target.bootstrap, target.name)[-1].value()
+    last = read_committed(target.bootstrap, target.name)[-1].value()
     assert decoded(schema_of(schema_registry, last), io.BytesIO(last[5:])) == {"id": 3, "name": "c", "more": 1.5}
 
     with pytest.raises(ConfigError, match=rf"refuses the schema for {subject}.*LONG") as refused:
         write(target, [{"id": 4}], "id STRING, name STRING")
     assert "subject=" in refused.value.hint
-    assert len(committed(target.bootstrap, target.name)) == 3
+    assert len(read_committed(target.bootstrap, target.name)) == 3
 
 
 REQUIRED = {
@@ -204,7 +204,7 @@ REQUIRED = {
 def test_a_given_schema_is_used_as_it_is(write, topic, schema_registry):
     target, subject = topic(partitions=1), f"com.example.Click-{uuid.uuid4().hex[:8]}"
     write(target, [{"id": 1, "name": "it's"}], subject=subject, schema=json.dumps(REQUIRED))
-    (record,) = committed(target.bootstrap, target.name)
+    (record,) = read_committed(target.bootstrap, target.name)
     assert schema_of(schema_registry, record.value()) == REQUIRED
     assert ask(schema_registry, f"/subjects/{subject}/versions") == [1]
     assert decoded(REQUIRED, io.BytesIO(record.value()[5:])) == {"name": "it's", "id": 1, "kind": None}
@@ -226,7 +226,7 @@ def test_a_null_that_a_given_schema_does_not_allow_stops_the_run(write, topic, t
     target = topic(partitions=1)
     with pytest.raises(BadRecord, match="Cannot write null value for field `name`"):
         write(target, [{"id": 1}], transform=transform, schema=json.dumps(REQUIRED))
-    assert committed(target.bootstrap, target.name) == []
+    assert read_committed(target.bootstrap, target.name) == []
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_value_that_a_given_schema_does_not_have_stops_the_run(write, topic, t
     schema = {"type": "record", "name": "R", "fields": [{"name": "k", "type": kind}]}
     with pytest.raises(BadRecord, match=said):
         write(target, [{"k": value}], column, transform=transform, schema=json.dumps(schema))
-    assert committed(target.bootstrap, target.name) == []
+    assert read_committed(target.bootstrap, target.name) == []
 
 
 def test_a_registry_that_is_down_is_tried_again(write, topic):

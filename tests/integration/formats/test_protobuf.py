@@ -14,7 +14,7 @@ from headrace.engine.decoder import Decoder
 from headrace.engine.field_decoder import RAW_SCHEMA
 from headrace.errors import BadRecord, ConfigError
 from headrace.formats.protobuf.types import Messages
-from headrace.testing.committed_records import committed
+from headrace.testing.committed_records import read_committed
 from support.avro_bytes import registered
 
 FIELD = descriptor_pb2.FieldDescriptorProto
@@ -145,7 +145,7 @@ def test_records_go_through_a_registry_and_come_back_equal(spark, topic, schema_
         sink=sinks.Kafka(source.bootstrap, target.name, format=fmt),
         guarantee="exactly-once",
     ).run(until="caught-up", session=spark, fail_fast=True)
-    values = [record.value() for record in committed(target.bootstrap, target.name)]
+    values = [record.value() for record in read_committed(target.bootstrap, target.name)]
     assert values[0][:7] == struct.pack(">bI", 0, number) + b"\x02\x02", "the second message of its file"
     assert values[2] is None
     assert decoded(spark, fmt, values) == [FULL, EMPTY, dict.fromkeys(FULL)]
@@ -247,7 +247,7 @@ def copied(topic, spark, values, select=None):
         sink=sinks.Kafka(source.bootstrap, target.name, format=fmt),
         guarantee="exactly-once",
     ).run(until="caught-up", session=spark, fail_fast=True)
-    return [record.value() for record in committed(target.bootstrap, target.name)]
+    return [record.value() for record in read_committed(target.bootstrap, target.name)]
 
 
 def test_a_record_without_a_value_stays_one_though_a_field_is_required(spark, topic, tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ from headrace import sinks
 from headrace.dev.certificates import Certificate
 from headrace.errors import ConfigError
 from headrace.kafka.connection_errors import probe_cluster
-from headrace.testing.committed_records import committed
+from headrace.testing.committed_records import read_committed
 from headrace.testing.fixtures import Topic
 from headrace.tools import doctor
 from headrace.tools.dead_letters import DeadLetterAdmin
@@ -105,7 +105,7 @@ def test_executors_of_their_own_read_and_write_with_the_same_options_and_log_no_
     command = [sys.executable, "-m", "headrace.cli.main", "run", str(app), "--until", "caught-up", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(committed(secure_kafka.bootstrap, target.name)) == 40
+    assert len(read_committed(secure_kafka.bootstrap, target.name)) == 40
     logs = [log for node in spark_cluster.nodes for log in node.directory.rglob("stderr")]
     said = "".join(log.read_text() for log in logs) + done.stdout + done.stderr
     assert "sasl.jaas.config = [hidden]" in said  # so what is looked for would be there
@@ -118,7 +118,7 @@ def test_topic_to_topic_with_dead_letters_and_the_words_of_java_in_a_file(secure
     sink = sinks.Kafka(secure_kafka.secure, topic=target.name, options=file)
     made = pipeline(secure_kafka.secure, where, sink, str(file), dead_letters=hr.DeadLetters(topic=dead.name))
     made.run(until="caught-up", session=spark, fail_fast=True)
-    found = [json.loads(record.value())["id"] for record in committed(secure_kafka.bootstrap, target.name)]
+    found = [json.loads(record.value())["id"] for record in read_committed(secure_kafka.bootstrap, target.name)]
     assert sorted(found) == list(range(50))
     assert [letter.value for letter in DeadLetterAdmin(made).letters()] == [b"{broken"]
 
@@ -126,7 +126,7 @@ def test_topic_to_topic_with_dead_letters_and_the_words_of_java_in_a_file(secure
 def test_a_certificate_of_the_client_is_a_login_too(secure_kafka, topic, spark, tmp_path):
     where = topic(numbered(10))
     sink = sinks.DuckDB(tmp_path / "rows.duckdb", "rows")
-    made = pipeline(secure_kafka.tls, where, sink, secure_kafka.certified())
+    made = pipeline(secure_kafka.tls, where, sink, secure_kafka.certificate_options())
     assert made.run(until="caught-up", session=spark, fail_fast=True).records == 10
 
 
@@ -135,7 +135,7 @@ def wrong(secure_kafka, tmp_path):
     """What can be wrong: the address, the options, and what is said about it."""
     app, secure = secure_kafka.client("app"), secure_kafka.secure
     other = Certificate(tmp_path / "other", "password")
-    tls_alone = {name: value for name, value in secure_kafka.certified().items() if "keystore" not in name}
+    tls_alone = {name: value for name, value in secure_kafka.certificate_options().items() if "keystore" not in name}
 
     def make(what):
         match what:
@@ -219,7 +219,7 @@ def test_the_rights_that_the_page_names_are_enough_from_topic_to_topic(secure_ka
     granted(secure_kafka, AclOperation.READ, made.name, ResourceType.GROUP)
     granted(secure_kafka, AclOperation.WRITE, "headrace", ResourceType.TRANSACTIONAL_ID, ResourcePatternType.PREFIXED)
     assert made.run(until="caught-up", session=spark, fail_fast=True).records == 8
-    assert len(committed(secure_kafka.bootstrap, target.name)) == 7
+    assert len(read_committed(secure_kafka.bootstrap, target.name)) == 7
 
 
 def test_to_look_at_records_needs_no_right_to_any_group(secure_kafka, topic, cli, tmp_path):

@@ -18,7 +18,7 @@ from headrace.dev import Kafka
 from headrace.errors import BadRecord
 from headrace.kafka import dead_letter_topic
 from headrace.kafka.client import Client
-from headrace.testing.committed_records import committed
+from headrace.testing.committed_records import read_committed
 from headrace.testing.fixtures import Topic
 from headrace.tools.records.producer import ProducerSettings, TopicProducer
 from headrace.tools.records.record import Record
@@ -106,7 +106,7 @@ def test_a_producer_that_waits_sends_fewer_and_larger_batches_later(kafka, topic
         # Longer than a producer needs to connect: what waits for that goes together anyway.
         arguments = ("--count", 1500, "--rate", 500, "--linger", linger, "--bootstrap", kafka.bootstrap)
         assert cli("produce", where.name, "--sample", "clicks", *arguments).code == 0
-        stored = committed(kafka.bootstrap, where.name)
+        stored = read_committed(kafka.bootstrap, where.name)
         assert len(stored) == 1500
         made = [datetime.fromisoformat(json.loads(record.value())["at"]).timestamp() for record in stored]
         delays[linger] = mean(record.timestamp()[1] / 1000 - at for record, at in zip(stored, made, strict=True))
@@ -156,7 +156,7 @@ def test_records_of_a_key_keep_their_order_though_the_broker_died_and_batches_we
             kafka.brokers[0].start()
             done = producer.finish(SOON)
         assert (done.code, ", 0 failed" in done.err) == (0, True), done.err
-        values = [int(found.value()) for found in committed(kafka.bootstrap, where.name)]
+        values = [int(found.value()) for found in read_committed(kafka.bootstrap, where.name)]
     assert values == list(range(4_000)), "in the order of sending, none missing, none twice"
 
 

@@ -16,7 +16,7 @@ from headrace import dev, events, sinks, stores
 from headrace.engine.range_splitting import MIN_SPLIT_RECORDS
 from headrace.errors import ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
-from headrace.testing.committed_records import committed
+from headrace.testing.committed_records import read_committed
 from headrace.types import TopicPartition
 from support.background_run import BackgroundRun
 
@@ -325,7 +325,7 @@ def test_two_clusters_are_merged_into_a_topic_of_one_of_them_with_every_record_o
     made.run(until="caught-up", session=spark, fail_fast=True)
     east.produce(numbers(40, 45))
     made.run(until="caught-up", session=spark, fail_fast=True)
-    found = [json.loads(record.value()) for record in committed(aggregate.bootstrap, aggregate.name)]
+    found = [json.loads(record.value()) for record in read_committed(aggregate.bootstrap, aggregate.name)]
     by_site = {site: sorted(row["n"] for row in found if row["site"] == site) for site in ("east", "west")}
     assert by_site == {"east": list(range(45)), "west": list(range(100, 130))}
     assert len(found) == 75

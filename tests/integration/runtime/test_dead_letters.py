@@ -18,7 +18,7 @@ from headrace.dev import Kafka
 from headrace.errors import BadRecord, ConfigError, RetriableError
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.dead_letter_topic import DeadLetterTopic
-from headrace.testing.committed_records import committed
+from headrace.testing.committed_records import read_committed
 from headrace.testing.fixtures import Topic
 from headrace.tools.dead_letters import DeadLetterAdmin
 from headrace.types import TopicPartition
@@ -111,7 +111,7 @@ def test_a_refused_record_that_was_compacted_away_leaves_a_letter_that_says_so(t
 
     def compact():
         deadline = time.monotonic() + 60
-        while any(record.offset() == 0 for record in committed(where.bootstrap, where.name)):
+        while any(record.offset() == 0 for record in read_committed(where.bootstrap, where.name)):
             assert time.monotonic() < deadline, "the broker does not compact"
             where.produce([b'{"id": 3, "text": "newer"}'], key=b"same")
             time.sleep(0.3)

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 import headrace as hr
 from headrace import sinks, stores
 from headrace.kafka.cluster import Cluster
-from headrace.testing.committed_records import committed
+from headrace.testing.committed_records import read_committed
 from headrace.types import TopicPartition
 
 SOON = 60.0
@@ -224,10 +224,10 @@ def test_a_record_that_a_rule_of_ones_own_refuses_is_a_dead_letter_and_has_no_pa
         guarantee="exactly-once",
         dead_letters=hr.DeadLetters(topic=dead.name),
     ).run(until="caught-up", session=spark)
-    assert sorted(record.key() for record in committed(target.bootstrap, target.name)) == [
+    assert sorted(record.key() for record in read_committed(target.bootstrap, target.name)) == [
         b"Banana",
         b"Precision Products",
     ]
-    (letter,) = committed(dead.bootstrap, dead.name)
+    (letter,) = read_committed(dead.bootstrap, dead.name)
     headers = dict(letter.headers())
     assert (headers["headrace.offset"], b"no customer" in headers["headrace.error"]) == (b"1", True)

@@ -11,7 +11,7 @@ import redis as redis_driver
 import headrace as hr
 from headrace import events, sinks, stores
 from headrace.errors import DataLoss
-from headrace.testing.committed_records import committed
+from headrace.testing.committed_records import read_committed
 from headrace.types import Range, TopicPartition
 from support.interleaving import meanwhile
 
@@ -65,7 +65,7 @@ def target(request, tmp_path, topic, table):
         out = topic(partitions=1)
         return (
             sinks.Kafka(out.bootstrap, out.name),
-            lambda: [json.loads(record.value())["id"] for record in committed(out.bootstrap, out.name)],
+            lambda: [json.loads(record.value())["id"] for record in read_committed(out.bootstrap, out.name)],
         )
 
     def redis_stream():

@@ -21,9 +21,9 @@ def state(tmp_path, monkeypatch):
 
 def look(store, said):
     """A store that is not there, as the verbs of `headrace offsets` meet it."""
-    with OffsetEditor("nobody", store, None, {}) as desk:
-        assert desk.state == State()
-        assert re.search(said, desk.missing or "")
+    with OffsetEditor("nobody", store, None, {}) as editor:
+        assert editor.state == State()
+        assert re.search(said, editor.missing or "")
 
 
 def test_a_sqlite_file_that_is_not_there(tmp_path):
@@ -110,8 +110,8 @@ def test_a_redis_and_a_zookeeper_that_have_nothing_of_the_pipeline(redis, zookee
 
     name = f"looking-{uuid.uuid4().hex[:12]}"
     for store in (stores.Redis(redis.url), stores.ZooKeeper(zookeeper.hosts)):
-        with OffsetEditor(name, store, None, {}) as desk:
-            assert (desk.state, list(desk.store.history())) == (State(), [])
+        with OffsetEditor(name, store, None, {}) as editor:
+            assert (editor.state, list(editor.store.history())) == (State(), [])
     client = connect(redis.url)
     assert client.keys(f"*{name}*") == []
     client.close()

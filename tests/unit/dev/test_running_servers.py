@@ -17,7 +17,7 @@ def test_a_server_has_the_same_address_when_it_is_started_again(name, nodes, tmp
     """Any port but the usual one, which every server would have again by itself."""
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
     (port,) = free(1)
-    server = SERVERS[name].chosen(tmp_path / name, port=port, nodes=nodes, progress=lambda _: None)
+    server = SERVERS[name].for_cli(tmp_path / name, port=port, nodes=nodes, progress=lambda _: None)
     assert str(port) in server.address
-    again = SERVERS[name].again(tmp_path / name, server.settings())
+    again = SERVERS[name].from_record(tmp_path / name, server.settings())
     assert (again.address, again.environment) == (server.address, server.environment)

@@ -107,7 +107,7 @@ def test_a_fetch_leaves_jars_and_a_manifest(fake: FakeIvy) -> None:
     assert [jar.read_bytes() for jar in found] == [b"bytes"]
     progress = [line for line in lines if not line.startswith("warning: ")]
     assert progress == ["fetching thing 1.0 … 1 found", "fetching thing 1.0 … 1 of 1 jar"]
-    (manifest,) = cache.cached()
+    (manifest,) = cache.manifests()
     assert manifest.resolved == ("org:thing:1.0",)
     assert manifest.alternative is None
     assert cache.verify(manifest) == []
@@ -123,7 +123,7 @@ def test_native_libraries_come_along_where_asked_and_are_no_jars(fake: FakeIvy) 
     types = fake.commands[0].index("-types")
     assert list(fake.commands[0][types + 1 : types + 5]) == ["jar", "bundle", "so", "dylib"]
     jar.with_name("libthing-1.0.so").write_bytes(b"damaged")
-    (problem,) = cache.verify(cache.cached()[0])
+    (problem,) = cache.verify(cache.manifests()[0])
     assert problem.startswith("libthing-1.0.so: sha256 is ")
     cache.fetch(BUNDLE)
     assert "so" not in fake.commands[1]
@@ -161,10 +161,10 @@ def test_an_archive_is_fetched_alone_and_unpacked(fake: FakeIvy) -> None:
     command = fake.commands[0]
     assert "tar.gz" in command[command.index("-types") :]
     assert "-settings" in command, "a hole in the registry among the parents of its POM must not matter"
-    assert cache.cached()[0].resolved == ("org:program:1.0:all@tar.gz",)
+    assert cache.manifests()[0].resolved == ("org:program:1.0:all@tar.gz",)
 
     (folder / "conf/x.txt").write_bytes(b"damaged")
-    assert cache.verify(cache.cached()[0])[0].startswith("conf/x.txt: sha256 is ")
+    assert cache.verify(cache.manifests()[0])[0].startswith("conf/x.txt: sha256 is ")
     cache.fetch(PROGRAM)
     assert (folder / "conf/x.txt").read_bytes() == b"x"
 
@@ -192,7 +192,7 @@ def test_a_damaged_jar_is_reported_and_fetched_again(fake: FakeIvy) -> None:
     fake.answers = [(0, DONE, {"thing-1.0.jar": b"bytes"})] * 2
     (jar,) = cache.fetch(BUNDLE)
     jar.write_bytes(b"bites")
-    (problem,) = cache.verify(cache.cached()[0])
+    (problem,) = cache.verify(cache.manifests()[0])
     assert problem.startswith("thing-1.0.jar: sha256 is ")
     lines: list[str] = []
 
@@ -217,7 +217,7 @@ def test_the_alternative_is_taken_when_the_exact_version_is_missing_and_it_is_sa
 
     assert "<override" not in fake.asked[0]
     assert 'module="spark-token-provider-kafka-0-10_2.13" rev="4.0.0"' in fake.asked[1]
-    assert cache.cached()[0].alternative == "token provider 4.0.0 instead of 4.2.0"
+    assert cache.manifests()[0].alternative == "token provider 4.0.0 instead of 4.2.0"
     assert lines[0] == (
         "spark-kafka 4.2.0: not in the registry: org.apache.spark#tokens;4.2.0; "
         "trying token provider 4.0.0 instead of 4.2.0"
@@ -227,7 +227,7 @@ def test_the_alternative_is_taken_when_the_exact_version_is_missing_and_it_is_sa
 def test_the_exact_version_is_taken_when_it_is_there(fake: FakeIvy) -> None:
     fake.answers = [(0, DONE, {"spark-sql-kafka-0-10_2.13-4.2.0.jar": b"bytes"})]
     cache.fetch(bundles.connector_bundle("4.2.0"))
-    assert cache.cached()[0].alternative is None
+    assert cache.manifests()[0].alternative is None
 
 
 def test_a_newer_spark_may_use_the_pinned_connector_and_an_older_one_the_first_of_its_line() -> None:
@@ -245,7 +245,7 @@ def test_avro_has_the_version_of_spark_or_the_pinned_one(fake: FakeIvy) -> None:
     assert 'name="spark-avro_2.13" rev="4.2.0"' in fake.asked[0]
     assert 'name="spark-avro_2.13" rev="4.1.1"' in fake.asked[1]
     assert jar.name == "spark-avro_2.13-4.1.1.jar"
-    assert cache.cached()[0].alternative == "Avro 4.1.1 instead of 4.2.0"
+    assert cache.manifests()[0].alternative == "Avro 4.1.1 instead of 4.2.0"
     assert len(bundles.avro_bundle("4.1.1").routes) == 1
 
 
@@ -378,7 +378,7 @@ def test_what_a_registry_sends_instead_of_a_pinned_file_is_refused(
 
     with pytest.raises(ConfigError, match=r"wrong checksums: thing-1\.0\.jar: sha256 is"):
         cache.fetch(BUNDLE)
-    assert cache.cached() == []
+    assert cache.manifests() == []
     assert [jar.read_bytes() for jar in cache.fetch(BUNDLE)] == [b"bytes"]
 
 
@@ -475,7 +475,7 @@ def test_a_bundle_without_pinned_checksums_is_taken_with_a_warning_or_refused(
     monkeypatch.setenv(cache.UNPINNED, "refuse")
     with pytest.raises(ConfigError, match=r"thing 1\.0: this release of Headrace has no checksums for it"):
         cache.fetch(BUNDLE)
-    assert cache.cached() == []
+    assert cache.manifests() == []
     monkeypatch.delenv(cache.UNPINNED)
     lines: list[str] = []
     assert cache.fetch(BUNDLE, lines.append)
@@ -484,7 +484,7 @@ def test_a_bundle_without_pinned_checksums_is_taken_with_a_warning_or_refused(
     assert (told.state, "no checksums of it" in told.found) == ("warn", True)
 
     monkeypatch.setattr(checksums, "pinned", {"thing-1.0": {"thing-1.0.jar": SOUND}}.get)
-    assert cache.unpinned(BUNDLE) is None
+    assert cache.unpinned_warning(BUNDLE) is None
     (told,) = doctor.check_jars()
     assert told.state == "ok"
 

@@ -65,7 +65,7 @@ class _Line:
                 self._batch = (batch.id, now)
             case events.BatchDone(lag=lag, rows=rows):
                 self._done.append((now, event))
-                self._records += _read(event)
+                self._records += _offset_count(event)
                 self._rows = None if rows is None or self._rows is None else self._rows + rows
                 self._batch, self._lag, self._committed = None, lag, f"{datetime.now():%H:%M:%S}"
                 self._delay = event.produce_delay or self._delay
@@ -102,7 +102,7 @@ class _Line:
         self._done = recent or (self._done[-1:] if self._batch else [])
         done = [event for _, event in self._done]
         seconds = sum(event.seconds for event in done)
-        rate = sum(map(_read, done)) / seconds if seconds else 0.0
+        rate = sum(map(_offset_count, done)) / seconds if seconds else 0.0
         waiting = self._state in {"starting", "retrying", "stopping"}
         state = f"{self._state} {now - self._since:.0f} s" if waiting else self._state
         cells = [
@@ -122,7 +122,7 @@ class _Line:
         return cells
 
 
-def _read(event: events.BatchDone) -> int:
+def _offset_count(event: events.BatchDone) -> int:
     return len(event.batch) if event.records is None else event.records
 
 

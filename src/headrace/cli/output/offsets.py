@@ -42,7 +42,7 @@ def show_moves(moves: Sequence[OffsetChange], *, as_json: bool, executed: bool) 
     table(["topic", "partition", "before", "after", "difference", ""], rows)
 
 
-def dry_run(desk: OffsetEditor) -> None:
-    if desk.missing:
-        say(f"note: {desk.missing}; --execute creates it", err=True)
+def dry_run(editor: OffsetEditor) -> None:
+    if editor.missing:
+        say(f"note: {editor.missing}; --execute creates it", err=True)
     say("nothing was changed; add --execute to do it", err=True)

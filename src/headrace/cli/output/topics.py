@@ -22,7 +22,7 @@ def show(topic: Topic, offsets: Mapping[TopicPartition, int] | None, whose: str 
     say(f"{topic.name}{' (internal)' if topic.internal else ''}")
     say(f"  id           {topic.id}")
     say(f"  partitions   {len(topic.partitions)}, replication {topic.replication}")
-    say(f"  offsets      {known(topic.offsets, 'unknown')}")
+    say(f"  offsets      {number_or(topic.offsets, 'unknown')}")
     say(f"  kept         {retention(topic)}")
     if troubled:
         say(f"  TROUBLE      partition {', '.join(troubled)}")
@@ -53,15 +53,18 @@ def _show_partitions(topic: Topic, offsets: Mapping[TopicPartition, int] | None)
     for p in topic.partitions:
         row = [
             str(p.number),
-            known(p.leader),
+            number_or(p.leader),
             ",".join(map(str, p.replicas)),
             ",".join(map(str, p.in_sync)),
-            known(p.first),
-            known(p.next),
+            number_or(p.first),
+            number_or(p.next),
         ]
         if offsets is not None:
             offset = offsets.get(TopicPartition(topic.name, p.number))
-            row += [known(offset, "none"), "PAST THE END" if _past(p, offset) else known(_lag(topic, p, offsets))]
+            row += [
+                number_or(offset, "none"),
+                "PAST THE END" if _past(p, offset) else number_or(_lag(topic, p, offsets)),
+            ]
         rows.append([*row, (p.trouble or "").upper()])
     table([*columns, ""], rows)
 
@@ -99,12 +102,12 @@ def retention(topic: Topic) -> str:
 
 
 def _limits(milliseconds: int, size: int) -> str:
-    found = [_measured(milliseconds, _UNITS, "ms")] if milliseconds >= 0 else []
-    found += [f"{_measured(size, _SIZES, 'B')} a partition"] if size >= 0 else []
+    found = [_in_units(milliseconds, _UNITS, "ms")] if milliseconds >= 0 else []
+    found += [f"{_in_units(size, _SIZES, 'B')} a partition"] if size >= 0 else []
     return " or ".join(found) or "for ever"
 
 
-def _measured(amount: int, units: tuple[tuple[int, str], ...], smallest: str) -> str:
+def _in_units(amount: int, units: tuple[tuple[int, str], ...], smallest: str) -> str:
     unit, name = next(((unit, name) for unit, name in units if amount >= unit), (1, smallest))
     return f"{amount / unit:.3g} {name}"
 
@@ -121,5 +124,5 @@ def _past(partition: Partition, offset: int | None) -> bool:
     return offset is not None and partition.next is not None and offset > partition.next
 
 
-def known(number: int | None, otherwise: str = "?") -> str:
+def number_or(number: int | None, otherwise: str = "?") -> str:
     return otherwise if number is None else f"{number:,}"

@@ -1,4 +1,4 @@
-"""One pipeline's offsets on the desk: its store and its cluster, opened to be looked at and changed."""
+"""One pipeline's offsets on the editor: its store and its cluster, opened to be looked at and changed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def undo_directory() -> Path:
 
 
 class OffsetEditor:
-    """`with Desk(…) as desk:` opens the store; the cluster is asked only when something needs it.
+    """`with Desk(…) as editor:` opens the store; the cluster is asked only when something needs it.
 
     Unless it `changes` offsets, nothing is created: a store that is not there has no offsets, and `missing` says so.
     """

@@ -172,12 +172,12 @@ def test_a_move_of_some_partitions_of_a_pending_batch_is_refused():
     """The batch may be stored already, and the partition that stays would be stored twice."""
     store = stores.Memory().open("p")
     store.begin(Batch(1, (Range(A, 0, 10), Range(B, 0, 10)), {}))
-    with OffsetEditor("p", store, None, {}, changes=True) as desk:
+    with OffsetEditor("p", store, None, {}, changes=True) as editor:
         with pytest.raises(OffsetConflict, match=r"batch 1 of p was begun .* stored twice") as refused:
-            desk.execute(store.load(), [OffsetChange(A, 0, 50, 0, 50)], "seek", "")
+            editor.execute(store.load(), [OffsetChange(A, 0, 50, 0, 50)], "seek", "")
         assert "--force" in refused.value.hint
         with pytest.raises(OffsetConflict, match=r"t\[0\] \[0, 10\) of it would be read again"):
-            desk.execute(store.load(), [OffsetChange(A, 0, 5, 0, 50), OffsetChange(B, 0, 10, 0, 50)], "seek", "")
+            editor.execute(store.load(), [OffsetChange(A, 0, 5, 0, 50), OffsetChange(B, 0, 10, 0, 50)], "seek", "")
         assert store.load().pending is not None
 
 
@@ -186,7 +186,7 @@ def test_a_run_elsewhere_counts_as_live_as_long_as_its_version_may_be_silent(ver
     """One of the version before signed every 30 seconds, and only between its batches."""
     monkeypatch.setattr(OffsetEditor, "_still_beats", lambda *_: False)
     store = stores.Memory().open("p")
-    desk = OffsetEditor("p", store, None, {})
+    editor = OffsetEditor("p", store, None, {})
     for silent, live in ((live_for - 5, True), (live_for + 5, False)):
         store.set_lease(RunLease("other-host", 1, started=0.0, beat=time.time() - silent, pid_space=version))
-        assert (desk.live() is not None) is live
+        assert (editor.live() is not None) is live
