@@ -31,7 +31,9 @@ def test_a_run_serves_its_metrics_until_it_ends(app, topic, tmp_path, port):
     clicks.produce([{"id": number} for number in range(100)])
     file = app(clicks, more="limits=hr.Limits(max_records=60),")
     with HeadraceProcess("run", file, "--metrics-port", port, "--log-format", "json", cwd=tmp_path) as run:
-        run.wait_for(lambda: scrape(port))  # from before Spark starts
+        run.wait_for(lambda: scrape(port))
+        assert not run.out  # Spark is still starting
+        run.wait_for(lambda: '"BatchStarted"' in run.out)
         run.wait_for(lambda: scrape(port).get(("headrace_records_total", "clicks")) == 100)
         run.wait_for(lambda: '"CaughtUp"' in run.out)
         found = scrape(port)
@@ -47,8 +49,9 @@ def test_a_run_serves_its_metrics_until_it_ends(app, topic, tmp_path, port):
     first, second = (event for event in map(json.loads, run.out.splitlines()) if event["event"] == "BatchDone")
     assert first["partition_lag"] == {f"{clicks.name}[0]": 40}
     assert second["partition_lag"] == {}
-    assert 0 < first["produce_delay"]["p50"] <= first["produce_delay"]["p99"] <= first["produce_delay"]["max"] < 600
-    assert found["headrace_produce_delay_seconds", "clicks", "0.99"] == first["produce_delay"]["p99"]
+    delay = second["produce_delay"] or first["produce_delay"]  # the second one on a slow machine only
+    assert 0 < delay["p50"] <= delay["p99"] <= delay["max"] < 600
+    assert found["headrace_produce_delay_seconds", "clicks", "0.99"] == delay["p99"]
 
 
 def test_a_used_port_is_an_error_before_spark_starts(app, cli):

@@ -134,9 +134,10 @@ class _LagMetrics:
         self._record_sums()
 
     def _record_sums(self) -> None:
-        topics = {self._cluster(at.topic): 0 for at in self._offsets}
+        topics = dict.fromkeys((self._cluster(at.topic) for at in self._offsets), 0)
         for at, lag in self._lags.items():
-            topics[self._cluster(at.topic)] += lag
+            cluster, topic = self._cluster(at.topic)
+            topics[cluster, topic] = topics.get((cluster, topic), 0) + lag
         for (cluster, topic), lag in topics.items():
             self._recorder.record(metrics.GROUP_TOPIC_SUM_LAG, lag, cluster, self._group, topic)
         for cluster in {cluster for cluster, _ in topics}:
