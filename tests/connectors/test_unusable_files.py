@@ -11,7 +11,9 @@ from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.testing.sinks import batch, frame
 
 
-@pytest.mark.parametrize("make", [stores.SQLite, lambda path: sinks.DuckDB(path, table="t")], ids=["SQLite", "DuckDB"])
+@pytest.mark.parametrize(
+    "make", [stores.SQLite, lambda path: sinks.DuckDB(path, table="t").offsets], ids=["SQLite", "DuckDB"]
+)
 def test_a_store_used_before_it_is_opened_says_so(tmp_path, make):
     with pytest.raises(ConfigError, match="used before open"):
         make(tmp_path / "x.db").load()
@@ -87,7 +89,7 @@ def test_a_full_disk_is_waited_for_and_named_and_loses_nothing(mounted, spark, k
     full.unlink()
     with PLACES[kind](place).open("clicks") as target:
         if kind != "Parquet":
-            assert target.load().offsets == {}
+            assert (target if kind == "SQLite" else target.offsets).load().offsets == {}
         target.commit(batch(1, 0, 3000)) if kind == "SQLite" else target.write(batch(1, 0, 3000), rows)
     if kind == "DuckDB":
         with duckdb.connect(str(place / "x.duckdb")) as connection:

@@ -80,8 +80,8 @@ def test_a_transactional_sink_follows_when_the_offsets_of_the_pipeline_were_move
         sink.write(batch(2, 0, 3), frame(spark, numbered(0, 3)))  # read again on purpose: a new batch
         (child,) = sink._sinks.values()
         assert child.offsets.load().offsets == {AT: 3}
-        assert [change.action for change in child.history()] == ["follow"]
-        assert isinstance(child.history()[0], AuditEntry)
+        assert [change.action for change in child.offsets.history()] == ["follow"]
+        assert isinstance(child.offsets.history()[0], AuditEntry)
     assert tables.rows(0) == sorted(numbered(0, 3) * 2)
 
 

@@ -71,7 +71,7 @@ def test_a_postgres_database_without_tables(postgres):
     with psycopg.connect(postgres.dsn, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     dsn = psycopg.conninfo.make_conninfo(postgres.dsn, dbname=name)
-    look(stores.Postgres(dsn), "no table headrace_offsets")
+    look(stores.Postgres(dsn), "holds no offsets")
     with psycopg.connect(dsn) as connection:
         assert connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall() == []
 

@@ -7,12 +7,11 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.sql import offset_tables, own_tables
-from headrace.connectors.sql.offset_store import SqlOffsetStore
+from headrace.connectors.sql.offset_store import EmbeddedOffsetStore
 from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError
 from headrace.support.durable import sync
 from headrace.support.optional_imports import require
 from headrace.support.paths import private_directory
-from headrace.support.pipeline_folder import located
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,22 +21,14 @@ if TYPE_CHECKING:
     from headrace.core.state import AuditEntry, State
 
 
-class DuckDB(SqlOffsetStore):
+class DuckDB(EmbeddedOffsetStore):
     """One file, on a local disk. DuckDB lets one process at a time into a file that is written."""
 
     driver = ("duckdb", "duckdb")
+    system = "DuckDB"
 
     def __init__(self, path: str | Path) -> None:
-        self.path_given, self.path = str(path), located(path)
-        self._connection: Any = None
-
-    @property
-    def identity(self) -> str:
-        return f"stores.DuckDB({self.path_given!r})"
-
-    @property
-    def local_path(self) -> Path | None:
-        return self.path.absolute()
+        super().__init__(path)
 
     def open(self, pipeline: str) -> Self:
         duckdb = require("duckdb", extra="duckdb")
@@ -60,27 +51,16 @@ class DuckDB(SqlOffsetStore):
         self._close_log()
         return self
 
-    def open_for_reading(self, pipeline: str) -> str | None:
+    def _connect_for_reading(self) -> Any:
         duckdb = require("duckdb", extra="duckdb")
-        if not self.path.exists():
-            return f"there is no file {self.path}"
-        self.pipeline = pipeline
         try:
-            self._connection = duckdb.connect(str(self.path), read_only=True)
+            return duckdb.connect(str(self.path), read_only=True)
         except duckdb.IOException as error:
             raise self.open_error(error) from error
-        with self.translating_errors():
-            own_tables.refuse_newer_tables(self._connection, offset_tables.TABLES, self._has_relation)
-            found = self._has_relation("headrace_offsets")
-        if found:
-            return None
-        self.close()
-        return f"{self.path} holds no offsets"
 
     def close(self) -> None:
         if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+            super().close()
             with suppress(OSError):
                 self._spilled.rmdir()
 
@@ -99,7 +79,7 @@ class DuckDB(SqlOffsetStore):
         return self.path.with_name(f"{self.path.name}.tmp")
 
     def _has_relation(self, name: str) -> bool:
-        return bool(self._connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", [name]).fetchall())
+        return bool(self.connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", [name]).fetchall())
 
     def reading(self) -> AbstractContextManager[Any]:
         """A transaction that changes nothing."""
@@ -107,7 +87,7 @@ class DuckDB(SqlOffsetStore):
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
-        connection = self.require_open(self._connection)
+        connection = self.connection
         with self.translating_errors():
             connection.begin()
             try:

@@ -34,7 +34,7 @@ class DuckDB(EmbeddedTable):
     """
 
     driver = ("duckdb", "duckdb")
-    _word = "duckdb"
+    _offsets: offset_store.DuckDB
     _extra: ClassVar[Mapping[str, str]] = {ORIGIN: "VARCHAR", OFFSET: "BIGINT", DELETED: "BOOLEAN"}
 
     def __init__(
@@ -48,16 +48,8 @@ class DuckDB(EmbeddedTable):
         create: bool = True,
         evolve: bool = False,
     ) -> None:
-        super().__init__(WriteMode.of(table, key, mode, deleted), create=create, evolve=evolve)
-        self._offsets = offset_store.DuckDB(path)
-
-    @property
-    def offsets(self) -> offset_store.DuckDB:
-        return self._offsets
-
-    @property
-    def identity(self) -> str:
-        return f"sinks.DuckDB({self._offsets.path_given!r}, table={self._shape.table!r})"
+        write_mode = WriteMode.of(table, key, mode, deleted)
+        super().__init__(offset_store.DuckDB(path), write_mode, create=create, evolve=evolve)
 
     def _types(self, schema: StructType) -> dict[str, str]:
         from pyspark.errors import PySparkException

@@ -88,8 +88,8 @@ def ensure_tables(driver: Any, *tables: OwnTable) -> None:
 def has_tables(driver: Any, *tables: OwnTable) -> bool:
     """Whether all of `tables` are there; ConfigError if one has a newer format. Only reads."""
     exists = partial(_has_relation, driver)
-    own_tables.refuse_newer_tables(Connection(driver), tables, exists)
-    return all(exists(table.name) for table in tables)
+    formats = [own_tables.stored_format(Connection(driver), table, exists) for table in tables]
+    return all(formats)
 
 
 @contextmanager

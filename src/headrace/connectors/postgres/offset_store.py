@@ -45,7 +45,6 @@ class Postgres(SqlOffsetStore, EffectStore):
         if not isinstance(dsn, str) or not dsn.strip():
             raise ConfigError("a DSN is missing", hint='stores.Postgres("postgresql://user@localhost/app")')
         self.dsn = dsn
-        self._connection: Any = None
         self._unsure = False
 
     @property
@@ -59,20 +58,11 @@ class Postgres(SqlOffsetStore, EffectStore):
             ensure_tables(self._connection, *offset_tables.TABLES)
         return self
 
-    def open_for_reading(self, pipeline: str) -> str | None:
-        self.pipeline = pipeline
-        with self.translating_errors():
-            self._connection = connect(self.dsn)
-            there = has_tables(self._connection, *offset_tables.TABLES)
-        if there:
-            return None
-        self.close()
-        return f"{self!r} has no table headrace_offsets"
+    def _connect_for_reading(self) -> Any:
+        return connect(self.dsn)
 
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def _has_tables(self) -> bool:
+        return has_tables(self.connection, *offset_tables.TABLES)
 
     def heartbeat_handle(self) -> Heartbeats:
         return Postgres(self.dsn)
@@ -127,11 +117,6 @@ class Postgres(SqlOffsetStore, EffectStore):
             # The server was restarted since the last call; nothing of this one has happened yet.
             self._connection = connect(self.dsn)
             self._connection.execute(begin)
-
-    @property
-    def connection(self) -> Any:
-        """The connection of psycopg; with a sink, also that of the sink."""
-        return self.require_open(self._connection)
 
     @contextmanager
     def connected(self) -> Iterator[None]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from headrace.connectors.sql.offset_store import EmbeddedOffsetStore
     from headrace.connectors.sql.table_check import Column
     from headrace.connectors.sql.upsert import WriteMode
     from headrace.core.dead_letters import DeadLetterBatch
@@ -37,18 +38,25 @@ class EmbeddedTable(DeadLetterTables):
 
     needs_one_task_per_partition = False
 
-    _word: ClassVar[str]
-    """The name of the database at crash points."""
     _extra: ClassVar[Mapping[str, str]]
 
-    def __init__(self, shape: WriteMode, *, create: bool, evolve: bool) -> None:
+    def __init__(self, offsets: EmbeddedOffsetStore, shape: WriteMode, *, create: bool, evolve: bool) -> None:
+        self._offsets = offsets
         self._shape = shape
         self._create_table = create
         self._evolve = evolve
 
     @property
+    def offsets(self) -> EmbeddedOffsetStore:
+        return self._offsets
+
+    @property
+    def identity(self) -> str:
+        return f"sinks.{self._offsets.system}({self._offsets.path_given!r}, table={self._shape.table!r})"
+
+    @property
     def local_path(self) -> Path | None:
-        return self.offsets.local_path
+        return self._offsets.local_path
 
     @property
     def identity_columns(self) -> Sequence[str] | None:
@@ -101,14 +109,14 @@ class EmbeddedTable(DeadLetterTables):
         self.ensure_prepared(rows.schema)
         arrow = self._arrow(self._shape.frame(batch, rows))
         topic_check.verify()
-        reach(f"{self._word}: rows read")
+        self._reach("rows read")
         self._store(batch, arrow, rows.schema, None)
 
     def write_with_dead_letters(self, batch: Batch, rows: DataFrame, dead_letters: DeadLetterBatch) -> None:
         self.ensure_prepared(rows.schema)
         arrow = self._arrow(self._shape.frame(batch, rows, traced=True))
         topic_check.verify()
-        reach(f"{self._word}: rows read")
+        self._reach("rows read")
         try:
             self._store(batch, arrow.drop_columns(list(ORIGIN_COLUMNS)), rows.schema, dead_letters)
         except BadRecord:
@@ -119,14 +127,17 @@ class EmbeddedTable(DeadLetterTables):
         """In one transaction 1. move the offsets, 2. store the rows and 3. the dead letters."""
         with self.offsets.transaction() as connection:
             self.offsets.commit_within(connection, batch)
-            reach(f"{self._word}: offsets moved")
+            self._reach("offsets moved")
             with self._refusing():
                 self._merge(connection, arrow, schema)
             if dead_letters is not None and (letters := dead_letters.flush()) and dead_letters.table:
                 with self._refusing():  # a table of that name that is not one of letters
                     self.store_dead_letters(connection, dead_letters.table, letters)
-            reach(f"{self._word}: rows inserted")
-        reach(f"{self._word}: committed")
+            self._reach("rows inserted")
+        self._reach("committed")
+
+    def _reach(self, step: str) -> None:
+        reach(f"{self._offsets.system.lower()}: {step}")
 
     def _merge(self, connection: Any, arrow: Any, schema: StructType) -> None:
         with self._loaded(connection, arrow):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.connectors.sql import offset_tables
+from headrace.connectors.sql import offset_tables, own_tables
 from headrace.core.offset_store import OffsetStore
+from headrace.support.pipeline_folder import located
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from headrace.connectors.sql.offset_tables import Connection
     from headrace.core.state import AuditEntry, State
@@ -22,6 +24,19 @@ class SqlOffsetStore(OffsetStore):
 
     pipeline = ""
     """The pipeline that it is open for."""
+    _connection: Any = None
+
+    @abstractmethod
+    def _connect_for_reading(self) -> Any:
+        """A connection of the driver; nothing is created."""
+
+    @abstractmethod
+    def _has_tables(self) -> bool:
+        """Whether the tables exist; ConfigError if one has a newer format."""
+
+    @abstractmethod
+    def translating_errors(self) -> AbstractContextManager[None]:
+        """Within it, errors of the driver become errors of Headrace."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Connection]:
@@ -30,6 +45,25 @@ class SqlOffsetStore(OffsetStore):
     @abstractmethod
     def reading(self) -> AbstractContextManager[Connection]:
         """A transaction that changes nothing."""
+
+    @property
+    def connection(self) -> Any:
+        """The connection of the driver; a sink with this store uses it, too."""
+        return self.require_open(self._connection)
+
+    def open_for_reading(self, pipeline: str) -> str | None:
+        self.pipeline = pipeline
+        with self.translating_errors():
+            self._connection = self._connect_for_reading()
+            if self._has_tables():
+                return None
+        self.close()
+        return f"{self!r} holds no offsets"
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def read(self) -> tuple[State, Any]:
         with self.reading() as connection:
@@ -53,3 +87,34 @@ class SqlOffsetStore(OffsetStore):
         """Move the offsets of `batch` in an open transaction of this store, with its rows. OffsetConflict as above."""
         state = self.check_start(connection, batch)
         offset_tables.write(connection, self.pipeline, state, state.committed(batch))
+
+
+class EmbeddedOffsetStore(SqlOffsetStore):
+    """Offsets in a database file of this machine."""
+
+    system: ClassVar[str]
+    """The name of the database."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path_given, self.path = str(path), located(path)
+
+    @property
+    def identity(self) -> str:
+        return f"stores.{self.system}({self.path_given!r})"
+
+    @property
+    def local_path(self) -> Path | None:
+        return self.path.absolute()
+
+    def open_for_reading(self, pipeline: str) -> str | None:
+        if not self.path.exists():
+            return f"there is no file {self.path}"
+        return super().open_for_reading(pipeline)
+
+    @abstractmethod
+    def _has_relation(self, name: str) -> bool:
+        """Whether there is a table of this name."""
+
+    def _has_tables(self) -> bool:
+        formats = [own_tables.stored_format(self.connection, t, self._has_relation) for t in offset_tables.TABLES]
+        return all(formats)

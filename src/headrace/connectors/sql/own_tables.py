@@ -54,11 +54,6 @@ def ensure(
             connection.execute(statement, parameters)
 
 
-def refuse_newer_tables(connection: Connection, tables: Sequence[OwnTable], exists: Callable[[str], bool]) -> None:
-    """ConfigError if a table has a newer format. Only reads."""
-    list(_statements(connection, tables, exists))
-
-
 def stored_format(connection: Connection, table: OwnTable, exists: Callable[[str], bool]) -> int:
     """The format in which `table` is stored, 0 if it does not exist; ConfigError if that is a newer one. Only reads."""
     version = _formats(connection, exists).get(table.name, 1) if exists(table.name) else 0

@@ -8,11 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from headrace.connectors.sql import offset_tables, own_tables
-from headrace.connectors.sql.offset_store import SqlOffsetStore
+from headrace.connectors.sql.offset_store import EmbeddedOffsetStore
 from headrace.core.effect_marks import EffectStore
 from headrace.errors import ConfigError, RetriableError
 from headrace.support.paths import private_directory, private_file
-from headrace.support.pipeline_folder import located
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,20 +25,13 @@ if TYPE_CHECKING:
 _LOCK_SECONDS = 10.0
 
 
-class SQLite(SqlOffsetStore, EffectStore):
+class SQLite(EmbeddedOffsetStore, EffectStore):
     """One file for any number of pipelines, on a local disk. Every change is on disk when a call returns."""
 
+    system = "SQLite"
+
     def __init__(self, path: str | Path) -> None:
-        self.path_given, self.path = str(path), located(path)
-        self._connection: sqlite3.Connection | None = None
-
-    @property
-    def identity(self) -> str:
-        return f"stores.SQLite({self.path_given!r})"
-
-    @property
-    def local_path(self) -> Path | None:
-        return self.path.absolute()
+        super().__init__(path)
 
     def open(self, pipeline: str) -> Self:
         self.pipeline = pipeline
@@ -58,28 +50,13 @@ class SQLite(SqlOffsetStore, EffectStore):
             ensure_tables(self._connection, *offset_tables.TABLES)
         return self
 
-    def open_for_reading(self, pipeline: str) -> str | None:
-        if not self.path.exists():
-            return f"there is no file {self.path}"
-        self.pipeline = pipeline
-        with self.translating_errors():
-            # Not mode=ro, which leaves its -wal and -shm files behind.
-            place = f"{self.path.absolute().as_uri()}?mode=rw"
-            self._connection = sqlite3.connect(place, uri=True, timeout=_LOCK_SECONDS, isolation_level=None)
-            there = self._connection.execute(
-                "SELECT count(*) FROM sqlite_master WHERE name IN ('headrace_offsets', 'headrace_pipelines')"
-            ).fetchone()
-            exists = partial(_has_relation, self._connection)
-            own_tables.refuse_newer_tables(self._connection, offset_tables.TABLES, exists)
-        if there == (2,):
-            return None
-        self.close()
-        return f"{self.path} holds no offsets"
+    def _connect_for_reading(self) -> sqlite3.Connection:
+        # Not mode=ro, which leaves its -wal and -shm files behind.
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"
+        return sqlite3.connect(uri, uri=True, timeout=_LOCK_SECONDS, isolation_level=None)
 
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def _has_relation(self, name: str) -> bool:
+        return _has_relation(self.connection, name)
 
     def heartbeat_handle(self) -> Heartbeats:
         return SQLite(self.path)
@@ -99,7 +76,7 @@ class SQLite(SqlOffsetStore, EffectStore):
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        with self.translating_errors(), _within(self.require_open(self._connection), begin) as connection:
+        with self.translating_errors(), _within(self.connection, begin) as connection:
             yield connection
 
     @contextmanager

@@ -31,7 +31,7 @@ class SQLite(EmbeddedTable):
     Rows pass through the driver. Other processes read the file meanwhile and see whole batches.
     """
 
-    _word = "sqlite"
+    _offsets: offset_store.SQLite
     _extra: ClassVar[Mapping[str, str]] = {ORIGIN: "TEXT", OFFSET: "INTEGER", DELETED: "INTEGER"}
 
     def __init__(
@@ -45,16 +45,8 @@ class SQLite(EmbeddedTable):
         create: bool = True,
         evolve: bool = False,
     ) -> None:
-        super().__init__(WriteMode.of(table, key, mode, deleted), create=create, evolve=evolve)
-        self._offsets = offset_store.SQLite(path)
-
-    @property
-    def offsets(self) -> offset_store.SQLite:
-        return self._offsets
-
-    @property
-    def identity(self) -> str:
-        return f"sinks.SQLite({self._offsets.path_given!r}, table={self._shape.table!r})"
+        write_mode = WriteMode.of(table, key, mode, deleted)
+        super().__init__(offset_store.SQLite(path), write_mode, create=create, evolve=evolve)
 
     def _types(self, schema: StructType) -> dict[str, str]:
         return {field.name: _affinity(field.dataType) for field in schema}
