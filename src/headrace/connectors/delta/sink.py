@@ -105,7 +105,7 @@ class Delta(IdempotentSink):
         require("deltalake", extra="delta")
         self._name = self._app_id or pipeline
         self._synced = set()
-        return self
+        return super().open(pipeline)
 
     def prepare(self, schema: StructType) -> None:
         with self._translated():

@@ -100,7 +100,6 @@ class DynamoDB(KeyedSink):
             _key_schema(on)  # or ConfigError
         self._stream, self._sse, self._class = stream, sse, table_class
         self._client: Any = None
-        self._ready: StructType | None = None
         self._indexed: frozenset[str] = frozenset()
         self._tasks = 1
 
@@ -112,10 +111,10 @@ class DynamoDB(KeyedSink):
     def open(self, pipeline: str) -> Self:
         self._client = client.connect(self._region, self._endpoint)
         self._described()
-        return self
+        return super().open(pipeline)
 
     def close(self) -> None:
-        self._ready = None
+        super().close()
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -127,7 +126,6 @@ class DynamoDB(KeyedSink):
         if self._create and not self._identity.by_origin(schema.names):
             self._let_expire()
         self._indexed = _indexed(found)
-        self._ready = schema
 
     def check_target(self, schema: StructType) -> None:
         key, kinds = self._wanted(schema)
@@ -185,8 +183,7 @@ class DynamoDB(KeyedSink):
         return reports
 
     def _writer(self, batch: Batch, schema: StructType) -> DynamoDBWriter:
-        if self._ready != schema:
-            self.prepare(schema)
+        self.ensure_prepared(schema)
         # Each task gets an even share, for they know nothing of each other.
         units = None if self._units is None else self._units / max(self._tasks, 1)
         return DynamoDBWriter(

@@ -65,7 +65,7 @@ class HBase(KeyedSink):
         self._create = create
         self._opened = False
         self._link = ReconnectingConnection(self._gateway)
-        self._prepared: tuple[StructType, dict[str, DataType]] | None = None
+        self._types: dict[str, DataType] = {}
         self._lifetime = _FOREVER
 
     @property
@@ -76,11 +76,11 @@ class HBase(KeyedSink):
         self._opened = True
         with self._connected() as connection:
             connection.tables()
-        return self
+        return super().open(pipeline)
 
     def close(self) -> None:
+        super().close()
         self._opened = False
-        self._prepared = None
         self._link.close()
 
     def check_target(self, schema: StructType) -> None:
@@ -94,13 +94,12 @@ class HBase(KeyedSink):
 
     def prepare(self, schema: StructType) -> None:
         check(stored_schema(schema))
-        types = self._identity.types(schema)
+        self._types = self._identity.types(schema)
         with self._connected() as connection:
             if self._table.encode() not in connection.tables():
                 self._make(connection)
             families = self._families(connection)
         self._lifetime = families[self._family.encode()]["time_to_live"]
-        self._prepared = (schema, types)
 
     def _families(self, connection: Any) -> Any:
         """The column families of the table. ConfigError if it cannot be written to."""
@@ -116,16 +115,14 @@ class HBase(KeyedSink):
         return families
 
     def _writer(self, batch: Batch, schema: StructType) -> Writer:
-        if self._prepared is None or self._prepared[0] != schema:
-            self.prepare(schema)
-        assert self._prepared is not None
+        self.ensure_prepared(schema)
         by_origin = self._identity.by_origin(schema.names)
         return HBaseWriter(
             sink=repr(self),
             gateway=self._gateway,
             table=self._table,
             family=self._family,
-            types=self._prepared[1],
+            types=self._types,
             key=self._identity.key,
             era=None if by_origin else self._era(batch, schema),
             replacing=not by_origin,

@@ -81,9 +81,10 @@ class Hive(IdempotentSink):
 
     def open(self, pipeline: str) -> Self:
         self._pipeline, self._place = pipeline, ""
-        return self
+        return super().open(pipeline)
 
     def close(self) -> None:
+        super().close()
         self._pipeline = ""
 
     def prepare(self, schema: StructType) -> None:

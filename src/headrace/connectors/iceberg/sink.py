@@ -79,7 +79,7 @@ class Iceberg(IdempotentSink):
     def open(self, pipeline: str) -> Self:
         require("pyiceberg", extra="iceberg")
         self._pipeline = pipeline
-        return self
+        return super().open(pipeline)
 
     def prepare(self, schema: StructType) -> None:
         with self._translated():

@@ -102,7 +102,6 @@ class Mongo(KeyedSink):
         self._is_capped = capped is not None
         self._keep_seconds = int(keep_deleted_days * 86_400)
         self._client: Any = None
-        self._ready: StructType | None = None
 
     @property
     def identity(self) -> str:
@@ -114,10 +113,10 @@ class Mongo(KeyedSink):
         self._client = client.connect(self._target.url)
         with client.translate_error(repr(self)):
             self._client.admin.command("ping")
-        return self
+        return super().open(pipeline)
 
     def close(self) -> None:
-        self._ready = None
+        super().close()
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -146,11 +145,9 @@ class Mongo(KeyedSink):
             by_origin = self._identity.by_origin(schema.names)
             self._collections(by_origin)
             self._make_indexes(leaves_deleted=not by_origin and not self._by_field)
-        self._ready = schema
 
     def _writer(self, batch: Batch, schema: StructType) -> Writer:
-        if self._ready != schema:
-            self.prepare(schema)
+        self.ensure_prepared(schema)
         by_origin = self._identity.by_origin(schema.names)
         stored = self._stored(schema)
         guard = guard_of(self._pipeline) if self._by_field else None

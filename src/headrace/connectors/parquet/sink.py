@@ -52,7 +52,6 @@ class Parquet(IdempotentSink):
         self._partition_by = partition_columns.listed(partition_by)
         self._pipeline = ""
         self._layout: Directories | HdfsDirectories | None = None
-        self._checked = False
 
     @property
     def identity(self) -> str:
@@ -69,16 +68,14 @@ class Parquet(IdempotentSink):
 
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
-        self._checked = False
         if self._local is not None:
             self.check_reachable()
             with self._translated():
                 self._layout = Directories(self._local, pipeline, self._partition_by)
-        return self
+        return super().open(pipeline)
 
     def prepare(self, schema: StructType) -> None:
         partition_columns.check(stored_schema(schema), self._partition_by, self._path)
-        self._checked = True
 
     def check_reachable(self) -> None:
         if self._local is not None:
@@ -90,6 +87,7 @@ class Parquet(IdempotentSink):
         self.check_reachable()
 
     def close(self) -> None:
+        super().close()
         if self._layout is not None:
             self._layout.close()
         self._layout = None
@@ -97,8 +95,7 @@ class Parquet(IdempotentSink):
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         self.require_open(self._pipeline or None)
-        if not self._checked:
-            self.prepare(rows.schema)
+        self.ensure_prepared(rows.schema)
         with self._translated():
             if self._layout is None:
                 # Not in open(): it takes the session's own credentials, and the rows bring the session.

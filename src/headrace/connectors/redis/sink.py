@@ -111,7 +111,7 @@ class Redis(KeyedSink):
                 f"{self!r}: the server is a node of a cluster, which is not supported",
                 hint="name one server that is in none",
             )
-        return self
+        return super().open(pipeline)
 
     @property
     def identity_columns(self) -> Sequence[str] | None:
@@ -124,6 +124,7 @@ class Redis(KeyedSink):
                 return super().identity_columns
 
     def close(self) -> None:
+        super().close()
         tasks.evict(("redis", self._place.url))
 
     def prepare(self, schema: StructType) -> None:
