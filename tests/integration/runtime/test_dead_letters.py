@@ -72,7 +72,7 @@ def test_bad_records_go_to_a_table_of_the_sink_whole_and_the_good_ones_are_store
     assert all(letter.error and letter.place == "decoding" and letter.timestamp for letter in letters)
     assert [e.count for e in seen if isinstance(e, events.RecordsQuarantined)] == [4]
     with sink.open(made.name) as opened, opened.offsets.transaction() as connection:
-        table = opened._shape.name
+        table = opened._write_mode.name
         assert sorted(connection.execute(f"SELECT id FROM {table}").fetchall()) == [(n,) for n in range(10)]
 
 

@@ -1,4 +1,4 @@
-"""A table in a DuckDB file, with the offsets beside it in the same transaction."""
+"""A table in a DuckDB file, written with its offsets in one transaction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.connectors.duckdb import offset_store
 from headrace.connectors.sql.embedded_sink import ROWS, EmbeddedTable
 from headrace.connectors.sql.table_check import Column
-from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, WriteMode, already_there
+from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, WriteMode, row_exists_error
 from headrace.core.dead_letters import rejected_row_error
 from headrace.errors import ConfigError
 from headrace.support.optional_imports import require
@@ -35,7 +35,7 @@ class DuckDB(EmbeddedTable):
 
     driver = ("duckdb", "duckdb")
     _offsets: offset_store.DuckDB
-    _extra: ClassVar[Mapping[str, str]] = {ORIGIN: "VARCHAR", OFFSET: "BIGINT", DELETED: "BOOLEAN"}
+    _guard_types: ClassVar[Mapping[str, str]] = {ORIGIN: "VARCHAR", OFFSET: "BIGINT", DELETED: "BOOLEAN"}
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class DuckDB(EmbeddedTable):
         write_mode = WriteMode.of(table, key, mode, deleted)
         super().__init__(offset_store.DuckDB(path), write_mode, create=create, evolve=evolve)
 
-    def _types(self, schema: StructType) -> dict[str, str]:
+    def _column_types(self, schema: StructType) -> dict[str, str]:
         from pyspark.errors import PySparkException
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import VariantType
@@ -67,28 +67,28 @@ class DuckDB(EmbeddedTable):
                 hint="cast it in the transform, for example to STRING, or to_json(…)",
             ) from error
         duckdb = require("duckdb", extra="duckdb")
-        with closing(duckdb.connect(":memory:")) as connection, self._loaded(connection, empty):
+        with closing(duckdb.connect(":memory:")) as connection, self._staged(connection, empty):
             return {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE {ROWS}").fetchall()}
 
-    def _columns(self, connection: Any, table: str) -> list[Column]:
+    def _read_columns(self, connection: Any, table: str) -> list[Column]:
         schema, _, table = table.rpartition(".")
         found = connection.execute(_COLUMNS, [table, schema or None]).fetchall()
         return [Column(name, kind, kind, required) for name, kind, required in found]
 
-    def _takes(self, kind: str, column: Column) -> bool:
-        return _nested(kind) == _nested(column.kind)
+    def _accepts(self, row_type: str, column: Column) -> bool:
+        return _is_nested(row_type) == _is_nested(column.type)
 
-    def _arrow(self, rows: DataFrame) -> Any:
+    def _to_arrow(self, rows: DataFrame) -> Any:
         return rows.toArrow()
 
     @contextmanager
-    def _loaded(self, connection: Any, rows: Any) -> Iterator[None]:
+    def _staged(self, connection: Any, rows: Any) -> Iterator[None]:
         connection.register(ROWS, rows)
         yield
         connection.unregister(ROWS)  # after an error the rollback takes it away
 
     @contextmanager
-    def _looking(self) -> Iterator[Any]:
+    def _connected_read_only(self) -> Iterator[Any]:
         duckdb = require("duckdb", extra="duckdb")
         path = self._offsets.path
         there = path.exists()
@@ -100,23 +100,25 @@ class DuckDB(EmbeddedTable):
             yield connection
 
     @contextmanager
-    def _refusing(self) -> Iterator[None]:
+    def _translating_row_errors(self) -> Iterator[None]:
         duckdb = require("duckdb", extra="duckdb")
         try:
             yield
         except (duckdb.BinderException, duckdb.CatalogException) as error:
-            key = self._shape.keyed and "conflict target" in str(error)
+            key = self._write_mode.keyed and "conflict target" in str(error)
             raise ConfigError(
                 f"the rows do not fit {self!r}: {error}",
-                hint=f"the table needs a primary key: {', '.join(self._shape.key)}" if key else "change the transform",
+                hint=f"the table needs a primary key: {', '.join(self._write_mode.key)}"
+                if key
+                else "change the transform",
             ) from error
         except duckdb.ConstraintException as error:
             if "uplicate key" in str(error):
-                raise already_there(self, error) from error
+                raise row_exists_error(self, error) from error
             raise rejected_row_error(repr(self), error) from error
         except (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException) as error:
             raise rejected_row_error(repr(self), error) from error
 
 
-def _nested(kind: str) -> bool:
+def _is_nested(kind: str) -> bool:
     return kind.endswith(("]", ")")) and not kind.startswith(("DECIMAL", "ENUM"))

@@ -1,4 +1,4 @@
-"""A table in PostgreSQL, with the offsets beside it in the same transaction."""
+"""A table in PostgreSQL, written with its offsets in one transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.connectors.postgres.copy_task import ATTEMPT, CopyAndCommitTask, C
 from headrace.connectors.sql.dead_letter_table import DeadLetterTables
 from headrace.connectors.sql.identifiers import listed, qualified, quoted
 from headrace.connectors.sql.table_check import Column
-from headrace.connectors.sql.upsert import WriteMode, already_there
+from headrace.connectors.sql.upsert import WriteMode, row_exists_error
 from headrace.core import topic_check
 from headrace.core.dead_letters import RejectedRow
 from headrace.errors import ConfigError, RetriableError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headrace.connectors.postgres.table import PostgresTable
+    from headrace.connectors.sql.table_check import TableSchemaCheck
     from headrace.core.dead_letters import DeadLetterBatch
     from headrace.spark.tasks import Report
     from headrace.types import Batch
@@ -78,14 +79,14 @@ class Postgres(DeadLetterTables):
         evolve: bool = False,
         visible: Visible = "partition",
     ) -> None:
-        self._offsets = ClaimedOffsets(dsn, after_claim=self._clear_staging)
-        self._shape = WriteMode.of(table, key, mode, deleted)
+        self._offsets = ClaimedOffsets(dsn, after_claim=self._drop_stale_staging_tables)
+        self._write_mode = WriteMode.of(table, key, mode, deleted)
         check_choice("visible", visible, get_args(Visible), hint='visible="partition", or visible="batch"')
         self._create_table = create
         self._evolve = evolve
         self._visible = visible
         self._target: PostgresTable | None = None
-        self._stage: str | None = None
+        self._staging_table: str | None = None
 
     @property
     def offsets(self) -> ClaimedOffsets:
@@ -93,44 +94,48 @@ class Postgres(DeadLetterTables):
 
     @property
     def identity(self) -> str:
-        return f"sinks.Postgres({masked(self._offsets.dsn)!r}, {self._shape.table!r})"
+        return f"sinks.Postgres({masked(self._offsets.dsn)!r}, {self._write_mode.table!r})"
 
     @property
     def identity_columns(self) -> Sequence[str] | None:
-        return self._shape.key
+        return self._write_mode.key
 
     def _whole_name(self, table: str) -> str:
         return table if "." in table else f"public.{table}"
 
     def close(self) -> None:
-        if self._stage is not None:
+        if self._staging_table is not None:
             with suppress(require("psycopg", extra="postgres").Error, ConfigError):  # not open any more
-                self._soon(f"DROP TABLE IF EXISTS {self._stage}")
-        self._stage = self._target = None
+                self._execute_unless_locked(f"DROP TABLE IF EXISTS {self._staging_table}")
+        self._staging_table = self._target = None
         super().close()
 
     def prepare(self, schema: StructType) -> None:
-        from headrace.connectors.postgres.table import PostgresTable
-
-        wanted = PostgresTable(self._shape, schema)
-        fit = wanted.fit(repr(self))
+        target, check = self._schema_check(schema)
         with self._offsets.translating_errors():
             self._offsets.ensure_claims_table()
-            there = fit.made(self._columns, self._define, wanted.takes, create=self._create_table, evolve=self._evolve)
-            if self._shape.keyed:
-                wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
-        wanted.there = tuple(f"{column.name} {column.shown}" for column in there)
-        self._target, self._stage = wanted, None
+            columns = check.ensure_table(self._read_columns, self._execute_ddl)
+            self._check_key(target)
+        target.there = tuple(f"{column.name} {column.full_type}" for column in columns)
+        self._target, self._staging_table = target, None
 
     def check_target(self, schema: StructType) -> None:
+        target, check = self._schema_check(schema)
+        with self._offsets.connected():
+            columns = self._read_columns()
+            check.check(columns)
+            if columns:
+                self._check_key(target)
+
+    def _schema_check(self, schema: StructType) -> tuple[PostgresTable, TableSchemaCheck]:
         from headrace.connectors.postgres.table import PostgresTable
 
-        wanted = PostgresTable(self._shape, schema)
-        with self._offsets.connected():
-            there = self._columns()
-            wanted.fit(repr(self)).check(there, wanted.takes, create=self._create_table, evolve=self._evolve)
-            if self._shape.keyed and there:
-                wanted.check_key([set(found) for (found,) in self._ask(_UNIQUE, self._shape.name)])
+        target = PostgresTable(self._write_mode, schema)
+        return target, target.schema_check(repr(self), create=self._create_table, evolve=self._evolve)
+
+    def _check_key(self, target: PostgresTable) -> None:
+        if self._write_mode.keyed:
+            target.check_key([set(names) for (names,) in self._query(_UNIQUE, self._write_mode.name)])
 
     def describe_write(self, rows: DataFrame, *, cached: bool) -> str:
         if self._visible == "partition" and not cached and task_alignment.plan_is_narrow(rows):
@@ -151,8 +156,7 @@ class Postgres(DeadLetterTables):
 
     def _prepared_table(self, rows: DataFrame) -> PostgresTable:
         self.ensure_prepared(rows.schema)
-        assert self._target is not None
-        return self._target
+        return self.require_open(self._target)
 
     def _write_partitions(self, batch: Batch, rows: DataFrame, target: PostgresTable) -> None:
         """1. claim the pipeline; 2. per task, in its own transaction, rows and offset; 3. note the batch."""
@@ -173,7 +177,7 @@ class Postgres(DeadLetterTables):
         """1. claim the pipeline; 2. fill the staging table; in one transaction 3. publish it, 4. store dead letters and
         5. move the offsets."""
         self._offsets.claim_for(batch)
-        stage = self._staging(target)
+        stage = self._ensure_staging_table(target)
         most = None if dead_letters is None else dead_letters.limit
         work = CopyToStagingTask(self._offsets.dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", most)
         with self._offsets.checking_claim():
@@ -183,7 +187,7 @@ class Postgres(DeadLetterTables):
         reach("postgres: staged")
         letters = []
         if dead_letters is not None:
-            place = f"table {self._shape.table}"
+            place = f"table {self._write_mode.table}"
             dead_letters.reject([RejectedRow(origin, why, place) for r in reports for origin, why in r.refused])
             letters = list(dead_letters.flush())
         with self._offsets.transaction() as connection:
@@ -194,7 +198,7 @@ class Postgres(DeadLetterTables):
                 self.store_dead_letters(connection, dead_letters.table, letters)
             reach("postgres: published")
         reach("postgres: committed")
-        self._empty(stage)
+        self._truncate_staging_table(stage)
 
     def _publish(self, driver: Any, stage: str, target: PostgresTable, reports: Sequence[Report]) -> None:
         """Only what the attempts left that Spark counts: one that was reported failed may have committed as well."""
@@ -208,55 +212,57 @@ class Postgres(DeadLetterTables):
             # The table is unlogged: a server that crashed has emptied it.
             raise RetriableError(f"{self!r}: the staging table has lost rows; was the server restarted?")
         try:
-            for statement in self._shape.merge(ours, target.columns):
+            for statement in self._write_mode.merge_statements(ours, target.columns):
                 driver.execute(statement)
         except psycopg.errors.UniqueViolation as error:
-            raise already_there(self, error.diag.message_detail or error) from error
+            raise row_exists_error(self, error.diag.message_detail or error) from error
         except (psycopg.DataError, psycopg.IntegrityError) as error:
             # Such as a foreign key: seen when the batch is published, and not row by row.
             raise bad_row(error, hint="correct the rows in the transform, or what they refer to") from error
 
-    def _staging(self, target: PostgresTable) -> str:
-        if self._stage is None:
-            schema, dot, _ = self._shape.name.rpartition(".")
+    def _ensure_staging_table(self, target: PostgresTable) -> str:
+        if self._staging_table is None:
+            schema, dot, _ = self._write_mode.name.rpartition(".")
             name = f"{schema}{dot}{quoted(self._stage_prefix() + uuid.uuid4().hex[:8])}"
             with self._offsets.translating_errors():
-                self._offsets.connection.execute(target.staging(name, self._columns(), self._checks()))
-            self._stage = name
-        return self._stage
+                self._offsets.connection.execute(
+                    target.staging(name, self._read_columns(), self._read_check_constraints())
+                )
+            self._staging_table = name
+        return self._staging_table
 
-    def _empty(self, stage: str) -> None:
+    def _truncate_staging_table(self, stage: str) -> None:
         """Rows of attempts that did not count may still be on their way: then a new table is taken next time."""
         try:
-            self._soon(f"TRUNCATE {stage}")
+            self._execute_unless_locked(f"TRUNCATE {stage}")
         except require("psycopg", extra="postgres").Error:
-            self._stage = None
+            self._staging_table = None
 
-    def _clear_staging(self) -> None:
+    def _drop_stale_staging_tables(self) -> None:
         """Drop what other runs of this pipeline left. One that still lives finds out, and stops."""
         like = self._stage_prefix().replace("_", r"\_") + "%"
-        for (name,) in self._ask(_STAGING, like):
+        for (name,) in self._query(_STAGING, like):
             with suppress(require("psycopg", extra="postgres").errors.LockNotAvailable):
-                self._soon(f"DROP TABLE IF EXISTS {name}")
+                self._execute_unless_locked(f"DROP TABLE IF EXISTS {name}")
 
-    def _soon(self, statement: str) -> None:
+    def _execute_unless_locked(self, statement: str) -> None:
         """On a staging table: a task that froze may hold it, and somebody else clears it then."""
         connection = self._offsets.connection
         with connection.transaction():
             connection.execute("SET LOCAL lock_timeout = '1s'")
             connection.execute(statement)
 
-    def _define(self, *statements: str) -> None:
+    def _execute_ddl(self, statements: Sequence[str]) -> None:
         with creating(self._offsets.connection) as connection:
             for statement in statements:
                 connection.execute(statement)
 
     def _stage_prefix(self) -> str:
-        mark = hashlib.sha256(f"{self._offsets.pipeline} {self._shape.table}".encode()).hexdigest()[:10]
+        mark = hashlib.sha256(f"{self._offsets.pipeline} {self._write_mode.table}".encode()).hexdigest()[:10]
         return f"headrace_staging_{mark}_"
 
-    def _columns(self) -> list[Column]:
-        return [Column(*found) for found in self._ask(_COLUMNS, self._shape.name)]
+    def _read_columns(self) -> list[Column]:
+        return [Column(*found) for found in self._query(_COLUMNS, self._write_mode.name)]
 
     def _creating(self, connection: Any) -> AbstractContextManager[None]:
         return creating(connection.driver)
@@ -264,9 +270,9 @@ class Postgres(DeadLetterTables):
     def _has_table(self, connection: Any, table: str) -> bool:
         return bool(connection.execute("SELECT 1 WHERE to_regclass(?) IS NOT NULL", [qualified(table)]).fetchall())
 
-    def _checks(self) -> list[tuple[str, str, list[str]]]:
-        return [(name, text, list(columns)) for name, text, columns in self._ask(_CHECKS, self._shape.name)]
+    def _read_check_constraints(self) -> list[tuple[str, str, list[str]]]:
+        return [(name, text, list(columns)) for name, text, columns in self._query(_CHECKS, self._write_mode.name)]
 
-    def _ask(self, query: str, *parameters: Any) -> list[Any]:
+    def _query(self, query: str, *parameters: Any) -> list[Any]:
         found: list[Any] = self._offsets.connection.execute(query, parameters).fetchall()
         return found

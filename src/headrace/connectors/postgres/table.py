@@ -24,46 +24,45 @@ if TYPE_CHECKING:
     from headrace.connectors.sql.upsert import WriteMode
     from headrace.types import Batch
 
-_EXTRA = {ORIGIN: "text", OFFSET: "bigint", DELETED: "boolean"}
+_GUARD_TYPES = {ORIGIN: "text", OFFSET: "bigint", DELETED: "boolean"}
 
 
 class PostgresTable:
     """The table as rows of one schema need it."""
 
-    def __init__(self, shape: WriteMode, schema: StructType) -> None:
-        self.shape = shape
-        self.columns = shape.columns(schema.names)
-        self.staged = shape.staged(schema.names)
+    def __init__(self, write_mode: WriteMode, schema: StructType) -> None:
+        self.write_mode = write_mode
+        self.columns = write_mode.columns(schema.names)
+        self.staged = write_mode.staged(schema.names)
         self.there: tuple[str, ...] = ()
         self.fields: dict[str, StructField] = {name: schema[name] for name in self.columns}
 
-    def fit(self, sink: str) -> TableSchemaCheck:
-        return TableSchemaCheck(
-            self.shape, sink, {name: column_type(field) for name, field in self.fields.items()}, _EXTRA
-        )
+    def schema_check(self, sink: str, *, create: bool, evolve: bool) -> TableSchemaCheck:
+        types = {name: column_type(field) for name, field in self.fields.items()}
+        return TableSchemaCheck(self.write_mode, sink, types, _GUARD_TYPES, self._accepts, create, evolve)
 
-    def takes(self, name: str, column: Column) -> bool:
-        return fits(self.fields[name], column.kind)
+    def _accepts(self, name: str, column: Column) -> bool:
+        return fits(self.fields[name], column.type)
 
     def check_key(self, unique: Sequence[set[str]]) -> None:
-        if set(self.shape.key) not in unique:
+        if set(self.write_mode.key) not in unique:
             raise ConfigError(
-                f"{self.shape.table} has no unique index on its key ({', '.join(self.shape.key)})",
-                hint=f"CREATE UNIQUE INDEX ON {self.shape.name} ({listed(self.shape.key)})",
+                f"{self.write_mode.table} has no unique index on its key ({', '.join(self.write_mode.key)})",
+                hint=f"CREATE UNIQUE INDEX ON {self.write_mode.name} ({listed(self.write_mode.key)})",
             )
 
     def lines(self, batch: Batch, rows: DataFrame, *, traced: bool = False) -> DataFrame:
         """The rows as lines for COPY, with each one's origin if asked for."""
-        stored = self.shape.frame(batch, rows, traced=traced)
+        stored = self.write_mode.frame(batch, rows, traced=traced)
         fields = [stored.schema[name] for name in self.staged]
         text = line([column_of(field.name) for field in fields], fields, utc=times_in_utc(rows))
         return stored.select(text.alias(LINE), *(ORIGIN_COLUMNS if traced else ()))
 
     def by_partition(self) -> dict[str, Any]:
         """How a task writes straight into the table."""
-        if not self.shape.keyed:
-            return {"copy": f"COPY {self.shape.name} ({listed(self.columns)}) FROM STDIN"}
-        mark = hashlib.sha256(f"{self.shape.name} {self.staged} {self.there}".encode()).hexdigest()[:10]
+        if not self.write_mode.keyed:
+            return {"copy": f"COPY {self.write_mode.name} ({listed(self.columns)}) FROM STDIN"}
+        mark = hashlib.sha256(f"{self.write_mode.name} {self.staged} {self.there}".encode()).hexdigest()[:10]
         table = f"headrace_rows_{mark}"
         return {
             # Once per session, not per batch: every one leaves dead rows in the catalogue.
@@ -73,7 +72,7 @@ class PostgresTable:
                 *self._keys_required(table),
             ),
             "copy": f"COPY {table} ({listed(self.staged)}) FROM STDIN",
-            "after": tuple(self.shape.merge(table, self.columns)),
+            "after": tuple(self.write_mode.merge_statements(table, self.columns)),
         }
 
     def staging(self, name: str, there: Sequence[Column], checks: Sequence[tuple[str, str, list[str]]]) -> str:
@@ -84,9 +83,9 @@ class PostgresTable:
             f"ALTER TABLE {name} ALTER COLUMN {ATTEMPT} SET DEFAULT current_setting('headrace.attempt')::bigint",
         ]
         # A record that deletes has nothing but its key.
-        unless = f"{DELETED} OR " if self.shape.keyed else ""
+        unless = f"{DELETED} OR " if self.write_mode.keyed else ""
         ours = set(self.columns)
-        required = [column.name for column in there if column.strict and column.name in ours]
+        required = [column.name for column in there if column.not_null and column.name in ours]
         rules = [(f"{column} is required", f"{quoted(column)} IS NOT NULL") for column in required]
         rules += [(rule, text) for rule, text, columns in checks if set(columns) <= ours]
         statements += [
@@ -97,8 +96,8 @@ class PostgresTable:
     @property
     def _empty(self) -> str:
         """A query without rows that has the columns of a table on the way."""
-        extra = "".join(f", NULL::{_EXTRA[name]} AS {name}" for name in self.staged if name in _EXTRA)
-        return f"SELECT {listed(self.columns)}{extra} FROM {self.shape.name} LIMIT 0"
+        extra = "".join(f", NULL::{_GUARD_TYPES[name]} AS {name}" for name in self.staged if name in _GUARD_TYPES)
+        return f"SELECT {listed(self.columns)}{extra} FROM {self.write_mode.name} LIMIT 0"
 
     def _keys_required(self, table: str) -> list[str]:
-        return [f"ALTER TABLE {table} ALTER COLUMN {quoted(key)} SET NOT NULL" for key in self.shape.key]
+        return [f"ALTER TABLE {table} ALTER COLUMN {quoted(key)} SET NOT NULL" for key in self.write_mode.key]

@@ -122,7 +122,7 @@ class RowKey:
                     hint='rename it in the transform, or name columns of the rows: key="…"',
                 )
             return [*self.key, *own]
-        return self._shape.columns(names)
+        return self._write_mode.columns(names)
 
     def types(self, schema: StructType) -> dict[str, DataType]:
         """The same, each with its type."""
@@ -143,7 +143,7 @@ class RowKey:
                 f"{nested[0]}, which is in the key, is {kinds[nested[0]]}", hint="name columns with one value"
             )
         if not self.by_origin(rows.columns):
-            return self._shape.frame(batch, rows, traced=True)
+            return self._write_mode.frame(batch, rows, traced=True)
         self.check_topics(list(batch.topic_ids))
         stored = [
             column_of(name) if name in rows.columns else sql.col(f"{METADATA}.{name}").alias(name) for name in columns
@@ -155,7 +155,7 @@ class RowKey:
         return frame if task_alignment.preserves_row_order(frame) else frame.sortWithinPartitions(*ORIGIN_COLUMNS)
 
     @property
-    def _shape(self) -> WriteMode:
+    def _write_mode(self) -> WriteMode:
         return WriteMode(
             "rows", "upsert" if self.deleted is None else "delete-aware", self.key, self.deleted or "deleted"
         )

@@ -33,7 +33,7 @@ _ADDED = "TEXT DEFAULT ''"
 class DeadLetterTables(DeadLetterTableSink, TransactionalSink):
     """Dead letters in a table beside the rows, in the transactions of the sink's offset store."""
 
-    _shape: WriteMode
+    _write_mode: WriteMode
     _dead_letter_types: ClassVar[dict[str, str]] = {"bytes": "BLOB", "time": "TEXT"}
 
     @property
@@ -45,7 +45,7 @@ class DeadLetterTables(DeadLetterTableSink, TransactionalSink):
         """Whether there is a table of that name."""
 
     def is_row_table(self, table: str) -> bool:
-        return self._whole_name(table) == self._whole_name(self._shape.table)
+        return self._whole_name(table) == self._whole_name(self._write_mode.table)
 
     def _whole_name(self, table: str) -> str:
         """With its schema, and the same for all spellings of one table."""

@@ -1,8 +1,9 @@
-"""A table in a database file of this machine: rows pass through the driver, offsets lie beside them."""
+"""A table in a database file of this machine: the driver writes rows and offsets in one transaction."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.sql.dead_letter_table import DeadLetterTables
@@ -30,19 +31,19 @@ if TYPE_CHECKING:
     from headrace.types import Batch
 
 ROWS = "headrace_rows"
-"""The relation a batch's rows are read from inside the transaction."""
+"""The temporary relation from which the transaction reads the rows of the batch."""
 
 
 class EmbeddedTable(DeadLetterTables):
-    """What a database adds: its types, its errors, and how rows get into the relation ROWS."""
+    """A database adds its types, its errors, and how rows get into the relation ROWS."""
 
     needs_one_task_per_partition = False
 
-    _extra: ClassVar[Mapping[str, str]]
+    _guard_types: ClassVar[Mapping[str, str]]
 
-    def __init__(self, offsets: EmbeddedOffsetStore, shape: WriteMode, *, create: bool, evolve: bool) -> None:
+    def __init__(self, offsets: EmbeddedOffsetStore, write_mode: WriteMode, *, create: bool, evolve: bool) -> None:
         self._offsets = offsets
-        self._shape = shape
+        self._write_mode = write_mode
         self._create_table = create
         self._evolve = evolve
 
@@ -52,7 +53,7 @@ class EmbeddedTable(DeadLetterTables):
 
     @property
     def identity(self) -> str:
-        return f"sinks.{self._offsets.system}({self._offsets.path_given!r}, table={self._shape.table!r})"
+        return f"sinks.{self._offsets.system}({self._offsets.path_given!r}, table={self._write_mode.table!r})"
 
     @property
     def local_path(self) -> Path | None:
@@ -60,67 +61,69 @@ class EmbeddedTable(DeadLetterTables):
 
     @property
     def identity_columns(self) -> Sequence[str] | None:
-        return self._shape.key
+        return self._write_mode.key
 
     @abstractmethod
-    def _types(self, schema: StructType) -> dict[str, str]:
-        """The type of each column in a table that is made for `schema`."""
+    def _column_types(self, schema: StructType) -> dict[str, str]:
+        """The type of each column in a table that is created for `schema`."""
 
     @abstractmethod
-    def _columns(self, connection: Any, table: str) -> list[Column]:
-        """The columns of a table, none if it is not there."""
+    def _read_columns(self, connection: Any, table: str) -> list[Column]:
+        """The columns of a table, none if it does not exist."""
 
     @abstractmethod
-    def _takes(self, kind: str, column: Column) -> bool:
-        """Whether values of the type `kind` may go into `column`."""
+    def _accepts(self, row_type: str, column: Column) -> bool:
+        """Whether `column` takes values of this type."""
 
     @abstractmethod
-    def _arrow(self, rows: DataFrame) -> Any:
-        """The rows as an Arrow table of values that the database takes."""
+    def _to_arrow(self, rows: DataFrame) -> Any:
+        """The rows as an Arrow table, with values that the database accepts."""
 
     @abstractmethod
-    def _loaded(self, connection: Any, rows: Any) -> AbstractContextManager[None]:
+    def _staged(self, connection: Any, rows: Any) -> AbstractContextManager[None]:
         """Within it, `rows` are in the relation ROWS."""
 
     @abstractmethod
-    def _looking(self) -> AbstractContextManager[Any]:
-        """A connection that cannot write; to an empty database where there is no file, which is not made."""
+    def _connected_read_only(self) -> AbstractContextManager[Any]:
+        """A connection that cannot write; to an empty database if there is no file, which is not created."""
 
     @abstractmethod
-    def _refusing(self) -> AbstractContextManager[None]:
-        """Within it, values that the database refuses are a BadRecord, columns that it refuses a ConfigError."""
-
-    def _there(self, connection: Any) -> list[Column]:
-        return self._columns(connection, self._shape.table)
+    def _translating_row_errors(self) -> AbstractContextManager[None]:
+        """Within it, values that the database rejects raise BadRecord, and columns that it rejects ConfigError."""
 
     def _has_table(self, connection: Any, table: str) -> bool:
-        return bool(self._columns(connection, table))
+        return bool(self._read_columns(connection, table))
 
     def prepare(self, schema: StructType) -> None:
-        with self.offsets.transaction() as connection, self._refusing():
-            self._make_fit(connection, schema)
+        with self.offsets.transaction() as connection, self._translating_row_errors():
+
+            def execute(statements: Sequence[str]) -> None:
+                for statement in statements:
+                    connection.execute(statement)
+
+            read_columns = partial(self._read_columns, connection, self._write_mode.table)
+            self._schema_check(schema).ensure_table(read_columns, execute)
 
     def check_target(self, schema: StructType) -> None:
-        with self._looking() as connection, self._refusing():
-            fit, takes = self._fit(schema)
-            fit.check(self._there(connection), takes, create=self._create_table, evolve=self._evolve)
+        with self._connected_read_only() as connection, self._translating_row_errors():
+            self._schema_check(schema).check(self._read_columns(connection, self._write_mode.table))
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         self.ensure_prepared(rows.schema)
-        arrow = self._arrow(self._shape.frame(batch, rows))
+        arrow = self._to_arrow(self._write_mode.frame(batch, rows))
         topic_check.verify()
         self._reach("rows read")
         self._store(batch, arrow, rows.schema, None)
 
     def write_with_dead_letters(self, batch: Batch, rows: DataFrame, dead_letters: DeadLetterBatch) -> None:
         self.ensure_prepared(rows.schema)
-        arrow = self._arrow(self._shape.frame(batch, rows, traced=True))
+        arrow = self._to_arrow(self._write_mode.frame(batch, rows, traced=True))
         topic_check.verify()
         self._reach("rows read")
         try:
             self._store(batch, arrow.drop_columns(list(ORIGIN_COLUMNS)), rows.schema, dead_letters)
         except BadRecord:
-            good = self._sifted(arrow, rows.schema, dead_letters)
+            good = self._divert_rejected_rows(arrow, rows.schema, dead_letters)
             self._store(batch, good.drop_columns(list(ORIGIN_COLUMNS)), rows.schema, dead_letters)
 
     def _store(self, batch: Batch, arrow: Any, schema: StructType, dead_letters: DeadLetterBatch | None) -> None:
@@ -128,10 +131,10 @@ class EmbeddedTable(DeadLetterTables):
         with self.offsets.transaction() as connection:
             self.offsets.commit_within(connection, batch)
             self._reach("offsets moved")
-            with self._refusing():
+            with self._translating_row_errors():
                 self._merge(connection, arrow, schema)
             if dead_letters is not None and (letters := dead_letters.flush()) and dead_letters.table:
-                with self._refusing():  # a table of that name that is not one of letters
+                with self._translating_row_errors():  # that table may have other columns
                     self.store_dead_letters(connection, dead_letters.table, letters)
             self._reach("rows inserted")
         self._reach("committed")
@@ -140,79 +143,73 @@ class EmbeddedTable(DeadLetterTables):
         reach(f"{self._offsets.system.lower()}: {step}")
 
     def _merge(self, connection: Any, arrow: Any, schema: StructType) -> None:
-        with self._loaded(connection, arrow):
+        with self._staged(connection, arrow):
             self._refuse_null_keys(connection)
-            for statement in self._shape.merge(ROWS, self._shape.columns(schema.names)):
+            for statement in self._write_mode.merge_statements(ROWS, self._write_mode.columns(schema.names)):
                 connection.execute(statement)
 
     def _refuse_null_keys(self, connection: Any) -> None:
-        """A row without its key replaces nothing and deletes nothing; SQLite would even make up a number for it."""
-        for name in self._shape.key:
+        """A row without its key replaces and deletes nothing; SQLite would even generate a number for it."""
+        for name in self._write_mode.key:
             if connection.execute(f"SELECT 1 FROM {ROWS} WHERE {quoted(name)} IS NULL LIMIT 1").fetchall():
                 raise rejected_row_error(repr(self), f"{name}, which is in the key, is NULL")
 
-    def _fit(self, schema: StructType) -> tuple[TableSchemaCheck, Callable[[str, Column], bool]]:
-        stored = self._shape.columns(schema.names)
-        kinds = {name: kind for name, kind in self._types(schema).items() if name in stored}
-        return TableSchemaCheck(self._shape, repr(self), kinds, self._extra), lambda name, column: self._takes(
-            kinds[name], column
+    def _schema_check(self, schema: StructType) -> TableSchemaCheck:
+        stored = self._write_mode.columns(schema.names)
+        types = {name: type_ for name, type_ in self._column_types(schema).items() if name in stored}
+
+        def accepts(name: str, column: Column) -> bool:
+            return self._accepts(types[name], column)
+
+        return TableSchemaCheck(
+            self._write_mode, repr(self), types, self._guard_types, accepts, self._create_table, self._evolve
         )
 
-    def _make_fit(self, connection: Any, schema: StructType) -> None:
-        fit, takes = self._fit(schema)
+    def _divert_rejected_rows(self, arrow: Any, schema: StructType, dead_letters: DeadLetterBatch) -> Any:
+        """Add the rows that the table rejects to `dead_letters`; return the others."""
 
-        def define(*statements: str) -> None:
-            for statement in statements:
-                connection.execute(statement)
-
-        fit.made(
-            lambda: self._there(connection),
-            define,
-            takes,
-            create=self._create_table,
-            evolve=self._evolve,
-        )
-
-    def _sifted(self, arrow: Any, schema: StructType, dead_letters: DeadLetterBatch) -> Any:
-        """The rows that the table takes; the others are in the dead_letters then."""
-
-        def attempt(first: int, count: int) -> str | None:
+        def rejection(first: int, count: int) -> str | None:
             try:
-                with self.offsets.transaction() as connection, self._refusing():
+                with self.offsets.transaction() as connection, self._translating_row_errors():
                     self._merge(connection, arrow.slice(first, count).drop_columns(list(ORIGIN_COLUMNS)), schema)
-                    raise _Enough
-            except _Enough:
+                    raise _RollBack
+            except _RollBack:
                 return None
             except BadRecord as error:
                 return str(error.__cause__ or error.message)
 
-        bad = dict(bisect_rejected_rows(len(arrow), attempt, dead_letters.limit))
-        places = [arrow.column(name) for name in ORIGIN_COLUMNS]
-        refusals = []
-        for row, why in bad.items():
-            topic, partition, offset = (column[row].as_py() for column in places)
+        reasons = dict(bisect_rejected_rows(len(arrow), rejection, dead_letters.limit))
+        origin_columns = [arrow.column(name) for name in ORIGIN_COLUMNS]
+        rejected = []
+        for row, reason in reasons.items():
+            topic, partition, offset = (column[row].as_py() for column in origin_columns)
             if topic is None:
-                raise rejected_row_error(repr(self), why, hint=f"keep {METADATA} in the transform")
-            refusals.append(RejectedRow(RecordId(topic, partition, offset), why, f"table {self._shape.table}"))
-        dead_letters.reject(refusals)
-        return arrow.take([row for row in range(len(arrow)) if row not in bad])
+                raise rejected_row_error(repr(self), reason, hint=f"keep {METADATA} in the transform")
+            rejected.append(RejectedRow(RecordId(topic, partition, offset), reason, f"table {self._write_mode.table}"))
+        dead_letters.reject(rejected)
+        return arrow.take([row for row in range(len(arrow)) if row not in reasons])
 
 
-class _Enough(Exception):
-    """Ends a transaction that was only tried."""
+class _RollBack(Exception):
+    """Ends a transaction that only tried the rows."""
 
 
-def bisect_rejected_rows(rows: int, attempt: Callable[[int, int], str | None], most: int) -> Iterator[tuple[int, str]]:
-    """Which of `rows` are refused, and why, found by halving; a little more than `most` of them at the most."""
+def bisect_rejected_rows(
+    rows: int, rejection: Callable[[int, int], str | None], limit: int
+) -> Iterator[tuple[int, str]]:
+    """The numbers of the rejected rows and the reasons, found by bisection; stops soon after `limit` of them.
+
+    `rejection` writes `count` rows from `first` on and returns why they were rejected, None if they were accepted.
+    """
     found = 0
     todo: list[tuple[int, int]] = [(0, rows)] if rows else []
-    while todo and found <= most:
+    while todo and found <= limit:
         first, count = todo.pop()
-        if (why := attempt(first, count)) is None:
+        if (reason := rejection(first, count)) is None:
             continue
         if count == 1:
             found += 1
-            yield first, why
+            yield first, reason
         else:
             half = count // 2
             todo += [(first + half, count - half), (first, half)]

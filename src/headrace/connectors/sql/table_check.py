@@ -1,9 +1,9 @@
-"""A table of a SQL database and the columns that rows bring to it: created, evolved, or refused."""
+"""The schema of a SQL table against that of the rows: the table is created, evolved, or the rows are refused."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.connectors.sql.identifiers import listed, quoted
 from headrace.errors import ConfigError
@@ -16,95 +16,95 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table that is there: `required` ones have neither a default nor room for NULL, `strict` ones may
-    have a default, which is no help against a NULL that is given."""
+    """A column of an existing table. `required`: rows without it are refused, for it has no default and is NOT NULL."""
 
     name: str
-    kind: str
-    shown: str
+    type: str
+    full_type: str
+    """With its precision, as error messages show it."""
     required: bool
-    strict: bool = False
+    not_null: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchemaCheck:
-    """A table, and the columns that rows bring to it, each with the type it would be created with."""
+    """Compares a table with the columns of the rows; creates and evolves it, where the settings allow that."""
 
-    shape: WriteMode
+    write_mode: WriteMode
     sink: str
     types: Mapping[str, str]
-    extra: Mapping[str, str]
+    """The columns of the rows, each with the type that it would be created with."""
+    guard_types: Mapping[str, str]
+    accepts: Callable[[str, Column], bool]
+    """Whether a column of the table takes the values of the rows' column of this name."""
+    create: bool
+    evolve: bool
 
     @property
-    def wanted(self) -> dict[str, str]:
-        return {**self.types, **{name: self.extra[name] for name in self.shape.guards}}
+    def expected(self) -> dict[str, str]:
+        return {**self.types, **{name: self.guard_types[name] for name in self.write_mode.guard_columns}}
 
-    def create(self) -> str:
-        columns = [f"{quoted(name)} {kind}" for name, kind in self.wanted.items()]
-        if self.shape.keyed:
-            columns.append(f"PRIMARY KEY ({listed(self.shape.key)})")
-        return f"CREATE TABLE IF NOT EXISTS {self.shape.name} ({', '.join(columns)})"
+    def create_statement(self) -> str:
+        columns = [f"{quoted(name)} {type_}" for name, type_ in self.expected.items()]
+        if self.write_mode.keyed:
+            columns.append(f"PRIMARY KEY ({listed(self.write_mode.key)})")
+        return f"CREATE TABLE IF NOT EXISTS {self.write_mode.name} ({', '.join(columns)})"
 
-    def evolve(self, there: Sequence[Column]) -> list[str]:
-        return [f"ALTER TABLE {self.shape.name} ADD COLUMN {quoted(n)} {self.wanted[n]}" for n in self.lacking(there)]
+    def alter_statements(self, existing: Sequence[Column]) -> list[str]:
+        add = f"ALTER TABLE {self.write_mode.name} ADD COLUMN"
+        return [f"{add} {quoted(name)} {self.expected[name]}" for name in self.missing(existing)]
 
-    def lacking(self, there: Sequence[Column]) -> list[str]:
-        names = {column.name for column in there}
-        return [name for name in self.wanted if name not in names]
+    def missing(self, existing: Sequence[Column]) -> list[str]:
+        names = {column.name for column in existing}
+        return [name for name in self.expected if name not in names]
 
-    def made(
-        self,
-        look: Callable[[], Sequence[Column]],
-        define: Callable[..., Any],
-        takes: Callable[[str, Column], bool],
-        *,
-        create: bool,
-        evolve: bool,
+    def ensure_table(
+        self, read_columns: Callable[[], Sequence[Column]], execute: Callable[[Sequence[str]], object]
     ) -> Sequence[Column]:
-        """The table's columns, after it was created and evolved as told; ConfigError if the rows do not fit then.
+        """Create and evolve the table; its columns. ConfigError if the rows do not fit then.
 
-        `look` gives the columns as they are, none if there is no table; `define` carries out statements.
+        `read_columns` returns none if the table does not exist; `execute` carries out statements.
         """
-        there = look()
-        if not there and create:
-            define(self.create())
-            there = look()
-        if there and evolve and (additions := self.evolve(there)):
-            define(*additions)
-            there = look()
-        self._check(there, takes)
-        return there
+        existing = read_columns()
+        if not existing and self.create:
+            execute([self.create_statement()])
+            existing = read_columns()
+        if existing and self.evolve and (statements := self.alter_statements(existing)):
+            execute(statements)
+            existing = read_columns()
+        self._check(existing, self.accepts)
+        return existing
 
-    def check(
-        self, there: Sequence[Column], takes: Callable[[str, Column], bool], *, create: bool, evolve: bool
-    ) -> None:
-        """ConfigError if the rows would not fit after `made`; changes nothing."""
-        if not there and create:
+    def check(self, existing: Sequence[Column]) -> None:
+        """ConfigError if `ensure_table` would raise it; changes nothing."""
+        if not existing and self.create:
             return
-        added = [Column(name, self.wanted[name], self.wanted[name], required=False) for name in self.lacking(there)]
+        added = [Column(n, self.expected[n], self.expected[n], required=False) for n in self.missing(existing)]
         # A column that would be added is of the very type of the rows.
         names = {column.name for column in added}
-        known = [*there, *added] if there and evolve else there
-        self._check(known, lambda name, column: name in names or takes(name, column))
+        columns = [*existing, *added] if existing and self.evolve else existing
+        self._check(columns, lambda name, column: name in names or self.accepts(name, column))
 
-    def _check(self, there: Sequence[Column], fits: Callable[[str, Column], bool]) -> None:
-        """ConfigError, with both sides, if the rows cannot go into the table as it is."""
-        if not there:
-            raise ConfigError(f"{self.sink}: there is no such table", hint="create=True makes it; or: " + self.create())
-        unfit = [column for column in there if column.name in self.types and not fits(column.name, column)]
-        required = [column for column in there if column.required and column.name not in self.wanted]
-        lacking = self.lacking(there)
-        if not (unfit or required or lacking):
+    def _check(self, existing: Sequence[Column], accepts: Callable[[str, Column], bool]) -> None:
+        """ConfigError, with both schemas, if the rows cannot go into the table as it is."""
+        if not existing:
+            raise ConfigError(
+                f"{self.sink}: there is no such table", hint="create=True makes it; or: " + self.create_statement()
+            )
+        unfit = [column for column in existing if column.name in self.types and not accepts(column.name, column)]
+        required = [column for column in existing if column.required and column.name not in self.expected]
+        missing = self.missing(existing)
+        if not (unfit or required or missing):
             return
-        said = [f"the table has no column {name}" for name in lacking]
-        said += [f"{column.name} is {self.types[column.name]}, not {column.shown}" for column in unfit]
-        said += [f"the rows have no column {column.name}, which the table requires" for column in required]
-        rows = ", ".join(f"{name} {kind}" for name, kind in self.types.items())
-        table = ", ".join(f"{column.name} {column.shown}" for column in there)
-        only_lacking = not (unfit or required)
+        reasons = [f"the table has no column {name}" for name in missing]
+        reasons += [f"{column.name} is {self.types[column.name]}, not {column.full_type}" for column in unfit]
+        reasons += [f"the rows have no column {column.name}, which the table requires" for column in required]
+        rows = ", ".join(f"{name} {type_}" for name, type_ in self.types.items())
+        table = ", ".join(f"{column.name} {column.full_type}" for column in existing)
+        evolvable = not (unfit or required)
         raise ConfigError(
-            f"the rows do not fit {self.sink}: {'; '.join(said)}; rows: {rows}; table: {table}",
-            hint="evolve=True adds them; or: " + "; ".join(self.evolve(there))
-            if only_lacking
+            f"the rows do not fit {self.sink}: {'; '.join(reasons)}; rows: {rows}; table: {table}",
+            hint="evolve=True adds them; or: " + "; ".join(self.alter_statements(existing))
+            if evolvable
             else "change the transform, or the table",
         )

@@ -28,7 +28,7 @@ ORIGIN, OFFSET, DELETED = "headrace_origin", "headrace_offset", "headrace_delete
 only on the way there."""
 
 
-def already_there(sink: object, reason: object) -> ConfigError:
+def row_exists_error(sink: object, reason: object) -> ConfigError:
     return ConfigError(
         f"{sink}: a row is there already: {reason}",
         hint='mode="upsert" with key=… puts a row in place of the one before it',
@@ -67,7 +67,7 @@ class WriteMode:
         return qualified(self.table)
 
     @property
-    def guards(self) -> tuple[str, ...]:
+    def guard_columns(self) -> tuple[str, ...]:
         """Columns of the table beside those of the rows."""
         return (ORIGIN, OFFSET) if self.keyed else ()
 
@@ -88,10 +88,10 @@ class WriteMode:
         return kept
 
     def staged(self, names: Sequence[str]) -> list[str]:
-        """The columns of a table from which `merge` takes rows."""
+        """The columns of a table from which `merge_statements` takes rows."""
         return [*self.columns(names), *((ORIGIN, OFFSET, DELETED) if self.keyed else ())]
 
-    def merge(self, source: str, columns: Sequence[str]) -> list[str]:
+    def merge_statements(self, source: str, columns: Sequence[str]) -> list[str]:
         """SQL that brings the rows of `source`, a table or a query in parentheses, into the table.
 
         Of several rows with one key the newest counts. An older one than what is there, by the offset in the same
@@ -104,7 +104,7 @@ class WriteMode:
         newest = f"(SELECT * FROM ({ranked} FROM {source} AS s) AS r WHERE headrace_rank = 1)"
         same = " AND ".join(f"t.{quoted(name)} = n.{quoted(name)}" for name in self.key)
         gone = f"SELECT 1 FROM {newest} AS n WHERE n.{DELETED} AND {same} AND {_newer('n', 't')}"
-        stored = [*columns, *self.guards]
+        stored = [*columns, *self.guard_columns]
         # Ordered, so that two transactions that meet in several keys do not wait for each other.
         there = f"SELECT {listed(stored)} FROM {newest} AS n WHERE NOT n.{DELETED} ORDER BY {key}"
         changes = ", ".join(f"{quoted(n)} = excluded.{quoted(n)}" for n in stored if n not in self.key)

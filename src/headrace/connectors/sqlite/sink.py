@@ -1,4 +1,4 @@
-"""A table in a SQLite file, with the offsets beside it in the same transaction."""
+"""A table in a SQLite file, written with its offsets in one transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.connectors.sql.embedded_sink import ROWS, EmbeddedTable
 from headrace.connectors.sql.identifiers import listed, quoted
 from headrace.connectors.sql.table_check import Column
-from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, WriteMode, already_there
+from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, WriteMode, row_exists_error
 from headrace.connectors.sqlite import offset_store
 from headrace.core.dead_letters import rejected_row_error
 from headrace.errors import ConfigError
@@ -32,7 +32,7 @@ class SQLite(EmbeddedTable):
     """
 
     _offsets: offset_store.SQLite
-    _extra: ClassVar[Mapping[str, str]] = {ORIGIN: "TEXT", OFFSET: "INTEGER", DELETED: "INTEGER"}
+    _guard_types: ClassVar[Mapping[str, str]] = {ORIGIN: "TEXT", OFFSET: "INTEGER", DELETED: "INTEGER"}
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class SQLite(EmbeddedTable):
         write_mode = WriteMode.of(table, key, mode, deleted)
         super().__init__(offset_store.SQLite(path), write_mode, create=create, evolve=evolve)
 
-    def _types(self, schema: StructType) -> dict[str, str]:
+    def _column_types(self, schema: StructType) -> dict[str, str]:
         return {field.name: _affinity(field.dataType) for field in schema}
 
-    def _columns(self, connection: Any, table: str) -> list[Column]:
+    def _read_columns(self, connection: Any, table: str) -> list[Column]:
         schema, _, table = table.rpartition(".")
         found = connection.execute(
             'SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_info(?, ?)',
@@ -59,15 +59,15 @@ class SQLite(EmbeddedTable):
         ).fetchall()
         return [Column(name, kind, kind, bool(required)) for name, kind, required in found]
 
-    def _takes(self, kind: str, column: Column) -> bool:
+    def _accepts(self, row_type: str, column: Column) -> bool:
         return True  # any value goes into any column; what a STRICT table refuses is found row by row
 
-    def _arrow(self, rows: DataFrame) -> Any:
+    def _to_arrow(self, rows: DataFrame) -> Any:
         utc = times_in_utc(rows)
         return rows.select(*[_value(field.name, field.dataType, utc=utc) for field in rows.schema]).toArrow()
 
     @contextmanager
-    def _loaded(self, connection: Any, rows: Any) -> Iterator[None]:
+    def _staged(self, connection: Any, rows: Any) -> Iterator[None]:
         names = rows.schema.names
         connection.execute(f"CREATE TEMP TABLE {ROWS} ({listed(names)})")
         insert = f"INSERT INTO {ROWS} VALUES ({', '.join('?' * len(names))})"
@@ -78,7 +78,7 @@ class SQLite(EmbeddedTable):
         connection.execute(f"DROP TABLE {ROWS}")  # after an error the rollback takes it away
 
     @contextmanager
-    def _looking(self) -> Iterator[Any]:
+    def _connected_read_only(self) -> Iterator[Any]:
         # A file that nobody has open is not locked either: the log of changes would be made beside it.
         path = self._offsets.path
         alone = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
@@ -87,18 +87,18 @@ class SQLite(EmbeddedTable):
             yield connection
 
     @contextmanager
-    def _refusing(self) -> Iterator[None]:
+    def _translating_row_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.IntegrityError as error:
             if error.sqlite_errorname in {"SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE"}:
-                raise already_there(self, error) from error
+                raise row_exists_error(self, error) from error
             raise rejected_row_error(repr(self), error) from error
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname != "SQLITE_ERROR":
                 raise
             key = "ON CONFLICT" in str(error)
-            index = f"CREATE UNIQUE INDEX {quoted('key')} ON {self._shape.name} ({listed(self._shape.key)})"
+            index = f"CREATE UNIQUE INDEX {quoted('key')} ON {self._write_mode.name} ({listed(self._write_mode.key)})"
             raise ConfigError(
                 f"the rows do not fit {self!r}: {error}", hint=index if key else "change the transform, or the table"
             ) from error
