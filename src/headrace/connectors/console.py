@@ -23,7 +23,7 @@ class Console(Sink):
 
     def __init__(self, limit: int = 20) -> None:
         if not isinstance(limit, int) or limit < 1:
-            raise ConfigError(f"Console(limit={limit!r}): at least one row", hint="sinks.Console(limit=20)")
+            raise ConfigError(f"Console: expected limit= of at least 1, got {limit!r}", hint="sinks.Console(limit=20)")
         self._limit = limit
 
     @property

@@ -1,4 +1,4 @@
-"""Several sinks in one batch: the source is read once, and each sink knows what it already has."""
+"""Several sinks for each batch: the source is read once, and each sink recognises what it already has."""
 
 from __future__ import annotations
 
@@ -27,12 +27,10 @@ class Fanout(Sink):
     """Writes every batch to each of `sinks`, in their order.
 
     A batch that is repeated because one of them failed leaves the others as they are: an idempotent sink recognises
-    it, a transactional one has its own offsets to tell. With only such sinks a fan-out is idempotent itself.
+    it, a transactional one by its own offsets. With only such sinks a fan-out is idempotent itself.
     """
 
-    needs_one_task_per_partition = (
-        False  # a batch that is written several times is cached, and cached rows are in no task
-    )
+    needs_one_task_per_partition = False  # the batch is cached, and tasks that read a cache are not aligned with ranges
     reads_rows_once = False
 
     def __new__(cls, sinks: Sequence[Sink]) -> Self:
@@ -44,10 +42,10 @@ class Fanout(Sink):
     def __init__(self, sinks: Sequence[Sink]) -> None:
         if not isinstance(sinks, list | tuple) or not sinks or not all(isinstance(sink, Sink) for sink in sinks):
             raise ConfigError(
-                f"Fanout({masked(repr(sinks))}): a list of sinks is meant", hint="sinks.Fanout([one, other])"
+                f"Fanout: expected a list of sinks, got {masked(repr(sinks))}", hint="sinks.Fanout([one, other])"
             )
         if any(isinstance(sink, Fanout) for sink in sinks):
-            raise ConfigError("a Fanout inside a Fanout is one level too many", hint="one list of all sinks")
+            raise ConfigError("Fanout: expected sinks that are not a Fanout, got one", hint="one list of all sinks")
         if unnamed := [sink for sink in sinks if not sink.identity]:
             kind = type(unnamed[0]).__name__
             raise ConfigError(
@@ -57,7 +55,7 @@ class Fanout(Sink):
         self.accepts_partial_batches = all(sink.accepts_partial_batches for sink in sinks)
         self.spark_options = {name: value for sink in sinks for name, value in sink.spark_options.items()}
         self.reads_all_rows = all(sink.reads_all_rows for sink in sinks)
-        # Each keeps its books under a name of its own: two tables of one database must not share their offsets.
+        # Each stores its state under its own name: two tables of one database must not share their offsets.
         self._sinks = {_mark(sink): sink for sink in sinks}
         if len(self._sinks) < len(sinks):
             raise ConfigError("Fanout: two of the sinks are the same", hint="leave one of them out")
@@ -76,7 +74,7 @@ class Fanout(Sink):
 
     @property
     def identity_columns(self) -> Sequence[str] | None:
-        """Of the sinks that meet a repeated batch: one with offsets of its own does not."""
+        """Of the sinks that write a repeated batch again: transactional sinks do not."""
         met = [sink.identity_columns for sink in self._sinks.values() if not isinstance(sink, TransactionalSink)]
         return None if None in met else tuple(dict.fromkeys(name for names in met for name in names or ()))
 
@@ -162,7 +160,7 @@ def _has(store: OffsetStore, batch: Batch) -> bool:
     moved = progress.behind(batch)
     recreated = any(progress.topic_ids.get(topic, known) != known for topic, known in batch.topic_ids.items())
     if moved or recreated:
-        # The pipeline's own offsets are the truth here: they were moved, on purpose, and the sink follows.
+        # Somebody moved the offsets of the pipeline: the sink follows them.
         before = {r.at: progress.offsets[r.at] for r in moved}
         after = {r.at: r.start for r in moved}
         change = AuditEntry(time.time(), "fanout", "follow", before, after, "the offsets of the pipeline were moved")
@@ -171,5 +169,5 @@ def _has(store: OffsetStore, batch: Batch) -> bool:
 
 
 def _mark(sink: Sink) -> str:
-    """Under which the state of `sink` is stored: never to be changed."""
+    """The name under which the state of `sink` is stored: it must never change."""
     return hashlib.sha256(sink.identity.encode()).hexdigest()[:8]

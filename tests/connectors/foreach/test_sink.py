@@ -346,11 +346,11 @@ def test_exactly_once_is_refused_with_the_reason():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"fn": "send"}, "not a function"),
-        ({"close": print}, "nothing to close"),
+        ({"fn": "send"}, "expected a function as fn="),
+        ({"close": print}, "close= needs open="),
         ({"per": "batch"}, "per: expected one of row, partition"),
-        ({"once": stores.Memory()}, "keeps no marks"),
-        ({"key": "id"}, "without once="),
+        ({"once": stores.Memory()}, "expected a store of marks"),
+        ({"key": "id"}, "need once="),
         ({"once": stores.Redis("redis://h"), "per": "partition"}, "single rows cannot be tracked"),
         ({"once": stores.Redis("redis://h"), "mark": "during"}, "mark: expected one of after, before"),
         ({"once": stores.Redis("redis://h"), "keep": 0}, "keep: expected a number of seconds above 0"),

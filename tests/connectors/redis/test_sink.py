@@ -468,7 +468,7 @@ def test_a_node_of_a_cluster_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"name": "a{b}"}, "no braces"),
+        ({"name": "a{b}"}, "without braces"),
         ({"name": "headrace:x"}, "ours"),
         ({"structure": "zset"}, "structure: expected one of"),
         ({"structure": "stream", "key": "id"}, "key= means nothing"),

@@ -284,7 +284,7 @@ def test_parquet_on_hdfs_is_taken_with_its_scheme():
 
 @pytest.mark.parametrize("limit", [0, -1, "20"])
 def test_a_console_of_no_rows_is_refused(limit):
-    with pytest.raises(ConfigError, match="at least one row"):
+    with pytest.raises(ConfigError, match="expected limit= of at least 1"):
         sinks.Console(limit=limit)
 
 

@@ -42,13 +42,13 @@ class DuckDB(EmbeddedOffsetStore):
             self._connection = duckdb.connect(str(self.path))
             if created:
                 self.path.chmod(0o600)
-            with suppress(OSError):  # DuckDB would make it as the umask says, when rows do not fit into memory
-                self._spilled.mkdir(mode=0o700)
+            with suppress(OSError):  # DuckDB would create it with the umask, when rows do not fit into memory
+                self._spill_directory.mkdir(mode=0o700)
         except duckdb.IOException as error:
             raise self.open_error(error) from error
         with self.translating_errors():
             own_tables.ensure(self._connection, offset_tables.TABLES, self._has_relation, self.transaction)
-        self._close_log()
+        self._restrict_log()
         return self
 
     def _connect_for_reading(self) -> Any:
@@ -62,7 +62,7 @@ class DuckDB(EmbeddedOffsetStore):
         if self._connection is not None:
             super().close()
             with suppress(OSError):
-                self._spilled.rmdir()
+                self._spill_directory.rmdir()
 
     def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         duckdb = require("duckdb", extra="duckdb")
@@ -74,8 +74,8 @@ class DuckDB(EmbeddedOffsetStore):
             raise
 
     @property
-    def _spilled(self) -> Path:
-        """Where DuckDB puts what does not fit into memory."""
+    def _spill_directory(self) -> Path:
+        """The directory for data that does not fit into memory."""
         return self.path.with_name(f"{self.path.name}.tmp")
 
     def _has_relation(self, name: str) -> bool:
@@ -96,13 +96,13 @@ class DuckDB(EmbeddedOffsetStore):
                 connection.rollback()
                 raise
             connection.commit()
-            self._close_log()
+            self._restrict_log()
             sync(self.path.parent)  # DuckDB syncs its log, but not the name of one that it has just created
 
-    def _close_log(self) -> None:
-        """DuckDB makes its write-ahead log anew after each checkpoint, as the umask says: it gets the mode of the file.
+    def _restrict_log(self) -> None:
+        """Give the write-ahead log the mode of the database file.
 
-        Afterwards, for a umask is that of all threads, and a log made ahead would stay where none is needed.
+        DuckDB creates it after each checkpoint, with the umask, which all threads share.
         """
         log = self.path.with_name(f"{self.path.name}.wal")
         with suppress(OSError):
@@ -126,7 +126,7 @@ class DuckDB(EmbeddedOffsetStore):
                 hint="stop the other run, or close the program that reads the file",
             )
         if "s a directory" in reason:
-            return ConfigError(f"{self.path} is a directory; a file is meant", hint="choose another path")
+            return ConfigError(f"expected a file, got a directory: {self.path}", hint="choose another path")
         if "ermission" in reason or "ead-only" in reason:
             return ConfigError(f"{self.path} cannot be written: {reason}", hint="choose another path")
         if "not a valid DuckDB" in reason or "ould not read enough bytes" in reason:

@@ -143,7 +143,9 @@ class DynamoDB(KeyedSink):
         dynamodb_types.notation().check(stored, self)
         by_origin = self._identity.by_origin(schema.names)
         if by_origin and PK in stored.names:
-            raise ConfigError(f"{self!r}: a column is called {PK}, which is ours", hint="rename it in the transform")
+            raise ConfigError(
+                f"{self!r}: the column name {PK} is reserved by Headrace", hint="rename it in the transform"
+            )
         wanted = [PK] if by_origin else list(self._identity.key)
         named = dict.fromkeys([*wanted, *sum(self._indexes.values(), ())])
         return wanted, {name: self._attribute(stored, name) for name in named}

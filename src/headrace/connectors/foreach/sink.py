@@ -1,4 +1,4 @@
-"""Code of the user for each row, on the executors: mail, a call to a service."""
+"""Calls a function of the user for each row, on the executors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Per = Literal["row", "partition"]
 _WEEK = 7 * 24 * 3600.0
-_FORGET_SECONDS = 3600.0
+_DELETE_EXPIRED_SECONDS = 3600.0
 
 
 class Foreach(TaskSink):
@@ -63,15 +63,15 @@ class Foreach(TaskSink):
         for name, given in (("fn", fn), ("open", open), ("close", close)):
             if not (callable(given) or (given is None and name != "fn")):
                 raise ConfigError(
-                    f"Foreach: {name}={masked(repr(given))} is not a function", hint="sinks.Foreach(send)"
+                    f"Foreach: expected a function as {name}=, got {masked(repr(given))}", hint="sinks.Foreach(send)"
                 )
         if close is not None and open is None:
-            raise ConfigError("Foreach: close= without open=: there is nothing to close", hint="open=connect")
+            raise ConfigError("Foreach: close= needs open=, which returns what to close", hint="open=connect")
         check_choice("Foreach: per", per, get_args(Per), hint='per="row", or per="partition"')
         check_choice("Foreach: mark", mark, get_args(Mark), hint='mark="after", or mark="before"')
         if once is not None and not isinstance(once, EffectStore):
             raise ConfigError(
-                f"Foreach: once={masked(repr(once))} keeps no marks",
+                f"Foreach: expected a store of marks as once=, got {masked(repr(once))}",
                 hint="stores.Redis(…), stores.Postgres(…); on one machine stores.SQLite(…)",
             )
         if once is not None and per == "partition":
@@ -79,13 +79,13 @@ class Foreach(TaskSink):
                 'Foreach: once= needs per="row": with per="partition" single rows cannot be tracked', hint='per="row"'
             )
         if once is None and (key is not None or mark != "after" or keep != _WEEK):
-            raise ConfigError("Foreach: key=, mark= and keep= mean nothing without once=", hint="once=stores.Redis(…)")
+            raise ConfigError("Foreach: key=, mark= and keep= need once=", hint="once=stores.Redis(…)")
         check_positive("Foreach: keep", keep, unit="seconds", hint="keep=7 * 24 * 3600")
         self._fn, self._open, self._close, self._per = fn, open, close, per
         self._once, self._mark, self._keep = once, mark, keep
         self._key = (key,) if isinstance(key, str) else tuple(key or ())
         self._marks: EffectLog | None = None
-        self._forgot = 0.0
+        self._expired_deleted = 0.0
 
     @property
     def identity(self) -> str:
@@ -98,10 +98,10 @@ class Foreach(TaskSink):
         return self._key
 
     def open(self, pipeline: str) -> Self:
-        self._check_that_it_travels()
+        self._check_picklable()
         if self._once is not None:
             self._marks = self._once.marks(pipeline, self._keep)
-            self._forget(self._marks)
+            self._delete_expired_marks(self._marks)
         return super().open(pipeline)
 
     def prepare(self, schema: StructType) -> None:
@@ -117,15 +117,15 @@ class Foreach(TaskSink):
                 keeper.open_for_reading("headrace-check")
 
     def check_target(self, schema: StructType) -> None:
-        self._check_that_it_travels()
+        self._check_picklable()
         self.prepare(schema)
 
     def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
         if self._once is None:
-            return "a batch that is repeated has all its effects again"
-        told = ", ".join(self._key) or "record"
+            return "a repeated batch repeats all its effects"
+        identified_by = ", ".join(self._key) or "record"
         other = "repeats" if self._mark == "after" else "loses"
-        return f"each effect once by its {told}; a crash {other} the one that each task had in hand"
+        return f"each effect once by its {identified_by}; a crash {other} the effect in flight of each task"
 
     def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
         self.ensure_prepared(rows.schema)
@@ -146,12 +146,12 @@ class Foreach(TaskSink):
                 f"{self!r}: a file of this machine cannot be reached from executors on others",
                 hint="once=stores.Redis(…), or stores.Postgres(…)",
             )
-        if time.monotonic() - self._forgot > _FORGET_SECONDS:
-            self._forget(marks)
+        if time.monotonic() - self._expired_deleted > _DELETE_EXPIRED_SECONDS:
+            self._delete_expired_marks(marks)
         numbered = not self._key and log_order.stays_in_task(batch, rows)
         return EffectGuard(marks, self._mark, self._key, dict(batch.topic_ids), numbered)
 
-    def _check_that_it_travels(self) -> None:
+    def _check_picklable(self) -> None:
         from pyspark import cloudpickle
 
         pickled: Any = cloudpickle.dumps  # which has no types
@@ -160,9 +160,9 @@ class Foreach(TaskSink):
         except Exception as error:  # whatever an object of the user's raises there
             raise ConfigError(
                 f"{self!r} cannot be sent to the executors: {error}",
-                hint="a connection, lock or file cannot travel: make it in open=…",
+                hint="a connection, lock or file cannot be pickled: open it in open=…",
             ) from error
 
-    def _forget(self, marks: EffectLog) -> None:
+    def _delete_expired_marks(self, marks: EffectLog) -> None:
         marks.prepare()
-        self._forgot = time.monotonic()
+        self._expired_deleted = time.monotonic()

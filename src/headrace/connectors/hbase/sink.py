@@ -58,7 +58,7 @@ class HBase(KeyedSink):
         super().__init__(RowKey.of(key, deleted))
         check_text("table", table, hint='table="clicks", or "namespace:clicks"')
         if not isinstance(family, str) or not family or ":" in family:
-            raise ConfigError(f"family={family!r} is not a column family's name", hint='family="d"')
+            raise ConfigError(f"expected the name of a column family, got family={family!r}", hint='family="d"')
         self._gateway = Gateway.of(thrift)
         self._table = table
         self._family = family

@@ -1,4 +1,4 @@
-"""A JDBC connection in Spark's JVM, made as Spark's JDBC writer makes its own: what that finds is found here."""
+"""A JDBC connection in Spark's JVM, created in the same way as those of Spark's JDBC writer."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _READ_COMMITTED = 2
 _POSTGRES_NAME = """SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = to_regclass(?)"""
-# SQLSTATE classes that no repeat cures: data that does not fit, a constraint, user, database, schema, syntax or rights.
+# SQLSTATE classes of permanent errors: data, constraints, user, database, schema, syntax, rights.
 _MISTAKES = ("22", "23", "28", "3D", "3F", "42")
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where a database is, and how its driver is asked. Shown without its secrets."""
+    """The address of a database and the options of its driver. Its text form has no secrets."""
 
     url: str = field(repr=False)
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -35,18 +35,18 @@ class Database:
         return self.clean(self.url)
 
     def clean(self, text: str) -> str:
-        """A text in which the URL may stand, as it may be shown."""
+        """`text` without secrets; the URL may be part of it."""
         secrets = (value for name, value in self.properties.items() if is_secret(name))
         return redact(text.replace(self.url, masked(self.url)), secrets)
 
     def options(self, table: str) -> dict[str, str]:
-        """What Spark's JDBC source is told."""
+        """The options of Spark's JDBC source."""
         driver = {"driver": self.driver} if self.driver else {}
         return {**self.properties, **driver, "url": self.url, "dbtable": table}
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:
-        with self.translated():
+        with self.translating_errors():
             connection = Connection(self._connect())
             try:
                 yield connection
@@ -61,16 +61,16 @@ class Database:
         return jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(self.url).createConnectionFactory(options).apply(-1)
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
-        """Raise what the driver or Spark says of it as an error of ours."""
+    def translating_errors(self) -> Iterator[None]:
+        """Within it, errors of the driver become errors of Headrace."""
         try:
             yield
         except Exception as error:
-            if ours := self._ours(getattr(error, "java_exception", None)):
+            if ours := self._to_headrace_error(getattr(error, "java_exception", None)):
                 raise ours from None  # the trace of the JVM would show the URL
-            raise  # of a Spark job: not about the database, or told by Spark in words of its own
+            raise  # of a Spark job: not about the database, or Spark explains it
 
-    def _ours(self, cause: Any) -> HeadraceError | None:
+    def _to_headrace_error(self, cause: Any) -> HeadraceError | None:
         if cause is None:
             return None
         reason = self.clean(str(cause.getMessage() or cause.toString()))
@@ -88,7 +88,7 @@ class Database:
 
 
 class Connection:
-    """A java.sql.Connection with the few calls that are needed."""
+    """A java.sql.Connection with the calls that the sink needs."""
 
     def __init__(self, java: Any) -> None:
         self.java = java
@@ -103,11 +103,11 @@ class Connection:
         return str(self.java.getMetaData().getDatabaseProductName())
 
     def quoted(self, name: str) -> str:
-        """The name of a column or table, as the driver says that names are quoted."""
+        """The name of a column or table, in the quotes of the database."""
         return f"{self._quote}{name.replace(self._quote, self._quote * 2)}{self._quote}" if self._quote else name
 
     def execute(self, statement: str, *values: Any) -> int:
-        """Run a statement; how many rows it changed."""
+        """Run a statement; return the number of rows that it changed."""
         prepared = self._prepared(statement, values)
         try:
             return int(prepared.executeUpdate())
@@ -127,7 +127,7 @@ class Connection:
             prepared.close()
 
     def can_read(self, table: str) -> bool:
-        """Whether there is such a table; `table` is quoted."""
+        """Whether the table exists and may be read; `table` is quoted."""
         try:
             self.query(f"SELECT 1 FROM {table} WHERE 1 = 0")
         except Exception as error:
@@ -137,9 +137,9 @@ class Connection:
         return True
 
     def tables(self, prefix: str) -> list[str]:
-        """The tables whose names begin so."""
+        """The tables whose names begin with `prefix`."""
         found = self._tables(self.java.getCatalog(), None, f"{prefix}%")
-        return [name for *_, name, kind in found if "TABLE" in kind]  # some drivers list indexes, too
+        return [name for *_, name, kind in found if "TABLE" in kind]  # some drivers list indexes as well
 
     def resolve(self, table: str) -> str:
         """The name under which the database stores a table, however `table` spells it: with its schema, and with its
@@ -165,7 +165,7 @@ class Connection:
 
     @property
     def _schema(self) -> str:
-        """Where a table without a schema is looked for; empty where there are none."""
+        """The schema of tables that are named without one; empty if the database has no schemas."""
         return str(self.java.getSchema() or "")
 
     def _tables(self, catalog: str | None, schema: str | None, name: str) -> list[tuple[str, str, str, str]]:
@@ -180,7 +180,7 @@ class Connection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what the block did, or nothing of it."""
+        """Commit all changes of the block, or none."""
         self.java.setTransactionIsolation(_READ_COMMITTED)
         self.java.setAutoCommit(False)
         try:

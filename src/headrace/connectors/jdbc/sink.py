@@ -1,4 +1,4 @@
-"""A table behind JDBC: executors fill a staging table, one transaction publishes it with the batch's number."""
+"""A table behind JDBC: executors fill a staging table, one transaction publishes it and records the batch id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.spark.origin_columns import stored_schema
 from headrace.spark.sql import column_of
 from headrace.support.crashpoints import reach
-from headrace.support.redaction import secrets_of
+from headrace.support.redaction import masked, secrets_of
 from headrace.support.validation import check_table_name
 from headrace.text import counted
 
@@ -34,13 +34,13 @@ _LEDGER = "headrace_batches"
 _CREATE_LEDGER = f"""CREATE TABLE {_LEDGER} (pipeline VARCHAR(100) NOT NULL, target VARCHAR(200) NOT NULL,
     batch_id BIGINT NOT NULL, fingerprint VARCHAR(40) NOT NULL, PRIMARY KEY (pipeline, target))"""
 _LONGEST_TARGET = 200
-# An empty copy of some columns of a table, in the words of those that have their own.
+# An empty copy of some columns of a table; per database where the standard syntax does not work.
 _COPY = "CREATE TABLE {staging} AS SELECT {columns} FROM {target} WHERE 1 = 0"
 _COPIES = {
     "Apache Derby": "CREATE TABLE {staging} AS SELECT {columns} FROM {target} WITH NO DATA",
     "Microsoft SQL Server": "SELECT {columns} INTO {staging} FROM {target} WHERE 1 = 0",
 }
-# What goes into what: a column takes rows of its own group.
+# A column accepts values of the types in its own group.
 _GROUPS = {
     "number": ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal"),
     "text": ("string", "varchar", "char"),
@@ -53,7 +53,7 @@ _GROUP = {kind: group for group, kinds in _GROUPS.items() for kind in kinds}
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The table, quoted; its columns by their names in small letters."""
+    """The table, quoted; its columns by their names in lower case."""
 
     name: str
     alias: str
@@ -67,7 +67,7 @@ class Jdbc(IdempotentSink):
     """Appends to `table` in the database at `url`; with `key`, a row takes the place of the one with the same key.
 
     `properties` go to the driver (user, password and the like). `table` may be "schema.table". The batch is recognised
-    by its number in a table of ours, `headrace_batches`, which moves in the same transaction as the rows.
+    by its id in the table `headrace_batches`, which changes in the same transaction as the rows.
     """
 
     needs_one_task_per_partition = False
@@ -83,7 +83,10 @@ class Jdbc(IdempotentSink):
         create: bool = False,
     ) -> None:
         if not isinstance(url, str) or not url.startswith("jdbc:"):
-            raise ConfigError("a JDBC URL is missing", hint='sinks.Jdbc("jdbc:mysql://localhost/app", table="clicks")')
+            raise ConfigError(
+                f"expected a URL that begins with jdbc:, got {masked(repr(url))}",
+                hint='sinks.Jdbc("jdbc:mysql://localhost/app", table="clicks")',
+            )
         check_table_name(table)
         self._database = Database(url, dict(properties or {}), driver)
         self._table = table
@@ -110,29 +113,29 @@ class Jdbc(IdempotentSink):
 
     def prepare(self, schema: StructType) -> None:
         with self._database.connected() as connection:
-            self._fitting(connection, stored_schema(schema))
+            self._ensure_table(connection, stored_schema(schema))
 
     def check_target(self, schema: StructType) -> None:
         with self._database.connected() as connection:
             rows = stored_schema(schema)
             self._check_rows(rows)
-            there = connection.can_read(self._beside(connection, self._table.rpartition(".")[2]))
+            there = connection.can_read(self._in_target_schema(connection, self._table.rpartition(".")[2]))
             if there or not self._create:  # else it would be made
-                self._fitting(connection, rows)
+                self._ensure_table(connection, rows)
 
     def last_batch(self) -> int:
         with self._database.connected() as connection:
-            return self._newest(connection).id
+            return self._last_batch(connection).id
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """1. look up the newest batch; 2. stage the rows; in one transaction 3. look again and 4. publish them."""
         self.require_open(self._pipeline or None)
         with self._database.connected() as connection:
             schema = without_metadata(rows).schema
-            target = self._fitting(connection, schema)
-            if self._newest(connection).holds(batch, self):
+            target = self._ensure_table(connection, schema)
+            if self._last_batch(connection).holds(batch, self):
                 return
-            staging = self._beside(connection, f"{self._prefix}{uuid.uuid4().hex[:12]}")
+            staging = self._in_target_schema(connection, f"{self._prefix}{uuid.uuid4().hex[:12]}")
             columns = ", ".join(target.of(schema.names))
             copy = _COPIES.get(connection.product, _COPY)
             connection.execute(copy.format(staging=staging, columns=columns, target=target.name))
@@ -149,17 +152,17 @@ class Jdbc(IdempotentSink):
 
     @property
     def _prefix(self) -> str:
-        """What the staging tables of this pipeline and target are called; whoever reads it in the database knows us."""
+        """With which the names of the staging tables of this pipeline and target begin."""
         return f"headrace_{hashlib.sha256(f'{self._pipeline} {self._table}'.encode()).hexdigest()[:12]}_"
 
-    def _beside(self, connection: Connection, name: str) -> str:
+    def _in_target_schema(self, connection: Connection, name: str) -> str:
         """A table in the schema of the target."""
         return ".".join(connection.quoted(part) for part in (*self._table.split(".")[:-1], name))
 
-    def _fitting(self, connection: Connection, rows: StructType) -> _Target:
-        """The target, made if it is not there and may be. ConfigError, showing both, when the rows do not fit."""
+    def _ensure_table(self, connection: Connection, rows: StructType) -> _Target:
+        """The target, created if that is allowed. ConfigError, with both schemas, if the rows do not fit."""
         self._check_rows(rows)
-        name = self._beside(connection, self._table.rpartition(".")[2])
+        name = self._in_target_schema(connection, self._table.rpartition(".")[2])
         options = self._database.options(name)
         if not connection.can_read(name):
             if not self._create:
@@ -176,27 +179,29 @@ class Jdbc(IdempotentSink):
         return _Target(name, connection.quoted(self._table.rpartition(".")[2]), columns)
 
     def _check_rows(self, rows: StructType) -> None:
-        """ConfigError for what no table could take."""
+        """ConfigError for rows that no table accepts."""
         refuse_types(rows, frozenset(_GROUP), "a table behind JDBC", nested=False)
         if absent := [column for column in self._key if column not in rows.names]:
             said = f"{self!r}: the rows lack the key {', '.join(absent)}"
             raise ConfigError(said, hint=f"rows: {rows.simpleString()}")
 
-    def _newest(self, connection: Connection) -> LastBatch:
-        """The newest batch in the ledger, which is made when it is not there."""
+    def _last_batch(self, connection: Connection) -> LastBatch:
+        """The newest batch in the ledger, which is created if it does not exist."""
         if not connection.can_read(_LEDGER):
-            with suppress(HeadraceError), self._database.translated():  # another run may be making it, too
+            with suppress(HeadraceError), self._database.translating_errors():  # another run may create it as well
                 connection.execute(_CREATE_LEDGER)
         found = self._ledger(connection)
         if not found:
-            # There from now on, so that it can be locked.
+            # From now on there is a row to lock.
             target = _short(connection.resolve(self._table))
-            with suppress(HeadraceError), self._database.translated():
+            with suppress(HeadraceError), self._database.translating_errors():
                 connection.execute(f"INSERT INTO {_LEDGER} VALUES (?, ?, 0, ?)", self._pipeline, target, "none")
             found = self._ledger(connection)
         if not found:
-            raise ConfigError(f"{self!r}: {_LEDGER} cannot be written", hint=f"grant the user what {_LEDGER} needs")
-        return _newest(found)
+            raise ConfigError(
+                f"{self!r}: {_LEDGER} cannot be written", hint=f"GRANT SELECT, INSERT, UPDATE ON {_LEDGER} to the user"
+            )
+        return _newest_of(found)
 
     def _ledger(self, connection: Connection) -> dict[str, LastBatch]:
         """The rows of this pipeline for this table, by the name they have it under.
@@ -227,7 +232,7 @@ class Jdbc(IdempotentSink):
         return newest.select("newest.*")
 
     def _stage(self, rows: DataFrame, staging: str) -> int:
-        """Let the executors fill the staging table; how many rows they had."""
+        """Let the executors fill the staging table; return the number of rows."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -241,15 +246,15 @@ class Jdbc(IdempotentSink):
         self, connection: Connection, batch: Batch, target: _Target, staging: str, names: Sequence[str], staged: int
     ) -> None:
         columns = ", ".join(target.of(names))
-        ours = sorted(self._ledger(connection))
-        where = f"WHERE pipeline = ? AND target IN ({', '.join('?' * len(ours)) or 'NULL'})"
+        targets = sorted(self._ledger(connection))
+        where = f"WHERE pipeline = ? AND target IN ({', '.join('?' * len(targets)) or 'NULL'})"
         with connection.transaction():
             # Changes nothing, and locks the row in every database: from here on no other run can publish.
-            connection.execute(f"UPDATE {_LEDGER} SET batch_id = batch_id {where}", self._pipeline, *ours)
+            connection.execute(f"UPDATE {_LEDGER} SET batch_id = batch_id {where}", self._pipeline, *targets)
             found = self._ledger(connection)
-            if sorted(found) != ours or not found:
+            if sorted(found) != targets or not found:
                 raise RetriableError(f"{self!r}: the rows of this pipeline in {_LEDGER} have changed")
-            if _newest(found).holds(batch, self):
+            if _newest_of(found).holds(batch, self):
                 return
             if self._key:
                 self._replace(connection, target, staging)
@@ -261,12 +266,12 @@ class Jdbc(IdempotentSink):
                     hint="--spark spark.speculation=false",
                 )
             reach("jdbc: rows inserted")
-            values = (batch.id, batch.fingerprint, self._pipeline, *ours)
+            values = (batch.id, batch.fingerprint, self._pipeline, *targets)
             connection.execute(f"UPDATE {_LEDGER} SET batch_id = ?, fingerprint = ? {where}", *values)
             reach("jdbc: ledger moved")
 
     def _replace(self, connection: Connection, target: _Target, staging: str) -> None:
-        """Delete the rows that staged ones take the place of. ConfigError when a key does not say which."""
+        """Delete the rows that staged ones replace. ConfigError if a key is NULL or not unique."""
         key = target.of(self._key)
         nulls = " OR ".join(f"{column} IS NULL" for column in key)
         if connection.query(f"SELECT COUNT(*) FROM {staging} WHERE {nulls}")[0][0]:
@@ -282,7 +287,7 @@ class Jdbc(IdempotentSink):
         connection.execute(f"DELETE FROM {target.name} WHERE EXISTS (SELECT 1 FROM {staging} s WHERE {same})")
 
     def _drop(self, connection: Connection, staging: str) -> None:
-        with suppress(HeadraceError), self._database.translated():  # left for `_clear`
+        with suppress(HeadraceError), self._database.translating_errors():  # left for `_clear`
             connection.execute(f"DROP TABLE {staging}")
 
     def _clear(self, connection: Connection) -> None:
@@ -293,16 +298,16 @@ class Jdbc(IdempotentSink):
         """
         if not self._cleared:
             for name in connection.tables(self._prefix):
-                self._drop(connection, self._beside(connection, name))
+                self._drop(connection, self._in_target_schema(connection, name))
         self._cleared = True
 
 
-def _newest(found: Mapping[str, LastBatch]) -> LastBatch:
+def _newest_of(found: Mapping[str, LastBatch]) -> LastBatch:
     return max(found.values(), key=lambda newest: newest.id)
 
 
 def _short(target: str) -> str:
-    """The name of a table as the ledger has room for it."""
+    """The name of a table, shortened to the column of the ledger."""
     if len(target) <= _LONGEST_TARGET:
         return target
     return f"{target[: _LONGEST_TARGET - 41]}~{hashlib.sha256(target.encode()).hexdigest()[:40]}"

@@ -168,7 +168,7 @@ class Mongo(KeyedSink):
                 )
             if column in self._key or {"_id", "parent", "position", types.GUARD} & set(inner.names):
                 raise ConfigError(
-                    f"{self!r}: {column} is in the key, or has a field called _id, parent or position, which are ours",
+                    f"{self!r}: {column} is in the key, or has a reserved field: _id, parent or position",
                     hint="rename it in the transform",
                 )
 

@@ -48,7 +48,9 @@ def check_names(schema: StructType, key: tuple[str, ...], who: object) -> None:
     """ConfigError for names that MongoDB takes for something else."""
     for name in schema.names:
         if name == GUARD or (name == "_id" and key != ("_id",)):
-            raise ConfigError(f"{who!r}: a column is called {name}, which is ours", hint="rename it in the transform")
+            raise ConfigError(
+                f"{who!r}: the column name {name} is reserved by Headrace", hint="rename it in the transform"
+            )
     for name in _names(schema):
         if not name or name.startswith("$") or "." in name or "\0" in name:
             raise ConfigError(

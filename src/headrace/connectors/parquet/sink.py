@@ -129,7 +129,7 @@ class Parquet(IdempotentSink):
         except OSError as error:
             message = f"{self._path}: {error.strerror or error}"
             if isinstance(error, FileExistsError | NotADirectoryError):
-                raise ConfigError(f"{message}: a directory is meant", hint="choose another path") from error
+                raise ConfigError(f"expected a directory: {message}", hint="choose another path") from error
             if isinstance(error, PermissionError) or error.errno == errno.EROFS:
                 raise ConfigError(
                     f"{self._path} cannot be written: {error.strerror}", hint="choose another path"

@@ -43,7 +43,9 @@ class Postgres(SqlOffsetStore, EffectStore):
 
     def __init__(self, dsn: str) -> None:
         if not isinstance(dsn, str) or not dsn.strip():
-            raise ConfigError("a DSN is missing", hint='stores.Postgres("postgresql://user@localhost/app")')
+            raise ConfigError(
+                "expected a DSN of PostgreSQL, got none", hint='stores.Postgres("postgresql://user@localhost/app")'
+            )
         self.dsn = dsn
         self._unsure = False
 

@@ -72,7 +72,9 @@ class Redis(KeyedSink):
     ) -> None:
         server.checked(url, 'sinks.Redis("redis://localhost:6379/0", "users", key="id")')
         if not isinstance(name, str) or not name or set(name) & set("{}") or name.startswith("headrace:"):
-            raise ConfigError(f"{name!r} is not a name for keys: no braces, and headrace:… is ours", hint='"users"')
+            raise ConfigError(
+                f"expected a name without braces that does not begin with headrace:, got {name!r}", hint='"users"'
+            )
         check_choice("structure", structure, get_args(Structure))
         options = {"key": key, "deleted": deleted, "ttl": ttl, "keep_deleted": keep_deleted}
         options |= {"maxlen": maxlen, "origin": origin, "member": member}

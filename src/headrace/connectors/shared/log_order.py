@@ -47,7 +47,7 @@ def sorted_by_offset(batch: Batch, frame: DataFrame) -> DataFrame:
 def with_origin_columns(rows: DataFrame) -> DataFrame:
     """The columns of `rows`, then ORIGIN_COLUMNS."""
     if taken := [name for name in rows.columns if name.lower().startswith("headrace_")]:
-        raise ConfigError(f"a column is called {taken[0]}: such names are ours", hint="rename it in the transform")
+        raise ConfigError(f"the column name {taken[0]} is reserved by Headrace", hint="rename it in the transform")
     return rows.select("*", *origin_column_exprs(rows))
 
 

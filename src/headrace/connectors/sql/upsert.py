@@ -30,8 +30,8 @@ only on the way there."""
 
 def row_exists_error(sink: object, reason: object) -> ConfigError:
     return ConfigError(
-        f"{sink}: a row is there already: {reason}",
-        hint='mode="upsert" with key=… puts a row in place of the one before it',
+        f"{sink}: the table already has a row with this key: {reason}",
+        hint='mode="upsert" with key=… replaces the existing row',
     )
 
 
@@ -51,11 +51,11 @@ class WriteMode:
         keys = (key,) if isinstance(key, str) else tuple(key or ())
         check_choice("mode", mode, get_args(Mode))
         if mode == "append" and keys:
-            raise ConfigError("rows that are appended need no key", hint='mode="upsert"')
+            raise ConfigError(f'expected no key with mode="append", got key={key!r}', hint='mode="upsert"')
         if mode != "append" and (not keys or not all(isinstance(name, str) and name for name in keys)):
-            raise ConfigError(f"mode={mode!r} needs the columns of the key", hint='key="user"')
+            raise ConfigError(f"expected the columns of the key with mode={mode!r}, got key={key!r}", hint='key="user"')
         if mode != "delete-aware" and deleted != "deleted":
-            raise ConfigError(f"deleted={deleted!r} means nothing with mode={mode!r}", hint='mode="delete-aware"')
+            raise ConfigError(f'deleted= needs mode="delete-aware", got mode={mode!r}', hint='mode="delete-aware"')
         return cls(table, mode, keys, deleted)  # type: ignore[arg-type]
 
     @property
@@ -77,7 +77,7 @@ class WriteMode:
             name for name in names if name != METADATA and not (self.mode == "delete-aware" and name == self.deleted)
         ]
         if taken := [name for name in kept if name.lower().startswith("headrace_")]:
-            raise ConfigError(f"a column is called {taken[0]}: such names are ours", hint="rename it in the transform")
+            raise ConfigError(f"the column name {taken[0]} is reserved by Headrace", hint="rename it in the transform")
         if missing := [name for name in self.key if name not in kept]:
             raise ConfigError(f"the rows have no column {missing[0]}, which is in the key", hint=f"rows: {kept}")
         if self.mode == "delete-aware" and self.deleted not in names and METADATA not in names:
@@ -125,7 +125,8 @@ class WriteMode:
         kinds = {field.name: field.dataType.simpleString() for field in rows.schema}
         if not kinds.get(METADATA, "struct").startswith("struct"):
             raise ConfigError(
-                f"the transform made {METADATA} a {kinds[METADATA]}", hint="leave it as it is, or drop it"
+                f"expected {METADATA} as a struct, got {kinds[METADATA]}",
+                hint="the transform may drop it, but not change it",
             )
         if self.mode == "delete-aware" and kinds.get(self.deleted, "boolean") not in _FLAGS:
             raise ConfigError(
