@@ -49,7 +49,10 @@ class ByRecord:
         refusals = RejectedRows(self.items.sink, self.most)
         stored = 0
         client, pace = self.items.target.client(), self.items.target.pace()  # shared: both are made for threads
-        with dynamodb_client.translate_error(self.items.sink), ThreadPoolExecutor(AT_ONCE) as pool:
+        with (
+            dynamodb_client.translate_error(self.items.sink),
+            ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headrace-dynamodb") as pool,
+        ):
             for wave in _waves(self._records(batches, refusals)):
                 said = list(pool.map(lambda record: self._write(client, pace, record), wave))
                 for record, why in zip(wave, said, strict=True):

@@ -146,7 +146,7 @@ class DynamoDBWriter:
         if not puts:
             return []
         client, pace = self.target.client(), self.target.pace()  # shared: both are made for threads
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headrace-dynamodb") as pool:
             said = list(pool.map(lambda put: self.one(client, pace, put), puts))
         return [(put.row, why) for put, why in zip(puts, said, strict=True) if why is not None]
 

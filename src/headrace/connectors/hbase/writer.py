@@ -145,7 +145,7 @@ class _Clients:
         while len(self._connections) < _CONNECTIONS:
             self._connections.append(self._gateway.connect())
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="hbase")
+            self._pool = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="headrace-hbase")
 
         def part(number: int) -> list[tuple[Row, str]]:
             client = self._connections[number].client
