@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.errors import ConfigError
+from headrace.kafka import client_security
 from headrace.kafka.commit_metadata import CommittedOffset
 from headrace.kafka.config_keys import JAVA, JAVA_PRODUCER
 from headrace.kafka.connection_errors import ConnectionErrorListener
-from headrace.kafka.librdkafka import CONNECTING, librdkafka_options, quiet_logger
+from headrace.support.retry import RetryPolicy
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 TIMEOUT = 10.0
 """Seconds that one request may take."""
+_CONNECTION = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "enable.ssl.", "https.ca.")
+"""Options that all clients take; the others concern consumers or producers only."""
+_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location")
 _STRATEGY = "partition.assignment.strategy"
 _COOPERATIVE = "cooperative-sticky"
 _ASSIGNORS = {
@@ -32,6 +38,7 @@ _ASSIGNORS = {
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": _COOPERATIVE,
 }
 _PARTITIONS_PER_REQUEST = 2000  # some 500 KB of offsets with metadata, where a broker takes 1 MB
+_COORDINATOR_MOVED = {"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"}
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 
 
@@ -57,9 +64,7 @@ class Client:
         self.tuning = _tuning(options)
         self._errors = ConnectionErrorListener(bootstrap, options)
         self.settings: dict[str, Any] = {
-            "socket.timeout.ms": int(TIMEOUT * 1000),
-            "reconnect.backoff.max.ms": 1000,  # 10 s by default: a broker that is back should be found
-            **librdkafka_options(bootstrap, options, client_id),
+            **connection_settings(bootstrap, options, client_id),
             **(settings or {}),
             "log_level": 0,  # keeps all but fatal errors from the queue of a logger that may never be polled
         }
@@ -87,7 +92,7 @@ class Client:
         from confluent_kafka import KafkaException
 
         try:
-            return kind({**settings, **self.settings, "logger": quiet_logger(), "error_cb": self._errors})
+            return kind({**settings, **self.settings, "logger": _silent_logger(), "error_cb": self._errors})
         except KafkaException as error:
             raise ConfigError(
                 f"Kafka's client refuses these options: {error.args[0].str()}",
@@ -147,7 +152,9 @@ class Client:
 
         found: dict[TopicPartition, CommittedOffset] = {}
         for some in chunked([Position(at.topic, at.partition) for at in partitions]):
-            positions = self.call(partial(consumer.committed, some, timeout=seconds), what, ignored)
+            request = partial(consumer.committed, some, timeout=seconds)
+            policy = RetryPolicy(first=0.1, factor=1.0, within=seconds)
+            positions = self.call(partial(policy.call, request, _coordinator_moved), what, ignored)
             if positions is None:
                 return None
             for position in positions:
@@ -163,9 +170,37 @@ class Client:
         return self._errors.to_headrace_error(error, what, hint)
 
 
+def connection_settings(bootstrap: str, options: Mapping[str, str], client_id: str) -> dict[str, str]:
+    """How a client of librdkafka connects. ConfigError for a file that does not exist."""
+    translated = client_security.to_librdkafka_config(options)
+    for name in _FILES:
+        if (file := translated.get(name, "probe")) != "probe" and not Path(file).exists():
+            raise ConfigError(
+                f"{name}={file} is not there; looked in {Path.cwd()}", hint="name the whole path, readable here"
+            )
+    return {
+        "client.id": client_id,
+        "socket.timeout.ms": str(int(TIMEOUT * 1000)),
+        "reconnect.backoff.max.ms": "1000",  # 10 s by default: a broker that is back should be found
+        # Requests for the controller find a new one with the next metadata only: after 5 minutes by default.
+        "topic.metadata.refresh.interval.ms": "5000",
+        **{name: value for name, value in translated.items() if name.startswith(_CONNECTION)},
+        "bootstrap.servers": bootstrap,
+    }
+
+
+def _silent_logger() -> logging.Logger:
+    """librdkafka would write each failed connection to stderr."""
+    logger = logging.getLogger("headrace.librdkafka")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
+
+
 def _tuning(options: Mapping[str, str]) -> dict[str, str]:
     """Without `transactional.id`: a producer that has one must use transactions."""
-    tuning = {name: value for name, value in options.items() if not name.startswith(("bootstrap.", *CONNECTING))}
+    tuning = {name: value for name, value in options.items() if not name.startswith(("bootstrap.", *_CONNECTION))}
     tuning.pop("transactional.id", None)
     if "." in tuning.get(_STRATEGY, ""):
         known = [_ASSIGNORS[name] for one in tuning.pop(_STRATEGY).split(",") if (name := one.strip()) in _ASSIGNORS]
@@ -173,6 +208,12 @@ def _tuning(options: Mapping[str, str]) -> dict[str, str]:
         if alike := [one for one in known if (one == _COOPERATIVE) == (known[0] == _COOPERATIVE)]:
             tuning[_STRATEGY] = ",".join(alike)
     return tuning
+
+
+def _coordinator_moved(error: Exception) -> bool:
+    from confluent_kafka import KafkaException
+
+    return isinstance(error, KafkaException) and error.args[0].name() in _COORDINATOR_MOVED
 
 
 def chunked(items: Sequence[Item], size: int | None = None) -> Iterator[Sequence[Item]]:

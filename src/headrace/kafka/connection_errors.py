@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.kafka import client_security
-from headrace.kafka.librdkafka import librdkafka_options, quiet_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +26,7 @@ _PERMANENT: dict[str, str | None] = {
     "_AUTHENTICATION": "correct the sasl.* options",
     "_SSL": "correct the ssl.* options",
     "INVALID_GROUP_ID": "choose another group",
-    "INCONSISTENT_GROUP_PROTOCOL": "the group's members use another assignor: set partition.assignment.strategy to it",
+    "INCONSISTENT_GROUP_PROTOCOL": "--option partition.assignment.strategy=cooperative-sticky, or as its members do",
     "OFFSET_METADATA_TOO_LARGE": "raise the broker's offset.metadata.max.bytes; 4096 is its default",
     "_INVALID_ARG": "correct options=…, which are settings of librdkafka",
     "_CONFLICT": "correct options=…, which are settings of librdkafka",
@@ -168,20 +167,3 @@ def _speaks_tls(address: str) -> bool:
             return True
     except (OSError, ValueError):
         return False
-
-
-def probe_cluster(bootstrap: str, options: Mapping[str, str], seconds: float) -> Any:
-    """What a cluster says of itself, to somebody who wants to know whether and how it can be reached."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-
-    ear = ConnectionErrorListener(bootstrap, options)
-    settings: dict[str, Any] = {**librdkafka_options(bootstrap, options), "logger": quiet_logger(), "error_cb": ear}
-    try:
-        admin = AdminClient(settings)
-    except KafkaException as error:
-        raise ConfigError(f"Kafka's client refuses these options: {error.args[0].str()}") from error
-    try:
-        return ear.wait(admin, admin.describe_cluster(request_timeout=seconds))
-    except KafkaException as error:
-        raise ear.to_headrace_error(error.args[0]) from error

@@ -8,86 +8,81 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, Producer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as Position
 
 from headrace.core.dead_letters import FORMAT, TEXT_FIELDS, TOO_LARGE, DeadLetter, RecordId
 from headrace.core.format_version import KEY, refuse_newer
 from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.kafka.connection_errors import probe_cluster
+from headrace.kafka.admin import Admin
+from headrace.kafka.client import Client
 from headrace.kafka.headers import headers_of
-from headrace.kafka.librdkafka import librdkafka_options, quiet_logger
+from headrace.types import Range, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headrace.kafka.headers import Headers
 
     Header = tuple[str, str | bytes | None]
-    Record = tuple[str, bytes | None, bytes | None, list[Header]]
-    Heard = Callable[[KafkaError | None, Message], None]
+    OnDelivery = Callable[[KafkaError | None, Message], None]
 
 OURS = "headrace."
 """What the names of our headers begin with; the others are the record's own."""
 _SETTLED = f"{OURS}settled"
 _READER = f"{OURS}reader"
 _SECONDS = 30.0
-_NOT_YET = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-)
 
 
 class DeadLetterTopic:
-    """On the cluster of the source. A letter is there at least once: a crash before the offsets moved sends it again,
-    with the same origin in its headers.
+    """A topic on the cluster of the source. A dead letter is there at least once: after a crash before the offsets were
+    committed, the same record is sent again.
 
-    A topic lets go of nothing by itself. What was dealt with lies before the newest mark of `reader` in its partition:
-    a record that says up to where. The offsets of its group only say where to begin to look: brokers forget those of a
-    group that nobody joins, after a week, and a mark stays as long as anything that lies before it.
+    Records of a topic cannot be deleted one by one. To drop dead letters is to write a marker behind them: a record
+    that says for `reader` up to which offset its partition was dropped. The committed offsets of the group `reader`
+    only say where to begin to look for markers: brokers forget the offsets of a group without members after a week,
+    and a marker stays as long as anything before it.
     """
 
     def __init__(
         self, bootstrap: str, options: Mapping[str, str], topic: str, reader: str = "headrace-letters"
     ) -> None:
-        self._bootstrap = bootstrap
-        self._options = librdkafka_options(bootstrap, options)
+        self._client = Client(bootstrap, options)
         self._reader = reader
-        self._seen: dict[int, int] = {}
-        self._full: set[int] = set()
+        self._last_read: dict[Range, int] = {}
+        """What `read` looked through, and how many dead letters it found there."""
         self.topic = topic
 
     def __repr__(self) -> str:
-        return f"topic {self.topic} on {self._bootstrap}"
+        return f"topic {self.topic} on {self._client.bootstrap}"
 
     def send(self, letters: Sequence[DeadLetter]) -> None:
         """On return every one of `letters` is acknowledged by all in-sync replicas.
 
-        One that is larger than the topic takes goes without its bytes. Else a bad record that just fits the source,
-        where it has no headers of ours, would stop the pipeline for ever.
+        One that is larger than the topic takes goes without its bytes. Otherwise a bad record that just fits into the
+        source, where it has no headers of ours, would stop the pipeline for good.
         """
         large = self._deliver(letters)
         large = self._deliver(large, alone=True)  # several that are sent together count as one record
         if self._deliver([letter.without_bytes(reason=TOO_LARGE) for letter in large], alone=True):
-            raise self._ours(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+            raise self._to_headrace_error(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
 
     def _deliver(self, letters: Sequence[DeadLetter], *, alone: bool = False) -> list[DeadLetter]:
         """Send them; those that were too large, by themselves or with others, are returned."""
         large: list[DeadLetter] = []
         if not letters:
             return large
-        with self._producing() as (producer, heard):
+        with self._producing() as (producer, on_delivery):
 
-            def noted(letter: DeadLetter, error: KafkaError | None, message: Message) -> None:
+            def check_size(letter: DeadLetter, error: KafkaError | None, message: Message) -> None:
                 if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                     large.append(letter)
                 else:
-                    heard(error, message)
+                    on_delivery(error, message)
 
             for letter in letters:
                 headers = [*letter.headers, *dead_letter_headers(letter)]
-                _enqueue(producer, self.topic, letter.key, letter.value, headers, partial(noted, letter))
+                _enqueue(producer, self.topic, letter.key, letter.value, headers, partial(check_size, letter))
                 if alone:
                     producer.flush(_SECONDS)
         return large
@@ -98,155 +93,132 @@ class DeadLetterTopic:
         to: str | None = None,
         cluster_topic_name: Callable[[str], str] = lambda topic: topic,
     ) -> None:
-        """The records as they were, into the topics they came from, or into `to`."""
-        self.produce(
-            (
-                to or cluster_topic_name(letter.origin.topic),
-                letter.key,
-                letter.value,
-                [*letter.headers, (f"{OURS}replay", f"{letter.origin}".encode())],
-            )
-            for letter in letters
-        )
-
-    def produce(self, records: Iterable[Record]) -> None:
-        with self._producing() as (producer, heard):
-            for topic, key, value, headers in records:
-                _enqueue(producer, topic, key, value, headers, heard)
+        """Send the records as they were to the topics they came from, or to `to`."""
+        with self._producing() as (producer, on_delivery):
+            for letter in letters:
+                topic = to or cluster_topic_name(letter.origin.topic)
+                headers: list[Header] = [*letter.headers, (f"{OURS}replay", f"{letter.origin}".encode())]
+                _enqueue(producer, topic, letter.key, letter.value, headers, on_delivery)
 
     @contextmanager
-    def _producing(self) -> Iterator[tuple[Producer, Heard]]:
+    def _producing(self) -> Iterator[tuple[Producer, OnDelivery]]:
         """At the end of the block all that was given to the producer is acknowledged."""
-        durable = {
+        settings = {
+            "compression.type": "lz4",  # what came compressed should not be refused for its size now
             "enable.idempotence": True,
             "message.timeout.ms": int(_SECONDS * 1000),
             "message.max.bytes": 1_000_000_000,  # each topic has a limit of its own
         }
-        # What came compressed should not be refused for its size now.
-        producer = Producer({"compression.type": "lz4", **self._options, **durable, "logger": quiet_logger()})
+        producer = self._client.producer(settings)
         failures: list[tuple[KafkaError, str | None]] = []
 
-        def heard(error: KafkaError | None, message: Message) -> None:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 failures.append((error, message.topic()))
 
-        try:
-            yield producer, heard
-        except KafkaException as error:
-            raise self._ours(error.args[0]) from error
+        with self._translated():
+            yield producer, on_delivery
         if producer.flush(_SECONDS) or failures:
-            raise self._ours(*(failures[0] if failures else (KafkaError(KafkaError._TIMED_OUT), None)))
+            raise self._to_headrace_error(*(failures[0] if failures else (KafkaError(KafkaError._TIMED_OUT), None)))
 
     def read(self) -> list[DeadLetter]:
-        """The letters that are not dealt with yet, oldest first in each partition."""
-        probe_cluster(self._bootstrap, self._options, _SECONDS)  # a refused login shows as a long silence otherwise
-        with closing(self._consumer()) as consumer:
-            try:
-                left = self._left(consumer)
-                self._seen = {place.partition: end for place, end in left}
-                found = {place.partition: self._not_settled(consumer, place, end) for place, end in left}
-            except KafkaException as error:
-                raise self._ours(error.args[0]) from error
-        self._full = {partition for partition, letters in found.items() if letters}
+        """The dead letters that were not dropped, oldest first in each partition."""
+        with closing(self._client.consumer(self._reader, {"isolation.level": "read_committed"})) as consumer:
+            found = {r: self._read_range(consumer, r) for r in self._unread(consumer)}
+        self._last_read = {r: len(letters) for r, letters in found.items()}
         return [letter for letters in found.values() for letter in letters]
 
-    def settle(self) -> None:
-        """What the last `read` saw is dealt with."""
-        if not self._seen:
+    def drop_read(self) -> None:
+        """Drop the dead letters that the last `read` returned."""
+        if not self._last_read:
             return
-        with self._producing() as (producer, heard):
-            for partition in self._full:
-                # With a key and a value: a topic that is compacted keeps the newest mark, too.
-                mark: list[Header] = [(_READER, self._reader.encode()), (_SETTLED, str(self._seen[partition]).encode())]
-                _enqueue(producer, self.topic, self._reader.encode(), b"", mark, heard, partition)
-        with closing(self._consumer()) as consumer:
-            try:
-                ends = [Place(self.topic, partition, end) for partition, end in self._seen.items()]
-                consumer.commit(offsets=ends, asynchronous=False)
-            except KafkaException as error:
-                raise self._ours(error.args[0]) from error
+        reader = self._reader.encode()
+        with self._producing() as (producer, on_delivery):
+            for r, count in self._last_read.items():
+                if count:
+                    # With a key and a value: a topic that is compacted keeps the newest marker, too.
+                    marker: list[Header] = [(_READER, reader), (_SETTLED, str(r.until).encode())]
+                    _enqueue(producer, self.topic, reader, b"", marker, on_delivery, r.at.partition)
+        ends = [Position(self.topic, r.at.partition, r.until) for r in self._last_read]
+        with closing(self._client.consumer(self._reader)) as consumer, self._translated():
+            consumer.commit(offsets=ends, asynchronous=False)
 
-    def _consumer(self) -> Any:
-        ours = {"group.id": self._reader, "enable.auto.commit": False, "isolation.level": "read_committed"}
-        return Consumer({**self._options, **ours, "logger": quiet_logger()})
+    def _unread(self, consumer: Any) -> list[Range]:
+        """What lies behind the committed offset in each partition."""
+        admin = Admin(self._client, _SECONDS)
+        described = admin.describe_topics([self.topic]).get(self.topic)
+        if described is None:
+            raise self._missing(self.topic)
+        partitions = [TopicPartition(self.topic, partition.id) for partition in described.partitions]
+        committed = self._client.committed(consumer, partitions, _SECONDS, f"the group {self._reader}") or {}
+        first = admin.offsets(dict.fromkeys(partitions, "earliest"), committed=False)
+        end = admin.offsets(dict.fromkeys(partitions, "latest"), committed=False)
+        starts = {at: max(first[at], committed[at].offset) if at in committed else first[at] for at in partitions}
+        return [Range(at, start, end[at]) for at, start in sorted(starts.items()) if start < end[at]]
 
-    def _left(self, consumer: Consumer) -> list[tuple[Place, int]]:
-        """Where to begin in each partition that has something, and its end."""
-        found = consumer.list_topics(self.topic, timeout=_SECONDS).topics[self.topic]
-        if found.error is not None:
-            raise self._ours(found.error)
-        places = _committed(consumer, [Place(self.topic, number) for number in found.partitions])
-        left = []
-        for place in places:
-            first, end = consumer.get_watermark_offsets(place, timeout=_SECONDS)
-            start = first if place.offset == OFFSET_INVALID else max(first, place.offset)
-            if start < end:
-                left.append((Place(self.topic, place.partition, start), end))
-        return left
-
-    def _not_settled(self, consumer: Consumer, place: Place, end: int) -> list[DeadLetter]:
-        letters, settled = [], 0
-        for message in self._until(consumer, place, end):
-            given = headers_of(message)
-            if (letter := read_dead_letter(message, given)) is not None:
+    def _read_range(self, consumer: Any, unread: Range) -> list[DeadLetter]:
+        """The dead letters behind the newest marker."""
+        letters, dropped = [], 0
+        for message in self._messages(consumer, unread):
+            headers = headers_of(message)
+            if (letter := read_dead_letter(message, headers)) is not None:
                 letters.append((message.offset() or 0, letter))
-            else:  # not of a letter: it has the headers of its record, and those may say anything
-                settled = max(settled, self._mark(message, given))
-        return [letter for offset, letter in letters if offset >= settled]
+            else:  # not in a dead letter: it has the headers of its record, which anybody may choose
+                dropped = max(dropped, self._dropped_until(message, headers))
+        return [letter for offset, letter in letters if offset >= dropped]
 
-    def _mark(self, message: Message, given: Headers) -> int:
-        """Up to where everything was dealt with, if that is what this record says, and to us; else 0."""
-        about = dict(given)
-        if about.get(_READER) != self._reader.encode():
+    def _dropped_until(self, message: Message, headers: Headers) -> int:
+        """The offset in a marker of this reader; 0 for any other record."""
+        fields = dict(headers)
+        if fields.get(_READER) != self._reader.encode():
             return 0
-        # A mark lies behind what it speaks of: any other was not made by us.
-        settled = _number(about.get(_SETTLED))
-        return settled if settled is not None and settled <= (message.offset() or 0) else 0
+        # A marker lies behind the offset in it: any other was not written by us.
+        until = _number(fields.get(_SETTLED))
+        return until if until is not None and until <= (message.offset() or 0) else 0
 
-    def _until(self, consumer: Consumer, place: Place, end: int) -> Iterator[Message]:
-        consumer.assign([place])
-        at, answered = place.offset, time.monotonic()
-        while at < end:
-            message = consumer.poll(1.0)
-            if message is None:
-                # The last offsets may hold no record: the position passes them, and no message tells.
-                (position,) = consumer.position([place])
-                if position.offset <= at and time.monotonic() - answered > _SECONDS:
-                    raise self._ours(KafkaError(KafkaError._TIMED_OUT, f"nothing came for {_SECONDS:g} s"))
-                at = max(at, position.offset)
-                continue
-            if (error := message.error()) is not None:
-                raise self._ours(error)
-            at, answered = (message.offset() or 0) + 1, time.monotonic()
-            if at <= end:
-                yield message
+    def _messages(self, consumer: Any, unread: Range) -> Iterator[Message]:
+        position = Position(self.topic, unread.at.partition, unread.start)
+        offset, answered = unread.start, time.monotonic()
+        with self._translated():
+            consumer.assign([position])
+            while offset < unread.until:
+                message = consumer.poll(1.0)
+                if message is None:
+                    # The last offsets may hold no record: then only the position shows that they were passed.
+                    (reached,) = consumer.position([position])
+                    if reached.offset <= offset and time.monotonic() - answered > _SECONDS:
+                        raise RetriableError(
+                            f"dead letters, {self}: nothing came for {_SECONDS:g} s",
+                            hint=f"headrace doctor --bootstrap {self._client.bootstrap}",
+                        )
+                    offset = max(offset, reached.offset)
+                    continue
+                if (error := message.error()) is not None:
+                    raise self._to_headrace_error(error)
+                offset, answered = (message.offset() or 0) + 1, time.monotonic()
+                if offset <= unread.until:
+                    yield message
 
-    def _ours(self, error: KafkaError, topic: str | None = None) -> HeadraceError:
-        place = f"topic {topic or self.topic} on {self._bootstrap}"
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            raise self._to_headrace_error(error.args[0]) from error
+
+    def _to_headrace_error(self, error: KafkaError, topic: str | None = None) -> HeadraceError:
+        topic = topic or self.topic
         if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-            return ConfigError(f"there is no {place}", hint="create it first")
-        if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
-            return ConfigError(f"no right to the {place}", hint="grant it to this user")
+            return self._missing(topic)
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return ConfigError(
-                f"a record is larger than the {place} allows: {error.str()}",
+                f"a record is larger than topic {topic} on {self._client.bootstrap} allows: {error.str()}",
                 hint="raise max.message.bytes of the topic",
             )
-        return RetriableError(
-            f"dead letters, {place}: {error.str()}", hint=f"headrace doctor --bootstrap {self._bootstrap}"
-        )
+        return self._client.to_headrace_error(error, f"the dead letters in topic {topic}")
 
-
-def _committed(consumer: Consumer, places: list[Place]) -> list[Place]:
-    """As the consumer's, but a group that has just found its coordinator is asked again."""
-    deadline = time.monotonic() + _SECONDS
-    while True:
-        try:
-            return consumer.committed(places, timeout=_SECONDS)
-        except KafkaException as error:
-            if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
-                raise
-            consumer.poll(0.1)
+    def _missing(self, topic: str) -> ConfigError:
+        return ConfigError(f"there is no topic {topic} on {self._client.bootstrap}", hint="create it first")
 
 
 def _enqueue(
@@ -255,13 +227,13 @@ def _enqueue(
     key: bytes | None,
     value: bytes | None,
     headers: list[Header],
-    heard: Heard,
+    on_delivery: OnDelivery,
     partition: int | None = None,
 ) -> None:
-    where: Any = {} if partition is None else {"partition": partition}
+    chosen: Any = {} if partition is None else {"partition": partition}
     while True:
         try:
-            producer.produce(topic, value, key, headers=headers, on_delivery=heard, **where)
+            producer.produce(topic, value, key, headers=headers, on_delivery=on_delivery, **chosen)
         except BufferError:
             producer.poll(0.1)
         else:

@@ -127,7 +127,7 @@ class DeadLetterAdmin:
     def drop(self, letters: Sequence[DeadLetter]) -> None:
         self._refuse_some(letters)
         if self._topic is not None:
-            self._topic.settle()
+            self._topic.drop_read()
             return
         with self._keeper.open(self.pipeline.name) as sink:
             sink.drop_dead_letters(self._place.table or "", [letter.origin for letter in letters])

@@ -23,7 +23,8 @@ import headrace as hr
 from headrace import sinks
 from headrace.dev.certificates import Certificate
 from headrace.errors import ConfigError
-from headrace.kafka.connection_errors import probe_cluster
+from headrace.kafka.admin import Admin
+from headrace.kafka.client import Client
 from headrace.testing.committed_records import read_committed
 from headrace.testing.fixtures import Topic
 from headrace.tools import doctor
@@ -161,7 +162,7 @@ def test_what_is_wrong_with_a_login_is_told_soon_and_without_the_password(wrong,
     bootstrap, options, said = wrong(what)
     began = time.monotonic()
     with pytest.raises(ConfigError, match=said) as error:
-        probe_cluster(bootstrap, options, 30)
+        Admin(Client(bootstrap, options), 30).describe_cluster()
     assert time.monotonic() - began < SOON
     told = f"{error.value.message} {error.value.hint}"
     assert bootstrap in told

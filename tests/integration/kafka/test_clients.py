@@ -16,7 +16,6 @@ import headrace as hr
 from headrace import sinks, stores
 from headrace.dev import Kafka
 from headrace.errors import BadRecord
-from headrace.kafka import dead_letter_topic
 from headrace.kafka.client import Client
 from headrace.testing.committed_records import read_committed
 from headrace.testing.fixtures import Topic
@@ -45,8 +44,6 @@ def clients(monkeypatch):
     for place, name in (
         (confluent_kafka, "Producer"),
         (confluent_kafka, "Consumer"),
-        (dead_letter_topic, "Producer"),
-        (dead_letter_topic, "Consumer"),
     ):
         monkeypatch.setattr(place, name, recorded(getattr(place, name)))
     made = confluent_kafka.admin.AdminClient.__init__  # it finds itself by its name, so it cannot be another class
@@ -86,7 +83,7 @@ def test_brokers_know_every_client_by_a_name_of_ours(clients, topic, spark, cli,
     assert [settings.keys() for settings in strangers] == []
     assert {settings["client.id"] for _, settings in clients if name in settings["client.id"]}, "runs have their own"
     # Those of the tasks are made on the executors, from these settings.
-    assert target_sink._connecting()["client.id"].startswith("headrace")
+    assert target_sink._offsets.client.settings["client.id"].startswith("headrace")
 
 
 def batches(kafka, topic):

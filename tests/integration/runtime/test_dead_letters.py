@@ -158,7 +158,7 @@ def test_a_letter_that_comes_while_others_are_dealt_with_stays(mixed, topic):
     box.send([first])
     assert box.read() == [first]
     box.send([late])
-    box.settle()
+    box.drop_read()
     assert box.read() == [late]
 
 
@@ -169,7 +169,7 @@ def test_what_was_dealt_with_stays_so_when_the_broker_forgets_the_offsets_of_the
     first, late = (DeadLetter(RecordId("t", 0, n), None, None, b"x", (), "bad", "decoding") for n in (1, 2))
     mine.send([first] * 5)
     assert mine.read() == [first] * 5
-    mine.settle()
+    mine.drop_read()
     admin = AdminClient({"bootstrap.servers": dead.bootstrap, "log_level": 0})
     for future in admin.delete_consumer_groups([f"mine-{dead.name}"], request_timeout=30).values():
         future.result()
@@ -193,14 +193,14 @@ def test_a_broker_that_goes_away_while_letters_are_read_is_told(tmp_path, monkey
         dead = Topic(server.bootstrap, "dead", 1, {})
         box = DeadLetterTopic(dead.bootstrap, {}, dead.name)
         box.send([DeadLetter(RecordId("t", 0, 1), None, None, b"x", (), "bad", "decoding")])
-        known = box._left
+        known = box._unread
 
         def dying(consumer):
-            left = known(consumer)
+            unread = known(consumer)
             server.brokers[0].kill()
-            return left
+            return unread
 
-        monkeypatch.setattr(box, "_left", dying)
+        monkeypatch.setattr(box, "_unread", dying)
         began = time.monotonic()
         with pytest.raises(RetriableError, match="nothing came for 3 s"):
             box.read()
@@ -258,7 +258,7 @@ def test_header_names_that_are_not_utf_8_break_no_verb(topic, cli, tmp_path):
     raw_headers.produce(dead.bootstrap, dead.name, b"forged", [(b"\xff\xfe", b"1"), (b"headrace.topic", b"t")])
     box.send([DeadLetter(RecordId(source.name, 0, 1), None, None, b"x", (), "bad", "decoding")])
     assert [letter.value for letter in box.read()] == [b"x"]
-    box.settle()
+    box.drop_read()
     assert box.read() == []
 
     file = tmp_path / "letters.toml"

@@ -124,5 +124,5 @@ def test_a_mark_settles_only_what_lies_before_it():
         Message(4, reader="another", settled="4"),
         Message(5, offset="12", **about),
     ]
-    box._until = lambda consumer, place, end: iter(messages)
-    assert [letter.origin.offset for letter in box._not_settled(None, None, 6)] == [11, 12]
+    box._messages = lambda consumer, unread: iter(messages)
+    assert [letter.origin.offset for letter in box._read_range(None, None)] == [11, 12]

@@ -8,8 +8,8 @@ from confluent_kafka import Consumer
 import headrace as hr
 from headrace.errors import ConfigError
 from headrace.kafka import client_options as given_options
+from headrace.kafka.client import Client, connection_settings
 from headrace.kafka.client_security import sasl_username, to_java_config, to_librdkafka_config
-from headrace.kafka.librdkafka import librdkafka_options
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -121,7 +121,7 @@ def test_the_drivers_client_takes_what_java_alone_is_told_and_the_other_way_roun
         "fetch.min.bytes": "10",
         "isolation.level": "read_committed",
     }
-    told = librdkafka_options("127.0.0.1:1", options)
+    told = connection_settings("127.0.0.1:1", options, "test")
     assert told["sasl.username"] == "app"
     Consumer({**told, "group.id": "g", "log_level": 0}).close()  # it refuses names that it does not know
     assert "socket.keepalive.enable" not in to_java_config(options)
@@ -130,7 +130,7 @@ def test_the_drivers_client_takes_what_java_alone_is_told_and_the_other_way_roun
 
 def test_a_file_that_is_not_there_is_named_before_anybody_connects(tmp_path):
     with pytest.raises(ConfigError, match=r"ssl\.ca\.location=.*no-ca\.pem is not there"):
-        librdkafka_options("127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "no-ca.pem")})
+        Client("127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "no-ca.pem")})
 
 
 def test_options_without_security_are_told_as_they_are():

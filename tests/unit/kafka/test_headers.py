@@ -48,8 +48,8 @@ def test_a_message_whose_headers_cannot_be_told_has_none():
 
 def test_what_may_be_a_letter_or_a_mark_is_asked_once():
     box = DeadLetterTopic("127.0.0.1:1", {}, "dead")
-    box._until = lambda consumer, place, end: iter([Odd()])
-    assert box._not_settled(None, None, 1) == []
+    box._messages = lambda consumer, unread: iter([Odd()])
+    assert box._read_range(None, None) == []
 
 
 def test_nobody_else_asks_a_message_for_its_headers():
