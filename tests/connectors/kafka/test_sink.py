@@ -269,7 +269,7 @@ def test_a_sink_on_the_sources_cluster_is_found_by_its_id_whatever_the_address(f
         refuse_loops(pipeline(source, sinks.Fanout([sinks.Kafka(other, topic_column="to", topics=[source.name])])))
     by_pattern = sinks.Kafka(other, topic_column="to", pattern=".*")
     refuse_loops(pipeline(source, by_pattern))
-    assert "the record would come back" in by_pattern._allowed.refused(source.name)
+    assert "the record would come back" in by_pattern._allowed.rejection_reason(source.name)
     refuse_loops(pipeline(source, sinks.Kafka(other, "elsewhere")))
     looked = check(pipeline(source, sinks.Kafka(other, source.name)), {})
     assert "would be read again" in looked.errors[0].message
@@ -389,8 +389,8 @@ def test_a_transaction_longer_than_the_broker_allows_is_refused_before_the_start
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "one topic, or a column"),
-        ({"topic": "a", "topic_column": "b"}, "one topic, or a column"),
+        ({}, "expected topic or topic_column=, one of both"),
+        ({"topic": "a", "topic_column": "b"}, "expected topic or topic_column=, one of both"),
         ({"topic_column": "b"}, "expected topics= or pattern="),
         ({"topic_column": "b", "topics": ["a"], "pattern": "a"}, "expected topics= or pattern="),
         ({"topic_column": "b", "topics": "a"}, "expected a list of topic names"),
@@ -510,7 +510,7 @@ def test_of_two_attempts_at_once_the_later_wins_and_the_other_leaves_nothing(wor
 def test_a_producer_of_an_earlier_batch_that_a_sibling_has_fenced_is_replaced(work, kafka, pieces):
     one, target = work()
     assert one.call(iter([])).rows == 0  # leaves a producer behind, and the offset at 4
-    first = one.task.parts[0]
+    first = one.task.writes[0]
     after = PartitionWrite(
         Range(one.at, 4, 8), first.topic, first.after, CommittedOffset(8, "later"), first.transactional_id
     )
@@ -541,7 +541,7 @@ def test_a_task_that_begins_after_another_run_took_over_changes_nothing(work, ka
     """Queued, or repeated by Spark: its producer is newer than the successor, and the offset stands where it starts."""
     one, target = work()
     one.sink.offsets.set_lease(RunLease("host", 1, 0.0, 0.0))
-    one.task = replace(one.task, parts=(replace(one.task.parts[0], before=one.sink.offsets._fetch()[one.at]),))
+    one.task = replace(one.task, writes=(replace(one.task.writes[0], before=one.sink.offsets._fetch()[one.at]),))
     with sinks.Kafka(kafka.bootstrap, target.name).open(one.sink.offsets.group) as successor:
         assert successor.offsets.load().offsets == {one.at: 0}
         with pytest.raises(OffsetConflict, match="taken over"):
@@ -588,7 +588,7 @@ def test_options_that_librdkafka_refuses_are_a_mistake_and_not_retried(kafka, to
 
 def test_a_topic_made_anew_under_a_run_is_of_this_cluster_still(work):
     one, _ = work()
-    source = one.task.parts[0].range.at.topic
+    source = one.task.writes[0].range.at.topic
     Topic.recreate(existing(one.sink.offsets.bootstrap, source))
     with suppress(HeadraceError):
         one.sink.offsets.set_lease(RunLease("host", 1, 0.0, 0.0))

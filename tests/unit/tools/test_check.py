@@ -232,8 +232,8 @@ def test_looking_at_the_store_of_foreach_creates_nothing(checked, tmp_path):
 
 
 def test_a_target_topic_that_is_misspelt_is_an_error_before_spark_starts(checked, monkeypatch):
-    asked = SimpleNamespace(rules=lambda topic: None, nearest=lambda topic: "did you mean clean?")
-    monkeypatch.setattr(kafka, "Topics", lambda *_: asked)
+    asked = SimpleNamespace(limits=lambda topic: None, suggest=lambda topic: "did you mean clean?")
+    monkeypatch.setattr(kafka, "TargetTopics", lambda *_: asked)
     monkeypatch.setattr(SinkOffsets, "open_for_reading", lambda store, pipeline: None)
     monkeypatch.setattr(SinkOffsets, "durability_warnings", lambda store, pipeline: [])
     monkeypatch.setattr(sinks.Kafka, "writes_to_source_cluster", lambda sink, cluster, reads: None)
@@ -280,7 +280,7 @@ def test_looking_at_a_target_topic_registers_no_schema(monkeypatch, rows):
     asked = []
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: SimpleNamespace(createDataFrame=lambda *_: "rows"))
     monkeypatch.setattr(RecordMapping, "check", lambda layout, rows, *, dry=False: asked.append(dry))
-    monkeypatch.setattr(kafka, "Topics", lambda *_: SimpleNamespace(rules=lambda topic: "its rules"))
+    monkeypatch.setattr(kafka, "TargetTopics", lambda *_: SimpleNamespace(limits=lambda topic: "its limits"))
     sinks.Kafka("localhost:1", "clean", format=hr.Avro(registry="http://localhost:1")).check_target(rows)
     assert asked == [True]
 

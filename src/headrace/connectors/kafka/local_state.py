@@ -1,4 +1,4 @@
-"""What this machine remembers of a consumer group: that it had offsets, and its audit log."""
+"""What this machine stores about a consumer group: which partitions had offsets, and its audit log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMAT = 1
 """Of the file; see `format_version`."""
 
 
-class Known(NamedTuple):
+class KnownTopic(NamedTuple):
     """A topic as it was last seen: its id, and the partitions that had offsets."""
 
     id: str | None
@@ -33,7 +33,7 @@ class Known(NamedTuple):
 
 
 class LocalGroupState:
-    """Files named by group and cluster, for another cluster may have a group of the same name."""
+    """Files named by group and cluster: another cluster may have a group of the same name."""
 
     def __init__(self, group: str, cluster_id: str) -> None:
         name = f"{quote(group, safe='')}@{cluster_id}"
@@ -42,46 +42,46 @@ class LocalGroupState:
         self._known = self._read()
 
     @property
-    def topics(self) -> dict[str, Known]:
+    def topics(self) -> dict[str, KnownTopic]:
         return self._known
 
-    def missing(self, there: set[TopicPartition]) -> dict[str, frozenset[int]]:
-        """Partitions that had offsets and are not `there`, by topic."""
-        if self._lost(there):
-            self._known = self._read()  # the file may have been removed: that is how to say "start over"
-        return self._lost(there)
+    def missing(self, committed: set[TopicPartition]) -> dict[str, frozenset[int]]:
+        """Partitions that had offsets and are not `committed`, by topic."""
+        if self._missing(committed):
+            self._known = self._read()  # the user may have removed the file, to start over
+        return self._missing(committed)
 
-    def _lost(self, there: set[TopicPartition]) -> dict[str, frozenset[int]]:
-        lost = {
-            topic: frozenset(p for p in known.partitions if TopicPartition(topic, p) not in there)
+    def _missing(self, committed: set[TopicPartition]) -> dict[str, frozenset[int]]:
+        missing = {
+            topic: frozenset(p for p in known.partitions if TopicPartition(topic, p) not in committed)
             for topic, known in self._known.items()
         }
-        return {topic: partitions for topic, partitions in lost.items() if partitions}
+        return {topic: partitions for topic, partitions in missing.items() if partitions}
 
     def remember(self, progress: Progress) -> None:
-        """Write down topics and partitions that were not known yet."""
+        """Store topics and partitions that are new."""
         seen: dict[str, set[int]] = {}
         for at in progress.offsets:
             seen.setdefault(at.topic, set()).add(at.partition)
-        now = {topic: Known(progress.topic_ids.get(topic), frozenset(found)) for topic, found in seen.items()}
+        now = {topic: KnownTopic(progress.topic_ids.get(topic), frozenset(found)) for topic, found in seen.items()}
         if all(self._covers(topic, known) for topic, known in now.items()):
             return
         self._known = self._read()
         for topic, known in now.items():
             before = self._known.get(topic)
             kept = before.partitions if before and before.id == known.id else frozenset()
-            self._known[topic] = Known(known.id, known.partitions | kept)
+            self._known[topic] = KnownTopic(known.id, known.partitions | kept)
         self._write()
 
-    def _covers(self, topic: str, now: Known) -> bool:
+    def _covers(self, topic: str, now: KnownTopic) -> bool:
         known = self._known.get(topic)
         return known is not None and known.id == now.id and now.partitions <= known.partitions
 
     def append(self, change: AuditEntry) -> None:
-        with _writable(self.log):
+        with _translate_write_errors(self.log):
             private_directory(self.log.parent)
             private_file(self.log)
-        with _writable(self.log), self.log.open("a+b") as log:
+        with _translate_write_errors(self.log), self.log.open("a+b") as log:
             torn = log.tell() > 0 and os.pread(log.fileno(), 1, log.tell() - 1) != b"\n"  # cut off by a crash
             log.write((b"\n" if torn else b"") + change.to_json().encode() + b"\n")
             log.flush()
@@ -91,9 +91,9 @@ class LocalGroupState:
         if not self.log.exists():
             return []
         lines = self.log.read_text(encoding="utf-8").split("\n")
-        return [AuditEntry.from_json(line) for line in lines if _parses(line)]
+        return [AuditEntry.from_json(line) for line in lines if _is_json(line)]
 
-    def _read(self) -> dict[str, Known]:
+    def _read(self) -> dict[str, KnownTopic]:
         try:
             raw = json.loads(self.marker.read_text(encoding="utf-8"))
             format_version.read_version(raw, FORMAT, str(self.marker))
@@ -102,14 +102,14 @@ class LocalGroupState:
             return {}
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(f"{self.marker} cannot be read: {error}", hint=f"rm '{self.marker}'") from error
-        return {topic: Known(known["id"], frozenset(known["partitions"])) for topic, known in topics.items()}
+        return {topic: KnownTopic(known["id"], frozenset(known["partitions"])) for topic, known in topics.items()}
 
     def _write(self) -> None:
         topics = {
             topic: {"id": known.id, "partitions": sorted(known.partitions)} for topic, known in self._known.items()
         }
         draft = self.marker.with_suffix(f".{os.getpid()}.draft")
-        with _writable(self.marker):
+        with _translate_write_errors(self.marker):
             private_directory(self.marker.parent)
             private_file(draft)
             with draft.open("w", encoding="utf-8") as file:
@@ -120,7 +120,7 @@ class LocalGroupState:
 
 
 @contextmanager
-def _writable(path: Path) -> Iterator[None]:
+def _translate_write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -130,7 +130,7 @@ def _writable(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _parses(line: str) -> bool:
+def _is_json(line: str) -> bool:
     """False for a line that a crash cut off."""
     try:
         json.loads(line)

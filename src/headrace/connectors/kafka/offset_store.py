@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.types import Progress
 
 _CLAIMS = RetryPolicy(attempts=5)
-TOPIC_SECONDS = 3.0  # a broker knows a new topic a moment after it was made
+TOPIC_SECONDS = 3.0  # brokers know a new topic a moment after it was created
 _REFRESH_SECONDS = 3600.0
 
 
@@ -45,18 +45,19 @@ class _Version:
 class Kafka(OffsetStore):
     """The committed offsets of a consumer group, which is the pipeline's name unless given. Nobody ever joins it.
 
-    What a group has no field for sits in the metadata of the commits. The broker limits it for each partition
-    (`offset.metadata.max.bytes`, 4096), so each carries only its own share: the id of its topic, the last batch, and
-    its range of the pending batch; the live run signs on one of them. That is some 100 to 200 bytes each, however
-    many there are. A position set by another tool counts, and gives up a pending batch that it contradicts.
+    **State.** A group has fields for offsets only; the rest is in the metadata of the commits. The broker limits its
+    size per partition (`offset.metadata.max.bytes`, 4096), so each partition holds its own part: the id of its topic,
+    the last batch, and its range of the pending batch; one of them holds the lease of the run. That is 100 to 200 bytes
+    each, for any number of partitions. A position set by another tool counts, and a pending batch that it contradicts
+    is abandoned.
 
-    Compare-and-set. Commits are transactions of one transactional id, derived from the group. Kafka lets only the
-    producer that initialised last commit; it first finishes or aborts what an earlier one left open. A swap is made
-    on a read that was taken after its own producer initialised, and compares again if there was none. Then either
-    nobody initialised since, so nobody else committed since, and what was read still holds; or somebody did, and the
-    transaction is refused: the swap says False. So a zombie is fenced for good, and two that take turns both get on.
-    Reading fences nobody; `load`, with which a run starts, does. A tool that commits without a transaction is noticed
-    by the next read; between the read and the commit of one swap (milliseconds) it is not.
+    **Compare-and-set.** Commits are transactions of one transactional id, derived from the group. Kafka lets only the
+    producer commit that initialised last; `init_transactions` finishes or aborts what an earlier one left open. A swap
+    uses a read taken after its own producer initialised, or reads and compares again. Then either no other producer has
+    initialised since, so nothing else was committed and the read still holds; or one has, and Kafka refuses the
+    transaction: the swap returns False. So a zombie is fenced for good, and two runs that take turns both make
+    progress. Reading fences nobody; `load`, with which a run starts, does. A commit without a transaction, by another
+    tool, is seen by the next read, but not between the read and the commit of one swap (milliseconds).
 
     Kafka has no room for the audit log: it is a file on this machine, `history/<group>@<cluster>.jsonl` in the state
     directory, written after the commit. Nor does Kafka remember a group for ever: see `durability_warnings`. A file
@@ -83,7 +84,7 @@ class Kafka(OffsetStore):
         self._group: FencedOffsetGroup | None = None
         self._files: LocalGroupState | None = None
         self._known: frozenset[TopicPartition] = frozenset()
-        self._unsaid: RunLease | None = None
+        self._unwritten_lease: RunLease | None = None
         self._refreshed = float("-inf")
         self._opened_at = 0
         """Seconds: the epoch of a group in which every offset was set by another tool."""
@@ -96,16 +97,16 @@ class Kafka(OffsetStore):
         return self._name or pipeline
 
     def open(self, pipeline: str) -> Self:
-        self._group = self._made_group(self._name or pipeline)
+        self._group = self._new_group(self._name or pipeline)
         self._files = LocalGroupState(self._group.name, self._group.cluster_id())
-        self._known, self._unsaid, self._refreshed = frozenset(), None, float("-inf")
+        self._known, self._unwritten_lease, self._refreshed = frozenset(), None, float("-inf")
         self._opened_at = int(self._now())
         return self
 
     def open_for_reading(self, pipeline: str) -> str | None:
-        group = self._made_group(self._name or pipeline)
+        group = self._new_group(self._name or pipeline)
         try:
-            group.cluster_id()  # a login that is refused is told at once
+            group.cluster_id()  # reports a refused login at once
             if not group.any_offsets():
                 return f"no group has offsets in Kafka at {self.bootstrap}"
         finally:
@@ -113,7 +114,7 @@ class Kafka(OffsetStore):
         self.open(pipeline)
         return None
 
-    def _made_group(self, name: str) -> FencedOffsetGroup:
+    def _new_group(self, name: str) -> FencedOffsetGroup:
         return FencedOffsetGroup(self.bootstrap, self.options, name)
 
     def close(self) -> None:
@@ -123,9 +124,9 @@ class Kafka(OffsetStore):
                 self._group = None
 
     def load(self) -> Progress:
-        """Also fences all other handles: their open transactions are over before this returns."""
+        """Also fences all other producers of the group, and ends their open transactions."""
         with self._lock:
-            self._claimed()
+            self._claim()
             return super().load()
 
     def lease(self) -> RunLease | None:
@@ -142,7 +143,7 @@ class Kafka(OffsetStore):
     def heartbeat_handle(self) -> Heartbeats:
         return self._opened.heartbeat(lambda: self._known)
 
-    def _claimed(self) -> None:
+    def _claim(self) -> None:
         self._opened.claim()
         self._known = frozenset()  # find partitions that another tool committed, too
 
@@ -161,42 +162,42 @@ class Kafka(OffsetStore):
                     token, entries = self._opened.token, self._fetch()
                     if self._state(entries) != old:
                         return False
-                if self._written(entries, new):
-                    self._remembered.remember(new.progress)
+                if self._commit_state(entries, new):
+                    self._local_state.remember(new.progress)
                     if moved := commit_metadata.foreign(entries):
-                        # The newest batch is known only as far as the entries that are left say.
+                        # The last batch that the remaining metadata shows: that of the moved partitions is lost.
                         note = "set by another tool"
                         last = old.progress.newest
-                        self._remembered.append(AuditEntry(self._now(), note, "reset", {}, moved, note, last))
+                        self._local_state.append(AuditEntry(self._now(), note, "reset", {}, moved, note, last))
                     if change is not None:
-                        self._remembered.append(change)
+                        self._local_state.append(change)
                     return True
             return False
 
-    def _written(self, entries: Mapping[TopicPartition, CommittedOffset], new: State) -> bool:
-        """Turn the group from `entries` into `new`; False if this handle was fenced."""
+    def _commit_state(self, entries: Mapping[TopicPartition, CommittedOffset], new: State) -> bool:
+        """Commit what differs between `entries` and `new`; False if this producer is fenced."""
         everything = self._now() - self._refreshed >= _REFRESH_SECONDS
         writes = commit_metadata.metadata_updates(entries, new, everything=everything)
-        self._refuse_unknown(writes.keys() - entries.keys(), new.progress.topic_ids)
+        self._check_partitions_exist(writes.keys() - entries.keys(), new.progress.topic_ids)
         if writes and not self._opened.commit(writes):
             return False
         if writes and everything:
             self._refreshed = self._now()
         self._known |= writes.keys()
-        self._unsaid = None if writes else new.run
+        self._unwritten_lease = None if writes else new.run
         return True
 
     def history(self) -> Sequence[AuditEntry]:
-        return self._remembered.history()
+        return self._local_state.history()
 
     def durability_warnings(self, pipeline: str) -> list[str]:
-        group = self._made_group(self._name or pipeline)
+        group = self._new_group(self._name or pipeline)
         try:
             minutes = group.broker_setting("offsets.retention.minutes")
         finally:
             group.close()
         warning = (
-            f"Kafka at {self.bootstrap} forgets the offsets of a group {minutes:,} minutes ({_length(minutes)}) after"
+            f"Kafka at {self.bootstrap} forgets the offsets of a group {minutes:,} minutes ({_in_days(minutes)}) after"
             " their last commit (offsets.retention.minutes): a pipeline stopped for longer cannot resume by itself,"
             " and says so instead of starting over"
         )
@@ -207,7 +208,7 @@ class Kafka(OffsetStore):
         return self.require_open(self._group)
 
     @property
-    def _remembered(self) -> LocalGroupState:
+    def _local_state(self) -> LocalGroupState:
         return self.require_open(self._files)
 
     def _fetch(self) -> dict[TopicPartition, CommittedOffset]:
@@ -220,61 +221,61 @@ class Kafka(OffsetStore):
     def _state(self, entries: Mapping[TopicPartition, CommittedOffset]) -> State:
         state = commit_metadata.decode_group(entries, self._opened_at)
         if not entries:
-            state = replace(state, run=self._unsaid)  # there is no partition to sign on yet
-        missing = self._remembered.missing(set(entries))
-        return self._without_doubt(state, missing) if missing else state
+            state = replace(state, run=self._unwritten_lease)  # no partition can hold it yet
+        missing = self._local_state.missing(set(entries))
+        return self._find_forgotten(state, missing) if missing else state
 
-    def _without_doubt(self, state: State, missing: Mapping[str, frozenset[int]]) -> State:
-        """Tell partitions that Kafka forgot (DataLoss) from topics that were deleted, which take their offsets along.
+    def _find_forgotten(self, state: State, missing: Mapping[str, frozenset[int]]) -> State:
+        """DataLoss for partitions whose offsets expired. A deleted topic took its offsets along, which is no loss.
 
-        A topic created again stands at 0 of the old topic, so that whoever compares topic ids sees what happened.
+        A recreated topic gets offset 0 with the id of the old topic, so that a comparison of topic ids shows it.
         """
-        there = self._opened.topics(missing)
-        known = self._remembered.topics
+        existing = self._opened.topics(missing)
+        known = self._local_state.topics
         offsets, topic_ids = dict(state.progress.offsets), dict(state.progress.topic_ids)
         forgotten: list[TopicPartition] = []
         for topic, partitions in missing.items():
-            if topic not in there:
+            if topic not in existing:
                 continue
-            was = known[topic].id
-            if was is None or there[topic].id in (None, was):
+            old_id = known[topic].id
+            if old_id is None or existing[topic].id in (None, old_id):
                 forgotten += [TopicPartition(topic, partition) for partition in sorted(partitions)]
             elif not any(at.topic == topic for at in state.progress.offsets):
-                offsets |= {TopicPartition(topic, p): 0 for p in partitions & there[topic].partitions}
-                topic_ids[topic] = was
+                offsets |= {TopicPartition(topic, p): 0 for p in partitions & existing[topic].partitions}
+                topic_ids[topic] = old_id
         if forgotten:
-            raise self._forgotten(forgotten)
+            raise self._offsets_lost(forgotten)
         return replace(state, progress=replace(state.progress, offsets=offsets, topic_ids=topic_ids))
 
-    def _forgotten(self, partitions: Sequence[TopicPartition]) -> DataLoss:
+    def _offsets_lost(self, partitions: Sequence[TopicPartition]) -> DataLoss:
         named = ", ".join(str(at) for at in partitions[:5]) + (" …" if len(partitions) > 5 else "")
         return DataLoss(
             f"the group {self._opened.name} had offsets of {counted(len(partitions), 'partition')} that Kafka at"
             f" {self.bootstrap} no longer has ({named}): it forgets a group after offsets.retention.minutes, or"
             " somebody deleted them",
-            hint=f"rm '{self._remembered.marker}' forgets them here too; then the pipeline starts over, or first put"
+            hint=f"rm '{self._local_state.marker}' forgets them here too; then the pipeline starts over, or first put"
             " it where it was: headrace offsets reset, headrace offsets import",
         )
 
-    def _refuse_unknown(self, partitions: set[TopicPartition], topic_ids: Mapping[str, str]) -> None:
-        """Told soon, for the driver repeats a commit for an unknown topic until its time is up."""
-        unknown: list[TopicPartition] = []
+    def _check_partitions_exist(self, partitions: set[TopicPartition], topic_ids: Mapping[str, str]) -> None:
+        """ConfigError soon: librdkafka repeats a commit for an unknown topic until it times out."""
+        missing: list[TopicPartition] = []
 
-        def all_known() -> bool:
-            unknown[:] = self._unknown(partitions)
-            return not unknown
+        def exist() -> bool:
+            missing[:] = self._missing_partitions(partitions)
+            return not missing
 
-        if not wait_until(all_known, TOPIC_SECONDS):
+        if not wait_until(exist, TOPIC_SECONDS):
             raise ConfigError(
-                f"no partition {min(unknown)} on {self.bootstrap}: Kafka keeps offsets only of what exists",
+                f"no partition {min(missing)} on {self.bootstrap}: Kafka keeps offsets only of what exists",
                 hint="create the topic, or leave it out; offsets of a source with cluster= go to another store",
             )
 
-    def _unknown(self, partitions: set[TopicPartition]) -> list[TopicPartition]:
-        there = self._opened.topics({at.topic for at in partitions})
-        return [at for at in partitions if at.topic not in there or at.partition not in there[at.topic].partitions]
+    def _missing_partitions(self, partitions: set[TopicPartition]) -> list[TopicPartition]:
+        topics = self._opened.topics({at.topic for at in partitions})
+        return [at for at in partitions if at.topic not in topics or at.partition not in topics[at.topic].partitions]
 
 
-def _length(minutes: int) -> str:
+def _in_days(minutes: int) -> str:
     hours = minutes / 60
     return f"{hours / 24:.3g} days" if hours >= 48 else f"{hours:.2g} hours"

@@ -1,7 +1,7 @@
-"""Records into a producer's open transaction: judged, by topic, as many at a time as its queue takes.
+"""Sends records in a producer's open transaction: checked, by topic, as many at a time as its queue takes.
 
-There are no delivery callbacks: a record that was not stored fails the commit, and a fatal error, which the driver
-raises out of whatever is called next, would break into them.
+There are no delivery callbacks: a record that was not stored fails the commit, and librdkafka would raise a fatal error
+out of the callback.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.kafka.records import HEADERS, PARTITION, TIMESTAMP, TOPIC, messages, place_of
-from headrace.connectors.kafka.target_topics import Topics
+from headrace.connectors.kafka.records import HEADERS, PARTITION, TIMESTAMP, TOPIC, messages, origin_of
+from headrace.connectors.kafka.target_topics import TargetTopics
 from headrace.connectors.shared.rejected_rows import RejectedRows
 from headrace.errors import ConfigError, RetriableError
 from headrace.spark import tasks
@@ -30,13 +30,13 @@ _FULL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class TopicTarget:
-    """Where records go, as an executor must know it. `rules` are those of the one topic, if it is one."""
+    """Where records go. Pickled for the executors. `limits` are those of `topic`; both are None if rows name topics."""
 
     sink: str
     client: Client
     producing: Mapping[str, Any] = field(repr=False)
     topic: str | None = None
-    rules: TopicLimits | None = None
+    limits: TopicLimits | None = None
     new: NewTopics | None = None
     allowed: AllowedTopics | None = None
 
@@ -46,8 +46,8 @@ class TopicTarget:
         return int(self.producing["transaction.timeout.ms"]) / 1000
 
     @property
-    def _limits(self) -> tuple[object, ...]:
-        """What tells sinks of one name apart that may create topics: a worker of Spark's serves many runs."""
+    def _topic_rules(self) -> tuple[object, ...]:
+        """What distinguishes sinks of one name that may create topics: a Python worker serves many runs."""
         if self.allowed is None:
             return (repr(self.new),)
         return repr(self.new), self.allowed.names, self.allowed.pattern, self.allowed.limit
@@ -60,37 +60,37 @@ class TopicTarget:
             )
 
     @property
-    def topics(self) -> Topics:
-        """What this worker knows of topics that rows name."""
-        make = lambda: Topics(self.client, self.new, self.allowed)  # noqa: E731
-        key = (self.client.bootstrap, "topics", self.sink, *self._limits)
-        known: Topics = tasks.worker_cached(key, make, lambda _: None)
+    def topics(self) -> TargetTopics:
+        """The topics that rows name; cached in this Python worker."""
+        make = lambda: TargetTopics(self.client, self.new, self.allowed)  # noqa: E731
+        key = (self.client.bootstrap, "topics", self.sink, *self._topic_rules)
+        known: TargetTopics = tasks.worker_cached(key, make, lambda _: None)
         return known
 
-    def rules_of(self, topic: str) -> TopicLimits | None:
+    def limits_for(self, topic: str) -> TopicLimits | None:
         if topic == self.topic:
-            return self.rules
-        rules, sent = self.topics.rules(topic), int(self.producing["batch.size"])
-        if rules is not None and rules.most_bytes < sent:
+            return self.limits
+        limits, sent = self.topics.limits(topic), int(self.producing["batch.size"])
+        if limits is not None and limits.max_bytes < sent:
             raise ConfigError(
-                f"{topic} takes {rules.most_bytes:,} bytes at once, and {sent:,} may be sent",
-                hint=f'options={{"batch.size": "{rules.most_bytes}"}}',
+                f"{topic} takes {limits.max_bytes:,} bytes at once, and {sent:,} may be sent",
+                hint=f'options={{"batch.size": "{limits.max_bytes}"}}',
             )
-        return rules
+        return limits
 
 
 def check_rows(target: TopicTarget, records: Any) -> Iterator[tuple[str, Any, list[tuple[int, str]]]]:
-    """The records of each topic, and which of those it does not take, by their number there, and why."""
+    """The records of each topic, with row number and reason of each that the topic does not take."""
     for topic, some in _by_topic(target, records):
         why = f"{TOPIC} is NULL" if topic is None else None
         if topic is not None and target.allowed is not None:
-            why = target.allowed.refused(topic)
-        rules = target.rules_of(topic) if topic is not None and why is None else None
-        if topic is None or rules is None:
+            why = target.allowed.rejection_reason(topic)
+        limits = target.limits_for(topic) if topic is not None and why is None else None
+        if topic is None or limits is None:
             reason = why or target.topics.reason
             yield topic or "", some, [(row, reason) for row in range(len(some))]
         else:
-            yield topic, some, sorted(dict(rules.refused(some)).items())
+            yield topic, some, sorted(dict(limits.rejections(some)).items())
 
 
 def _by_topic(target: TopicTarget, records: Any) -> Iterator[tuple[str | None, Any]]:
@@ -108,15 +108,18 @@ def send(producer: Any, target: TopicTarget, records: Any, at: TopicPartition) -
     """Give an Arrow batch of records, all from `at`, to the producer; BadRecord if a topic does not take one."""
     for topic, some, wrong in check_rows(target, records):
         for row, why in wrong:
-            RejectedRows(target.sink, most=None).add(place_of(some, row, at), why)
+            RejectedRows(target.sink, most=None).add(origin_of(some, row, at), why)
         enqueue(producer, target, topic, some)
     return len(records)
 
 
 def enqueue(producer: Any, target: TopicTarget, topic: str, records: Any) -> None:
     waiting = messages(records)
-    names = records.schema.names
-    add = _one_by_one if HEADERS in names or TIMESTAMP in names else _by_partition if PARTITION in names else _together
+    names = set(records.schema.names)
+    if names & {HEADERS, TIMESTAMP}:
+        add = _produce_each
+    else:
+        add = _produce_by_partition if PARTITION in names else _produce_batch
     deadline = time.monotonic() + target.seconds
     while waiting := add(producer, topic, waiting):
         if time.monotonic() > deadline:
@@ -125,10 +128,10 @@ def enqueue(producer: Any, target: TopicTarget, topic: str, records: Any) -> Non
     producer.poll(0)
 
 
-def _together(
+def _produce_batch(
     producer: Any, topic: str, waiting: list[dict[str, Any]], partition: int | None = None
 ) -> list[dict[str, Any]]:
-    """Those that the queue had no room for."""
+    """Returns the records that the queue had no room for."""
     from confluent_kafka import KafkaError, KafkaException
 
     chosen = {} if partition is None else {"partition": partition}
@@ -142,16 +145,16 @@ def _together(
     return left
 
 
-def _by_partition(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same: a partition that a message names by itself is not heeded, only that of all that go together."""
+def _produce_by_partition(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same, one call per partition: `produce_batch` ignores the partition of a single message."""
     groups: dict[int | None, list[dict[str, Any]]] = {}
     for message in waiting:
         groups.setdefault(message.get("partition"), []).append(message)
-    return [left for partition, group in groups.items() for left in _together(producer, topic, group, partition)]
+    return [left for partition, group in groups.items() for left in _produce_batch(producer, topic, group, partition)]
 
 
-def _one_by_one(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same, with headers or timestamps, which cannot go together."""
+def _produce_each(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same, with headers or timestamps, which `produce_batch` does not take."""
     for number, message in enumerate(waiting):
         try:
             producer.produce(topic, **message)

@@ -1,4 +1,4 @@
-"""Topics of Kafka, with the offsets in the same transactions as the records."""
+"""The Kafka sink: topics, with the offsets in the same transactions as the records."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.kafka.produce import TopicTarget, check_rows, enqueue
-from headrace.connectors.kafka.records import RecordMapping, place_of
+from headrace.connectors.kafka.records import RecordMapping, origin_of
 from headrace.connectors.kafka.sink_offsets import SinkOffsets
-from headrace.connectors.kafka.target_topics import AllowedTopics, NewTopics, Topics, unknown
+from headrace.connectors.kafka.target_topics import AllowedTopics, NewTopics, TargetTopics, missing_topic
 from headrace.connectors.kafka.task import TransactionalProduceTask
 from headrace.connectors.shared.rejected_rows import RejectedRows
 from headrace.core import topic_check
@@ -47,20 +47,20 @@ _OWN = {
 class Kafka(RowRejectingSink, TransactionalSink):
     """Produces each row to `topic`, or to the one that `topic_column` names, encoded by `format`.
 
-    Records and offsets move in one transaction. Where each task has the rows of one partition, it commits them by
-    itself with that partition's offset, under a transactional id of that partition. Otherwise, and where the batch is
-    held, the driver commits them all in one. Readers must ask for `isolation.level=read_committed`, as clients of ours
-    do by themselves.
+    Records and offsets are committed in one transaction. If each task has the rows of one partition, it commits them
+    with the offset of that partition, under a transactional id of that partition. Otherwise, and if the batch is
+    cached, the driver commits all of them in one transaction. Readers must set `isolation.level=read_committed`, which
+    Headrace's own readers do.
 
-    The offsets are those of a consumer group of the target cluster, the pipeline's name unless `group` is given. If the
-    source is another cluster, an empty topic of the target stands in for each of its topics.
+    The offsets are those of a consumer group of the target cluster, named like the pipeline unless `group` is given. If
+    the source is another cluster, the target has an empty placeholder for each of its topics.
 
     `key`, `partition`, `timestamp` and `headers` name columns, or fields of them (`_kafka.key`); `exclude` names
-    columns that are left out of the value. `create` makes topics that are not there: True, or
+    columns that are left out of the value. `create` creates missing topics: True, or
     `{"partitions": 6, "replication": 3}` and settings of a topic. `options` are those of librdkafka.
 
-    With `topic_column`, rows may name the topics in `topics`, or those that match `pattern`, and never one that the
-    pipeline reads or has its dead letters in. Where a pattern is given, `create` makes topics until `max_topics` match.
+    With `topic_column`, rows may name the topics in `topics`, or those that match `pattern`, but never one that the
+    pipeline reads or that has its dead letters. With a pattern, `create` creates topics until `max_topics` match.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Kafka(RowRejectingSink, TransactionalSink):
         self._offsets = SinkOffsets(bootstrap, group=group, options=options)
         if (topic is None) == (topic_column is None):
             raise ConfigError(
-                "one topic, or a column that names it: one of both", hint='topic="clean", or topic_column="kind"'
+                "expected topic or topic_column=, one of both", hint='topic="clean", or topic_column="kind"'
             )
         if format is not None and not isinstance(format, Format):
             raise ConfigError(f"format={format!r} is not a format", hint="format=hr.Json()")
@@ -97,11 +97,11 @@ class Kafka(RowRejectingSink, TransactionalSink):
         if isinstance(exclude, str):
             raise ConfigError(f"exclude={exclude!r}: expected a list of columns", hint=f"exclude=[{exclude!r}]")
         self._allowed = AllowedTopics.of(topic_column, topics, pattern, max_topics)
-        self._layout = RecordMapping(
+        self._mapping = RecordMapping(
             format or Json(), topic, topic_column, key, partition, headers, timestamp, tuple(exclude)
         )
         self._new = NewTopics.of(create)
-        self._topics: Topics | None = None
+        self._topics: TargetTopics | None = None
         self._target: TopicTarget | None = None
 
     @property
@@ -111,7 +111,7 @@ class Kafka(RowRejectingSink, TransactionalSink):
     @property
     def identity(self) -> str:
         where = (
-            f"topic_column={self._layout.topic_column!r}" if self._layout.topic is None else repr(self._layout.topic)
+            f"topic_column={self._mapping.topic_column!r}" if self._mapping.topic is None else repr(self._mapping.topic)
         )
         return f"sinks.Kafka({self._offsets.bootstrap!r}, {where})"
 
@@ -120,22 +120,22 @@ class Kafka(RowRejectingSink, TransactionalSink):
 
     def writes_to_source_topic(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
         here, there = ({one.strip() for one in text.split(",")} for text in (self._offsets.bootstrap, bootstrap))
-        return self._loops(reads) if here & there else None
+        return self._source_topic_written(reads) if here & there else None
 
     def writes_to_source_cluster(self, cluster: Callable[[], str], reads: Callable[[str], bool]) -> str | None:
-        return self._loops(reads) if self._offsets.cluster_id() == cluster() else None
+        return self._source_topic_written(reads) if self._offsets.cluster_id() == cluster() else None
 
-    def _loops(self, reads: Callable[[str], bool]) -> str | None:
+    def _source_topic_written(self, reads: Callable[[str], bool]) -> str | None:
         if self._allowed is None:
-            topic = self._layout.topic
+            topic = self._mapping.topic
             return topic if topic is not None and reads(topic) else None
-        # Which topics a pattern allows, only the rows say.
+        # With a pattern, only the rows show which topics are written: they are checked one by one.
         self._allowed = replace(self._allowed, reads=(*self._allowed.reads, reads))
         return next((topic for topic in sorted(self._allowed.names or ()) if reads(topic)), None)
 
     def open(self, pipeline: str) -> Self:
         super().open(pipeline)
-        self._topics = Topics(self._offsets.client, self._new, self._allowed)
+        self._topics = TargetTopics(self._offsets.client, self._new, self._allowed)
         self._target = None
         return self
 
@@ -144,27 +144,28 @@ class Kafka(RowRejectingSink, TransactionalSink):
 
         empty = SparkSession.getActiveSession()
         if empty is not None:
-            self._layout.check(empty.createDataFrame([], schema))
-        self._prepared()
+            self._mapping.check(empty.createDataFrame([], schema))
+        self._current_target()
 
     def check_reachable(self) -> None:
-        topic = self._layout.topic
+        topic = self._mapping.topic
         if topic is None or self._new is not None:
             return
-        there = Topics(self._offsets.client, None)
-        if there.rules(topic) is None:
-            raise self._absent(topic, there.nearest(topic))
+        topics = TargetTopics(self._offsets.client, None)
+        if topics.limits(topic) is None:
+            raise self._missing_topic(topic, topics.suggest(topic))
 
     def check_target(self, schema: StructType) -> None:
         from pyspark.sql import SparkSession
 
         if (active := SparkSession.getActiveSession()) is not None:
-            self._layout.check(active.createDataFrame([], schema), dry=True)
+            self._mapping.check(active.createDataFrame([], schema), dry=True)
         self.check_reachable()
 
-    def _absent(self, topic: str, near: str | None = None) -> ConfigError:
+    def _missing_topic(self, topic: str, near: str | None = None) -> ConfigError:
         create = 'create=True makes it, or create={"partitions": 6}'
-        return ConfigError(unknown(topic, self._offsets.bootstrap), hint=f"{near} Else {create}" if near else create)
+        message = missing_topic(topic, self._offsets.bootstrap)
+        return ConfigError(message, hint=f"{near} Else {create}" if near else create)
 
     def describe_write(self, rows: DataFrame, *, cached: bool) -> str:
         if not cached and task_alignment.plan_is_narrow(rows):
@@ -173,20 +174,20 @@ class Kafka(RowRejectingSink, TransactionalSink):
         return f"the driver produces the batch and moves the offsets in one transaction ({reason})"
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        target = self._prepared()
+        target = self._current_target()
         if task_alignment.tasks_match_ranges(rows, len(batch.ranges)):
             planned = self._offsets.plan(batch, separately=True)
             if planned.writes.keys() == {r.at for r in batch.ranges}:
-                # Which partition a row comes from, its task knows by itself.
-                self._write_partitions(batch, self._layout.frame(rows, ORIGIN_COLUMNS[2:]), target, planned)
+                # Topic and partition of a row are known from its task.
+                self._write_partitions(batch, self._mapping.encode(rows, ORIGIN_COLUMNS[2:]), target, planned)
                 return
-        self._write_batch(batch, self._layout.frame(rows), target, None)
+        self._write_batch(batch, self._mapping.encode(rows), target, None)
 
     def write_with_dead_letters(self, batch: Batch, rows: DataFrame, dead_letters: DeadLetterBatch) -> None:
-        self._write_batch(batch, self._layout.frame(rows), self._prepared(), dead_letters)
+        self._write_batch(batch, self._mapping.encode(rows), self._current_target(), dead_letters)
 
     def _write_partitions(self, batch: Batch, frame: DataFrame, target: TopicTarget, planned: PlannedCommit) -> None:
-        """Per task, in its own transaction, records and offset."""
+        """Each task commits its records and its offset in a transaction of its own."""
         parts = tuple(self._offsets.partition_write(r, planned) for r in batch.ranges)
         work = TransactionalProduceTask(target, self._offsets.group, parts, topic_check.current())
         with self._offsets.committed_by_tasks(batch, planned), translate_encode_errors(repr(self)):
@@ -195,7 +196,7 @@ class Kafka(RowRejectingSink, TransactionalSink):
     def _write_batch(
         self, batch: Batch, frame: DataFrame, target: TopicTarget, dead_letters: DeadLetterBatch | None
     ) -> None:
-        """1. read the rows; 2. set apart those that a topic does not take; 3. commit records and offsets."""
+        """Read the rows, reject those that a topic does not take, then commit records and offsets."""
         with translate_encode_errors(repr(self)):
             records = frame.toArrow().combine_chunks()
         topic_check.verify()
@@ -203,7 +204,7 @@ class Kafka(RowRejectingSink, TransactionalSink):
         good: list[tuple[str, Any]] = []
         for piece in records.to_batches():
             for topic, some, wrong in check_rows(target, piece):
-                good.append((topic, _without(some, self._set_apart(some, wrong, dead_letters))))
+                good.append((topic, _without(some, self._reject(some, wrong, dead_letters))))
         if dead_letters is not None:
             dead_letters.flush()
 
@@ -216,33 +217,33 @@ class Kafka(RowRejectingSink, TransactionalSink):
         self._offsets.commit_with(batch, produce)
         reach("kafka: committed")
 
-    def _set_apart(self, some: Any, wrong: list[tuple[int, str]], dead_letters: DeadLetterBatch | None) -> list[int]:
-        """The numbers of the rows that are set apart; BadRecord if they cannot be."""
-        refusals = RejectedRows(repr(self), None if dead_letters is None else dead_letters.limit)
-        for row, why in wrong:
-            refusals.add(place_of(some, row), why)
+    def _reject(self, some: Any, wrong: list[tuple[int, str]], dead_letters: DeadLetterBatch | None) -> list[int]:
+        """Make dead letters of wrong rows and return their numbers; BadRecord without dead letters."""
+        rejected = RejectedRows(repr(self), None if dead_letters is None else dead_letters.limit)
+        for row, reason in wrong:
+            rejected.add(origin_of(some, row), reason)
         if dead_letters is not None:
-            dead_letters.reject([RejectedRow(origin, why, self.identity) for origin, why in refusals.found])
+            dead_letters.reject([RejectedRow(origin, reason, self.identity) for origin, reason in rejected.found])
         return [row for row, _ in wrong]
 
-    def _prepared(self) -> TopicTarget:
+    def _current_target(self) -> TopicTarget:
         topics = self.require_open(self._topics)
         if self._target is None:
-            self._target = self._made_target(topics)
+            self._target = self._new_target(topics)
         topic = self._target.topic
-        if topic is not None and (rules := topics.rules(topic)) is not None:
-            self._target = replace(self._target, rules=rules)  # partitions may have been added
+        if topic is not None and (limits := topics.limits(topic)) is not None:
+            self._target = replace(self._target, limits=limits)  # partitions may have been added
         return self._target
 
-    def _made_target(self, topics: Topics) -> TopicTarget:
-        topic = self._layout.topic
-        rules = None if topic is None else topics.rules(topic)
-        if topic is not None and rules is None:
-            raise self._absent(topic)
+    def _new_target(self, topics: TargetTopics) -> TopicTarget:
+        topic = self._mapping.topic
+        limits = None if topic is None else topics.limits(topic)
+        if topic is not None and limits is None:
+            raise self._missing_topic(topic)
         offsets = self._offsets
-        if rules is not None and "batch.size" not in offsets.options:
-            offsets.limit_batch_size(min(_BATCH_BYTES, rules.most_bytes))
-        return TopicTarget(repr(self), offsets.client, offsets.producing, topic, rules, self._new, self._allowed)
+        if limits is not None and "batch.size" not in offsets.options:
+            offsets.limit_batch_size(min(_BATCH_BYTES, limits.max_bytes))
+        return TopicTarget(repr(self), offsets.client, offsets.producing, topic, limits, self._new, self._allowed)
 
 
 def _without(records: Any, rows: list[int]) -> Any:

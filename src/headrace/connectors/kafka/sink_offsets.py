@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from headrace.types import Batch, Progress, Range, TopicPartition
 
 _LONGEST_MS = 300_000
-"""How long a transaction may be open, unless told or the broker allows less."""
+"""How long a transaction may be open, unless the options say so or the broker allows less."""
 _SHORT_MS = 60_000
-"""The same where the broker does not tell."""
+"""The same where this user may not read the settings of the broker."""
 _NOT_OF_TOPICS = re.compile(r"[^a-zA-Z0-9._-]")
 _DEFAULTS = {
     "linger.ms": 20,
@@ -57,8 +57,8 @@ class PlannedCommit:
 
 
 class SinkOffsets(Kafka):
-    """A consumer group of the target cluster. Where a source is another cluster, an empty topic of the target stands in
-    for each of its topics."""
+    """A consumer group of the target cluster. If a source is another cluster, the target has an empty placeholder for
+    each of its topics."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class SinkOffsets(Kafka):
         self._unsure = False
         self._names = PlaceholderTopics("")
         self._home: set[str] = set()
-        """Topics of this cluster: one that is recreated has another id, and is of this cluster still."""
+        """Topics of this cluster. A recreated topic has another id, but needs no placeholder."""
 
     @property
     def group(self) -> str:
-        """The consumer group; it has to be open."""
+        """The consumer group, once it is open."""
         return self._opened.name
 
     @property
@@ -88,14 +88,14 @@ class SinkOffsets(Kafka):
         """The settings of a producer, beside those of the connection."""
         return self._opened.producing
 
-    def limit_batch_size(self, most_bytes: int) -> None:
-        """What is sent at once must fit the topic, too: a batch that does not is refused whole."""
-        self._opened.producing = {**self.producing, "batch.size": most_bytes}
-        self._opened.release()  # what it claimed with was made before this was known
+    def limit_batch_size(self, max_bytes: int) -> None:
+        """A batch that is larger than the topic allows would be refused."""
+        self._opened.producing = {**self.producing, "batch.size": max_bytes}
+        self._opened.release()  # its producer has the old batch.size
 
     def cluster_id(self) -> str:
         """Needs no `open`."""
-        group = self._made_group("")
+        group = self._new_group("")
         try:
             return group.cluster_id()
         finally:
@@ -109,7 +109,7 @@ class SinkOffsets(Kafka):
 
     def set_lease(self, run: RunLease | None, check: Callable[[RunLease | None], None] = lambda held: None) -> None:
         if run is None and self._unsure:
-            return  # tasks may be at work still: who starts next must see that
+            return  # tasks may still be running: the next run must see that
         with self._lock:
             if self._registered is not None:
                 self._current()
@@ -119,7 +119,7 @@ class SinkOffsets(Kafka):
     def load(self) -> Progress:
         """Also ends open transactions of tasks of an earlier run, or of a batch that failed."""
         with self._lock:
-            self._claimed()
+            self._claim()
             state, version = self.read()
             if self._unsure or state.run is not None:
                 self._opened.fence_task_producers(
@@ -135,7 +135,7 @@ class SinkOffsets(Kafka):
             state, entries = self._current()
             new = state.committed(batch)
             writes = commit_metadata.metadata_updates(entries, new, apart=separately)
-            self._refuse_unknown(writes.keys() - entries.keys(), new.progress.topic_ids)
+            self._check_partitions_exist(writes.keys() - entries.keys(), new.progress.topic_ids)
             return PlannedCommit(entries, writes, new.progress)
 
     def partition_write(self, r: Range, planned: PlannedCommit) -> PartitionWrite:
@@ -155,7 +155,7 @@ class SinkOffsets(Kafka):
             raise
         self._known |= {r.at for r in batch.ranges}
         reach("kafka: partitions written")
-        self._remembered.remember(planned.progress)
+        self._local_state.remember(planned.progress)
 
     def commit_with(self, batch: Batch, produce: Callable[[Any], None]) -> None:
         """Commit `batch` in one transaction with what `produce` gives to the producer it is called with."""
@@ -165,10 +165,10 @@ class SinkOffsets(Kafka):
             if not self._opened.commit(planned.writes, produce):
                 raise self._fenced(batch)
             self._known |= planned.writes.keys()
-            self._remembered.remember(planned.progress)
+            self._local_state.remember(planned.progress)
 
     def transactional_id(self, at: TopicPartition) -> str:
-        """Of the tasks that write the rows of `at`. No topic has a slash in its name."""
+        """For the tasks that write the rows of `at`. A topic has no slash in its name."""
         return f"headrace/{self.group}/{at.topic}/{at.partition}"
 
     def _current(self) -> tuple[State, dict[TopicPartition, CommittedOffset]]:
@@ -177,7 +177,7 @@ class SinkOffsets(Kafka):
         state = self._state(entries)
         if self._registered is not None and not self._registered.is_same_run(state.run):
             if state.run is None and (gone := known - entries.keys()):
-                # A topic that is deleted takes its offsets along, and the sign of the run with them.
+                # A topic that is deleted takes its offsets along, and the lease of the run with them.
                 topic_check.verify()
                 raise RetriableError(f"{self!r}: the offset of {min(gone)} is gone: its topic was deleted")
             raise OffsetConflict(
@@ -186,8 +186,8 @@ class SinkOffsets(Kafka):
         return state, entries
 
     def _fenced(self, batch: Batch) -> HeadraceError:
-        """What it means that a newer producer is there: another run, which is a conflict; or another attempt of a
-        task, a transaction that lasted too long, or one that was aborted manually, which costs a repeat."""
+        """What a newer producer means: OffsetConflict if it is another run; RetriableError if it is another attempt of
+        a task, or if the transaction timed out or was aborted manually."""
         self._unsure = True
         with self._lock:
             try:
@@ -200,28 +200,28 @@ class SinkOffsets(Kafka):
             hint='if it took too long: options={"transaction.timeout.ms": "…"}, or smaller batches',
         )
 
-    def _made_group(self, name: str) -> FencedOffsetGroup:
+    def _new_group(self, name: str) -> FencedOffsetGroup:
         self._names = PlaceholderTopics(placeholder_prefix(name))
         return FencedOffsetGroup(self.bootstrap, self.options, name, names=self._names, writers=self.transactional_id)
 
-    def _refuse_unknown(self, partitions: set[TopicPartition], topic_ids: Mapping[str, str]) -> None:
-        """Have an empty topic stand in for each one that is elsewhere."""
+    def _check_partitions_exist(self, partitions: set[TopicPartition], topic_ids: Mapping[str, str]) -> None:
+        """Creates a placeholder for each topic of another cluster."""
         for topic in {at.topic for at in partitions}:
             needed = 1 + max(at.partition for at in partitions if at.topic == topic)
-            there = self._look_for(topic)
-            if topic not in self._home and (there is None or there.id not in (None, topic_ids.get(topic, there.id))):
+            found = self._find_topic(topic)
+            if topic not in self._home and (found is None or found.id not in (None, topic_ids.get(topic, found.id))):
                 Admin(self.client).create_topic(self._names.add(topic), needed)
-            elif there is not None and there.id is None and len(there.partitions) < needed:
+            elif found is not None and found.id is None and len(found.partitions) < needed:
                 Admin(self.client).add_partitions(self._names.here(topic), needed, ignored={"INVALID_PARTITIONS"})
-        super()._refuse_unknown(partitions, topic_ids)
+        super()._check_partitions_exist(partitions, topic_ids)
 
     def _fetch(self) -> dict[TopicPartition, CommittedOffset]:
         entries = super()._fetch()
         self._home |= {at.topic for at in entries if self._names.here(at.topic) == at.topic}
         return entries
 
-    def _look_for(self, topic: str) -> Topic | None:
-        """The topic here, or what stands in for it; one that was just made may take a moment to be seen."""
+    def _find_topic(self, topic: str) -> Topic | None:
+        """The topic here, or its placeholder; brokers know a new one after a moment."""
         return wait_until(lambda: self._opened.topics([topic]).get(topic), TOPIC_SECONDS)
 
     def _timeout(self) -> int:
@@ -242,6 +242,6 @@ class SinkOffsets(Kafka):
 
 
 def placeholder_prefix(group: str) -> str:
-    """Of what stands in for topics. Told apart by more than a dot, for groups and topics may have dots."""
+    """Of the names of placeholder topics. With a hash, as groups and topics may have dots in their names."""
     mark = hashlib.sha256(group.encode()).hexdigest()[:8]
     return f"headrace.{_NOT_OF_TOPICS.sub('_', group)[:80]}-{mark}."

@@ -1,4 +1,4 @@
-"""The topics that a sink produces to: what each takes, made where that is asked for."""
+"""The topics that a sink produces to: their limits, and how missing ones are created."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from headrace.kafka.client import Client
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_MOST_SHOWN = 250
-"""Characters of what should be a name: a row may say anything."""
-_REMEMBERED_SECONDS = 5.0
+_MAX_SHOWN = 250
+"""Characters of a topic name in a message: a row may hold any text."""
+_CACHE_SECONDS = 5.0
 _DEFAULT_BYTES = 1_048_588
 _BAD_NAME = "TOPIC_EXCEPTION"
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopics:
-    """How topics are made that are not there. -1 leaves a number to the broker."""
+    """How missing topics are created. -1 leaves a number to the broker."""
 
     partitions: int = -1
     replication: int = -1
@@ -52,8 +52,8 @@ class NewTopics:
 
 @dataclass(frozen=True, slots=True)
 class AllowedTopics:
-    """Which topics rows may name: these, or those whose whole name matches `pattern`, and never one of the source's or
-    that of the dead letters.
+    """Which topics rows may name: these, or those whose whole name matches `pattern`, but never a topic of the source
+    or of the dead letters.
 
     Where a pattern is given, topics are created only as long as fewer than `limit` match it.
     """
@@ -62,7 +62,7 @@ class AllowedTopics:
     pattern: str | None = None
     limit: int = 100
     reads: tuple[Callable[[str], bool], ...] = ()
-    """Whether a source of this cluster reads a topic, or the dead letters are there."""
+    """Each says whether a source of this cluster reads a topic, or whether dead letters go there."""
 
     @classmethod
     def of(cls, column: str | None, topics: Sequence[str] | None, pattern: str | None, limit: int) -> Self | None:
@@ -73,39 +73,39 @@ class AllowedTopics:
         example = 'topics=["orders", "refunds"], or pattern="shop\\\\..*"'
         if (topics is None) == (pattern is None):
             raise ConfigError(f"topic_column={column!r}: expected topics= or pattern=, one of both", hint=example)
-        if topics is not None and (isinstance(topics, str) or not topics or not all(map(_is_name, topics))):
+        if topics is not None and (isinstance(topics, str) or not topics or not all(map(_is_topic_name, topics))):
             raise wrong_value("topics", "a list of topic names", topics, example)
         check_whole_number("max_topics", limit, hint="max_topics=100")
         if pattern is not None:
             check_pattern("pattern", pattern, hint=example)
         return cls(None if topics is None else frozenset(topics), pattern, limit)
 
-    def refused(self, topic: str) -> str | None:
+    def rejection_reason(self, topic: str) -> str | None:
         """Why rows may not name `topic`; None if they may."""
         if self.names is not None and topic not in self.names:
-            return f"expected a topic of {', '.join(sorted(self.names))}, got {topic[:_MOST_SHOWN]!r}"
-        if self.pattern is not None and not (_is_name(topic) and re.fullmatch(self.pattern, topic)):
-            return f"expected a topic that matches {self.pattern}, got {topic[:_MOST_SHOWN]!r}"
+            return f"expected a topic of {', '.join(sorted(self.names))}, got {topic[:_MAX_SHOWN]!r}"
+        if self.pattern is not None and not (_is_topic_name(topic) and re.fullmatch(self.pattern, topic)):
+            return f"expected a topic that matches {self.pattern}, got {topic[:_MAX_SHOWN]!r}"
         if any(reads(topic) for reads in self.reads):
             return f"the pipeline reads the topic {topic}, or has its dead letters there: the record would come back"
         return None
 
 
-def _is_name(topic: object) -> bool:
-    """Whether Kafka could have a topic of that name, and it is not one of its own."""
+def _is_topic_name(topic: object) -> bool:
+    """Whether it is a valid topic name, and not that of an internal topic."""
     if not isinstance(topic, str) or topic in (".", "..") or topic.startswith("__"):
         return False
     return _NAME.fullmatch(topic) is not None
 
 
-def _is_of_the_name(error: ConfigError) -> bool:
-    """Whether a broker refuses the name of a topic, and not what it is to be created with."""
+def _is_invalid_name(error: ConfigError) -> bool:
+    """Whether a broker refuses the name of a new topic, and not its settings."""
     cause: Any = error.__cause__
     return cause is not None and cause.args[0].name() == _BAD_NAME
 
 
-class Topics:
-    """Asks the cluster, and remembers the answers for a while."""
+class TargetTopics:
+    """The limits of topics, cached for some seconds."""
 
     def __init__(self, client: Client, new: NewTopics | None, allowed: AllowedTopics | None = None) -> None:
         self._bootstrap = client.bootstrap
@@ -114,62 +114,61 @@ class Topics:
         self._allowed = allowed
         self._known: dict[str, tuple[float, TopicLimits]] = {}
         self.reason = ""
-        """Why the topic that was asked for last is not there."""
+        """Why `limits` returned None the last time."""
 
-    def rules(self, topic: str) -> TopicLimits | None:
-        """What `topic` takes; None if it is not there and is not to be made."""
+    def limits(self, topic: str) -> TopicLimits | None:
+        """None if `topic` does not exist and must not be created."""
         asked, known = self._known.get(topic, (0.0, None))
-        if known is not None and time.monotonic() - asked < _REMEMBERED_SECONDS:
+        if known is not None and time.monotonic() - asked < _CACHE_SECONDS:
             return known
-        found = self._look(topic)
+        found = self._describe(topic)
         if found is None:
-            self.reason = unknown(topic, self._bootstrap)
+            self.reason = missing_topic(topic, self._bootstrap)
             if self._new is not None and self._create_if_allowed(topic, self._new):
-                found = self._look(topic)
+                found = self._describe(topic)
         if found is not None:
             self._known[topic] = (time.monotonic(), found)
         return found
 
     def _create_if_allowed(self, topic: str, new: NewTopics) -> bool:
-        """Create `topic`. False, with the reason, where a row chose a name that cannot be created: the row is bad."""
+        """False, with a `reason`, if a row chose a name that must not or cannot be created: then the row is bad."""
         if self._allowed is None or self._allowed.pattern is None:
-            self.create(topic, new)
+            self._create(topic, new)
             return True
         matching = [topic for topic in self._admin.topics() if re.fullmatch(self._allowed.pattern, topic)]
         if len(matching) >= self._allowed.limit:
             self.reason += f", and max_topics={self._allowed.limit} match the pattern already"
             return False
         try:
-            self.create(topic, new)
+            self._create(topic, new)
         except ConfigError as error:
-            if not _is_of_the_name(error):
+            if not _is_invalid_name(error):
                 raise
-            self.reason += f", and {error.message}"  # Kafka takes names that differ in . and _ alone for one
+            self.reason += f", and {error.message}"  # Kafka refuses names that differ from another in . and _ only
             return False
         return True
 
-    def nearest(self, topic: str) -> str | None:
-        """A question about a topic that may be meant."""
-        return did_you_mean(topic, filter(_is_name, self._admin.topics()), 0.8)
+    def suggest(self, topic: str) -> str | None:
+        """ "did you mean …?", if a topic has a similar name."""
+        return did_you_mean(topic, filter(_is_topic_name, self._admin.topics()), 0.8)
 
-    def create(self, topic: str, new: NewTopics) -> None:
-        """Nothing happens if it is there."""
+    def _create(self, topic: str, new: NewTopics) -> None:
         self._admin.create_topic(topic, new.partitions, new.replication, new.config, hint="correct create=…")
 
-    def _look(self, topic: str) -> TopicLimits | None:
+    def _describe(self, topic: str) -> TopicLimits | None:
         described = self._admin.describe_topics([topic]).get(topic)
         if described is None:
             return None
         partitions = len(described.partitions)
         settings = self._admin.topic_configs([topic], ignored={"TOPIC_AUTHORIZATION_FAILED"}).get(topic)
-        if settings is None:  # this user may not read them: what Kafka has by default
+        if settings is None:  # this user may not read them: the defaults of Kafka
             return TopicLimits(partitions, _DEFAULT_BYTES, compacted=False)
         return TopicLimits(
             partitions,
-            most_bytes=int(settings["max.message.bytes"].value),
+            max_bytes=int(settings["max.message.bytes"].value),
             compacted="compact" in settings["cleanup.policy"].value,
         )
 
 
-def unknown(topic: str, bootstrap: str) -> str:
+def missing_topic(topic: str, bootstrap: str) -> str:
     return f"there is no topic {topic} at {bootstrap}"

@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 
 
 class Fenced(Exception):
-    """Another attempt of this task, or a run that took over, has begun after this one."""
+    """A newer producer has this task's transactional id: that of a later attempt, or of another run."""
 
 
-class _Stale(Exception):
-    """The same, known while all the rows that were read are still at hand."""
+class _StaleProducer(Exception):
+    """A cached producer is fenced, and all rows that were read so far can be sent again with a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionWrite:
-    """What one task moves: a range, under the name its topic has at the target, from one entry of the group to the
-    next."""
+    """The commit of one task: the offset of a range moves from `before` to `after`.
+
+    `topic` is its name in the target cluster.
+    """
 
     range: Range
     topic: str
@@ -48,12 +50,13 @@ class PartitionWrite:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalProduceTask:
-    """Of several attempts the last to begin wins; what the others produced is aborted."""
+    """Produces the rows of a range and commits its offset. Of several attempts the last to begin wins; the transactions
+    of the others are aborted."""
 
     target: TopicTarget
     group: str
-    parts: tuple[PartitionWrite, ...]
-    unchanged: Callable[[], None] | None = None
+    writes: tuple[PartitionWrite, ...]
+    check_topics: Callable[[], None] | None = None
     """Compares the topic ids with those that the batch was planned with."""
 
     def __call__(self, batches: Iterator[Any]) -> Report:
@@ -61,79 +64,80 @@ class TransactionalProduceTask:
         from pyspark import TaskContext
 
         client, context = self.target.client, TaskContext.get()
-        part = self.parts[context.partitionId() if context else 0]
+        write = self.writes[context.partitionId() if context else 0]
         batches = iter(batches)
         try:
-            return Report(self._written(part, batches))
+            return Report(self._write(write, batches))
         except KafkaException as error:
             if error.args[0].name() in FENCED:
-                raise Fenced(part.transactional_id) from error  # so that Spark counts another attempt, not this one
-            raise client.to_headrace_error(error.args[0], f"a transaction of {part.range}") from error
+                raise Fenced(write.transactional_id) from error  # so that Spark counts another attempt, not this one
+            raise client.to_headrace_error(error.args[0], f"a transaction of {write.range}") from error
         except TimeoutError as error:
-            raise RetriableError(f"Kafka at {client.bootstrap} does not answer for {part.range}") from error
+            raise RetriableError(f"Kafka at {client.bootstrap} does not answer for {write.range}") from error
 
-    def _written(self, part: PartitionWrite, batches: Iterator[Any]) -> int:
+    def _write(self, write: PartitionWrite, batches: Iterator[Any]) -> int:
         read: list[Any] = []
         try:
-            return self._attempt(part, read, batches)
-        except _Stale:
+            return self._attempt(write, read, batches)
+        except _StaleProducer:
             # This worker had the partition in an earlier batch, and another worker has had it since.
-            return self._attempt(part, read, batches)
+            return self._attempt(write, read, batches)
 
-    def _attempt(self, part: PartitionWrite, read: list[Any], batches: Iterator[Any]) -> int:
-        """`read` is what came out of `batches` before, and as long as it may have to be sent again what comes now."""
+    def _attempt(self, write: PartitionWrite, read: list[Any], batches: Iterator[Any]) -> int:
+        """Send `read`, then `batches`. What is taken out of `batches` goes to `read` while it may have to be sent
+        again."""
         from confluent_kafka import KafkaException
 
-        key = (self.target.client.bootstrap, part.transactional_id)
-        sure = key not in tasks.WORKER_CACHE  # a new producer is the newest
-        producer = tasks.worker_cached(key, lambda: self._producer(part), lambda made: made.purge())
+        key = (self.target.client.bootstrap, write.transactional_id)
+        is_newest = key not in tasks.WORKER_CACHE  # a new producer is the newest
+        producer = tasks.worker_cached(key, lambda: self._producer(write), lambda cached: cached.purge())
         before = tuple(read)
         try:
-            if self._is_there(part):
+            if self._is_committed(write):
                 return 0
             rows = 0
             producer.begin_transaction()
             for number, records in enumerate(chain(before, batches)):
-                if not sure:
+                if not is_newest:
                     read.append(records)
-                if not sure and number == 1:
+                if not is_newest and number == 1:
                     producer.flush(PATIENCE)  # raises if it is not the newest
-                    sure = True
+                    is_newest = True
                     read.clear()
-                rows += send(producer, self.target, records, part.range.at)
-            if self.unchanged is not None:
-                self.unchanged()
+                rows += send(producer, self.target, records, write.range.at)
+            if self.check_topics is not None:
+                self.check_topics()
             self.target.flush(producer)
             membership = self._consumer().consumer_group_metadata()
-            call_with_timeout(lambda: commit(producer, [part.position()], membership), PATIENCE)
+            call_with_timeout(lambda: commit(producer, [write.position()], membership), PATIENCE)
             return rows
         except BaseException as error:
             _abort(producer)
             tasks.evict(key)
-            if not sure and isinstance(error, KafkaException) and error.args[0].name() in FENCED:
-                raise _Stale from error
+            if not is_newest and isinstance(error, KafkaException) and error.args[0].name() in FENCED:
+                raise _StaleProducer from error
             raise
 
-    def _is_there(self, part: PartitionWrite) -> bool:
-        """Whether an earlier attempt has committed; OffsetConflict if the entry is not the one it was planned from.
+    def _is_committed(self, write: PartitionWrite) -> bool:
+        """Whether an earlier attempt has committed; OffsetConflict if the committed offset is not `write.before`.
 
-        Asked under this producer's epoch: whoever commits after this with the same id has fenced it before. And a run
-        that takes over puts another entry there, so a task that begins after that finds out here.
+        Checked after `init_transactions`: a later commit under this id fences this producer first. A run that takes
+        over commits other metadata, so a task that begins after that fails here.
         """
-        (found,) = self._consumer().committed([part.position()], timeout=TIMEOUT)
-        there = None if found.offset < 0 else CommittedOffset(found.offset, found.metadata or "")
-        if there == part.after:
+        (position,) = self._consumer().committed([write.position()], timeout=TIMEOUT)
+        committed = None if position.offset < 0 else CommittedOffset(position.offset, position.metadata or "")
+        if committed == write.after:
             return True
-        if there != part.before:
-            stands = "nowhere" if there is None else f"at {there.offset}"
+        if committed != write.before:
+            found = "no committed offset" if committed is None else f"committed offset {committed.offset}"
             raise OffsetConflict(
-                f"{part.range} was refused: its offset stands {stands}, or another run has taken over",
+                f"{write.range} was refused: it has {found}, or another run has taken over",
                 hint="another run of this pipeline is active; let one of them finish, or stop it",
             )
         return False
 
-    def _producer(self, part: PartitionWrite) -> Any:
-        settings = {**self.target.producing, "transactional.id": part.transactional_id}
+    def _producer(self, write: PartitionWrite) -> Any:
+        settings = {**self.target.producing, "transactional.id": write.transactional_id}
         return call_with_timeout(lambda: init_transactions(self.target.client.producer(settings)), PATIENCE)
 
     def _consumer(self) -> Any:
@@ -142,7 +146,7 @@ class TransactionalProduceTask:
 
 
 def _abort(producer: Any) -> None:
-    """Readers wait at an open transaction until somebody ends it; if this cannot, the next attempt does."""
+    """An open transaction blocks readers of committed records. If this fails, the next attempt ends it."""
     with suppress(Exception):
         producer.purge()
         call_with_timeout(lambda: producer.abort_transaction(TIMEOUT), TIMEOUT)

@@ -34,20 +34,20 @@ MATCHED = AllowedTopics.of("kind", None, r"shop\..*|.*offsets|a b|\.+", 100)
     ],
 )
 def test_rows_may_name_listed_or_matching_topics_that_kafka_could_have(allowed, topic, reason):
-    found = allowed.refused(topic)
+    found = allowed.rejection_reason(topic)
     assert found is None if reason is None else reason in found
 
 
 @pytest.mark.parametrize("allowed", [LISTED, MATCHED])
 def test_little_is_shown_of_what_should_be_the_name_of_a_topic(allowed):
-    assert len(allowed.refused("x" * 1_000_000)) < 1_000
+    assert len(allowed.rejection_reason("x" * 1_000_000)) < 1_000
 
 
 def test_a_topic_that_the_pipeline_reads_is_refused_on_executors_too():
     allowed = AllowedTopics(pattern="shop.*", reads=(Pattern("shop-in.*").reads,))
     there = pickle.loads(pickle.dumps(allowed))
-    assert there.refused("shop-out") is None
-    assert "the pipeline reads the topic shop-in-1" in there.refused("shop-in-1")
+    assert there.rejection_reason("shop-out") is None
+    assert "the pipeline reads the topic shop-in-1" in there.rejection_reason("shop-in-1")
 
 
 def with_letters(sink):
@@ -71,16 +71,16 @@ def test_rows_may_not_name_the_topic_of_the_dead_letters_on_executors_either():
     """A row there, with headers of its own, would be a letter, or the mark that letters were dealt with."""
     made = with_letters(sinks.Kafka("h:9092", topic_column="to", pattern="shop-.*", headers="_kafka.headers"))
     there = pickle.loads(pickle.dumps(made.sink._allowed))
-    assert there.refused("shop-out") is None
-    assert "has its dead letters there" in there.refused("shop-dead")
-    assert "reads the topic shop-in" in there.refused("shop-in")
+    assert there.rejection_reason("shop-out") is None
+    assert "has its dead letters there" in there.rejection_reason("shop-dead")
+    assert "reads the topic shop-in" in there.rejection_reason("shop-in")
 
 
-def test_what_a_worker_remembers_of_topics_is_not_shared_by_sinks_with_other_limits(monkeypatch):
+def test_sinks_with_other_limits_do_not_share_the_topics_cached_in_a_worker(monkeypatch):
     keys = []
-    known = SimpleNamespace(rules=lambda topic: None)
+    known = SimpleNamespace(limits=lambda topic: None)
     monkeypatch.setattr(tasks, "worker_cached", lambda key, make, end: keys.append(key) or known)
     for pattern, limit, new in (("a.*", 2, None), ("b.*", 2, None), ("a.*", 3, None), ("a.*", 2, NewTopics(6))):
         allowed = AllowedTopics(pattern=pattern, limit=limit)
-        TopicTarget("sink", Client("h:1", {}), {"batch.size": "1"}, new=new, allowed=allowed).rules_of("a.b")
+        TopicTarget("sink", Client("h:1", {}), {"batch.size": "1"}, new=new, allowed=allowed).limits_for("a.b")
     assert len(set(keys)) == 4
