@@ -1,6 +1,6 @@
-"""Heartbeats of a run whose offsets are a consumer group: in a group of their own.
+"""Heartbeats of a run whose offsets are in a consumer group: committed to a group of their own.
 
-A commit to the group itself would fence the run's producer, and a task that compares entries would find another one.
+A commit to the group itself would fence the producer of the run, and change the metadata that tasks compare.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 
 class GroupHeartbeat:
-    """Commits without a transaction to the group `<name>-heartbeat`, which nobody joins, on one of `places`."""
+    """Commits without a transaction to the group `<name>-heartbeat`, for one of `partitions`. The group has no
+    members."""
 
-    def __init__(self, client: Client, group: str, places: Callable[[], Collection[TopicPartition]]) -> None:
+    def __init__(self, client: Client, group: str, partitions: Callable[[], Collection[TopicPartition]]) -> None:
         self._client = client
         self._group = f"{group}-heartbeat"
-        self._places = places
+        self._partitions = partitions
         self._consumer: Any = None
-        self._before: list[RunLease] | None = None
-        """Runs whose heartbeats were there before the first one of this handle."""
+        self._earlier: list[RunLease] | None = None
+        """Runs with heartbeats from before the first one of this handle."""
 
     def open(self, pipeline: str) -> Self:
         self._consumer = self._client.consumer(self._group)
@@ -44,23 +45,23 @@ class GroupHeartbeat:
         self.close()
 
     def heartbeat(self, run: RunLease) -> bool:
-        """False if another run has begun to send heartbeats. Whose sign is in the group, the run's own commits tell.
+        """False if another run has begun to send heartbeats. Who has the lease, the commits of the run itself find out.
 
-        The runs that were there before may be ahead by the clock, and one may even write once more: they are stopping.
+        Runs from before may have a clock that is ahead, and may even send once more: they are stopping.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as Position
 
-        if not (places := self._places()):
+        if not (partitions := self._partitions()):
             return True  # no partition has an offset yet
-        if (found := self._found()) is not None:
-            if self._before is None:
-                self._before = found
+        if (beats := self._read()) is not None:
+            if self._earlier is None:
+                self._earlier = beats
             if not all(
-                run.is_same_run(other) or any(other.is_same_run(known) for known in self._before) for other in found
+                run.is_same_run(other) or any(other.is_same_run(known) for known in self._earlier) for other in beats
             ):
                 return False
-        at = min(places)
+        at = min(partitions)
         try:
             self._consumer.commit(offsets=[Position(at.topic, at.partition, 0, run.to_json())], asynchronous=False)
         except KafkaException as error:
@@ -69,16 +70,16 @@ class GroupHeartbeat:
 
     def newest(self, run: RunLease) -> RunLease | None:
         """The newest heartbeat of `run`; None if there is none, or if it cannot be read."""
-        return max((own for own in self._found() or [] if run.is_same_run(own)), key=lambda own: own.beat, default=None)
+        return max((own for own in self._read() or [] if run.is_same_run(own)), key=lambda own: own.beat, default=None)
 
-    def _found(self) -> list[RunLease] | None:
+    def _read(self) -> list[RunLease] | None:
         """The heartbeats of all runs; None if they cannot be read."""
         from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as Position
 
-        positions = [Position(at.topic, at.partition) for at in self._places()]
+        positions = [Position(at.topic, at.partition) for at in self._partitions()]
         try:
-            found = self._consumer.committed(positions, timeout=TIMEOUT) if positions else []
+            committed = self._consumer.committed(positions, timeout=TIMEOUT) if positions else []
         except KafkaException:
             return None
-        return [RunLease.from_json(position.metadata) for position in found if position.metadata]
+        return [RunLease.from_json(position.metadata) for position in committed if position.metadata]

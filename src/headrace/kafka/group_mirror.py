@@ -1,4 +1,4 @@
-"""Offsets shown to other tools: a Kafka group that follows the store, and never holds the pipeline up."""
+"""Offsets for other tools: a consumer group that follows the offset store without delaying the pipeline."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from headrace.types import TopicPartition
 
 
-class Mirror:
+class GroupMirror:
     """An observer that commits to `group` what the store has committed, in a thread of its own.
 
-    The thread lives within the context, however that ends; the end waits until the newest offsets are committed. The
-    consumer is made for the first commit and closed with the thread: a run that does not start leaves no client.
+    The thread ends with the context, after it has committed the newest offsets. The consumer is built for the first
+    commit and closed by the thread: a run that does not start leaves no client behind.
 
-    Only the newest offsets matter, so a slow broker makes the group older, not the pipeline slower. What cannot be
-    committed is told to `tell` and tried again with the next batch. `reads` says which topics, as they are known, are
-    the source's own.
+    Only the newest offsets matter, so with a slow broker the group falls behind, not the pipeline. A commit that fails
+    is reported to `observer` and repeated with the next batch. `reads` says whether a topic, by the name in offsets,
+    is one of the source.
     """
 
-    def __init__(self, source: Kafka, group: str, tell: Observer, reads: Callable[[str], bool]) -> None:
+    def __init__(self, source: Kafka, group: str, observer: Observer, reads: Callable[[str], bool]) -> None:
         self._source = source
         self._reads = reads
         self._client = Client(source.bootstrap, source.options)
         self._group = group
-        self._tell = tell
+        self._observer = observer
         self._offsets: dict[TopicPartition, int] = {}
         self._changed = threading.Condition()
-        self._news = False
-        self._ended = False
+        self._pending = False
+        self._stopping = False
         self._consumer: Any = None
-        self._thread = threading.Thread(target=self._follow, name="headrace-mirror", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="headrace-mirror", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -47,7 +47,7 @@ class Mirror:
 
     def __exit__(self, *_: object) -> None:
         with self._changed:
-            self._ended = True
+            self._stopping = True
             self._changed.notify()
         self._thread.join(TIMEOUT)
 
@@ -62,24 +62,24 @@ class Mirror:
                     self._offsets[lost.at] = offset
                 case _:
                     return
-            self._news = True
+            self._pending = True
             self._changed.notify()
 
-    def _follow(self) -> None:
+    def _run(self) -> None:
         from confluent_kafka import KafkaException
 
-        shown: dict[TopicPartition, int] = {}
-        ended = False
+        committed: dict[TopicPartition, int] = {}
+        stopping = False
         try:
-            while not ended:
+            while not stopping:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._news or self._ended)
-                    wanted, ended, self._news = dict(self._offsets), self._ended, False
+                    self._changed.wait_for(lambda: self._pending or self._stopping)
+                    wanted, stopping, self._pending = dict(self._offsets), self._stopping, False
                 try:
-                    self._commit({at: offset for at, offset in wanted.items() if shown.get(at) != offset})
-                    shown = wanted
+                    self._commit({at: offset for at, offset in wanted.items() if committed.get(at) != offset})
+                    committed = wanted
                 except (ConfigError, KafkaException) as error:
-                    self._tell(events.MirrorFailed(error))
+                    self._observer(events.MirrorFailed(error))
         finally:
             if self._consumer is not None:
                 self._consumer.close()
@@ -94,7 +94,7 @@ class Mirror:
             return
         if self._consumer is None:
             self._consumer = self._client.consumer(self._group)
-        asked = [Position(source.cluster_topic_name(at.topic), at.partition, offset) for at, offset in own.items()]
-        for answer in self._consumer.commit(offsets=asked, asynchronous=False):
+        positions = [Position(source.cluster_topic_name(at.topic), at.partition, offset) for at, offset in own.items()]
+        for answer in self._consumer.commit(offsets=positions, asynchronous=False):
             if answer.error:
                 raise KafkaException(answer.error)

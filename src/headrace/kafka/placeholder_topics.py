@@ -1,4 +1,4 @@
-"""How topics of another cluster are called in this one."""
+"""Names of the topics that stand for topics of another cluster."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class PlaceholderTopics:
-    """Kafka keeps offsets only of topics that exist. An empty topic stands in for each one that is elsewhere, its name
-    behind `prefix`.
+    """Kafka keeps offsets only of topics that exist. So each topic of another cluster has an empty placeholder in this
+    one, named `prefix` and its name.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -20,25 +20,25 @@ class PlaceholderTopics:
         self._elsewhere: set[str] = set()
 
     def add(self, topic: str) -> str:
-        """The name of what stands in for `topic` from now on."""
+        """From now on `topic` has a placeholder; returns its name."""
         self._elsewhere.add(topic)
-        return self.here(topic)
+        return self.local_name(topic)
 
-    def here(self, topic: str) -> str:
+    def local_name(self, topic: str) -> str:
         return self._prefix + topic if topic in self._elsewhere else topic
 
-    def placed(self, at: TopicPartition) -> TopicPartition:
-        return TopicPartition(self.here(at.topic), at.partition)
+    def to_local(self, at: TopicPartition) -> TopicPartition:
+        return TopicPartition(self.local_name(at.topic), at.partition)
 
-    def there(self, at: TopicPartition) -> TopicPartition:
-        """The partition that `at`, which is here, stands for; one that stands in is remembered."""
+    def to_source(self, at: TopicPartition) -> TopicPartition:
+        """The partition that `at`, of this cluster, stands for. Placeholders found in this way are remembered."""
         if not self._prefix or not at.topic.startswith(self._prefix):
             return at
         topic = at.topic.removeprefix(self._prefix)
         self._elsewhere.add(topic)
         return TopicPartition(topic, at.partition)
 
-    def position(self, at: TopicPartition, entry: CommittedOffset) -> Any:
+    def to_position(self, at: TopicPartition, entry: CommittedOffset) -> Any:
         from confluent_kafka import TopicPartition as Position
 
-        return Position(self.here(at.topic), at.partition, entry.offset, entry.metadata)
+        return Position(self.local_name(at.topic), at.partition, entry.offset, entry.metadata)

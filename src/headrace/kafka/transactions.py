@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PATIENCE = 2.5 * TIMEOUT
-"""With a transaction of several requests."""
+"""Seconds that a transaction of several requests may take."""
 FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"}
-"""Another producer took over the transactional id."""
+"""Errors of a producer whose transactional id another producer has initialised."""
 
 
 def init_transactions(producer: Any) -> Any:
-    """The transactional producer, after others with its id were ended."""
+    """Fence other producers with this transactional id and end their transactions; returns the producer."""
     for _ in range(2):
-        # Asked twice, it knows the brokers by their ids; else the next call often waits 500 ms for them.
+        # After two requests it knows the brokers by their ids; otherwise the next call often waits 500 ms.
         producer.list_topics("__consumer_offsets", timeout=TIMEOUT)
     producer.init_transactions(TIMEOUT)
     return producer
 
 
 def call_with_timeout(step: Callable[[], Any], seconds: float) -> Any:
-    """Do a step of a transaction in a thread, or TimeoutError: librdkafka may never return when a broker dies under it.
+    """Run a step of a transaction in a thread; TimeoutError, as librdkafka may never return when a broker dies.
 
-    A thread that is left behind does no harm: whatever it still does is settled by the next producer with that id.
+    A thread that is left behind does no harm: the next producer with that transactional id ends what it still does.
     """
     outcome: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
 

@@ -238,14 +238,14 @@ def analyse_transform(pipeline: Pipeline, inputs: SourceReaders) -> DataFrame:
 
 def _mirrored(pipeline: Pipeline, observer: events.Observer, ending: ExitStack) -> events.Observer:
     """Also commits to the group that mirrors the offsets, if there is one, until `ending` ends."""
-    from headrace.kafka.group_mirror import Mirror
+    from headrace.kafka.group_mirror import GroupMirror
 
     group, sources = pipeline.mirror_group, pipeline.sources
     if group is None:
         return observer
 
-    def mirror(own: str) -> Mirror:
-        return Mirror(sources[own], group, observer, reads=lambda topic: source_for_topic(sources, topic) == own)
+    def mirror(own: str) -> GroupMirror:
+        return GroupMirror(sources[own], group, observer, reads=lambda topic: source_for_topic(sources, topic) == own)
 
     mirrors = [ending.enter_context(mirror(own)) for own in sources]
 

@@ -335,7 +335,7 @@ def test_more_bad_records_than_the_limit_stop_the_pipeline_with_nothing_stored(m
     [
         ({"dead_letters": "t"}, "no tables of its own"),
         ({"dead_letters": hr.DeadLetters(topic="clicks")}, "would be read again"),
-        ({"dead_letters": 7}, "dead_letters=7"),
+        ({"dead_letters": 7}, "dead_letters: expected .*DeadLetters, got 7"),
     ],
 )
 def test_dead_letters_that_cannot_work_are_refused_when_the_pipeline_is_built(how, said, tmp_path):

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 import headrace as hr
 from headrace import events
-from headrace.kafka.group_mirror import Mirror
+from headrace.kafka.group_mirror import GroupMirror
 from headrace.types import Batch, Range, TopicPartition
 
 A, B = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
@@ -50,7 +50,7 @@ def clients(monkeypatch):
 
 def mirror(told):
     source = hr.Kafka("localhost:1", topics=["clicks"])
-    return Mirror(source, "shown", told.append, reads="clicks".__eq__)
+    return GroupMirror(source, "shown", told.append, reads="clicks".__eq__)
 
 
 def started(positions):
@@ -85,7 +85,7 @@ def test_without_offsets_there_is_no_client(clients):
 def test_a_commit_that_fails_is_told_and_made_with_the_next_offsets(clients):
     clients.refusals.append(KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)))
     failed = threading.Event()
-    with Mirror(hr.Kafka("localhost:1", topics=["clicks"]), "shown", lambda _: failed.set(), reads=bool) as shown:
+    with GroupMirror(hr.Kafka("localhost:1", topics=["clicks"]), "shown", lambda _: failed.set(), reads=bool) as shown:
         shown(started({A: 3}))
         assert failed.wait(10)
         shown(done(B, 5, 6))

@@ -232,7 +232,7 @@ def test_clusters_are_compared_by_their_ids(monkeypatch, here, found):
     assert fixed.writes_to_source_cluster(lambda: "one", "clicks".__eq__) == ("clicks" if found else None)
     chosen = sinks.Kafka("localhost:9092", topic_column="to", pattern="c.*")
     assert chosen.writes_to_source_cluster(lambda: "one", "clicks".__eq__) is None
-    assert (chosen._allowed.refused("clicks") is not None) is found
+    assert (chosen._allowed.rejection_reason("clicks") is not None) is found
     assert sinks.Fanout([chosen, fixed]).writes_to_source_cluster(lambda: "one", "clicks".__eq__) == (
         "clicks" if found else None
     )

@@ -70,7 +70,7 @@ class SinkOffsets(Kafka):
         super().__init__(bootstrap, group=group, options=options)
         self._registered: RunLease | None = None
         self._unsure = False
-        self._names = PlaceholderTopics("")
+        self._placeholders = PlaceholderTopics("")
         self._home: set[str] = set()
         """Topics of this cluster. A recreated topic has another id, but needs no placeholder."""
 
@@ -140,7 +140,7 @@ class SinkOffsets(Kafka):
 
     def partition_write(self, r: Range, planned: PlannedCommit) -> PartitionWrite:
         """What the task of one range commits."""
-        topic, transactional_id = self._names.here(r.at.topic), self.transactional_id(r.at)
+        topic, transactional_id = self._placeholders.local_name(r.at.topic), self.transactional_id(r.at)
         return PartitionWrite(r, topic, planned.entries.get(r.at), planned.writes[r.at], transactional_id)
 
     @contextmanager
@@ -201,8 +201,10 @@ class SinkOffsets(Kafka):
         )
 
     def _new_group(self, name: str) -> FencedOffsetGroup:
-        self._names = PlaceholderTopics(placeholder_prefix(name))
-        return FencedOffsetGroup(self.bootstrap, self.options, name, names=self._names, writers=self.transactional_id)
+        self._placeholders = PlaceholderTopics(placeholder_prefix(name))
+        return FencedOffsetGroup(
+            self.bootstrap, self.options, name, placeholders=self._placeholders, writers=self.transactional_id
+        )
 
     def _check_partitions_exist(self, partitions: set[TopicPartition], topic_ids: Mapping[str, str]) -> None:
         """Creates a placeholder for each topic of another cluster."""
@@ -210,14 +212,16 @@ class SinkOffsets(Kafka):
             needed = 1 + max(at.partition for at in partitions if at.topic == topic)
             found = self._find_topic(topic)
             if topic not in self._home and (found is None or found.id not in (None, topic_ids.get(topic, found.id))):
-                Admin(self.client).create_topic(self._names.add(topic), needed)
+                Admin(self.client).create_topic(self._placeholders.add(topic), needed)
             elif found is not None and found.id is None and len(found.partitions) < needed:
-                Admin(self.client).add_partitions(self._names.here(topic), needed, ignored={"INVALID_PARTITIONS"})
+                Admin(self.client).add_partitions(
+                    self._placeholders.local_name(topic), needed, ignored={"INVALID_PARTITIONS"}
+                )
         super()._check_partitions_exist(partitions, topic_ids)
 
     def _fetch(self) -> dict[TopicPartition, CommittedOffset]:
         entries = super()._fetch()
-        self._home |= {at.topic for at in entries if self._names.here(at.topic) == at.topic}
+        self._home |= {at.topic for at in entries if self._placeholders.local_name(at.topic) == at.topic}
         return entries
 
     def _find_topic(self, topic: str) -> Topic | None:
