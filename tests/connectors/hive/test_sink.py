@@ -15,7 +15,7 @@ from headrace.connectors.hive.sink import Hive
 from headrace.connectors.shared.file_store import file_store_at
 from headrace.errors import ConfigError
 from headrace.testing.sinks import batch, frame, numbered
-from support.interleaving import meanwhile
+from support.interleaving import Died, die, meanwhile
 from support.project import ROOT
 
 
@@ -73,15 +73,9 @@ def test_all_partitions_of_a_batch_appear_at_once_however_many(spark, table):
     assert spark.conf.get("spark.sql.addPartitionInBatch.size") == "100"
 
 
-def test_what_is_not_yet_added_is_invisible_even_to_a_repair_and_goes_with_the_repeat(
-    spark, table, monkeypatch, tmp_path
-):
-    def die(*_):
-        raise RuntimeError("killed here")
-
+def test_what_is_not_yet_added_is_invisible_even_to_a_repair_and_goes_with_the_repeat(spark, table, tmp_path):
     with Hive(table, location=str(tmp_path / "t")).open("clicks") as sink:
-        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed here"):
-            patch.setattr(Hive, "_added", die)
+        with meanwhile("hive: claimed", die), pytest.raises(Died):
             sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
         (dead,) = {file.parent for file in tmp_path.rglob("*.parquet")}
         spark.sql(f"MSCK REPAIR TABLE {table}")

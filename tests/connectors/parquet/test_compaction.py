@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import Counter
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -22,6 +23,7 @@ from headrace.connectors.parquet import atomic_exchange, compaction
 from headrace.connectors.parquet.compaction import compact
 from headrace.errors import ConfigError, RetriableError
 from headrace.testing.sinks import batch, frame, numbered
+from support.interleaving import meanwhile
 
 
 def filled(spark, path, batches=6, **options):
@@ -248,18 +250,12 @@ def test_a_file_system_that_cannot_exchange_is_named(spark, tmp_path, monkeypatc
     assert stored(path) == numbered(0, 18)
 
 
-def test_a_batch_removed_by_hand_during_a_merge_does_not_come_back(spark, tmp_path, monkeypatch):
+def test_a_batch_removed_by_hand_during_a_merge_does_not_come_back(spark, tmp_path):
     import shutil
 
     path = filled(spark, tmp_path / "out")
-    merge = compaction._merge
-
-    def and_remove(*arguments):
-        merge(*arguments)
-        shutil.rmtree(next(path.glob("headrace_batch=*")))
-
-    monkeypatch.setattr(compaction, "_merge", and_remove)
-    with pytest.raises(Exception, match="was removed while it was merged"):
+    remove = partial(shutil.rmtree, next(path.glob("headrace_batch=*")))
+    with meanwhile("compact: merged", remove), pytest.raises(Exception, match="was removed while it was merged"):
         compacted(path)
     assert len(stored(path)) == 15
 

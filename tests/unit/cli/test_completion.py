@@ -16,9 +16,11 @@ PLAIN = ["clicks", "clicks-2", "team.clicks_eu", "clicks:eu@v1", "größe"]
 @pytest.mark.parametrize("hostile", HOSTILE, ids=repr)
 def test_a_group_that_is_no_plain_word_is_not_completed(hostile, monkeypatch):
     found = SimpleNamespace(valid=[SimpleNamespace(group_id=name) for name in (*PLAIN, hostile)])
-    admin = SimpleNamespace(list_groups=lambda: found)
-    monkeypatch.setattr(completion, "_admin", lambda ctx: admin)
-    assert completion.groups(None, "") == sorted(PLAIN)
+    monkeypatch.setattr(
+        "headrace.kafka.admin.Admin", lambda client, timeout: SimpleNamespace(list_groups=lambda: found)
+    )
+    context = SimpleNamespace(params={"bootstrap": "localhost:1"})
+    assert completion.groups(context, "") == sorted(PLAIN)
 
 
 @pytest.mark.parametrize("hostile", [name for name in HOSTILE if name and "/" not in name], ids=repr)

@@ -91,8 +91,6 @@ def test_a_task_of_a_kafka_sink_commits_only_what_it_read_from_the_planned_topic
     producer = Mock(**{"abort_transaction.side_effect": lambda *_: done.append("aborted")})
     before, after = CommittedOffset(0, ""), CommittedOffset(3, "after")
     consumer = Mock(**{"committed.return_value": [Mock(offset=before.offset, metadata=before.metadata)]})
-    monkeypatch.setattr(kafka_tasks.TransactionalProduceTask, "_producer", lambda *_: producer)
-    monkeypatch.setattr(kafka_tasks.TransactionalProduceTask, "_consumer", lambda _: consumer)
     monkeypatch.setattr(kafka_tasks, "send", lambda *_: done.append("sent") or 3)
     monkeypatch.setattr(kafka_tasks, "commit", lambda *_: done.append("committed"))
 
@@ -103,7 +101,8 @@ def test_a_task_of_a_kafka_sink_commits_only_what_it_read_from_the_planned_topic
     part = kafka_tasks.PartitionWrite(
         Range(TopicPartition("clicks", 0), 0, 3), "clicks", before, after, f"writer {recreated}"
     )
-    task = kafka_tasks.TransactionalProduceTask(Mock(bootstrap="broker:9092"), "group", (part,), unchanged)
+    client = Mock(**{"producer.return_value": producer, "consumer.return_value": consumer})
+    task = kafka_tasks.TransactionalProduceTask(Mock(client=client, producing={}), "group", (part,), unchanged)
     report = tasks.report_of(task, iter(["rows"]))
     if recreated:
         assert report.error[0] == TopicRecreated.__name__

@@ -17,6 +17,7 @@ from headrace import events
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.runtime.run_handle import Run, RunStatus
 from headrace.runtime.runner import Summary
+from headrace.support.polling import wait_until
 from headrace.testing.fakes import fail_first
 from headrace.types import Batch, Range, TopicPartition
 from support.simulation import A, records, simulate
@@ -209,7 +210,7 @@ def test_a_failure_is_raised_by_wait_each_time_and_by_the_block():
     sim = simulate({A: 5})
     sim.sink.before_write = fail_first(10**9, ConfigError("no such column"))
     with pytest.raises(ConfigError, match="no such column"), begin(sim) as run:
-        assert run._over.wait(SOON)
+        assert wait_until(lambda: run.status.state == "failed", SOON, 0.005)
     for _ in range(2):
         with pytest.raises(ConfigError, match="no such column"):
             run.wait(SOON)

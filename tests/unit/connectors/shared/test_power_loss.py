@@ -20,6 +20,7 @@ from headrace.spark.hadoop_fs import sync_with_parents
 from headrace.support import crashpoints
 from headrace.support.paths import private_directory
 from headrace.types import Batch, Range, TopicPartition
+from support.interleaving import Died, die, meanwhile
 from support.power_loss import recorded
 
 COLUMNS = StructType().add("id", LongType())
@@ -147,8 +148,8 @@ def test_a_delta_commit_that_returned_is_on_disk_with_every_version_before_it(tm
 
 def test_a_delta_commit_of_a_dead_run_is_on_disk_when_its_repeat_returns(tmp_path):
     with recorded(tmp_path) as recorder:
-        with pytest.MonkeyPatch.context() as patched, sinks.Delta(tmp_path / "lake").open("clicks") as sink:
-            patched.setattr(delta.Delta, "_sync_log", lambda _: None)  # it died before
+        before_sync = meanwhile("delta: committed", die)
+        with sinks.Delta(tmp_path / "lake").open("clicks") as sink, before_sync, pytest.raises(Died):
             sink.write(batch(1), Rows())
         with sinks.Delta(tmp_path / "lake").open("clicks") as sink:
             sink.write(batch(1), Rows())

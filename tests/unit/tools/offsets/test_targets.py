@@ -12,6 +12,7 @@ from headrace.core.planner import TopicLog
 from headrace.core.state import RunLease
 from headrace.errors import ConfigError, OffsetConflict
 from headrace.runtime import heartbeat
+from headrace.tools.offsets import editor as offset_editor
 from headrace.tools.offsets import imports
 from headrace.tools.offsets.editor import OffsetEditor
 from headrace.tools.offsets.targets import OffsetChange, ResetTarget, duration, moves, parse, stale, to_offsets
@@ -184,7 +185,7 @@ def test_a_move_of_some_partitions_of_a_pending_batch_is_refused():
 @pytest.mark.parametrize(("version", "live_for"), [("boot pid:[1]", heartbeat.LAPSE), (None, heartbeat.LAPSE_BEFORE)])
 def test_a_run_elsewhere_counts_as_live_as_long_as_its_version_may_be_silent(version, live_for, monkeypatch):
     """One of the version before signed every 30 seconds, and only between its batches."""
-    monkeypatch.setattr(OffsetEditor, "_still_beats", lambda *_: False)
+    monkeypatch.setattr(offset_editor, "wait_until", lambda *_: False)  # no heartbeat comes
     store = stores.Memory().open("p")
     editor = OffsetEditor("p", store, None, {})
     for silent, live in ((live_for - 5, True), (live_for + 5, False)):
