@@ -43,8 +43,8 @@ lint: $(VENV)/.ready ## Lint, format, strict types, import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-unit: $(VENV)/.ready ## The quick tests alone
-	@$(BIN)/python -m pytest tests/unit
+unit: $(VENV)/.ready ## The unit tests: no server, under a minute
+	@$(BIN)/python -m pytest -n 2 tests/unit
 
 crash: servers ## All kill tests, then 30 kills more of every sink and store
 	@$(BIN)/python -m pytest tests/crash tests/connectors/test_store_outages.py $(WORKERS) $(if $(SEED),--seed $(SEED))

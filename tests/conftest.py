@@ -8,6 +8,7 @@ from hypothesis import settings
 from support.command_line import Result
 from support.hdfs import Hdfs
 from support.project import ROOT
+from support.servers import SERVERS
 
 pytest_plugins = ["headrace.testing.fixtures"]
 
@@ -16,11 +17,6 @@ settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
 
 
-SYSTEMS = frozenset(
-    {"cassandra", "dynamodb", "hbase", "hdfs", "kafka", "mongo", "postgres", "redis", "schema_registry", "spark"}
-    | {"zookeeper"}
-)
-"""Fixtures that start a server or a JVM: a test that uses one has a marker of the same name."""
 UNIT = ROOT / "tests" / "unit"
 
 
@@ -34,7 +30,7 @@ def pytest_configure(config):
     if config.option.seed is None:  # the workers of xdist get it with the other options
         config.option.seed = random.SystemRandom().randrange(1_000_000)
     config.addinivalue_line("markers", "matrix(sample): many cases of one kill test; with --sample so many of them run")
-    for name in sorted(SYSTEMS):
+    for name in sorted(SERVERS):
         config.addinivalue_line("markers", f"{name}: uses the fixture {name}; added by tests/conftest.py")
 
 
@@ -43,7 +39,7 @@ def pytest_itemcollected(item):
         return
     params = item.callspec.params if hasattr(item, "callspec") else {}
     names = {value for value in params.values() if isinstance(value, str)}  # request.getfixturevalue(param)
-    for name in SYSTEMS & names.union(item.fixturenames):
+    for name in SERVERS & names.union(item.fixturenames):
         item.add_marker(name)
 
 
