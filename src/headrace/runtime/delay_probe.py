@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from itertools import zip_longest
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 INTERVAL = 10.0
 """Seconds from one batch that is looked at to the next."""
+RETRY_INTERVAL = 1.0
+"""The same after answers that were late or did not come."""
 MAX_PARTITIONS = 32
 """Of a batch with more, those with the most records."""
 _TIMEOUT = 2.0
@@ -29,7 +32,7 @@ _LOG = logging.getLogger("headrace")
 class DelayProbe:
     """Looks up timestamps while a batch is being written, so the batch waits for nothing.
 
-    An estimate that is not ready when the batch is done is dropped, and the next batch gets one.
+    An estimate that is not ready when the batch is done is dropped; a batch a second later gets one.
     """
 
     def __init__(
@@ -42,19 +45,17 @@ class DelayProbe:
         self._clusters = [feed.cluster for feed in feeds]
         self._clock = clock
         self._wall_clock = wall_clock
-        self._begun_at: float | None = None
+        self._next_at = -math.inf
         self._batch: Batch | None = None
         self._thread: threading.Thread | None = None
-        self._found: list[RangeTimestamps] | None = None
+        self._timestamps: list[RangeTimestamps] | None = None
 
     def start(self, batch: Batch) -> None:
         """A batch begins."""
         now = self._clock()
-        if self._thread is not None and self._thread.is_alive():
+        if now < self._next_at or (self._thread is not None and self._thread.is_alive()):
             return
-        if self._begun_at is not None and now - self._begun_at < INTERVAL:
-            return
-        self._begun_at, self._batch, self._found = now, batch, None
+        self._next_at, self._batch, self._timestamps = now + INTERVAL, batch, None
         self._thread = threading.Thread(target=self._probe, args=(batch,), name="headrace-delay", daemon=True)
         self._thread.start()
 
@@ -63,10 +64,10 @@ class DelayProbe:
         if self._batch is not batch:
             return None
         self._batch = None
-        if self._found is None:
-            self._begun_at = None
+        if self._timestamps is None:
+            self._next_at = self._clock() + RETRY_INTERVAL
             return None
-        return estimate(self._found, self._wall_clock())
+        return estimate(self._timestamps, self._wall_clock())
 
     def close(self) -> None:
         if self._thread is not None:
@@ -76,24 +77,25 @@ class DelayProbe:
         try:
             now = self._wall_clock()
             largest = sorted((r for r in batch.ranges if len(r)), key=len, reverse=True)[:MAX_PARTITIONS]
-            known = {r.at: RangeTimestamps(r, now) for r in largest}
-            while wanted := {at: times for at, one in known.items() if (times := one.next_lookups())}:
-                for at, asked, answer in self._look_up(wanted):
-                    known[at].add(asked, answer)
-            self._found = list(known.values())
+            timestamps = {r.at: RangeTimestamps(r, now) for r in largest}
+            while lookups := {at: times for at, one in timestamps.items() if (times := one.next_lookups())}:
+                for at, time_, answer in self._look_up(lookups):
+                    timestamps[at].add(time_, answer)
+            self._timestamps = list(timestamps.values())
         except Exception as error:
             _LOG.debug("the produce delay of batch %d is not known: %s", batch.id, error)
 
     def _look_up(
-        self, wanted: Mapping[TopicPartition, Sequence[float]]
+        self, lookups: Mapping[TopicPartition, Sequence[float]]
     ) -> Sequence[tuple[TopicPartition, float, tuple[int, float] | None]]:
-        found: list[tuple[TopicPartition, float, tuple[int, float] | None]] = []
+        """Partition, time, and the first record at or after it. A request has one time per partition."""
+        results: list[tuple[TopicPartition, float, tuple[int, float] | None]] = []
         for number, cluster in enumerate(self._clusters):
-            own = {at: times for at, times in wanted.items() if source_for_topic(self._sources, at.topic) == number}
-            rounds = [
-                {at: time for at, time in zip(own, times, strict=True) if time is not None}
-                for times in zip_longest(*own.values())
+            of_cluster = {at: t for at, t in lookups.items() if source_for_topic(self._sources, at.topic) == number}
+            requests = [
+                {at: time_ for at, time_ in zip(of_cluster, times, strict=True) if time_ is not None}
+                for times in zip_longest(*of_cluster.values())
             ]
-            for asked, answers in zip(rounds, cluster.lookup_times(rounds, _TIMEOUT), strict=True):
-                found += [(at, time, answers.get(at)) for at, time in asked.items()]
-        return found
+            for request, answers in zip(requests, cluster.lookup_times(requests, _TIMEOUT), strict=True):
+                results += [(at, time_, answers.get(at)) for at, time_ in request.items()]
+        return results

@@ -205,7 +205,9 @@ class Stream:
         self._positions.done(batch, seconds, bytes_each)
         if dropped:
             self._observe(events.BadRecordsDropped(batch, dropped))
-        self._observe(events.BatchDone(batch, seconds, self._positions.lag))
+        self._observe(
+            events.BatchDone(batch, seconds, self._positions.lag, partition_lag=self._positions.partition_lags)
+        )
 
     def _learn(self, batch: Batch, store: OffsetStore) -> None:
         """Ask for schemas that its records name and nobody knows: a loop cannot repeat a batch as a run does."""

@@ -7,7 +7,7 @@ import pytest
 
 import headrace as hr
 from headrace import events
-from headrace.runtime.delay_probe import INTERVAL, MAX_PARTITIONS, DelayProbe
+from headrace.runtime.delay_probe import INTERVAL, MAX_PARTITIONS, RETRY_INTERVAL, DelayProbe
 from headrace.runtime.source_states import SourceState
 from headrace.testing.fakes import FakeClock
 from headrace.types import Batch, Range, TopicPartition
@@ -83,7 +83,7 @@ def test_one_batch_in_ten_seconds_is_looked_up(probe, log, clock):
     assert measure(probe, batch(3)) is not None
 
 
-def test_a_batch_does_not_wait_for_answers_and_the_next_one_is_looked_up(probe, log):
+def test_a_batch_does_not_wait_for_answers_and_one_a_second_later_is_looked_up(probe, log, clock):
     log.answering.clear()
     first, second = batch(1), batch(2)
     probe.start(first)
@@ -92,12 +92,18 @@ def test_a_batch_does_not_wait_for_answers_and_the_next_one_is_looked_up(probe, 
     assert probe.finish(second) is None
     log.answering.set()
     probe.close()
+    clock.now = RETRY_INTERVAL
     assert measure(probe, batch(3)) is not None
 
 
-def test_a_cluster_that_does_not_answer_costs_the_delay_only(probe, log):
+def test_a_cluster_that_does_not_answer_costs_the_delay_and_a_request_a_second(probe, log, clock):
     log.fails = True
     assert measure(probe, batch(1)) is None
+    assert measure(probe, batch(2)) is None
+    assert len(log.asked) == 1
+    log.fails = False
+    clock.now = RETRY_INTERVAL
+    assert measure(probe, batch(3)) is not None
 
 
 def test_the_partitions_with_the_most_records_are_looked_up(probe, log):
