@@ -205,7 +205,7 @@ def produce(
 def _avro(topic: str, schema: Path | None, registry: str | None, subject: str | None) -> Callable[[bytes], bytes]:
     from headrace.formats.avro import Avro
     from headrace.formats.avro.json_encoding import encoder
-    from headrace.formats.schema_registry import register
+    from headrace.formats.schema_registry import SchemaRegistry
 
     if schema is None:
         raise ConfigError("--registry and --subject need --avro", hint="--avro click.avsc")
@@ -213,7 +213,8 @@ def _avro(topic: str, schema: Path | None, registry: str | None, subject: str | 
     encode = encoder(text)
     if registry is None:
         return encode
-    head = struct.pack(">bI", 0, register(registry, subject or f"{topic}-value", text))  # Confluent's wire format
+    # Confluent's wire format
+    head = struct.pack(">bI", 0, SchemaRegistry(registry).register_schema(subject or f"{topic}-value", text))
     return lambda line: head + encode(line)
 
 

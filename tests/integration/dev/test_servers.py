@@ -23,7 +23,7 @@ from headrace.cli.jars import app as jars_app
 from headrace.dev import ports, postgres, running_servers, single_port_server
 from headrace.dev.process import ProcessId
 from headrace.errors import ConfigError
-from headrace.formats import schema_registry as registry_client
+from headrace.formats.schema_registry import SchemaRegistry
 from headrace.jars import java
 
 if TYPE_CHECKING:
@@ -152,7 +152,9 @@ def use_dynamodb(server: dev.DynamoDB, value: str | None) -> str:
 
 def use_schema_registry(server: dev.SchemaRegistry, value: str | None) -> str:
     if value is not None:
-        registry_client.register(server.url, "t-value", json.dumps({"type": "record", "name": value, "fields": []}))
+        SchemaRegistry(server.url).register_schema(
+            "t-value", json.dumps({"type": "record", "name": value, "fields": []})
+        )
     with urllib.request.urlopen(f"{server.url}/subjects/t-value/versions/latest", timeout=20) as answer:
         return str(json.loads(json.load(answer)["schema"])["name"])
 

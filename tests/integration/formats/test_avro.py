@@ -251,7 +251,7 @@ def test_a_value_that_a_given_schema_does_not_have_stops_the_run(write, topic, t
 def test_a_registry_that_is_down_is_tried_again(write, topic):
     begun = time.monotonic()
     with pytest.raises(
-        RetriableError, match=r"the schema registry at http://user:\*\*\*@127\.0\.0\.1:1 does not answer"
+        RetriableError, match=r"the schema registry at http://user:\*\*\*@127\.0\.0\.1:1 does not respond"
     ):
         write(topic(partitions=1), [{"id": 1}], registry="http://user:secret@127.0.0.1:1")
     assert time.monotonic() - begun < 20

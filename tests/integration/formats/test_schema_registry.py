@@ -12,10 +12,10 @@ from headrace import events, sinks, stores
 from headrace.engine.decoder import Decoder
 from headrace.engine.field_decoder import RAW_SCHEMA
 from headrace.errors import ConfigError, RetriableError
-from headrace.formats import schema_registry as registry
 from headrace.formats.avro import compatibility
 from headrace.formats.avro import decoding as avro_reading
 from headrace.formats.avro.decoding import RegistryAvro
+from headrace.formats.schema_registry import SchemaRegistry
 from support.avro_bytes import encoded, framed, long, registered
 from support.background_run import BackgroundRun
 from support.tcp_proxy import TcpProxy
@@ -113,8 +113,10 @@ def test_an_id_that_the_registry_lacks_is_a_bad_record_and_asked_for_again_after
     clock, asked = [0.0], []
     decoder = Decoder(spark, hr.Avro(registry=url, on_error="keep"), topics=[topic])
     decoder._parts[0].decoding._clock = lambda: clock[0]
-    by_id = registry.by_id
-    monkeypatch.setattr(registry, "by_id", lambda url, number: asked.append(number) or by_id(url, number))
+    get_schema = SchemaRegistry.get_schema
+    monkeypatch.setattr(
+        SchemaRegistry, "get_schema", lambda self, number: asked.append(number) or get_schema(self, number)
+    )
     frame = raw(spark, topic, [framed(one, V1, ANN), struct.pack(">bI", 0, 987_654) + b"x"])
     with pytest.raises(Exception, match="UnknownSchema") as met:
         decoder.decode(frame).rows.collect() if mode == "keep" else decoder.validated(frame).collect_dead_letters(10)
@@ -141,14 +143,14 @@ def test_an_id_that_is_registered_late_is_read_from_then_on_and_a_registry_that_
     decoder._parts[0].decoding._clock = lambda: clock[0]
     frame = raw(spark, topic, [framed(late, V2, BEA)])
     with monkeypatch.context() as patched:
-        patched.setattr(registry, "by_id", lambda url, number: None)
+        patched.setattr(SchemaRegistry, "get_schema", lambda self, number: None)
         assert "not in the registry" in rows_of(decoder, frame)[0]["bad"]["error"]
         clock[0] += 100
 
-        def away(url, number):
+        def away(self, number):
             raise RetriableError("nobody answers")
 
-        patched.setattr(registry, "by_id", away)
+        patched.setattr(SchemaRegistry, "get_schema", away)
         assert "not in the registry" in rows_of(decoder, frame)[0]["bad"]["error"]
     clock[0] += 100
     (row,) = rows_of(decoder, frame)
@@ -300,7 +302,7 @@ def test_a_text_that_is_not_utf_8_is_found_at_any_depth(spark):
 
 def test_what_cannot_be_read_by_is_said_before_anything_is_read(spark, named):
     topic, url = named
-    with pytest.raises(ConfigError, match=f"no schema to read by; asked for: {topic}-value") as refused:
+    with pytest.raises(ConfigError, match=f"no reader schema; requested: {topic}-value") as refused:
         Decoder(spark, hr.Avro(registry=url), topics=[topic])
     assert "subject=" in refused.value.hint
     registered(url, f"{topic}-value", V1)
@@ -385,7 +387,7 @@ def test_a_subject_with_many_versions_is_one_case(spark, named):
     for extra in range(6):
         last = customer(ID, *(optional(f"f{n}") for n in range(extra)))
         number = registered(url, f"{topic}-value", last)
-    decoding = RegistryAvro(spark, url, "value", [f"{topic}-value"], None)
+    decoding = RegistryAvro(spark, SchemaRegistry(url), "value", [f"{topic}-value"], None)
     assert decoding.decode_expr("value").count("from_avro(") == 6
     (row,) = rows_of(
         Decoder(spark, hr.Avro(registry=url), topics=[topic]),

@@ -211,7 +211,9 @@ def test_completion_says_nothing_about_a_cluster_that_does_not_answer(monkeypatc
 def test_produce_takes_the_password_of_a_registry_from_the_environment(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setenv("PASSWORD", "s3cret")
-    monkeypatch.setattr("headrace.formats.schema_registry.register", lambda url, *_: asked.append(url) or 1)
+    monkeypatch.setattr(
+        "headrace.formats.schema_registry.SchemaRegistry.register_schema", lambda self, *_: asked.append(self.url) or 1
+    )
     schema = tmp_path / "click.avsc"
     schema.write_text('{"type": "record", "name": "Click", "fields": [{"name": "id", "type": "int"}]}')
     registry = ["--avro", str(schema), "--registry", "http://me:${PASSWORD}@localhost:1"]

@@ -66,10 +66,10 @@ def test_text_is_quoted_for_spark(text, quoted):
         (lambda: hr.Custom(len), "names no columns"),
         (lambda: hr.Custom(len, "a INT").encode_expr({"a": "integer"}, "t"), "only reads"),
         (lambda: hr.Kafka("b:1", topics=["t"], format=hr.Custom(encode=len)), "no function to read with"),
-        (lambda: hr.Protobuf("", descriptor=b""), "names no message"),
-        (lambda: hr.Protobuf("a.B", descriptor="none-such.desc"), "cannot be read"),
-        (lambda: hr.Protobuf("a.B", descriptor=b"", subject="s"), "is of a registry"),
-        (lambda: hr.Protobuf("a.B", descriptor=b"", registry="x"), "no address"),
+        (lambda: hr.Protobuf("", descriptor=b""), "expected the full name of a message"),
+        (lambda: hr.Protobuf("a.B", descriptor="none-such.desc"), "cannot read"),
+        (lambda: hr.Protobuf("a.B", descriptor=b"", subject="s"), "needs registry="),
+        (lambda: hr.Protobuf("a.B", descriptor=b"", registry="x"), "expected the URL of a schema registry"),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_described(make, message):

@@ -13,10 +13,11 @@ import pytest
 
 import headrace as hr
 from headrace.errors import ConfigError, RetriableError
-from headrace.formats import schema_registry
+from headrace.formats import registry_http
 from headrace.formats.avro import decoding
 from headrace.formats.avro import schema as avro_schema
 from headrace.formats.avro.decoding import RegistryAvro
+from headrace.formats.schema_registry import RegisteredSchema, SchemaRegistry, TooLarge
 
 SCHEMA = json.dumps({"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]})
 DEEP = 100_000
@@ -70,12 +71,12 @@ def url(server, user="user:secret@", scheme="http"):
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_password_does_not_follow_a_redirect_to_another_server(status):
     with serving(FOUND) as other, serving(sending(b"", status, Location=f"{url(other, '')}/x")) as first:
-        with pytest.raises(ConfigError, match="the password is for the first address alone") as refused:
-            schema_registry.by_id(url(first), 1)
+        with pytest.raises(ConfigError, match="the password is for the first address only") as refused:
+            SchemaRegistry(url(first)).get_schema(1)
         assert other.asked == []
         assert "secret" not in refused.value.message
         # Without a password there is nothing to give away.
-        assert schema_registry.by_id(url(first, ""), 1).schema == SCHEMA
+        assert SchemaRegistry(url(first, "")).get_schema(1).schema == SCHEMA
         assert other.asked == [("/x", None)]
 
 
@@ -85,8 +86,8 @@ def test_a_password_does_not_follow_the_second_redirect_either():
         sending(b"", 302, Location="/moved" if near else f"{url(other, '')}/x")(handler)
 
     with serving(FOUND) as other, serving(answer) as first:
-        with pytest.raises(ConfigError, match="the password is for the first address alone"):
-            schema_registry.by_id(url(first), 1)
+        with pytest.raises(ConfigError, match="the password is for the first address only"):
+            SchemaRegistry(url(first)).get_schema(1)
         assert [path for path, _ in first.asked] == ["/schemas/ids/1", "/moved"]
         assert other.asked == []
 
@@ -107,14 +108,17 @@ def test_what_a_registry_sends_beside_a_redirect_is_not_read():
             """The client has gone."""
 
     with serving(answer) as server:
-        assert schema_registry.by_id(url(server), 1).schema == SCHEMA
+        assert SchemaRegistry(url(server)).get_schema(1).schema == SCHEMA
     assert len(sent) < 1_000
 
 
 @pytest.mark.parametrize("to", ["http://h:99999/x", "http://h:x/", "http://[::1/x"])
 def test_a_redirect_to_what_is_no_address_is_a_config_error(to):
-    with serving(sending(b"", 302, Location=to)) as server, pytest.raises(ConfigError, match="no schema registry"):
-        schema_registry.by_id(url(server), 1)
+    with (
+        serving(sending(b"", 302, Location=to)) as server,
+        pytest.raises(ConfigError, match="did not return a schema registry response"),
+    ):
+        SchemaRegistry(url(server)).get_schema(1)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +132,7 @@ def test_a_redirect_to_what_is_no_address_is_a_config_error(to):
 )
 def test_an_answer_that_only_looks_like_a_registrys_is_a_config_error(status, body):
     with serving(sending(body, status)) as server, pytest.raises(ConfigError):
-        schema_registry.by_id(url(server), 1)
+        SchemaRegistry(url(server)).get_schema(1)
 
 
 def test_a_redirect_on_the_same_server_keeps_the_password():
@@ -136,28 +140,30 @@ def test_a_redirect_on_the_same_server_keeps_the_password():
         (FOUND if handler.path.startswith("/moved") else sending(b"", 302, Location="/moved"))(handler)
 
     with serving(answer) as server:
-        assert schema_registry.by_id(url(server), 1).schema == SCHEMA
+        assert SchemaRegistry(url(server)).get_schema(1).schema == SCHEMA
         assert [path for path, _ in server.asked] == ["/schemas/ids/1", "/moved"]
         assert len({user for _, user in server.asked} - {None}) == 1
 
 
 @pytest.mark.parametrize("to", ["http://example.com/", "ftp://example.com/x"])
 def test_a_redirect_from_tls_to_plain_text_or_to_another_protocol_is_not_followed(to):
-    request = schema_registry._request("https://registry.example.com", "/x", None)
+    request = registry_http.build_request("https://registry.example.com", "/x", None)
     with pytest.raises(ConfigError, match="not encrypted"):
-        schema_registry._SamePlace().redirect_request(request, io.BytesIO(), 302, "Found", {}, to)
+        registry_http.SafeRedirects().redirect_request(request, io.BytesIO(), 302, "Found", {}, to)
 
 
 def test_little_is_shown_of_where_a_redirect_leads():
-    request = schema_registry._request("https://registry.example.com", "/x", None)
+    request = registry_http.build_request("https://registry.example.com", "/x", None)
     with pytest.raises(ConfigError) as refused:
-        schema_registry._SamePlace().redirect_request(request, io.BytesIO(), 302, "Found", {}, "http://" + "a" * 60_000)
+        registry_http.SafeRedirects().redirect_request(
+            request, io.BytesIO(), 302, "Found", {}, "http://" + "a" * 60_000
+        )
     assert len(refused.value.message) < 1_000
 
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_an_endless_answer_is_cut_off(status, monkeypatch):
-    monkeypatch.setattr(schema_registry, "_MAX_BYTES", 100_000)
+    monkeypatch.setattr(registry_http, "MAX_BYTES", 100_000)
     sent = []
 
     def endless(handler):
@@ -171,7 +177,7 @@ def test_an_endless_answer_is_cut_off(status, monkeypatch):
             """The client has gone."""
 
     with serving(endless) as server, pytest.raises(ConfigError, match="more than 100,000 bytes"):
-        schema_registry.by_id(url(server), 1)
+        SchemaRegistry(url(server)).get_schema(1)
     assert len(sent) < 100_000
 
 
@@ -192,7 +198,7 @@ def _is_socket(link):
 
 @pytest.mark.parametrize("part", ["body", "headers"])
 def test_an_answer_that_drips_has_a_deadline_as_a_whole(part, monkeypatch):
-    monkeypatch.setattr(schema_registry, "_DEADLINE", 0.5)
+    monkeypatch.setattr(registry_http, "DEADLINE", 0.5)
     over, gone = threading.Event(), threading.Event()
 
     def dripping(handler):
@@ -210,8 +216,8 @@ def test_an_answer_that_drips_has_a_deadline_as_a_whole(part, monkeypatch):
     with serving(dripping) as server:
         before = len(sockets()) if Path("/proc/self/fd").exists() else None
         try:
-            with pytest.raises(RetriableError, match=r"no complete answer in 0\.5 s"):
-                schema_registry.by_id(url(server), 1)
+            with pytest.raises(RetriableError, match=r"no complete response in 0\.5 s"):
+                SchemaRegistry(url(server)).get_schema(1)
             assert gone.wait(20), "the connection is closed at the deadline"
             assert wait_until(lambda: not threads()), "and nobody is left behind who reads from it"
             assert before is None or wait_until(lambda: len(sockets()) <= before)
@@ -220,10 +226,10 @@ def test_an_answer_that_drips_has_a_deadline_as_a_whole(part, monkeypatch):
 
 
 def test_a_greeting_of_tls_that_drips_leaves_nobody_behind(monkeypatch):
-    monkeypatch.setattr(schema_registry, "_DEADLINE", 0.3)
+    monkeypatch.setattr(registry_http, "DEADLINE", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        with pytest.raises(RetriableError, match="no complete answer"):
-            schema_registry.by_id(f"https://127.0.0.1:{silent.getsockname()[1]}", 1)
+        with pytest.raises(RetriableError, match="no complete response"):
+            SchemaRegistry(f"https://127.0.0.1:{silent.getsockname()[1]}").get_schema(1)
         assert wait_until(lambda: not threads())
 
 
@@ -238,7 +244,7 @@ def wait_until(holds, seconds=20.0):
 @pytest.mark.parametrize("status", [200, 404, 500])
 def test_an_answer_that_is_nested_too_deeply_is_no_recursion_error(status):
     with serving(sending(b"[" * DEEP, status)) as server, pytest.raises((ConfigError, RetriableError)):
-        schema_registry.by_id(url(server), 1)
+        SchemaRegistry(url(server)).get_schema(1)
 
 
 @pytest.mark.parametrize("text", ["[" * DEEP, '{"type": "array", "items": ' * DEEP, '{"type":[' * 150])
@@ -303,18 +309,18 @@ def reading(monkeypatch):
     """What reads by a registry that has the ids below 10, without a Spark; and the ids that were asked for."""
     asked = []
 
-    def by_id(url, number):
+    def get_schema(self, number):
         asked.append(number)
-        return schema_registry.RegisteredSchema(number, SCHEMA) if number < 10 else None
+        return RegisteredSchema(number, SCHEMA) if number < 10 else None
 
-    monkeypatch.setattr(schema_registry, "by_id", by_id)
-    monkeypatch.setattr(schema_registry, "subjects_of", lambda url, number: [])
+    monkeypatch.setattr(SchemaRegistry, "get_schema", get_schema)
+    monkeypatch.setattr(SchemaRegistry, "get_subjects", lambda self, number: [])
     made = RegistryAvro.__new__(RegistryAvro)
-    made._url, made._part, made._clock, made._subjects = "http://r", "value", lambda: 0.0, set()
+    made._registry, made._part, made._clock, made._subjects = SchemaRegistry("http://r"), "value", lambda: 0.0, set()
     made._known, made._missing, made._too_many, made._reader = {}, {}, False, SCHEMA
     made.decoder_id, made._kind, made.single = "token", {"type": "struct", "fields": []}, False
-    made._text = lambda found: found.schema
-    made._add = lambda number, schema, ours: made._known.__setitem__(number, decoding._Writer(schema))
+    made._resolve = lambda found: found.schema
+    made._add = lambda number, schema, own_subject: made._known.__setitem__(number, decoding._WriterSchema(schema))
     return made, asked
 
 
@@ -328,7 +334,7 @@ def test_each_unknown_id_is_asked_for_once_and_not_more_than_a_hundred_in_a_batc
     sql = made.decode_expr("value") + made.error_expr("value", "decoded_value")
     assert len(sql) < 20_000
     assert "raise_error" not in made.decode_expr("value"), "the records that name the others are bad"
-    assert "was not asked for" in made.error_expr("value", "decoded_value")
+    assert "was not requested" in made.error_expr("value", "decoded_value")
 
     made.start_batch()
     assert "raise_error" in made.decode_expr("value"), "the next batch may ask again"
@@ -349,13 +355,13 @@ def test_the_unknown_ids_of_many_batches_do_not_pile_up(reading):
 
 def test_schemas_that_cannot_be_read_do_not_pile_up_and_say_why_in_short(reading, monkeypatch):
     made, asked = reading
-    monkeypatch.setattr(schema_registry, "by_id", lambda url, number: schema_registry.RegisteredSchema(number, SCHEMA))
+    monkeypatch.setattr(SchemaRegistry, "get_schema", lambda self, number: RegisteredSchema(number, SCHEMA))
 
     def refuse(found):
         asked.append(found.id)
         raise ConfigError("missing enum symbols: " + "x" * 100_000)
 
-    made._text = refuse
+    made._resolve = refuse
     for batch in range(1_000, 6_000, 100):
         made.start_batch()
         told = made.fetch_schemas({number: ["t"] for number in range(batch, batch + 100)})
@@ -372,7 +378,7 @@ def test_a_schema_that_cannot_be_used_makes_bad_records_and_does_not_stop_a_run(
     def refuse(found):
         raise ConfigError("this Avro schema is nested more than 200 levels deep")
 
-    made._text = refuse
+    made._resolve = refuse
     made.fetch_schemas({5: ["t"]})
     assert "schema id 5 cannot be read: this Avro schema is nested" in made.error_expr("value", "decoded_value")
     assert "raise_error" not in made.decode_expr("value").partition("substring")[0]
@@ -381,7 +387,7 @@ def test_a_schema_that_cannot_be_used_makes_bad_records_and_does_not_stop_a_run(
 @pytest.mark.parametrize("number", [2**31, 2**32 - 1])
 def test_an_id_that_no_registry_can_have_is_absent_without_a_question(number):
     with serving(sending(b'{"error_code": 404, "message": "HTTP 404 Not Found"}', 404)) as server:
-        assert schema_registry.by_id(url(server), number) is None
+        assert SchemaRegistry(url(server)).get_schema(number) is None
         assert server.asked == []
 
 
@@ -392,21 +398,21 @@ def test_a_404_for_an_id_says_that_it_is_absent_in_whatever_words_if_a_registry_
         sending(b'{"error_code": 40401, "message": "no such subject"}' if known else body, 404)(handler)
 
     with serving(answer) as server:
-        assert schema_registry.by_id(url(server), 7) is None
-        assert schema_registry.subjects_of(url(server), 7) == []
+        assert SchemaRegistry(url(server)).get_schema(7) is None
+        assert SchemaRegistry(url(server)).get_subjects(7) == []
     with serving(sending(body, 404)) as proxy, pytest.raises(ConfigError, match="404"):
-        schema_registry.by_id(url(proxy), 7)
+        SchemaRegistry(url(proxy)).get_schema(7)
 
 
 def test_an_answer_that_is_too_large_for_one_id_makes_bad_records_of_that_id_alone(reading, monkeypatch):
     made, _ = reading
 
-    def by_id(url, number):
+    def get_schema(self, number):
         if number == 6:
-            raise schema_registry.TooLarge("the registry answers with more than 10,000,000 bytes about schema id 6")
-        return schema_registry.RegisteredSchema(number, SCHEMA)
+            raise TooLarge("the registry answers with more than 10,000,000 bytes about schema id 6")
+        return RegisteredSchema(number, SCHEMA)
 
-    monkeypatch.setattr(schema_registry, "by_id", by_id)
+    monkeypatch.setattr(SchemaRegistry, "get_schema", get_schema)
     assert "cannot be read" in made.fetch_schemas({6: ["t"], 5: ["t"]})
     assert made._known[5].misfit is None
     assert "schema id 6 cannot be read: the registry answers with more" in made.error_expr("value", "decoded_value")
@@ -416,18 +422,18 @@ def test_an_answer_that_is_too_large_for_one_id_makes_bad_records_of_that_id_alo
 def test_schemas_that_refer_to_each_other_without_end_are_refused(reading, monkeypatch):
     made, _ = reading
     monkeypatch.setattr(
-        schema_registry,
-        "version",
-        lambda url, subject, number: schema_registry.RegisteredSchema(1, "{}", "AVRO", ((subject, number + 1),)),
+        SchemaRegistry,
+        "get_version",
+        lambda self, subject, number: RegisteredSchema(1, "{}", "AVRO", ((subject, number + 1),)),
     )
     with pytest.raises(ConfigError, match="refers to more than 200 others"):
-        made._named(schema_registry.RegisteredSchema(1, "{}", "AVRO", (("s", 1),)), {}, set())
+        made._fetch_references(RegisteredSchema(1, "{}", "AVRO", (("s", 1),)), {}, set())
     monkeypatch.setattr(
-        schema_registry,
-        "version",
-        lambda url, subject, number: schema_registry.RegisteredSchema(1, "{}", "AVRO", (("s", 1),)),
+        SchemaRegistry,
+        "get_version",
+        lambda self, subject, number: RegisteredSchema(1, "{}", "AVRO", (("s", 1),)),
     )
-    assert list(made._named(schema_registry.RegisteredSchema(1, "{}", "AVRO", (("s", 1),)), {}, set())) == [("s", 1)]
+    assert list(made._fetch_references(RegisteredSchema(1, "{}", "AVRO", (("s", 1),)), {}, set())) == [("s", 1)]
 
 
 # schemas that are tried
@@ -457,7 +463,7 @@ def test_a_schema_that_could_be_registered_is_not(looked_up, compared, asked):
 
 
 def test_a_schema_that_the_registry_would_refuse_is_refused_as_there():
-    said = r"refuses the schema for clicks-value, as incompatible .* id: was int"
+    said = r"rejects the schema for clicks-value as incompatible .* id: was int"
     with (
         serving(lambda handler: (UNFIT if "compat" in handler.path else OTHER)(handler)) as server,
         pytest.raises(ConfigError, match=said),
@@ -468,7 +474,7 @@ def test_a_schema_that_the_registry_would_refuse_is_refused_as_there():
 def test_a_registry_without_a_schema_to_read_by_is_found_without_spark():
     with serving(NO_SUBJECT) as server:
         address = url(server, "")
-        with pytest.raises(ConfigError, match="no schema to read by; asked for: clicks-key"):
+        with pytest.raises(ConfigError, match="no reader schema; requested: clicks-key"):
             hr.Avro(registry=address).check("key", ["clicks"])
         hr.Avro(SCHEMA, registry=address).check("key", ["clicks"])
         assert [path for path, _ in server.asked] == ["/subjects/clicks-key/versions"] * 2

@@ -14,7 +14,7 @@ from headrace.connectors.jdbc.connection import Database
 from headrace.connectors.redis.writer import RedisTarget
 from headrace.engine.engine import DirectEngine
 from headrace.errors import HeadraceError
-from headrace.formats import schema_registry
+from headrace.formats.schema_registry import SchemaRegistry, check_url
 from headrace.support.redaction import is_secret, masked, redact
 
 ANYTHING_ELSE = st.text(min_size=1)
@@ -350,8 +350,8 @@ def test_no_store_sink_or_task_shows_its_secret(made):
 
 
 def ask_registry(url):
-    schema_registry.checked(url)
-    schema_registry.by_id(url, 1)
+    check_url(url)
+    SchemaRegistry(url).get_schema(1)
 
 
 CONNECTING = {

@@ -1,4 +1,4 @@
-"""Avro: plain, by one schema, or in Confluent's wire format (a zero byte, the id of the schema in four, the value)."""
+"""The Avro format: plain values of one schema, or Confluent's wire format (a zero byte, a schema id, the value)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ _SCALARS = {"boolean": "boolean", "int": "integer", "long": "long", "float": "fl
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Avro(Format):
-    """Avro values. With `registry`, its address, each names its schema there; without, all are of `schema`.
+    """Avro values. With `registry`, the URL of a schema registry, each value carries the id of its schema there.
+    Without it all values have `schema`.
 
-    `schema` is the JSON text of one, or the path of an .avsc file. A source reads by it, whatever schema a record was
-    written by; without it by the newest one of the subject when a run starts. The subject is `subject`, by default
-    `<topic>-value`, or `<topic>-key` for keys. A sink writes by `schema`, or by one that it derives from the columns
-    and registers; `name` and `namespace` are those of the derived record, by default the topic and none. A user and
-    password may stand in the address.
+    `schema` is the JSON text of a schema, or the path of an .avsc file. It is the reader schema of a source; without it
+    the reader schema is the newest version of the subject when the run starts. `subject` is `<topic>-value` by default,
+    or `<topic>-key` for keys. A sink writes with `schema`, or with one that it derives from the columns and registers;
+    `name` and `namespace` are those of the derived record, by default the topic and none. The URL may hold a user and a
+    password.
     """
 
     schema: str | Path | None = field(default=None, kw_only=False)
@@ -46,25 +47,31 @@ class Avro(Format):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.schema is None and self.registry is None:
-            raise ConfigError("Avro() has neither a schema nor a registry", hint=_EXAMPLE)
+            raise ConfigError("expected Avro(schema), Avro(registry=…) or both, got neither", hint=_EXAMPLE)
         if self.schema is not None:
             object.__setattr__(self, "schema", _text(self.schema))
             if self.name is not None or self.namespace is not None:
-                raise ConfigError("the schema of Avro(schema) has its own name", hint="leave out name= and namespace=")
+                raise ConfigError(
+                    "name= and namespace= have no effect with a schema, which has its own name",
+                    hint="leave out name= and namespace=",
+                )
         if self.registry is not None:
-            from headrace.formats import schema_registry as registry  # here, for it loads Python's HTTP and TLS
+            from headrace.formats.schema_registry import check_url  # here, because it loads Python's HTTP and TLS
 
-            registry.checked(self.registry)
+            check_url(self.registry)
         elif self.subject is not None:
-            raise ConfigError("Avro(subject=…) is of a registry", hint=_EXAMPLE)
+            raise ConfigError("Avro(subject=…) needs registry=", hint=_EXAMPLE)
         if self.subject is not None and not self.subject:
-            raise ConfigError("Avro(subject='') names no subject", hint='subject="clicks-value"')
+            raise ConfigError("Avro(subject='') is empty", hint='subject="clicks-value"')
         if self.name is not None and not avro_schema.allowed(self.name):
             raise ConfigError(
-                f"name={self.name!r} is no name of an Avro record", hint=f"name={avro_schema.made_name(self.name)!r}"
+                f"name={self.name!r} is not a valid name of an Avro record",
+                hint=f"name={avro_schema.made_name(self.name)!r}",
             )
         if self.namespace is not None and not all(map(avro_schema.allowed, self.namespace.split("."))):
-            raise ConfigError(f"namespace={self.namespace!r} is no namespace of Avro", hint='namespace="com.example"')
+            raise ConfigError(
+                f"namespace={self.namespace!r} is not a valid namespace of Avro", hint='namespace="com.example"'
+            )
 
     def __repr__(self) -> str:
         return f"Avro(registry={masked(self.registry)!r})" if self.registry else "Avro(schema)"
@@ -72,23 +79,24 @@ class Avro(Format):
     def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
         from headrace.formats.avro.decoding import RegistryAvro
         from headrace.formats.avro.single_schema import PlainAvro
+        from headrace.formats.schema_registry import SchemaRegistry
 
         given = None if self.schema is None else str(self.schema)
         if self.registry is None:
             assert given is not None
             return PlainAvro(spark, given)
-        return RegistryAvro(spark, self.registry, part, self._subjects(part, topics), given)
+        return RegistryAvro(spark, SchemaRegistry(self.registry), part, self._subjects(part, topics), given)
 
     def check(self, part: Part, topics: Sequence[str]) -> None:
         if self.registry is None:
             return
-        from headrace.formats import schema_registry as registry
-        from headrace.formats.avro.decoding import nothing_to_read_by
+        from headrace.formats.avro.decoding import no_reader_schema
+        from headrace.formats.schema_registry import SchemaRegistry
 
-        subjects = self._subjects(part, topics)
-        there = [subject for subject in subjects if registry.versions(self.registry, subject)]
-        if not there and self.schema is None:
-            raise nothing_to_read_by(self.registry, subjects)
+        registry, subjects = SchemaRegistry(self.registry), self._subjects(part, topics)
+        registered = [subject for subject in subjects if registry.get_versions(subject)]
+        if not registered and self.schema is None:
+            raise no_reader_schema(registry, subjects)
 
     def _subjects(self, part: Part, topics: Sequence[str]) -> list[str]:
         return [f"{topic}-{part}" for topic in topics] if self.subject is None else [self.subject]
@@ -96,24 +104,25 @@ class Avro(Format):
     def encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
         if self.registry is None:
             return self.body(columns, topic)
-        from headrace.formats import schema_registry as registry
+        from headrace.formats.schema_registry import SchemaRegistry
 
         subject = self._subject(topic)
-        text = self._writer(columns, topic)
+        text = self._writer_schema(columns, topic)
         if (subject, text) not in self._ids:
-            self._ids[subject, text] = registry.register(self.registry, subject, text)
+            self._ids[subject, text] = SchemaRegistry(self.registry).register_schema(subject, text)
         return f"concat(X'00{self._ids[subject, text]:08X}', {self.body(columns, topic)})"
 
     def dry_run_encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
         if self.registry is not None:
-            from headrace.formats import schema_registry as registry
+            from headrace.formats.schema_registry import SchemaRegistry
 
-            registry.refuse_incompatible(self.registry, self._subject(topic), self._writer(columns, topic))
+            registry = SchemaRegistry(self.registry)
+            registry.check_compatibility(self._subject(topic), self._writer_schema(columns, topic))
         return self.body(columns, topic)
 
     def body(self, columns: Mapping[str, Any], topic: str | None) -> str:
-        """SQL: the same without the five bytes before, for which no registry is asked."""
-        text = self._writer(columns, topic)
+        """SQL: the same without the five bytes of the wire format, which need the registry."""
+        text = self._writer_schema(columns, topic)
         if scalar := _SCALARS.get(json.loads(text) if text.startswith('"') else ""):
             return f"to_avro({only(self, columns, scalar)}, {literal(text)})"
         row = ", ".join(quoted(name) for name in columns)
@@ -129,7 +138,7 @@ class Avro(Format):
             )
         return f"{topic}-value"
 
-    def _writer(self, columns: Mapping[str, Any], topic: str | None) -> str:
+    def _writer_schema(self, columns: Mapping[str, Any], topic: str | None) -> str:
         if self.schema is not None:
             return str(self.schema)
         name = self.name or avro_schema.made_name(self._subject(topic).removesuffix("-value"))
@@ -137,14 +146,14 @@ class Avro(Format):
 
 
 def _text(given: object) -> str:
-    """The JSON text of a schema, out of a file if `given` is the path of one."""
+    """The JSON text of a schema; read from its file if `given` is a path."""
     if isinstance(given, str) and given.startswith(("http://", "https://")):
-        raise ConfigError(f"{masked(given)!r} is an address, not a schema", hint=f"hr.Avro(registry={masked(given)!r})")
+        raise ConfigError(f"{masked(given)!r} is a URL, not a schema", hint=f"hr.Avro(registry={masked(given)!r})")
     if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".avsc")):
         try:
             given = located(given).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"the Avro schema {str(given)!r} cannot be read: {error}") from error
+            raise ConfigError(f"cannot read the Avro schema {str(given)!r}: {error}") from error
     if isinstance(given, str):
         avro_schema.refuse_deep(given)
     try:
@@ -154,7 +163,7 @@ def _text(given: object) -> str:
     record = isinstance(schema, dict) and "type" in schema
     if not record and not (isinstance(schema, str) and schema in _SCALARS):
         raise ConfigError(
-            "this is neither the Avro schema of a record nor of a simple type",
+            "expected the Avro schema of a record or of a primitive type, got another one",
             hint='{"type": "record", "name": …}, or "string" with its quotes',
         )
     return str(given)

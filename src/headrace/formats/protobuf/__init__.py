@@ -1,4 +1,4 @@
-"""Protobuf messages: plain, or in Confluent's wire format (a zero byte, an id, which message it is, the message)."""
+"""The Protobuf format: plain messages, or Confluent's wire format (a zero byte, a schema id, an index, a message)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _EXAMPLE = (
-    'hr.Protobuf("shop.Order", descriptor="shop.desc"), made by:'
+    'hr.Protobuf("shop.Order", descriptor="shop.desc"), created by:'
     " protoc --include_imports --descriptor_set_out=shop.desc shop.proto"
 )
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Protobuf(Format):
-    """Messages of the type `message`, its full name, which `descriptor` describes: a file of protoc, or its bytes.
+    """Messages of the type `message`, a full name. `descriptor` is a descriptor file of protoc, or its bytes.
 
-    With `registry`, the address of a schema registry, records are in its wire format; a sink writes the id of the
-    newest schema of `subject` there, by default `<topic>-value`. The columns are those of the descriptor: fields that
-    it does not know are left out.
+    With `registry`, the URL of a schema registry, records are in its wire format; a sink writes the id of the newest
+    schema of `subject` there, by default `<topic>-value`. The columns are those of the descriptor; unknown fields are
+    left out.
     """
 
     message: str = field(kw_only=False)
@@ -42,18 +42,18 @@ class Protobuf(Format):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.message, str) or not self.message:
-            raise ConfigError(f"Protobuf({self.message!r}) names no message", hint=_EXAMPLE)
+            raise ConfigError(f"expected the full name of a message, got {self.message!r}", hint=_EXAMPLE)
         if not isinstance(self.descriptor, bytes):
             try:
                 object.__setattr__(self, "descriptor", located(self.descriptor).read_bytes())
             except (OSError, TypeError) as error:
-                raise ConfigError(f"the descriptor {str(self.descriptor)!r} cannot be read", hint=_EXAMPLE) from error
+                raise ConfigError(f"cannot read the descriptor {str(self.descriptor)!r}", hint=_EXAMPLE) from error
         if self.registry is not None:
-            from headrace.formats import schema_registry as registry  # here, for it loads Python's HTTP and TLS
+            from headrace.formats.schema_registry import check_url  # here, because it loads Python's HTTP and TLS
 
-            registry.checked(self.registry)
+            check_url(self.registry)
         elif self.subject is not None:
-            raise ConfigError("Protobuf(subject=…) is of a registry", hint="registry=…")
+            raise ConfigError("Protobuf(subject=…) needs registry=", hint='registry="http://localhost:8081"')
 
     def __repr__(self) -> str:
         where = f", registry={masked(self.registry)!r}" if self.registry else ""
@@ -62,14 +62,14 @@ class Protobuf(Format):
     def check(self, part: Part, topics: Sequence[str]) -> None:
         from headrace.formats.protobuf.types import Messages
 
-        Messages(self.message, self._described).row()
+        Messages(self.message, self._descriptor_bytes).row()
 
     def decoding(self, spark: Any, part: Part, topics: Sequence[str]) -> Decoding:
         from headrace.formats import arrow_udf
         from headrace.formats.protobuf import codec
         from headrace.formats.protobuf.types import Messages
 
-        messages = Messages(self.message, self._described)
+        messages = Messages(self.message, self._descriptor_bytes)
         decode = codec.decoder(messages, framed=self.registry is not None)
         return arrow_udf.ArrowDecoding(spark, f"headrace_decode_{self._token}", decode, messages.row())
 
@@ -78,27 +78,27 @@ class Protobuf(Format):
         from headrace.formats.protobuf import codec
         from headrace.formats.protobuf.types import Messages
 
-        messages = Messages(self.message, self._described)
+        messages = Messages(self.message, self._descriptor_bytes)
         messages.check(columns)
         name = f"headrace_encode_{self._token}"
         arrow_udf.encoder(name, codec.encoder(messages), "value BINARY, error STRING")
-        made = f"{name}(struct({', '.join(quoted(column) for column in columns)}))"
-        # The function is called for every row, also for one that stays a record without a value: only where its bytes
-        # are asked for it matters that there are none.
-        failure = f"CAST(raise_error(concat('{UNENCODABLE}', {made}.error)) AS BINARY)"
-        body = f"if({made}.error IS NULL, {made}.value, {failure})"
+        encoded = f"{name}(struct({', '.join(quoted(column) for column in columns)}))"
+        # Spark calls the function for every row, also for a tombstone: so the error is raised only if the bytes are
+        # used.
+        failure = f"CAST(raise_error(concat('{UNENCODABLE}', {encoded}.error)) AS BINARY)"
+        body = f"if({encoded}.error IS NULL, {encoded}.value, {failure})"
         if self.registry is None:
             return body
-        return f"concat(X'00{self._id(topic):08X}{messages.place().hex()}', {body})"
+        return f"concat(X'00{self._schema_id(topic):08X}{messages.place().hex()}', {body})"
 
     @property
-    def _described(self) -> bytes:
+    def _descriptor_bytes(self) -> bytes:
         assert isinstance(self.descriptor, bytes)
         return self.descriptor
 
-    def _id(self, topic: str | None) -> int:
-        """Of the newest schema there is for a topic; asked for once."""
-        from headrace.formats import schema_registry as registry
+    def _schema_id(self, topic: str | None) -> int:
+        """The id of the newest schema for a topic; requested once."""
+        from headrace.formats.schema_registry import SchemaRegistry
 
         if self.subject is None and topic is None:
             raise ConfigError(
@@ -108,12 +108,13 @@ class Protobuf(Format):
         subject = self.subject or f"{topic}-value"
         if subject not in self._ids:
             assert self.registry is not None
-            numbers = registry.versions(self.registry, subject)
-            newest = registry.version(self.registry, subject, numbers[-1]) if numbers else None
+            registry = SchemaRegistry(self.registry)
+            versions = registry.get_versions(subject)
+            newest = registry.get_version(subject, versions[-1]) if versions else None
             if newest is None or newest.type != "PROTOBUF":
                 raise ConfigError(
-                    f"the schema registry at {masked(self.registry)} has no Protobuf schema for {subject}",
-                    hint="register the .proto file there, or name its subject=",
+                    f"{registry} has no Protobuf schema for {subject}",
+                    hint="register the .proto file there, or give its subject=",
                 )
             self._ids[subject] = newest.id
         return self._ids[subject]

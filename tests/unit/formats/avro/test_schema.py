@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.errors import ConfigError, HeadraceError, RetriableError
-from headrace.formats import schema_registry
+from headrace.formats import registry_http
 from headrace.formats.avro import schema as avro_schema
 from headrace.formats.avro.compatibility import columns
+from headrace.formats.schema_registry import SchemaRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,22 +141,22 @@ def test_a_topic_gives_its_record_a_name(text: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"registry": "localhost:8081"}, "no address"),
-        ({"registry": "http://localhost:eighty"}, "no address"),
-        ({"registry": "http://user:secret@local host:8081"}, "no address"),
-        ({"registry": 8081}, "is a text"),
-        ({"registry": URL, "subject": ""}, "names no subject"),
-        ({"registry": URL, "name": "a b"}, "no name"),
-        ({"registry": URL, "namespace": "com..x"}, "no namespace"),
+        ({"registry": "localhost:8081"}, "expected the URL of a schema registry"),
+        ({"registry": "http://localhost:eighty"}, "expected the URL of a schema registry"),
+        ({"registry": "http://user:secret@local host:8081"}, "expected the URL of a schema registry"),
+        ({"registry": 8081}, "expected the URL of a schema registry, got 8081"),
+        ({"registry": URL, "subject": ""}, "is empty"),
+        ({"registry": URL, "name": "a b"}, "not a valid name"),
+        ({"registry": URL, "namespace": "com..x"}, "not a valid namespace"),
         ({"registry": URL, "schema": "{"}, "not JSON"),
-        ({"registry": URL, "schema": '"lung"'}, "neither the Avro schema of a record nor of a simple type"),
-        ({"schema": '["null", "string"]'}, "neither the Avro schema of a record nor of a simple type"),
-        ({"schema": '{"a": 1}'}, "neither the Avro schema of a record nor of a simple type"),
+        ({"registry": URL, "schema": '"lung"'}, "expected the Avro schema of a record or of a primitive type"),
+        ({"schema": '["null", "string"]'}, "expected the Avro schema of a record or of a primitive type"),
+        ({"schema": '{"a": 1}'}, "expected the Avro schema of a record or of a primitive type"),
         ({"registry": URL, "schema": '{"type": "record"}', "name": "r"}, "its own name"),
-        ({"schema": URL}, "is an address, not a schema"),
-        ({"schema": "none-such.avsc"}, "cannot be read"),
-        ({"schema": '"string"', "subject": "a"}, "is of a registry"),
-        ({}, "neither a schema nor a registry"),
+        ({"schema": URL}, "is a URL, not a schema"),
+        ({"schema": "none-such.avsc"}, "cannot read"),
+        ({"schema": '"string"', "subject": "a"}, "needs registry="),
+        ({}, "got neither"),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -256,15 +257,15 @@ def test_what_was_asked_does_not_make_two_of_them_differ(server: Any) -> None:
             ConfigError,
             "for t-value.*LONG is not STRING",
         ),
-        ((401, b""), ConfigError, "refuses this user"),
-        ((403, b'{"message": "no rights"}'), ConfigError, "refuses this user.*no rights"),
-        ((404, b"<html>"), ConfigError, "does not take the schema for t-value: 404"),
+        ((401, b""), ConfigError, "denies this user"),
+        ((403, b'{"message": "no rights"}'), ConfigError, "denies this user.*no rights"),
+        ((404, b"<html>"), ConfigError, "rejects the schema for t-value: 404"),
         ((422, b'{"message": "Invalid schema"}'), ConfigError, "422 Invalid schema"),
-        ((429, b""), RetriableError, "cannot answer now"),
+        ((429, b""), RetriableError, "reports a temporary failure"),
         ((503, b'{"message": "no leader"}'), RetriableError, "503 no leader"),
-        ((200, b"<html>"), ConfigError, "is no schema registry"),
-        ((200, b'{"id": "1"}'), ConfigError, "is no schema registry"),
-        ((200, b"[]"), ConfigError, "is no schema registry"),
+        ((200, b"<html>"), ConfigError, "did not return a schema registry response"),
+        ((200, b'{"id": "1"}'), ConfigError, "did not return a schema registry response"),
+        ((200, b"[]"), ConfigError, "did not return a schema registry response"),
     ],
 )
 def test_an_answer_means_fix_it_or_try_again(
@@ -272,30 +273,30 @@ def test_an_answer_means_fix_it_or_try_again(
 ) -> None:
     server.answer = answer
     with pytest.raises(kind, match=message) as caught:
-        schema_registry.register(server.url, "t-value", "{}")
+        SchemaRegistry(server.url).register_schema("t-value", "{}")
     assert "p%40ss" not in caught.value.message + str(caught.value.hint)
 
 
 def test_only_what_a_registry_itself_says_is_not_there_is_not_there(server: Any) -> None:
     for code in (40401, 40402, 40403):
         server.answer = (404, json.dumps({"error_code": code, "message": "not found"}).encode())
-        assert schema_registry.by_id(server.url, 1) is None
-        assert schema_registry.versions(server.url, "t") == []
+        assert SchemaRegistry(server.url).get_schema(1) is None
+        assert SchemaRegistry(server.url).get_versions("t") == []
     server.answer = (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}')  # of a path that is wrong
     with pytest.raises(ConfigError, match="404"):
-        schema_registry.by_id(server.url, 1)
+        SchemaRegistry(server.url).get_schema(1)
 
 
 def test_a_registry_that_is_silent_or_gone_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_registry, "_TIMEOUT", 0.2)
+    monkeypatch.setattr(registry_http, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         begun = time.monotonic()
-        with pytest.raises(RetriableError, match="does not answer"):
-            schema_registry.register(url, "t", "{}")
+        with pytest.raises(RetriableError, match="does not respond"):
+            SchemaRegistry(url).register_schema("t", "{}")
         assert time.monotonic() - begun < 5
-    with pytest.raises(RetriableError, match="does not answer"):
-        schema_registry.register(url, "t", "{}")
+    with pytest.raises(RetriableError, match="does not respond"):
+        SchemaRegistry(url).register_schema("t", "{}")
 
 
 def test_the_columns_of_a_schema_are_asked_for_with_nothing_substituted() -> None:
