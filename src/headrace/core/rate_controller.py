@@ -13,15 +13,15 @@ INTEGRAL = 0.2
 MIN_RATE = 1.0
 """Records per second that the rate does not fall below: a sink that stalls must be able to show that it recovered."""
 MIN_SIZE_DIFFERENCE = 0.2
-"""How much two batches differ in size, as a part of the larger, where their times tell what a batch costs at least."""
+"""The share of the larger one by which two batches must differ, before their times give an estimate of the overhead."""
 
 
 @dataclass(frozen=True, slots=True)
-class PidRate:
+class PiRate:
     """Records per second that the sink keeps up with.
 
-    `records` and `seconds` are of the batch before, and `overhead` what a batch takes whatever is in it, as far as two
-    batches of different sizes have told.
+    `records` and `seconds` are those of the last batch. `overhead` is the time that a batch takes whatever its size, as
+    estimated from two batches of different sizes.
     """
 
     per_second: float
@@ -29,11 +29,11 @@ class PidRate:
     seconds: float = 0.0
     overhead: float = 0.0
 
-    def after(self, records: int, seconds: float, interval: float, *, full: bool) -> PidRate:
+    def update(self, records: int, seconds: float, interval: float, *, full: bool) -> PiRate:
         """The rate after a batch. `full`: it had as many records as the rate allowed.
 
         The error is how much faster this rate is than the batch was. What the batch took beyond the interval counts as
-        work left over, as the integral. A batch that was not full and in time says nothing against the rate.
+        work left over, as the integral. A batch that was not full and in time does not lower the rate.
         """
         if records == 0 or seconds <= 0:
             return self
@@ -42,14 +42,14 @@ class PidRate:
             return self
         overhead = self._overhead(records, seconds)
         if overhead >= interval:
-            # No number of records brings such a batch into the interval, and fewer would only be slower: as many as
-            # take as long again as the batch itself.
+            # No number of records brings such a batch into the interval, and fewer would only be slower: take as many
+            # as need the same time again.
             wanted = records * overhead / max(seconds - overhead, overhead / 2) / interval
-            return PidRate(max(wanted, MIN_RATE), records, seconds, overhead)
+            return PiRate(max(wanted, MIN_RATE), records, seconds, overhead)
         error = self.per_second - measured
         late = max(0.0, seconds - interval) * measured / interval
         wanted = self.per_second - PROPORTIONAL * error - INTEGRAL * late
-        return PidRate(max(wanted, MIN_RATE), records, seconds, overhead)
+        return PiRate(max(wanted, MIN_RATE), records, seconds, overhead)
 
     def _overhead(self, records: int, seconds: float) -> float:
         if not self.records or abs(records - self.records) < MIN_SIZE_DIFFERENCE * max(records, self.records):
@@ -63,7 +63,7 @@ class BatchSizer:
     """What the batches so far say about the next one, within `limits`."""
 
     limits: Limits
-    rate: PidRate | None = None
+    rate: PiRate | None = None
     bytes_each: float | None = None
 
     @property
@@ -79,16 +79,15 @@ class BatchSizer:
             most = min(most, max(1, allowed))
         return most
 
-    def after(self, records: int, seconds: float, weight: float | None) -> BatchSizer:
-        """With what a batch of so many records says, which took so long. `weight` is a record's, if it is known."""
+    def update(self, records: int, seconds: float, bytes_each: float | None) -> BatchSizer:
+        """The sizer after a batch of so many records that took so long; a record of it had `bytes_each`, if known."""
         rate, interval = self.rate, self.limits.batch_seconds
         if interval is not None and records and seconds > 0:
             if rate is None:
-                rate = PidRate(max(records / seconds, MIN_RATE), records=records, seconds=seconds)
+                rate = PiRate(max(records / seconds, MIN_RATE), records=records, seconds=seconds)
             else:
-                rate = rate.after(records, seconds, interval, full=records >= self.budget)
-        each = self.bytes_each
-        if weight:
-            # Large records are believed at once, small ones by and by.
-            each = max(weight, (each or 0.0) / 2)
-        return replace(self, rate=rate, bytes_each=each)
+                rate = rate.update(records, seconds, interval, full=records >= self.budget)
+        if bytes_each:
+            # Adapt to larger records at once, to smaller ones gradually.
+            bytes_each = max(bytes_each, (self.bytes_each or 0.0) / 2)
+        return replace(self, rate=rate, bytes_each=bytes_each or self.bytes_each)

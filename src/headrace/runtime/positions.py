@@ -196,7 +196,7 @@ class PositionTracker:
         # What a batch left behind has waited since that batch was planned.
         self._known_since = self._planned_at if self.lag else None
         if seconds is not None:
-            self._sizer = self._sizer.after(len(batch), seconds, bytes_each)
+            self._sizer = self._sizer.update(len(batch), seconds, bytes_each)
 
     def readable(self, pending: Batch, *, parts: bool) -> Batch | None:
         """What of a batch that was begun is to be written again: all, or with `parts` what is left of it, or nothing.

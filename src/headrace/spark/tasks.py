@@ -17,7 +17,7 @@ from headrace import errors
 from headrace.core import topic_check
 from headrace.core.dead_letters import RecordId
 from headrace.errors import HeadraceError, RetriableError
-from headrace.spark.arrow import map_in_arrow
+from headrace.spark.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -133,6 +133,19 @@ class _Verified:
             check()
             self._check = check
         return batch
+
+
+def map_in_arrow(rows: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any]], schema: str) -> DataFrame:
+    """`rows.mapInArrow(function, schema)`, which requires pandas without need."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    eval_type = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    columns = [rows[quoted(name)] for name in rows.columns]
+    call: Any = UserDefinedFunction(function, StructType.fromDDL(schema), evalType=eval_type)(*columns)
+    return DataFrame(rows._jdf.mapInArrow(call._jc, False, None), rows.sparkSession)
 
 
 def worker_cached(

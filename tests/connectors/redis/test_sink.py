@@ -15,8 +15,8 @@ from headrace.connectors.redis.writer import Append, Put, RedisTarget
 from headrace.connectors.shared.keyed_sink import Row
 from headrace.core.dead_letters import DeadLetter, DeadLetterBatch, RecordId
 from headrace.errors import BadRecord, ConfigError, RetriableError
-from headrace.spark.arrow import map_in_arrow
 from headrace.spark.origin_columns import ORIGIN_COLUMNS
+from headrace.spark.tasks import map_in_arrow
 from headrace.testing.sinks import batch, frame, numbered, upserts
 from headrace.types import Range, TopicPartition
 

@@ -11,7 +11,7 @@ def batches(sink, count, **limits):
     flow, sizes = BatchSizer(Limits(batch_seconds=1.0, **limits)), []
     for number in range(count):
         sizes.append(flow.budget)
-        flow = flow.after(sizes[-1], sink(number, sizes[-1]), None)
+        flow = flow.update(sizes[-1], sink(number, sizes[-1]), None)
     return sizes
 
 
