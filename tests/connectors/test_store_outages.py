@@ -390,6 +390,6 @@ def test_errors_of_cassandra_are_named_by_the_reaction_they_ask_for(error: Excep
 @pytest.mark.parametrize(("error", "ours"), list(redis_errors()), ids=repr)
 def test_errors_of_redis_are_named_by_the_reaction_they_ask_for(error: Exception, ours: type[Exception]) -> None:
     store = stores.Redis("redis://localhost")
-    with pytest.raises(ours) as caught, store._translated("a client"):
+    with pytest.raises(ours) as caught, store._translating_errors("a client"):
         raise error
     assert caught.value.__cause__ is error

@@ -88,14 +88,14 @@ def test_what_is_not_yet_added_is_invisible_even_to_a_repair_and_goes_with_the_r
 
 
 def test_of_rivals_at_the_same_batch_one_is_seen_and_the_other_removes_nothing_of_it(spark, table, monkeypatch):
-    published, asked = Hive._published, []
+    published, asked = Hive._is_published, []
 
     def has_not_looked_yet(sink, *arguments):
         """Each looks before either has added."""
         asked.append(sink)
         return published(sink, *arguments) if asked.count(sink) > 1 else False
 
-    monkeypatch.setattr(Hive, "_published", has_not_looked_yet)
+    monkeypatch.setattr(Hive, "_is_published", has_not_looked_yet)
     for _ in range(2):
         with Hive(table, partition_by="kind").open("clicks") as sink:
             sink.write(batch(1, 0, 4), frame(spark, numbered(0, 4)).selectExpr("id", "text", "id % 2 AS kind"))

@@ -111,8 +111,8 @@ def test_writers_of_other_kinds_do_not_disturb(place, spark):
 
 def test_a_table_that_others_never_leave_alone_is_tried_again_later(place, spark):
     class Busy(Iceberg):
-        def _load(self):
-            table = super()._load()
+        def _load_table(self):
+            table = super()._load_table()
             if table is not None and busy:
                 place.table().append(pa.table({"id": pa.array([100], pa.int64()), "text": ["more"]}))
             return table

@@ -136,7 +136,7 @@ def url(hdfs):
 
 def listed_below(spark, url):
     """The names of all files below, with their directories; those of Hadoop's checksums are not on HDFS."""
-    return sorted(Hadoop(spark, url).below(""))
+    return sorted(Hadoop(spark, url).list_files(""))
 
 
 def test_of_two_attempts_at_a_batch_on_hdfs_one_is_published_and_the_other_leaves_nothing(spark, url):

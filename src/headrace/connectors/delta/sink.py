@@ -108,41 +108,41 @@ class Delta(IdempotentSink):
         return super().open(pipeline)
 
     def prepare(self, schema: StructType) -> None:
-        with self._translated():
-            self._place.fitting(stored_schema(schema))
+        with self._translating_errors():
+            self._place.ensure_table(stored_schema(schema))
 
     def check_target(self, schema: StructType) -> None:
         require("deltalake", extra="delta")
-        with self._translated():
+        with self._translating_errors():
             self._place.check(stored_schema(schema))
 
     def last_batch(self) -> int:
-        with self._translated():
+        with self._translating_errors():
             table = self._place.load()
-            return self._newest(table).id if table else 0
+            return self._last_batch(table).id if table else 0
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """1. look up the newest batch; 2. write files; 3. make them durable; 4. commit them on what 1 has seen."""
         self.require_open(self._name or None)
         rows = without_metadata(rows)
-        with self._translated():
-            table = self._place.fitting(rows.schema)
-            newest = self._newest(table)
+        with self._translating_errors():
+            table = self._place.ensure_table(rows.schema)
+            newest = self._last_batch(table)
         if newest.holds(batch, self):
-            with self._translated():
-                self._sync_log()  # whoever committed it may have died before
+            with self._translating_errors():
+                self._sync_log()  # the run that committed it may have died before its sync
             return
         # Not hidden, so that VACUUM finds what a dead run left. Plain characters: the path stands in the log as it is.
         folder = f"{self._folder}/{batch.id}-{batch.fingerprint}-{uuid.uuid4().hex[:12]}"
         by = partition_columns(table)
         spread, names = folded(rows, by)
-        counted = write_files(spread, self._place.in_spark(folder), names)
+        row_count = write_files(spread, self._place.in_spark(folder), names)
         reach("delta: files written")
-        with self._translated():
-            files = self._described(folder, spark_schema(table), by)
-            if sum(file.records for file in files) != counted:
+        with self._translating_errors():
+            files = self._describe_files(folder, spark_schema(table), by)
+            if sum(file.records for file in files) != row_count:
                 # Another run has committed the batch, and so removed these files; or somebody else removes some.
-                if self._newest(self._place.load()).holds(batch, self):
+                if self._last_batch(self._place.load()).holds(batch, self):
                     self._sync_log()
                     return
                 raise RetriableError(
@@ -156,7 +156,7 @@ class Delta(IdempotentSink):
             reach("delta: committed")
             self._sync_log()
             if ours:
-                self._clear(newest.id, batch.id, keep=folder)
+                self._delete_abandoned_files(newest.id, batch.id, keep=folder)
         reach("delta: cleared")
 
     @property
@@ -167,7 +167,7 @@ class Delta(IdempotentSink):
     def _transaction(self) -> str:
         return f"headrace:{self._name}"
 
-    def _newest(self, table: Any) -> LastBatch:
+    def _last_batch(self, table: Any) -> LastBatch:
         number = table.transaction_version(self._transaction)
         ranges = table.transaction_version(f"{self._transaction}:ranges")
         return LastBatch(number or 0, "" if ranges is None else f"{ranges:0{_DIGITS}x}")
@@ -176,7 +176,7 @@ class Delta(IdempotentSink):
         """Commit on the snapshot in which the newest batch was looked up; False when the batch was there already.
 
         delta-rs tries again behind the commits of other writers, but not behind one with the same transaction
-        identifier: so what held in the snapshot holds in the commit. It does not compare versions; `Newest` does.
+        identifier: so what held in the snapshot holds in the commit. It does not compare versions; `LastBatch` does.
         """
         transaction = require("deltalake.transaction", extra="delta")
         written = int(time.time() * 1000)
@@ -191,15 +191,15 @@ class Delta(IdempotentSink):
             transaction.Transaction(self._transaction, batch.id),
             transaction.Transaction(f"{self._transaction}:ranges", int(batch.fingerprint[:_DIGITS], 16)),
         ]
-        said = {"headrace": json.dumps({"pipeline": self._name, "batch": json.loads(batch.to_json())})}
-        properties = transaction.CommitProperties(custom_metadata=said, app_transactions=identifiers)
+        metadata = {"headrace": json.dumps({"pipeline": self._name, "batch": json.loads(batch.to_json())})}
+        properties = transaction.CommitProperties(custom_metadata=metadata, app_transactions=identifiers)
         try:
             table.create_write_transaction(
                 added, "append", table.schema(), list(partition_columns(table)), commit_properties=properties
             )
         except require("deltalake.exceptions", extra="delta").CommitFailedError as error:
             # Another run's commit, or our own whose answer was lost: nobody can tell, so no file may be removed.
-            now = self._newest(self._place.load())
+            now = self._last_batch(self._place.load())
             if now == seen:
                 raise RetriableError(f"{self!r}: {error}", hint="did another writer change the table?") from error
             if now.holds(batch, self):
@@ -207,7 +207,7 @@ class Delta(IdempotentSink):
             raise now.conflict(batch, self) from error
         return True
 
-    def _described(self, folder: str, table: StructType, by: Sequence[str]) -> list[File]:
+    def _describe_files(self, folder: str, table: StructType, by: Sequence[str]) -> list[File]:
         from pyarrow import parquet
         from pyarrow.fs import FileSelector
 
@@ -224,8 +224,8 @@ class Delta(IdempotentSink):
             if not field.nullable and any(file.may_be_null(field.name) for file in files if file.records):
                 raise schema_mismatch(rows, table, self, f"{field.name} is NOT NULL, and a row has null")
 
-    def _clear(self, before: int, after: int, *, keep: str) -> None:
-        """Remove what dead runs left."""
+    def _delete_abandoned_files(self, before: int, after: int, *, keep: str) -> None:
+        """Delete the files of dead runs."""
         from pyarrow.fs import FileSelector
 
         filesystem = self._place.filesystem()
@@ -239,7 +239,7 @@ class Delta(IdempotentSink):
                     shutil.rmtree(self._place.local / path, ignore_errors=True)
 
     def _sync_log(self) -> None:
-        """Every entry and checkpoint, whoever wrote it: a table is readable only if all before the newest are there."""
+        """Sync every entry and checkpoint of any writer: a table is readable only if all before the newest exist."""
         if self._place.local is None:
             return
         log = self._place.local / LOG
@@ -252,7 +252,7 @@ class Delta(IdempotentSink):
         sync(log.parent)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         exceptions = require("deltalake.exceptions", extra="delta")
         try:
             yield
@@ -266,4 +266,4 @@ class Delta(IdempotentSink):
                 or any(word in str(error) for word in _REFUSALS)
             ):
                 raise ConfigError(f"{self!r} cannot be written: {error}", hint="choose another path") from error
-            raise RetriableError(f"{self!r}: {error}", hint="is the place reachable, and not full?") from error
+            raise RetriableError(f"{self!r}: {error}", hint="is the storage reachable, and not full?") from error

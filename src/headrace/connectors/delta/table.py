@@ -57,13 +57,13 @@ class DeltaTablePath:
         except require("deltalake.exceptions", extra="delta").TableNotFoundError:
             return None
 
-    def fitting(self, rows: StructType) -> Any:
-        """The table as it is now, fit for `rows`. ConfigError, showing both, if it is not and cannot be made so."""
+    def ensure_table(self, rows: StructType) -> Any:
+        """Load the table; create or evolve it for `rows`. ConfigError, with both schemas, if they do not fit."""
         table = self.load()
         if table is None:
             self._check_new(rows)
-            table = self._created(rows)
-        missing = self._missing(table, rows)
+            table = self._create_table(rows)
+        missing = self._missing_columns(table, rows)
         if not missing.fields:
             return table
         deltalake = require("deltalake", extra="delta")
@@ -75,20 +75,20 @@ class DeltaTablePath:
         return self.load()
 
     def check(self, rows: StructType) -> None:
-        """ConfigError if `fitting` would raise it; changes nothing."""
+        """ConfigError if `ensure_table` would raise it; changes nothing."""
         table = self.load()
         if table is None:
             self._check_new(rows)
         else:
-            self._missing(table, rows)
+            self._missing_columns(table, rows)
 
-    def _missing(self, table: Any, rows: StructType) -> StructType:
-        """The columns that the table is to be given. ConfigError if the rows would not fit then."""
+    def _missing_columns(self, table: Any, rows: StructType) -> StructType:
+        """The columns to add to the table. ConfigError if the rows would not fit then."""
         self._check_rows(rows)
         there = spark_schema(table)
         if twice := repeated(sorted({*rows.names, *there.names})):
             raise schema_mismatch(rows, there, self.uri, f"{twice} differs in capitals")
-        missing = missing_columns(rows, there, self.uri, self._unmet(table, there))
+        missing = missing_columns(rows, there, self.uri, self._unsupported_feature(table, there))
         if absent := [name for name in partition_columns(table) if name not in rows.names]:
             raise schema_mismatch(rows, there, self.uri, f"the table is partitioned by {', '.join(absent)}")
         if missing.fields and not self.evolve:
@@ -103,7 +103,7 @@ class DeltaTablePath:
             raise ConfigError(f"Delta({self.uri!r}): the rows have {twice} twice but for capitals", hint="rename one")
 
     def _check_new(self, rows: StructType) -> None:
-        """ConfigError if a table cannot be made of `rows`, or may not."""
+        """ConfigError if a table for `rows` cannot be created, or must not."""
         self._check_rows(rows)
         if not self.create:
             raise ConfigError(f"there is no Delta table at {self.uri}, and create=False", hint="create=True makes it")
@@ -112,20 +112,20 @@ class DeltaTablePath:
             kind = rows[name].dataType.simpleString() if name in rows.names else "no column of the rows"
             if kind not in PARTITION_TYPES:
                 raise ConfigError(
-                    f"partition_by={name!r}: it is {kind}; one of {', '.join(sorted(PARTITION_TYPES))} is meant",
+                    f"partition_by={name!r}: expected one of {', '.join(sorted(PARTITION_TYPES))}, got {kind}",
                     hint=f'rows.withColumn("{name}", …) in the transform',
                 )
         if set(rows.names) <= set(self.partition_by):
             raise ConfigError("a Delta table has a column beside those it is partitioned by", hint="partition_by=None")
 
-    def _created(self, rows: StructType) -> Any:
+    def _create_table(self, rows: StructType) -> Any:
         deltalake = require("deltalake", extra="delta")
         if self.local:
             make_directory(self.local)
-        # "ignore": of two runs that create it at once, the second takes what the first has made.
+        # "ignore": if two runs create it at once, the second uses the table of the first.
         deltalake.DeltaTable.create(
             self.uri,
-            deltalake.Schema.from_json(plain(rows).json()),  # a Delta schema is written as Spark writes its own
+            deltalake.Schema.from_json(plain(rows).json()),  # a Delta schema has the JSON format of Spark's
             mode="ignore",
             partition_by=list(self.partition_by),
             storage_options=dict(self.options),
@@ -133,8 +133,8 @@ class DeltaTablePath:
         reach("delta: created")
         return self.load()
 
-    def _unmet(self, table: Any, schema: StructType) -> str:
-        """Why this table is not for this writer; empty if it is."""
+    def _unsupported_feature(self, table: Any, schema: StructType) -> str:
+        """What this writer does not support of the table; empty if nothing."""
         settings, by = table.metadata().configuration, partition_columns(table)
         if self.partition_by and self.partition_by != by:
             return f"it is partitioned by {', '.join(by) or 'nothing'} and not by {', '.join(self.partition_by)}"
@@ -143,7 +143,7 @@ class DeltaTablePath:
         if settings.get("delta.columnMapping.mode", "none") != "none":
             return "it maps the names of columns (delta.columnMapping.mode)"
         if any(name.startswith("delta.constraints.") for name in settings):
-            return "it has CHECK constraints, which nobody would check"
+            return "it has CHECK constraints, which this writer does not check"
         if any(key in column.metadata for column in schema.fields for key in _UNMET):
             return "it has generated, identity or checked columns"
         return ""

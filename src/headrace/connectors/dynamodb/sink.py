@@ -110,7 +110,7 @@ class DynamoDB(KeyedSink):
 
     def open(self, pipeline: str) -> Self:
         self._client = client.connect(self._region, self._endpoint)
-        self._described()
+        self._describe_table()
         return super().open(pipeline)
 
     def close(self) -> None:
@@ -120,26 +120,26 @@ class DynamoDB(KeyedSink):
             self._client = None
 
     def prepare(self, schema: StructType) -> None:
-        key, kinds = self._wanted(schema)
-        found = self._there(key, kinds)
-        self._check(found, key, kinds)
+        key, kinds = self._expected_schema(schema)
+        found = self._ensure_table(key, kinds)
+        self._check_table(found, key, kinds)
         if self._create and not self._identity.by_origin(schema.names):
-            self._let_expire()
-        self._indexed = _indexed(found)
+            self._enable_expiry()
+        self._indexed = _index_attributes(found)
 
     def check_target(self, schema: StructType) -> None:
-        key, kinds = self._wanted(schema)
+        key, kinds = self._expected_schema(schema)
         with self.open(""):
-            if (found := self._described()) is not None:
-                self._check(found, key, kinds)
+            if (found := self._describe_table()) is not None:
+                self._check_table(found, key, kinds)
             elif not self._create:
-                raise self._absent()
+                raise self._no_such_table()
 
-    def _wanted(self, schema: StructType) -> tuple[list[str], dict[str, dict[str, str]]]:
+    def _expected_schema(self, schema: StructType) -> tuple[list[str], dict[str, dict[str, str]]]:
         """The key of the table, and the types of it and of the indexes. ConfigError if rows cannot be items."""
         if self._transactions and METADATA not in schema.names:
             raise log_order.without_origin()
-        stored = self._stored(schema)
+        stored = self._stored_schema(schema)
         dynamodb_types.notation().check(stored, self)
         by_origin = self._identity.by_origin(schema.names)
         if by_origin and PK in stored.names:
@@ -150,35 +150,35 @@ class DynamoDB(KeyedSink):
         named = dict.fromkeys([*wanted, *sum(self._indexes.values(), ())])
         return wanted, {name: self._attribute(stored, name) for name in named}
 
-    def _there(self, key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> Any:
+    def _ensure_table(self, key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> Any:
         """The table, made if it was not there and may be, and ready to be written to."""
-        found = self._described()
+        found = self._describe_table()
         if found is None:
             if not self._create:
-                raise self._absent()
-            self._make(key, kinds)
+                raise self._no_such_table()
+            self._create_table(key, kinds)
             reach("dynamodb: table made")
 
         def ready() -> Any:
-            table = self._described()
+            table = self._describe_table()
             return None if table is None or table["TableStatus"] == "CREATING" else table
 
         if (table := wait_until(ready, _MADE_WITHIN, 0.5)) is None:
             raise RetriableError(f"{self!r} was not ready within {_MADE_WITHIN:.0f} s")
         return table
 
-    def _absent(self) -> ConfigError:
+    def _no_such_table(self) -> ConfigError:
         return ConfigError(
             f"{self!r}: there is no such table", hint="create=True makes it, or correct its name or the region"
         )
 
-    def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+    def _write_rows(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
         cores = rows.sparkSession.sparkContext.defaultParallelism
         ranges = len(batch.ranges)
         by_range = self._transactions or task_alignment.tasks_match_ranges(rows, ranges)
         self._tasks = min(cores, ranges) if by_range else cores
         if not self._transactions:
-            return super()._written(batch, rows, most)
+            return super()._write_rows(batch, rows, most)
         frame = log_order.sorted_by_offset(batch, self._identity.frame(batch, rows))
         reports = tasks.run(frame, ByRecord(self._writer(batch, rows.schema), most))
         reach("dynamodb: rows written")
@@ -191,7 +191,7 @@ class DynamoDB(KeyedSink):
         return DynamoDBWriter(
             DynamoDBTarget(self._table, self._region, self._endpoint, units),
             repr(self),
-            self._stored(schema),
+            self._stored_schema(schema),
             self._identity.key,
             self._identity.by_origin(schema.names),
             self._indexed,
@@ -204,7 +204,7 @@ class DynamoDB(KeyedSink):
             return {"AttributeName": PK, "AttributeType": "S"}
         return dynamodb_types.attribute(schema, name, self)
 
-    def _described(self) -> Any:
+    def _describe_table(self) -> Any:
         """None: there is no such table."""
         dynamodb = self.require_open(self._client)
         with client.translate_error(repr(self)):
@@ -213,7 +213,7 @@ class DynamoDB(KeyedSink):
             except dynamodb.exceptions.ResourceNotFoundException:
                 return None
 
-    def _make(self, key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> None:
+    def _create_table(self, key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> None:
         request: dict[str, Any] = {
             "TableName": self._table,
             "KeySchema": _key_schema(key),
@@ -244,7 +244,7 @@ class DynamoDB(KeyedSink):
             except self._client.exceptions.ResourceInUseException:
                 return  # another run was faster
 
-    def _let_expire(self) -> None:
+    def _enable_expiry(self) -> None:
         """A table has one attribute for this at most; another one is left alone."""
         with client.translate_error(repr(self)):
             found = self._client.describe_time_to_live(TableName=self._table)["TimeToLiveDescription"]
@@ -253,13 +253,13 @@ class DynamoDB(KeyedSink):
                     TableName=self._table, TimeToLiveSpecification={"Enabled": True, "AttributeName": EXPIRES}
                 )
 
-    def _check(self, found: Mapping[str, Any], key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> None:
+    def _check_table(self, found: Mapping[str, Any], key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> None:
         types = {one["AttributeName"]: one["AttributeType"] for one in found["AttributeDefinitions"]}
         there = [(one["AttributeName"], types[one["AttributeName"]]) for one in found["KeySchema"]]
         wanted = [(name, kinds[name]["AttributeType"]) for name in key]
         if there != wanted:
             raise ConfigError(
-                f"the rows do not fit {self!r}: its key is {_shown(there)}, that of the rows {_shown(wanted)}",
+                f"the rows do not fit {self!r}: its key is {_key_text(there)}, that of the rows {_key_text(wanted)}",
                 hint="key= names the columns of the table's own key; or name another table",
             )
         names = {index["IndexName"] for index in found.get("GlobalSecondaryIndexes", ())}
@@ -285,10 +285,10 @@ def _key_schema(names: Sequence[str]) -> list[dict[str, str]]:
     return [{"AttributeName": name, "KeyType": kind} for name, kind in zip(names, kinds, strict=False)]
 
 
-def _indexed(found: Mapping[str, Any]) -> frozenset[str]:
+def _index_attributes(found: Mapping[str, Any]) -> frozenset[str]:
     indexes = [*found.get("GlobalSecondaryIndexes", ()), *found.get("LocalSecondaryIndexes", ())]
     return frozenset(one["AttributeName"] for index in indexes for one in index["KeySchema"])
 
 
-def _shown(key: Sequence[tuple[str, str]]) -> str:
+def _key_text(key: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in key)

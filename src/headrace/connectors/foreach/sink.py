@@ -127,7 +127,7 @@ class Foreach(TaskSink):
         other = "repeats" if self._mark == "after" else "loses"
         return f"each effect once by its {identified_by}; a crash {other} the effect in flight of each task"
 
-    def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+    def _write_rows(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
         self.ensure_prepared(rows.schema)
         once = self._guard(batch, rows)
         by_record = once is not None and not once.key

@@ -72,12 +72,12 @@ class Task:
                 elif self.once is None:
                     count = self._one_by_one(fn, batches, refusals)
                 else:
-                    count = self._marked(fn, batches, self.once, refusals)
+                    count = self._call_unmarked(fn, batches, self.once, refusals)
             return tasks.Report(count, refused=refusals.found)
         except HeadraceError:
             raise
         except Exception as error:
-            raise RetriableError(f"{self.sink}: {_said(error)}", hint="the batch is repeated") from error
+            raise RetriableError(f"{self.sink}: {_error_text(error)}", hint="the batch is repeated") from error
 
     def _all_at_once(self, fn: Callable[[Any], object], batches: Iterator[Any], refusals: RejectedRows) -> int:
         count = 0
@@ -94,26 +94,26 @@ class Task:
     def _one_by_one(self, fn: Callable[[Row], object], batches: Iterator[Any], refusals: RejectedRows) -> int:
         count = 0
         for origin, row in log_order.iter_rows(batches, refusals, _PIECE):
-            count += self._called(partial(fn, self.shaped(row)), origin, refusals)
+            count += self._call(partial(fn, self.shaped(row)), origin, refusals)
         return count
 
-    def _marked(
+    def _call_unmarked(
         self, fn: Callable[[Row], object], batches: Iterator[Any], once: EffectGuard, refusals: RejectedRows
     ) -> int:
         count = 0
-        named = self._named(batches, once, refusals)
+        named = self._with_messages(batches, once, refusals)
         while piece := list(islice(named, _PIECE)):
             done = once.done([message for message, _, _ in piece])
             for message, origin, row in piece:
                 if message in done:
                     continue
                 effect = partial(once.carry_out, message, partial(fn, self.shaped(row)))
-                if self._called(effect, origin, refusals):
+                if self._call(effect, origin, refusals):
                     done.add(message)
                     count += 1
         return count
 
-    def _named(
+    def _with_messages(
         self, batches: Iterator[Any], once: EffectGuard, refusals: RejectedRows
     ) -> Iterator[tuple[str, RecordId | None, Row]]:
         before: RecordId | None = None
@@ -127,7 +127,7 @@ class Task:
             else:
                 yield message, origin, row
 
-    def _called(self, effect: Callable[[], object], origin: RecordId | None, refusals: RejectedRows) -> bool:
+    def _call(self, effect: Callable[[], object], origin: RecordId | None, refusals: RejectedRows) -> bool:
         """Whether it was done. What is put aside was not, and what raises further ends the batch."""
         try:
             effect()
@@ -140,13 +140,13 @@ class Task:
             where = f"the row of {origin}: " if origin is not None else ""
             if self.most is None or origin is None:
                 hint = "dead_letters=… diverts such records; raise headrace.errors.BadRecord to stop instead"
-                raise RetriableError(f"{self.sink}: {where}{_said(error)}", hint=hint) from error
-            refusals.add(origin, _said(error))
+                raise RetriableError(f"{self.sink}: {where}{_error_text(error)}", hint=hint) from error
+            refusals.add(origin, _error_text(error))
             return False
         return True
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """What was raised, and where."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -59,7 +59,7 @@ class ReconnectingConnection:
 
     @contextmanager
     def connected(self, who: object, rights: str) -> Iterator[Any]:
-        """The connection, with errors as `translated` has them."""
+        """The connection, with errors translated."""
         try:
             with translate_error(who, rights):
                 if self._connection is None:

@@ -88,20 +88,20 @@ class HBase(KeyedSink):
         self._identity.types(schema)
         with self.open(""), self._connected() as connection:
             if self._table.encode() in connection.tables():
-                self._families(connection)
+                self._read_families(connection)
             elif not self._create:
-                raise self._absent()
+                raise self._no_such_table()
 
     def prepare(self, schema: StructType) -> None:
         check(stored_schema(schema))
         self._types = self._identity.types(schema)
         with self._connected() as connection:
             if self._table.encode() not in connection.tables():
-                self._make(connection)
-            families = self._families(connection)
+                self._create_table(connection)
+            families = self._read_families(connection)
         self._lifetime = families[self._family.encode()]["time_to_live"]
 
-    def _families(self, connection: Any) -> Any:
+    def _read_families(self, connection: Any) -> Any:
         """The column families of the table. ConfigError if it cannot be written to."""
         if not connection.is_table_enabled(self._table):
             raise ConfigError(f"{self!r}: the table is disabled", hint=f"in HBase's shell: enable '{self._table}'")
@@ -124,18 +124,18 @@ class HBase(KeyedSink):
             family=self._family,
             types=self._types,
             key=self._identity.key,
-            era=None if by_origin else self._era(batch, schema),
+            era=None if by_origin else self._topic_generation(batch, schema),
             replacing=not by_origin,
             rights=self._rights,
         )
 
-    def _era(self, batch: Batch, schema: StructType) -> int | None:
+    def _topic_generation(self, batch: Batch, schema: StructType) -> int | None:
         with self._connected() as connection:
             if _TOPICS.encode() not in connection.tables():
                 with suppress(require("Hbase_thrift", extra="hbase").AlreadyExists):  # another run was quicker
                     connection.create_table(_TOPICS, {_TOPICS_FAMILY: {"max_versions": 1}})
             if METADATA not in schema.names:
-                refuse_unversioned(repr(self), self._known(connection))
+                refuse_unversioned(repr(self), self._read_topics(connection))
                 return None
             if self._lifetime not in (_FOREVER, -1):
                 raise ConfigError(
@@ -143,25 +143,25 @@ class HBase(KeyedSink):
                     " timestamps, and those are source offsets here",
                     hint="a family without TTL, or rows keyed by their records: leave key= out",
                 )
-            known, swap = partial(self._known, connection), partial(self._swap, connection)
+            known, swap = partial(self._read_topics, connection), partial(self._swap_topics, connection)
             return topic_generation(batch, repr(self), known, swap, first=_FIRST_ERA)
 
-    def _known(self, connection: Any) -> str | None:
+    def _read_topics(self, connection: Any) -> str | None:
         found = connection.table(_TOPICS).row(self._table.encode(), columns=[_TOPICS_COLUMN])
         return found[_TOPICS_COLUMN].decode() if found else None
 
-    def _swap(self, connection: Any, old: str | None, new: str) -> bool:
+    def _swap_topics(self, connection: Any, old: str | None, new: str) -> bool:
         mutation = require("Hbase_thrift", extra="hbase").Mutation(column=_TOPICS_COLUMN, value=new.encode())
         row, before = self._table.encode(), old.encode() if old is not None else None
         return bool(connection.client.checkAndPut(_TOPICS.encode(), row, _TOPICS_COLUMN, before, mutation, {}))
 
-    def _make(self, connection: Any) -> None:
+    def _create_table(self, connection: Any) -> None:
         if not self._create:
-            raise self._absent()
+            raise self._no_such_table()
         with suppress(require("Hbase_thrift", extra="hbase").AlreadyExists):
             connection.create_table(self._table, {self._family: {"max_versions": 1}})
 
-    def _absent(self) -> ConfigError:
+    def _no_such_table(self) -> ConfigError:
         shell = f"create '{self._table}', {{NAME => '{self._family}', VERSIONS => 1}}"
         return ConfigError(
             f"{self!r}: there is no such table", hint=f"create=True makes it; or in HBase's shell: {shell}"

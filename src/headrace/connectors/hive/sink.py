@@ -94,10 +94,10 @@ class Hive(IdempotentSink):
             self._prepare(active, schema)
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        """1. write the files aside; 2. make them durable; 3. claim the batch for them; 4. add the partitions of the
-        attempt that has it to the table, all at once.
+        """1. write the files to a staging directory; 2. make them durable; 3. claim the batch for them; 4. add the
+        partitions of the attempt that holds the claim, all in one transaction.
 
-        Two attempts may have other partitions, if the transform is not deterministic. The metastore would take both.
+        Two attempts may have different partitions if the transform is not deterministic. The metastore would add both.
         """
         self.require_open(self._pipeline or None)
         spark = rows.sparkSession
@@ -105,37 +105,37 @@ class Hive(IdempotentSink):
             self._prepare(spark, rows.schema)
         name = f"{self._pipeline}-{batch.fingerprint}"
         with _translate_error(self._table):
-            if self._published(spark, name):
+            if self._is_published(spark, name):
                 return
-            objects = file_store_at(spark, self._place)
+            files = file_store_at(spark, self._place)
             attempts = f"{_ASIDE}/{name}"
             attempt = f"{attempts}/{uuid.uuid4().hex}"
             write_files(without_metadata(rows), f"{self._place}/{attempt}", self._partition_by)
             reach("hive: written aside")
-            objects.settle(objects.below(attempt))
-            found = self._found(objects, attempt)
+            files.fsync(files.list_files(attempt))
+            found = self._list_partitions(files, attempt)
             claim = f"{attempts}/{_CLAIM}"
-            if not objects.put(claim, json.dumps([attempt, found]).encode()):
-                attempt, found = json.loads(objects.read(claim) or "[]")
-                if self._found(objects, attempt) != found:
+            if not files.put(claim, json.dumps([attempt, found]).encode()):
+                attempt, found = json.loads(files.read(claim) or "[]")
+                if self._list_partitions(files, attempt) != found:
                     raise RetriableError(
-                        f"{self!r}: files in {objects.uri(attempt)}, which batch {batch.id} was claimed for, are gone",
-                        hint=f"if nobody removes them now, delete {objects.uri(claim)}",
+                        f"{self!r}: files in {files.uri(attempt)}, which batch {batch.id} was claimed for, are gone",
+                        hint=f"if nobody removes them now, delete {files.uri(claim)}",
                     )
             reach("hive: claimed")
-            if found and not self._added(spark, name, found, attempt):
+            if found and not self._add_partitions(spark, name, found, attempt):
                 return
             reach("hive: partitions added")
             # Whatever others wrote for this batch can no longer become visible. The claim stays: one may be late.
-            others = (file for file in objects.below(attempts) if not file.startswith(f"{attempt}/"))
-            objects.remove(other for other in others if other != claim)
+            others = (file for file in files.list_files(attempts) if not file.startswith(f"{attempt}/"))
+            files.remove(other for other in others if other != claim)
 
-    def _found(self, objects: FileStore, attempt: str) -> list[str]:
-        """The partitions that an attempt has files for."""
-        files = [file.removeprefix(f"{attempt}/") for file in objects.below(attempt)]
-        return partitions(files, len(self._partition_by))
+    def _list_partitions(self, files: FileStore, attempt: str) -> list[str]:
+        """The partitions for which an attempt has files."""
+        names = [file.removeprefix(f"{attempt}/") for file in files.list_files(attempt)]
+        return partitions(names, len(self._partition_by))
 
-    def _added(self, spark: SparkSession, name: str, found: Sequence[str], attempt: str) -> bool:
+    def _add_partitions(self, spark: SparkSession, name: str, found: Sequence[str], attempt: str) -> bool:
         """Add the partitions of an attempt: all or none. False if the batch is there by another one."""
         added = " ".join(partition_sql(directory, name, f"{self._place}/{attempt}") for directory in found)
         try:
@@ -145,12 +145,12 @@ class Hive(IdempotentSink):
         except Exception:
             # Without IF NOT EXISTS a rival that was first shows. Or it was this call, and only its reply was lost:
             # so nothing is removed, be it the rival's or ours.
-            if self._published(spark, name):
+            if self._is_published(spark, name):
                 return False
             raise
         return True
 
-    def _published(self, spark: SparkSession, name: str) -> bool:
+    def _is_published(self, spark: SparkSession, name: str) -> bool:
         found = _sql(spark, f"SHOW PARTITIONS {quoted(self._table)} PARTITION ({BATCH} = '{name}')")
         return bool(found.take(1))
 
@@ -163,13 +163,13 @@ class Hive(IdempotentSink):
     def _prepare(self, spark: SparkSession, schema: StructType) -> None:
         if not self._check(spark, schema):
             with _translate_error(self._table):
-                self._make(spark, stored_schema(schema))
+                self._create_table(spark, stored_schema(schema))
         with _translate_error(self._table):
             described = _sql(spark, f"DESCRIBE EXTENDED {quoted(self._table)}").collect()
         self._place = next(row["data_type"] for row in described if row["col_name"] == "Location").rstrip("/")
 
     def _check(self, spark: SparkSession, schema: StructType) -> bool:
-        """Whether the table is there. ConfigError if the rows do not fit it, or it cannot be made."""
+        """Whether the table exists. ConfigError if the rows do not fit it, or it cannot be created."""
         if spark.conf.get(_CATALOG, "in-memory") != "hive":
             raise ConfigError(
                 f"{self!r} needs a Spark session with Hive, which this one was started without",
@@ -180,7 +180,7 @@ class Hive(IdempotentSink):
         with _translate_error(self._table):
             if not spark.catalog.tableExists(self._table):
                 if not self._create:
-                    raise ConfigError(f"the table {self._table} is not there", hint="create=True makes it")
+                    raise ConfigError(f"there is no table {self._table}", hint="create=True makes it")
                 return False
             there = [
                 (column.name, column.dataType, column.isPartition) for column in spark.catalog.listColumns(self._table)
@@ -188,7 +188,7 @@ class Hive(IdempotentSink):
             fits(kept, there, self._partition_by, self._table)
             return True
 
-    def _make(self, spark: SparkSession, schema: StructType) -> None:
+    def _create_table(self, spark: SparkSession, schema: StructType) -> None:
         listed = [f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields]
         by = ", ".join(quoted(name) for name in (*self._partition_by, BATCH))
         place = " LOCATION " + literal(self._location) if self._location else ""
@@ -200,7 +200,7 @@ class Hive(IdempotentSink):
 
 
 def _below_folder(location: str) -> str:
-    """A relative path of a pipeline's file is below its folder; to Spark it would be below the database's directory."""
+    """A relative path is below the folder of the pipeline's file; Spark would put it below that of the database."""
     text = str(location)
     return text if ":/" in text else str(located(text))
 
@@ -212,23 +212,23 @@ def _sql(spark: SparkSession, statement: str) -> DataFrame:
 
 @contextmanager
 def _translate_error(table: str) -> Iterator[None]:
-    """What Spark says of the metastore, in our terms."""
+    """Within it, errors of the metastore become errors of Headrace."""
     try:
         yield
     except Exception as error:
-        said = " ".join(_said(error))
-        if is_metastore_locked(said):
+        message = " ".join(_messages(error))
+        if is_metastore_locked(message):
             raise OffsetConflict(
                 f"{table}: another process has the metastore open, and Derby lets one in at a time",
                 hint="stop it, or use a metastore with a server: spark.hadoop.hive.metastore.uris=thrift://…",
             ) from error
-        if is_database_missing(said):
-            raise ConfigError(f"{table}: the database is not there", hint="CREATE DATABASE …") from error
+        if is_database_missing(message):
+            raise ConfigError(f"{table}: there is no such database", hint="CREATE DATABASE …") from error
         raise
 
 
-def _said(error: BaseException) -> Iterator[str]:
-    """An error's message, and those of Java's causes below it."""
+def _messages(error: BaseException) -> Iterator[str]:
+    """The message of an error, and those of its causes in Java."""
     yield str(error)
     java: Any = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
     while java is not None:

@@ -82,48 +82,48 @@ class Iceberg(IdempotentSink):
         return super().open(pipeline)
 
     def prepare(self, schema: StructType) -> None:
-        with self._translated():
-            self._fitting(stored_schema(schema))
+        with self._translating_errors():
+            self._ensure_table(stored_schema(schema))
 
     def check_reachable(self) -> None:
-        with self._translated():
-            if self._looked_up() is None:
+        with self._translating_errors():
+            if self._load_if_cataloged() is None:
                 self._check_new()
 
     def check_target(self, schema: StructType) -> None:
         rows = stored_schema(schema)
-        with self._translated():
+        with self._translating_errors():
             refuse_types(rows, _TYPES, "Iceberg")
-            table = self._looked_up()
+            table = self._load_if_cataloged()
             if table is None:
                 self._check_new()
             else:
-                self._missing(table, rows)
+                self._missing_columns(table, rows)
 
     def last_batch(self) -> int:
-        with self._translated():
-            table = self._load()
-            return self._newest(table).id if table else 0
+        with self._translating_errors():
+            table = self._load_table()
+            return self._last_batch(table).id if table else 0
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """1. look up the newest batch; 2. write files; 3. make them durable; 4. commit them on what 1 has seen."""
         self.require_open(self._pipeline or None)
         rows = without_metadata(rows)
-        with self._translated():
-            table = self._fitting(rows.schema)
-            newest = self._newest(table)
+        with self._translating_errors():
+            table = self._ensure_table(rows.schema)
+            newest = self._last_batch(table)
         spark = rows.sparkSession
         metadata = Folder(spark, f"{table.location().rstrip('/')}/metadata")
         if newest.holds(batch, self):
-            metadata.sync()  # the run that committed it may have died before its own sync
+            metadata.sync()  # the run that committed it may have died before its sync
             return
         ours = f"{table.location().rstrip('/')}/data/headrace/{self._pipeline}"
         folder = f"{batch.id}-{batch.fingerprint}-{uuid.uuid4().hex[:12]}"
-        counted = write_files(rows, f"{ours}/{folder}")
+        row_count = write_files(rows, f"{ours}/{folder}")
         reach("iceberg: files written")
-        with self._translated():
+        with self._translating_errors():
             written = Folder(spark, f"{ours}/{folder}")
-            files = self._counted(table, batch, written, counted)
+            files = self._list_files_with_rows(table, batch, written, row_count)
             if files is None:
                 return
             written.sync()
@@ -137,47 +137,47 @@ class Iceberg(IdempotentSink):
                     left.remove(name)
         reach("iceberg: cleared")
 
-    def _opened_catalog(self, **more: str) -> Any:
+    def _load_catalog(self, **more: str) -> Any:
         catalogs = require("pyiceberg.catalog", extra="iceberg")
         catalog = catalogs.load_catalog(self._catalog, **{**self._properties, **more})
         if urlparse(str(catalog.properties.get("warehouse", "s3:"))).scheme in ("", "file"):
-            # A catalog that names metadata which a power cut took would take every batch before along.
+            # If a power failure takes metadata that the catalog names, all batches before are lost, too.
             catalog.properties.setdefault("py-io-impl", "headrace.connectors.iceberg.synced_files.SyncedFileIO")
         return catalog
 
-    def _looked_up(self) -> Any:
-        """As `_load`, of a catalog that is left as it is: of itself pyiceberg makes its tables in a database."""
+    def _load_if_cataloged(self) -> Any:
+        """As `_load_table`, but leaves a SQL catalog as it is: pyiceberg creates its tables by default."""
         uri = str(self._properties.get("uri", ""))
         if uri.startswith(_SQLITE) and not Path(uri.removeprefix(_SQLITE)).exists():
             return None
-        catalog = self._opened_catalog(init_catalog_tables="false")
+        catalog = self._load_catalog(init_catalog_tables="false")
         engine = getattr(catalog, "engine", None)
         if engine is not None and not require("sqlalchemy", extra="iceberg").inspect(engine).has_table(_TABLES):
             return None
-        return self._load(catalog)
+        return self._load_table(catalog)
 
-    def _load(self, catalog: Any = None) -> Any:
-        catalog = catalog or self._opened_catalog()
+    def _load_table(self, catalog: Any = None) -> Any:
+        catalog = catalog or self._load_catalog()
         try:
             table = catalog.load_table(self._table)
         except require("pyiceberg.exceptions", extra="iceberg").NoSuchTableError:
             return None
-        # In this handle alone, and never stored. Left to itself, pyiceberg answers a conflict by adding the same files
-        # behind the other commit and setting our property over what that one has set: a batch would be there twice.
+        # In this handle only, never stored. By default pyiceberg retries after a conflict: it adds the same files after
+        # the other commit and overwrites our property, so a batch would be stored twice.
         table.metadata.properties["commit.retry.num-retries"] = "0"
         return table
 
-    def _fitting(self, rows: StructType) -> Any:
-        """The table as it is now, fit for `rows`. ConfigError, showing both, if it is not and cannot be made so."""
+    def _ensure_table(self, rows: StructType) -> Any:
+        """Load the table; create or evolve it for `rows`. ConfigError, with both schemas, if they do not fit."""
         refuse_types(rows, _TYPES, "Iceberg")
-        table = self._load() or self._created(rows)
+        table = self._load_table() or self._create_table(rows)
         there = _spark_schema(table)
-        missing = self._missing(table, rows)
+        missing = self._missing_columns(table, rows)
         if missing.fields:
             with table.update_schema() as update:
                 update.union_by_name(_arrow_schema(missing))
             reach("iceberg: widened")
-            table = self._load()
+            table = self._load_table()
         mapping = table.metadata.name_mapping()
         if mapping is not None and (unknown := set(rows.names) - {n for field in mapping for n in field.names}):
             raise schema_mismatch(
@@ -185,10 +185,10 @@ class Iceberg(IdempotentSink):
             )
         return table
 
-    def _missing(self, table: Any, rows: StructType) -> StructType:
-        """The columns that the table is to be given. ConfigError if the rows would not fit then."""
+    def _missing_columns(self, table: Any, rows: StructType) -> StructType:
+        """The columns to add to the table. ConfigError if the rows would not fit then."""
         there = _spark_schema(table)
-        missing = missing_columns(rows, there, self, _unmet(table))
+        missing = missing_columns(rows, there, self, _unsupported_feature(table))
         if missing.fields and not self._evolve:
             lacking = ", ".join(missing.names)
             raise schema_mismatch(rows, there, self, f"the table lacks {lacking} (evolve=True adds columns)")
@@ -198,29 +198,29 @@ class Iceberg(IdempotentSink):
         if not self._create:
             raise ConfigError(f"{self!r}: there is no such table, and create=False", hint="create=True makes it")
 
-    def _created(self, rows: StructType) -> Any:
+    def _create_table(self, rows: StructType) -> Any:
         self._check_new()
-        catalog = self._opened_catalog()
+        catalog = self._load_catalog()
         catalog.create_namespace_if_not_exists(self._table.rpartition(".")[0])
         catalog.create_table_if_not_exists(self._table, _arrow_schema(plain(rows)))
         reach("iceberg: created")
-        return self._load()
+        return self._load_table()
 
     @property
     def _property(self) -> str:
         return f"headrace.{self._pipeline}"
 
-    def _newest(self, table: Any) -> LastBatch:
-        said = table.metadata.properties.get(self._property)
-        return LastBatch(**json.loads(said)) if said else LastBatch()
+    def _last_batch(self, table: Any) -> LastBatch:
+        stored = table.metadata.properties.get(self._property)
+        return LastBatch(**json.loads(stored)) if stored else LastBatch()
 
-    def _counted(self, table: Any, batch: Batch, folder: Folder, counted: int) -> list[str] | None:
+    def _list_files_with_rows(self, table: Any, batch: Batch, folder: Folder, row_count: int) -> list[str] | None:
         """The files that have rows; None when another run committed the batch, and so removed them."""
         with suppress(FileNotFoundError):
-            rows = {file: _rows(table, file) for file in folder.parquet_files()}
-            if sum(rows.values()) == counted:
+            rows = {file: _count_rows(table, file) for file in folder.parquet_files()}
+            if sum(rows.values()) == row_count:
                 return [file for file, number in rows.items() if number]
-        if self._newest(self._load()).holds(batch, self):
+        if self._last_batch(self._load_table()).holds(batch, self):
             return None
         raise RetriableError(
             f"{self!r}: the files in {folder} are not what was written", hint="who removes files there?"
@@ -232,22 +232,22 @@ class Iceberg(IdempotentSink):
         A commit on another snapshot than the table's newest is refused by the catalog. So each try begins with a look.
         """
         refused = require("pyiceberg.exceptions", extra="iceberg").CommitFailedException
-        said = {"headrace.pipeline": self._pipeline, "headrace.batch": batch.to_json()}
+        summary = {"headrace.pipeline": self._pipeline, "headrace.batch": batch.to_json()}
         number = json.dumps({"id": batch.id, "fingerprint": batch.fingerprint})
         for _ in _COMMITS.tries():
             transaction = table.transaction()
             try:
                 if files:
-                    transaction.add_files(list(files), snapshot_properties=said, check_duplicate_files=False)
+                    transaction.add_files(list(files), snapshot_properties=summary, check_duplicate_files=False)
                 else:
-                    # A batch without rows makes a snapshot, too: a property alone could be set by two at once.
-                    with transaction.update_snapshot(snapshot_properties=said).fast_append():
+                    # A batch without rows creates a snapshot as well: two runs at once could both set a property.
+                    with transaction.update_snapshot(snapshot_properties=summary).fast_append():
                         pass
                 transaction.set_properties({self._property: number})
                 transaction.commit_transaction()
-            except (refused, FileNotFoundError):  # another run has committed; it may have removed our files already
-                table = self._load()
-                now = self._newest(table)
+            except (refused, FileNotFoundError):  # another run has committed and may have removed our files
+                table = self._load_table()
+                now = self._last_batch(table)
                 if now == seen:
                     continue  # a writer of another kind
                 if now.holds(batch, self):
@@ -259,7 +259,7 @@ class Iceberg(IdempotentSink):
         )
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         exceptions = require("pyiceberg.exceptions", extra="iceberg")
         sql = require("sqlalchemy.exc", extra="iceberg")
         try:
@@ -270,15 +270,15 @@ class Iceberg(IdempotentSink):
             raise RetriableError(f"{self!r}: {error}", hint="is the catalog reachable?") from error
 
 
-def _rows(table: Any, file: str) -> int:
+def _count_rows(table: Any, file: str) -> int:
     from pyarrow import parquet
 
     with table.io.new_input(file).open() as stream:
         return int(parquet.read_metadata(stream).num_rows)
 
 
-def _unmet(table: Any) -> str:
-    """Why this table is not for this writer; empty if it is."""
+def _unsupported_feature(table: Any) -> str:
+    """What this writer does not support of the table; empty if nothing."""
     if not table.spec().is_unpartitioned():
         return f"it is partitioned ({table.spec()}), and the files of a batch are not"
     if required := [field.name for field in table.schema().fields if field.required]:
@@ -293,7 +293,7 @@ def _spark_schema(table: Any) -> StructType:
 
 
 def _arrow_schema(schema: StructType) -> Any:
-    """In Arrow's words, which pyiceberg takes. Spark's own converter is not public, and another in every version."""
+    """The schema for pyiceberg. Spark's converter to Arrow is private and differs between versions."""
     import pyarrow as pa
 
     return pa.schema([(field.name, _arrow_type(field.dataType)) for field in schema.fields])

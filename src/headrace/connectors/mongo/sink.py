@@ -124,10 +124,10 @@ class Mongo(KeyedSink):
     def check_target(self, schema: StructType) -> None:
         self._check_rows(schema)
         with self.open(""), client.translate_error(repr(self)):
-            self._collections(self._identity.by_origin(schema.names), make=False)
+            self._ensure_collections(self._identity.by_origin(schema.names), create=False)
 
     def _check_rows(self, schema: StructType) -> None:
-        stored = self._stored(schema)
+        stored = self._stored_schema(schema)
         types.check_names(stored, self._key, self)
         types.notation().check(stored, self)
         self._check_children(stored)
@@ -143,13 +143,13 @@ class Mongo(KeyedSink):
         self.require_open(self._client)
         with client.translate_error(repr(self)):
             by_origin = self._identity.by_origin(schema.names)
-            self._collections(by_origin)
-            self._make_indexes(leaves_deleted=not by_origin and not self._by_field)
+            self._ensure_collections(by_origin)
+            self._create_indexes(leaves_deleted=not by_origin and not self._by_field)
 
     def _writer(self, batch: Batch, schema: StructType) -> Writer:
         self.ensure_prepared(schema)
         by_origin = self._identity.by_origin(schema.names)
-        stored = self._stored(schema)
+        stored = self._stored_schema(schema)
         guard = guard_of(self._pipeline) if self._by_field else None
         return MongoWriter(self._target, repr(self), stored, self._key, by_origin, self._is_capped, self._nulls, guard)
 
@@ -172,7 +172,7 @@ class Mongo(KeyedSink):
                     hint="rename it in the transform",
                 )
 
-    def _collections(self, by_origin: bool, *, make: bool = True) -> None:
+    def _ensure_collections(self, by_origin: bool, *, create: bool = True) -> None:
         database = self._client[self._target.database]
         wanted = [self._target.collection, *self._target.children.values()]
         there = {found["name"]: found for found in database.list_collections(filter={"name": {"$in": wanted}})}
@@ -183,8 +183,8 @@ class Mongo(KeyedSink):
                 raise ConfigError(
                     f"{self!r}: there is no collection {name}", hint="create=True makes it, or correct its name"
                 )
-            if make:
-                self._make(database, name)
+            if create:
+                self._create_collection(database, name)
                 reach("mongo: collection made")
         mongo_shards.compare(self._client, self._target.database, self._target.collection, self._target.shard_key, self)
         if there.get(self._target.collection, {}).get("options", {}).get("capped"):
@@ -195,7 +195,7 @@ class Mongo(KeyedSink):
                     hint="leave out key= and children=, or name another collection",
                 )
 
-    def _make(self, database: Any, name: str) -> None:
+    def _create_collection(self, database: Any, name: str) -> None:
         errors = require("pymongo.errors", extra="mongo")
         options = {"capped": True, **self._capped} if self._capped else {}
         try:
@@ -206,7 +206,7 @@ class Mongo(KeyedSink):
             if error.code != client.EXISTS:
                 raise
 
-    def _make_indexes(self, *, leaves_deleted: bool) -> None:
+    def _create_indexes(self, *, leaves_deleted: bool) -> None:
         collections = self._client[self._target.database]
         for fields, unique in self._indexes:
             # Sparse, so that documents without the fields, such as what a tombstone leaves, are not compared.

@@ -33,7 +33,7 @@ class Directories:
         self._root = root
         self._pipeline = pipeline
         self._partition_by = partition_by
-        self._desk = StagingDirectory(self._desks)
+        self._desk = StagingDirectory(self._staging_directories)
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """1. write the files aside; 2. make them durable; 3. publish them by renaming their directory."""
@@ -46,7 +46,7 @@ class Directories:
                 return
             if not self._desk.in_place:
                 self._desk.clear()
-                self._desk = StagingDirectory(self._desks)
+                self._desk = StagingDirectory(self._staging_directories)
             aside = self._desk.path / uuid.uuid4().hex
             write_files(rows, f"file://{aside}", self._partition_by)
             reach("parquet: written aside")
@@ -63,7 +63,7 @@ class Directories:
         self._desk.clear()
 
     @property
-    def _desks(self) -> Path:
+    def _staging_directories(self) -> Path:
         return self._root / ASIDE / self._pipeline
 
 

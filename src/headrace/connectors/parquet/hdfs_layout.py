@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.parquet.directory_layout import refuse_manifests
 from headrace.connectors.shared.dataset_locks import ASIDE
-from headrace.connectors.shared.file_store import Hadoop, translated
+from headrace.connectors.shared.file_store import Hadoop, translating_errors
 from headrace.connectors.shared.parquet_writer import write_files
 from headrace.connectors.shared.partition_columns import BATCH
 from headrace.errors import RetriableError
@@ -28,8 +28,8 @@ class HdfsDirectories:
         self._files = _Hdfs(spark, root)
         self._pipeline = pipeline
         self._partition_by = partition_by
-        manifests = [name for name in self._files.below(f"{ASIDE}/manifests") if name.endswith(".json")]
-        refuse_manifests(root, manifests + [name for name in self._files.below("data") if f"/{BATCH}=" in name])
+        manifests = [name for name in self._files.list_files(f"{ASIDE}/manifests") if name.endswith(".json")]
+        refuse_manifests(root, manifests + [name for name in self._files.list_files("data") if f"/{BATCH}=" in name])
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """1. write the files of this attempt aside; 2. publish them by renaming their directory; 3. clear up."""
@@ -54,7 +54,7 @@ class _Hdfs(Hadoop):
         java: Any = spark.sparkContext._gateway
         hadoop = java.jvm.org.apache.hadoop.fs
         self._replace_nothing = java.new_array(getattr(hadoop, "Options$Rename"), 0)
-        with translated(root):
+        with translating_errors(root):
             self._context = hadoop.FileContext.getFileContext(self._system.getUri(), self._system.getConf())
 
     def rename(self, directory: str, to: str) -> None:
@@ -63,12 +63,12 @@ class _Hdfs(Hadoop):
         Not by FileSystem.rename, which moves a directory into the one whose name it is to get.
         """
         try:
-            with translated(self.uri(to)):
+            with translating_errors(self.uri(to)):
                 self._context.rename(self._path(self.uri(directory)), self._path(self.uri(to)), self._replace_nothing)
         except (FileExistsError, FileNotFoundError) as error:
             if not self.exists(to):
                 raise RetriableError(f"{self.uri(directory)} was removed before it was published") from error
 
     def remove_directory(self, name: str) -> None:
-        with translated(self.uri(name)):
+        with translating_errors(self.uri(name)):
             self._system.delete(self._path(self.uri(name)), True)

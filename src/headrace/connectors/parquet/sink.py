@@ -70,7 +70,7 @@ class Parquet(IdempotentSink):
         self._pipeline = pipeline
         if self._local is not None:
             self.check_reachable()
-            with self._translated():
+            with self._translating_errors():
                 self._layout = Directories(self._local, pipeline, self._partition_by)
         return super().open(pipeline)
 
@@ -79,8 +79,8 @@ class Parquet(IdempotentSink):
 
     def check_reachable(self) -> None:
         if self._local is not None:
-            with self._translated():
-                self._refuse_place(self._local)
+            with self._translating_errors():
+                self._check_directory(self._local)
 
     def check_target(self, schema: StructType) -> None:
         partition_columns.check(stored_schema(schema), self._partition_by, self._path)
@@ -96,7 +96,7 @@ class Parquet(IdempotentSink):
     def write(self, batch: Batch, rows: DataFrame) -> None:
         self.require_open(self._pipeline or None)
         self.ensure_prepared(rows.schema)
-        with self._translated():
+        with self._translating_errors():
             if self._layout is None:
                 # Not in open(): it takes the session's own credentials, and the rows bring the session.
                 self._layout = HdfsDirectories(rows.sparkSession, self._path, self._pipeline, self._partition_by)
@@ -109,10 +109,10 @@ class Parquet(IdempotentSink):
         """
         if self._local is None:
             raise ConfigError(f"{self!r}: files() is for local paths", hint=f"spark.read.parquet({self._path!r})")
-        with self._translated():
+        with self._translating_errors():
             return [str(file) for file in directory_layout.files(self._local)]
 
-    def _refuse_place(self, root: Path) -> None:
+    def _check_directory(self, root: Path) -> None:
         """ConfigError if no batches can be put there: by this user, or beside those of the former layout."""
         wrong = f"{root} is a file" if root.is_file() else obstacle(root)
         if wrong is not None:
@@ -123,7 +123,7 @@ class Parquet(IdempotentSink):
         directory_layout.refuse_manifests(root, directory_layout.manifests(root))
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

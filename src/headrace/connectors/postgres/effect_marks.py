@@ -24,18 +24,18 @@ class PostgresEffectLog:
 
     def prepare(self) -> None:
         with closing(self.connect()) as marker:
-            with self._translated():
+            with self._translating_errors():
                 connection: Any = marker.connection
                 client.ensure_tables(connection.driver, TABLE)
             marker.prepare(self.keep)
 
     def connect(self) -> SqlEffectLogClient:
-        with self._translated():
+        with self._translating_errors():
             driver = client.connect(self.dsn)
-        return SqlEffectLogClient(client.Connection(driver), self.pipeline, self._translated, driver.close)
+        return SqlEffectLogClient(client.Connection(driver), self.pipeline, self._translating_errors, driver.close)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         psycopg = require("psycopg", extra="postgres")
         try:
             yield

@@ -40,23 +40,23 @@ class RedisEffectLogClient:
     def find_marked(self, messages: Sequence[str]) -> set[str]:
         if not messages:
             return set()
-        with self._translated():
+        with self._translating_errors():
             found = self.client.mget([self.prefix + message for message in messages])
         return {message for message, there in zip(messages, found, strict=True) if there is not None}
 
     def mark(self, message: str) -> bool:
-        with self._translated():
+        with self._translating_errors():
             return bool(self.client.set(self.prefix + message, "1", nx=True, px=self.keep_millis))
 
     def unmark(self, message: str) -> None:
-        with self._translated():
+        with self._translating_errors():
             self.client.delete(self.prefix + message)
 
     def close(self) -> None:
         self.client.close()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         redis = require("redis", extra="redis")
         try:
             yield

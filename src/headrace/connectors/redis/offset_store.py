@@ -50,7 +50,7 @@ class Redis(OffsetStore, EffectStore):
         # The braces keep both keys on one node of a cluster.
         self._keys = (f"headrace:{{{pipeline}}}", f"headrace:{{{pipeline}}}:history")
         self._client = connect(self._url)
-        with self._translated():
+        with self._translating_errors():
             self._client.ping()
         return self
 
@@ -60,13 +60,13 @@ class Redis(OffsetStore, EffectStore):
             self._client = None
 
     def read(self) -> tuple[State, Any]:
-        with self._translated() as client:
+        with self._translating_errors() as client:
             text = client.get(self._keys[0])
         return (State.from_json(text) if text else State()), text or ""
 
     def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         appended = change.to_json() if change else ""
-        with self._translated() as client:
+        with self._translating_errors() as client:
             return bool(client.eval(_SWAP, 2, *self._keys, version, new.to_json(), appended))
 
     def heartbeat_handle(self) -> Heartbeats:
@@ -75,14 +75,14 @@ class Redis(OffsetStore, EffectStore):
         return other
 
     def history(self) -> Sequence[AuditEntry]:
-        with self._translated() as client:
+        with self._translating_errors() as client:
             return [AuditEntry.from_json(text) for text in client.lrange(self._keys[1], 0, -1)]
 
     def durability_warnings(self, pipeline: str) -> list[str]:
         redis = require("redis", extra="redis")
         client = self._client or connect(self._url)
         try:
-            with self._translated(client):
+            with self._translating_errors(client):
                 client.ping()
                 try:
                     settings = client.config_get("*")
@@ -101,7 +101,7 @@ class Redis(OffsetStore, EffectStore):
         return RedisEffectLog(self._url, pipeline, keep)
 
     @contextmanager
-    def _translated(self, client: Any = None) -> Iterator[Any]:
+    def _translating_errors(self, client: Any = None) -> Iterator[Any]:
         redis = require("redis", extra="redis")
         client = self.require_open(client or self._client)
         try:

@@ -166,10 +166,10 @@ class Redis(KeyedSink):
             return converters(self._identity.types(schema))
         return converters({field.name: field.dataType for field in stored_schema(schema).fields})
 
-    def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+    def _write_rows(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
         self.prepare(rows.schema)
         if self._structure in ("hash", "string"):
-            return super()._written(batch, rows, most)
+            return super()._write_rows(batch, rows, most)
         reports = self._add(rows, most) if self._structure == "set" else self._append(batch, rows, most)
         reach("redis: rows written")
         return reports

@@ -1,4 +1,4 @@
-"""A place for files in which no more is taken for granted than that one file appears whole or not at all."""
+"""Files in a directory, HDFS or an object store. It relies only on this: a file appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# Where closing a new file makes it visible at once and whole, and where a rename is a copy.
+# Here closing a new file makes it visible, whole; a rename would copy it.
 _PUT_IS_ATOMIC = frozenset({"s3", "s3a", "s3n", "gs", "oss", "obs", "cosn"})
 
 
@@ -25,21 +25,21 @@ class FileStore(Protocol):
     """Names are relative to the root and use slashes."""
 
     def uri(self, name: str = "") -> str:
-        """What Spark and other readers call it."""
+        """Its path for Spark and other readers."""
 
-    def below(self, under: str) -> list[str]:
-        """Every file below, at any depth; none if there is nothing."""
+    def list_files(self, under: str) -> list[str]:
+        """All files in the directory `under`, at any depth; none if it does not exist."""
 
     def read(self, name: str) -> bytes | None:
-        """What is in it; None if it is not there."""
+        """Its content; None if it does not exist."""
 
     def put(self, name: str, data: bytes) -> bool:
-        """Make a file appear, whole and durable; False, and nothing changes, if there is one of that name."""
+        """Create a file, atomically and durably; False, with nothing changed, if it exists."""
 
     def remove(self, names: Iterable[str]) -> None: ...
 
-    def settle(self, names: Iterable[str]) -> None:
-        """Return when files that Spark wrote would outlive a power cut."""
+    def fsync(self, names: Iterable[str]) -> None:
+        """Return when files that Spark wrote survive a power failure."""
 
 
 class Local:
@@ -51,7 +51,7 @@ class Local:
     def uri(self, name: str = "") -> str:
         return str(self.root / name)
 
-    def below(self, under: str) -> list[str]:
+    def list_files(self, under: str) -> list[str]:
         found = os.walk(self.root / under)
         return [str(Path(place, name).relative_to(self.root)) for place, _, names in found for name in names]
 
@@ -73,7 +73,7 @@ class Local:
             return False
         finally:
             aside.unlink(missing_ok=True)
-            sync(target.parent)  # also of one that is there already: whoever put it may not have come so far
+            sync(target.parent)  # also if the file exists: its writer may have died before the sync
         return True
 
     def remove(self, names: Iterable[str]) -> None:
@@ -87,7 +87,7 @@ class Local:
                 except OSError:
                     break  # not empty
 
-    def settle(self, names: Iterable[str]) -> None:
+    def fsync(self, names: Iterable[str]) -> None:
         files = [self.root / name for name in names]
         for file in files:
             sync(file)
@@ -96,7 +96,7 @@ class Local:
 
 
 class Hadoop:
-    """Any file system that Spark can write to, through Spark: with its credentials and its settings."""
+    """Any file system that Spark can write to, with the credentials and settings of Spark."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
@@ -105,27 +105,27 @@ class Hadoop:
         self._path = jvm.org.apache.hadoop.fs.Path
         self._io = jvm.org.apache.commons.io.IOUtils
         self._atomic_put = self._root.partition(":")[0].lower() in _PUT_IS_ATOMIC
-        with translated(root):
+        with translating_errors(root):
             self._system = self._path(self._root).getFileSystem(java_context.hadoopConfiguration())
             self._prefix = str(self._system.makeQualified(self._path(self._root)).toString()) + "/"
 
     def uri(self, name: str = "") -> str:
         return f"{self._root}/{name}" if name else self._root
 
-    def below(self, under: str) -> list[str]:
+    def list_files(self, under: str) -> list[str]:
         found = []
-        with suppress(FileNotFoundError), translated(self.uri(under)):
+        with suppress(FileNotFoundError), translating_errors(self.uri(under)):
             entries = self._system.listFiles(self._path(self.uri(under)), True)
             while entries.hasNext():
                 found.append(str(entries.next().getPath().toString()).removeprefix(self._prefix))
         return found
 
     def exists(self, name: str) -> bool:
-        with translated(self.uri(name)):
+        with translating_errors(self.uri(name)):
             return bool(self._system.exists(self._path(self.uri(name))))
 
     def read(self, name: str) -> bytes | None:
-        with suppress(FileNotFoundError), translated(self.uri(name)):
+        with suppress(FileNotFoundError), translating_errors(self.uri(name)):
             stream = self._system.open(self._path(self.uri(name)))
             try:
                 return bytes(self._io.toByteArray(stream))
@@ -135,7 +135,7 @@ class Hadoop:
 
     def put(self, name: str, data: bytes) -> bool:
         target = self._path(self.uri(name))
-        with suppress(FileExistsError), translated(self.uri(name)):
+        with suppress(FileExistsError), translating_errors(self.uri(name)):
             if self._system.exists(target):
                 return False
             if self._atomic_put:
@@ -155,25 +155,25 @@ class Hadoop:
         builder = self._system.createFile(target).recursive().overwrite(False)
         stream = builder.opt("fs.option.create.conditional.overwrite", True).build()  # S3, from Hadoop 3.4.2 on
         stream.write(bytearray(data))
-        # Only after all of it was taken: closing is what makes an object appear.
+        # Only after all bytes were accepted: closing makes an object appear.
         stream.close()
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
             path = self._path(self.uri(name))
-            with translated(self.uri(name)):
+            with translating_errors(self.uri(name)):
                 self._system.delete(path, False)
             if not self._atomic_put:  # an object store has no directories
                 with suppress(Exception):  # not empty
                     self._system.delete(path.getParent(), False)
 
-    def settle(self, names: Iterable[str]) -> None:
-        """Such a file system answers for what it has taken."""
+    def fsync(self, names: Iterable[str]) -> None:
+        """Nothing to do: such a file system has stored a file durably when it accepts it."""
 
 
 @contextmanager
-def translated(place: str) -> Iterator[None]:
-    """Java's exceptions in our terms; FileNotFoundError and FileExistsError as Python has them."""
+def translating_errors(place: str) -> Iterator[None]:
+    """Within it, Java's exceptions become errors of Headrace, or FileNotFoundError and FileExistsError."""
     try:
         yield
     except Exception as error:
@@ -196,7 +196,7 @@ def translated(place: str) -> Iterator[None]:
 
 
 def file_store_at(spark: SparkSession, root: str) -> FileStore:
-    """The files below a path as Spark writes it: `file:/…` is here."""
+    """The files at a path as Spark writes it; `file:/…` is on this machine."""
     if root.startswith("file:"):
         return Local(Path("/" + root.removeprefix("file:").lstrip("/")))
     return Hadoop(spark, root)

@@ -204,7 +204,7 @@ class KeyedSink(TaskSink, IdempotentSink):
     def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
         return self._identity.describe_key(rows.columns)
 
-    def _stored(self, schema: StructType) -> StructType:
+    def _stored_schema(self, schema: StructType) -> StructType:
         """The columns of the rows; not those that a key by origin adds."""
         from pyspark.sql.types import StructType
 
@@ -212,7 +212,7 @@ class KeyedSink(TaskSink, IdempotentSink):
         ours = {METADATA, self._identity.deleted}
         return StructType([field for field in schema.fields if field.name not in ours])
 
-    def _written(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+    def _write_rows(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
         frame = self._identity.frame(batch, rows)
         task = _Task(self._writer(batch, rows.schema), repr(self), self._identity.key, self.by_offset, most)
         reports = tasks.run(frame, task)

@@ -23,15 +23,15 @@ TABLE = OwnTable(
 
 @dataclass(frozen=True, slots=True)
 class SqlEffectLogClient:
-    """Marks in the table headrace_marks. `connection` commits each statement; `translated` is for its errors."""
+    """Marks in the table headrace_marks. `connection` commits each statement."""
 
     connection: Connection
     pipeline: str
-    translated: Callable[[], AbstractContextManager[None]]
+    translating_errors: Callable[[], AbstractContextManager[None]]
     end: Callable[[], object]
 
     def prepare(self, keep: float) -> None:
-        with self.translated():
+        with self.translating_errors():
             old = [self.pipeline, int(time.time() - keep)]
             self.connection.execute("DELETE FROM headrace_marks WHERE pipeline = ? AND marked < ?", old)
 
@@ -40,17 +40,17 @@ class SqlEffectLogClient:
             return set()
         several = ", ".join("?" * len(messages))
         asked = f"SELECT message FROM headrace_marks WHERE pipeline = ? AND message IN ({several})"
-        with self.translated():
+        with self.translating_errors():
             return {message for (message,) in self.connection.execute(asked, [self.pipeline, *messages]).fetchall()}
 
     def mark(self, message: str) -> bool:
         new = "INSERT INTO headrace_marks VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1"
-        with self.translated():
+        with self.translating_errors():
             return bool(self.connection.execute(new, [self.pipeline, message, int(time.time())]).fetchall())
 
     def unmark(self, message: str) -> None:
         gone = "DELETE FROM headrace_marks WHERE pipeline = ? AND message = ?"
-        with self.translated():
+        with self.translating_errors():
             self.connection.execute(gone, [self.pipeline, message])
 
     def close(self) -> None:

@@ -27,24 +27,24 @@ class SQLiteEffectLog:
     is_local: bool = True
 
     def prepare(self) -> None:
-        with self._translated():
+        with self._translating_errors():
             private_directory(Path(self.path).parent)
             private_file(Path(self.path))
         with closing(self.connect()) as marker:
-            with self._translated():
+            with self._translating_errors():
                 connection: Any = marker.connection
                 connection.execute("PRAGMA journal_mode = WAL")
                 ensure_tables(connection, TABLE)
             marker.prepare(self.keep)
 
     def connect(self) -> SqlEffectLogClient:
-        with self._translated():
+        with self._translating_errors():
             connection = sqlite3.connect(self.path, timeout=_LOCK_SECONDS, isolation_level=None)
             connection.execute("PRAGMA synchronous = FULL")
-        return SqlEffectLogClient(connection, self.pipeline, self._translated, connection.close)
+        return SqlEffectLogClient(connection, self.pipeline, self._translating_errors, connection.close)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.OperationalError as error:

@@ -72,12 +72,12 @@ class ZooKeeper(OffsetStore):
         if "/" in group:
             raise ConfigError(f"{group!r} cannot name a node of ZooKeeper", hint='group="a-name-without-slashes"')
         self._base, self._seen = f"{self._root.rstrip('/')}/{group}", None
-        with self._translated():
+        with self._translating_errors():
             self._client = kazoo.KazooClient(
                 self._hosts,
                 timeout=_TIMEOUT,
                 auth_data=[self._auth] if self._auth else None,
-                # By default the pauses between attempts grow up to an hour.
+                # By default the delay between attempts grows to an hour.
                 connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": 1.0},
                 logger=_quiet_logger(),
             )
@@ -94,19 +94,19 @@ class ZooKeeper(OffsetStore):
     def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            with suppress(Exception):  # whatever a lost connection says when it is closed
+            with suppress(Exception):  # a lost connection may raise anything
                 client.stop()
                 client.close()
 
     def load(self) -> Progress:
-        self._seen = None  # also see what old tools wrote, which leave the node beside the offsets alone
+        self._seen = None  # also see offsets of old tools, which do not change the node `headrace`
         return super().load()
 
     def read(self) -> tuple[State, Any]:
-        with self._translated():
+        with self._translating_errors():
             self._sync()
-            if self._seen is None or self._text()[1:] != (self._seen.version, self._seen.written):
-                self._seen = self._look()
+            if self._seen is None or self._read_state_node()[1:] != (self._seen.version, self._seen.written):
+                self._seen = self._read_snapshot()
             return self._seen.state, self._seen
 
     def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
@@ -115,22 +115,22 @@ class ZooKeeper(OffsetStore):
         known = view.numbers
         before, after, pending = old.progress.offsets, new.progress.offsets, new.progress.pending
         moved = {at: offset for at, offset in after.items() if before.get(at) != offset}
-        with self._translated():
-            self._prepare({at.topic for at in moved if at not in known}, first=view.written == 0)
+        with self._translating_errors():
+            self._ensure_paths({at.topic for at in moved if at not in known}, first=view.written == 0)
             numbers = {
                 **known,
                 **{at: VersionedOffset(to, known[at].version + 1 if at in known else 0) for at, to in moved.items()},
             }
-            multi = self._connected.transaction()
+            multi = self._opened_client.transaction()
             multi.set_data(self._path("headrace"), znodes.encode(new, numbers), version=view.version)
             for at, offset in moved.items():
                 if at in known:
-                    multi.set_data(self._node(at), b"%d" % offset, version=known[at].version)
+                    multi.set_data(self._offset_path(at), b"%d" % offset, version=known[at].version)
                 else:
-                    multi.create(self._node(at), b"%d" % offset)
+                    multi.create(self._offset_path(at), b"%d" % offset)
             if pending is not None and pending != old.progress.pending:
                 for at in (r.at for r in pending.ranges if r.at in known and r.at not in moved):
-                    multi.check(self._node(at), known[at].version)
+                    multi.check(self._offset_path(at), known[at].version)
             if change is not None:
                 multi.create(self._path("headrace/history/change-"), change.to_json().encode(), sequence=True)
             self._refuse_large(multi)
@@ -143,26 +143,26 @@ class ZooKeeper(OffsetStore):
                 raise failed[0]
             self._seen = ZNodeSnapshot(new, numbers, results[0].version, results[0].mzxid)
         if change is not None:
-            self._trim()
+            self._trim_history()
         return True
 
     def lease(self) -> RunLease | None:
-        run, newest = super().lease(), self._heartbeat()
+        run, newest = super().lease(), self._read_heartbeat()
         return newest if run is not None and run.is_same_run(newest) else run
 
     def heartbeat(self, run: RunLease) -> bool:
-        """In a node of its own: a change of the node beside the offsets would let the run read all of them again."""
-        with self._translated():
+        """In a separate node: after a change of the node `headrace` the run would read all offsets again."""
+        with self._translating_errors():
             self._sync()
-            if not run.is_same_run(znodes.signed(self._text()[0])):
+            if not run.is_same_run(znodes.signed(self._read_state_node()[0])):
                 return False
-            self._connected.ensure_path_async(self._path(_HEARTBEAT)).get(timeout=_TIMEOUT)
-            self._connected.set_async(self._path(_HEARTBEAT), run.to_json().encode()).get(timeout=_TIMEOUT)
+            self._opened_client.ensure_path_async(self._path(_HEARTBEAT)).get(timeout=_TIMEOUT)
+            self._opened_client.set_async(self._path(_HEARTBEAT), run.to_json().encode()).get(timeout=_TIMEOUT)
         return True
 
-    def _heartbeat(self) -> RunLease | None:
-        with self._translated(), suppress(require("kazoo.exceptions", extra="zookeeper").NoNodeError):
-            text, _ = self._connected.get_async(self._path(_HEARTBEAT)).get(timeout=_TIMEOUT)
+    def _read_heartbeat(self) -> RunLease | None:
+        with self._translating_errors(), suppress(require("kazoo.exceptions", extra="zookeeper").NoNodeError):
+            text, _ = self._opened_client.get_async(self._path(_HEARTBEAT)).get(timeout=_TIMEOUT)
             return RunLease.from_json(text) if text else None
         return None
 
@@ -171,50 +171,50 @@ class ZooKeeper(OffsetStore):
 
     def history(self) -> Sequence[AuditEntry]:
         kazoo = require("kazoo.exceptions", extra="zookeeper")
-        with self._translated():
+        with self._translating_errors():
             self._sync()
             parent = self._path("headrace/history")
             try:
-                names = sorted(self._connected.get_children_async(parent).get(timeout=_TIMEOUT))
+                names = sorted(self._opened_client.get_children_async(parent).get(timeout=_TIMEOUT))
             except kazoo.NoNodeError:
                 return []
-            asked = [self._connected.get_async(f"{parent}/{name}") for name in names]
+            asked = [self._opened_client.get_async(f"{parent}/{name}") for name in names]
             return [AuditEntry.from_json(answer.get(timeout=_TIMEOUT)[0].decode()) for answer in asked]
 
     @property
-    def _connected(self) -> Any:
+    def _opened_client(self) -> Any:
         return self.require_open(self._client)
 
     def _path(self, name: str) -> str:
         return f"{self._base}/{name}"
 
-    def _node(self, at: TopicPartition) -> str:
+    def _offset_path(self, at: TopicPartition) -> str:
         return f"{self._base}/offsets/{at.topic}/{at.partition}"
 
-    def _text(self) -> tuple[bytes, int, int]:
-        """The node beside the offsets: its text, its version and the transaction that wrote it."""
+    def _read_state_node(self) -> tuple[bytes, int, int]:
+        """The node `headrace`: its text, its version and the transaction that wrote it."""
         kazoo = require("kazoo.exceptions", extra="zookeeper")
         try:
-            text, stat = self._connected.get_async(self._path("headrace")).get(timeout=_TIMEOUT)
+            text, stat = self._opened_client.get_async(self._path("headrace")).get(timeout=_TIMEOUT)
         except kazoo.NoNodeError:
             return b"", 0, 0
         return text, stat.version, stat.mzxid
 
     def _sync(self) -> None:
-        """The server that is asked may be behind the others: catch up with every swap that came before."""
-        self._connected.sync_async(self._base).get(timeout=_TIMEOUT)
+        """The connected server may lag behind the others: wait until it has every earlier swap."""
+        self._opened_client.sync_async(self._base).get(timeout=_TIMEOUT)
 
-    def _look(self) -> ZNodeSnapshot:
-        found = {at: number for at, number in self._numbers(self._partitions()).items() if number is not None}
-        text, version, written = self._text()
+    def _read_snapshot(self) -> ZNodeSnapshot:
+        found = {at: number for at, number in self._read_offsets(self._list_partitions()).items() if number is not None}
+        text, version, written = self._read_state_node()
         left = znodes.expected(text)
-        again = self._numbers(znodes.unclear(left, found))
+        again = self._read_offsets(znodes.unclear(left, found))
         numbers = znodes.settled(left, found, again)
         return ZNodeSnapshot(znodes.decode(text, numbers), numbers, version, written)
 
-    def _partitions(self) -> list[TopicPartition]:
+    def _list_partitions(self) -> list[TopicPartition]:
         kazoo = require("kazoo.exceptions", extra="zookeeper")
-        client, parent = self._connected, self._path("offsets")
+        client, parent = self._opened_client, self._path("offsets")
         try:
             topics = client.get_children_async(parent).get(timeout=_TIMEOUT)
             listed = {topic: client.get_children_async(f"{parent}/{topic}") for topic in topics}
@@ -223,35 +223,35 @@ class ZooKeeper(OffsetStore):
             return []
         return [TopicPartition(topic, int(name)) for topic in topics for name in names[topic] if name.isdecimal()]
 
-    def _numbers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, VersionedOffset | None]:
-        """None where there is no node. Asked all at once, for each answer takes a round trip."""
+    def _read_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, VersionedOffset | None]:
+        """None if there is no node. All requests are sent at once: each takes a round trip."""
         kazoo = require("kazoo.exceptions", extra="zookeeper")
-        asked = {at: self._connected.get_async(self._node(at)) for at in partitions}
+        asked = {at: self._opened_client.get_async(self._offset_path(at)) for at in partitions}
         found: dict[TopicPartition, VersionedOffset | None] = {}
         for at, answer in asked.items():
             try:
                 text, stat = answer.get(timeout=_TIMEOUT)
-                found[at] = VersionedOffset(self._number(at, text), stat.version)
+                found[at] = VersionedOffset(self._parse_offset(at, text), stat.version)
             except kazoo.NoNodeError:
                 found[at] = None
         return found
 
-    def _number(self, at: TopicPartition, text: bytes) -> int:
+    def _parse_offset(self, at: TopicPartition, text: bytes) -> int:
         try:
             return int(text)
         except ValueError as error:
             raise ConfigError(
-                f"{self._node(at)} in ZooKeeper at {self._hosts} is no offset: {text[:40]!r}",
+                f"{self._offset_path(at)} in ZooKeeper at {self._hosts} : expected an offset, got {text[:40]!r}",
                 hint="set it to a number, or delete the node",
             ) from error
 
-    def _prepare(self, topics: set[str], *, first: bool) -> None:
+    def _ensure_paths(self, topics: set[str], *, first: bool) -> None:
         paths = [self._path(f"offsets/{topic}") for topic in sorted(topics)]
         for path in [self._path("headrace/history"), *paths] if first else paths:
-            self._connected.ensure_path_async(path).get(timeout=_TIMEOUT)
+            self._opened_client.ensure_path_async(path).get(timeout=_TIMEOUT)
 
     def _refuse_large(self, multi: Any) -> None:
-        # Nothing but a closed connection would tell, and repeating would not help.
+        # ZooKeeper would only close the connection, and a retry would not help.
         size = sum(40 + len(op.path) + len(getattr(op, "data", None) or b"") for op in multi.operations)
         if size > self.largest_request:
             raise ConfigError(
@@ -259,23 +259,23 @@ class ZooKeeper(OffsetStore):
                 hint="raise jute.maxbuffer on the servers and largest_request of the store, or use another store",
             )
 
-    def _trim(self) -> None:
-        """Keep the newest entries of the audit log; if that fails, the next one will."""
-        with suppress(Exception), self._translated():
+    def _trim_history(self) -> None:
+        """Keep the newest entries of the audit log; if that fails, the next swap does it."""
+        with suppress(Exception), self._translating_errors():
             parent = self._path("headrace/history")
-            names = sorted(self._connected.get_children_async(parent).get(timeout=_TIMEOUT))
+            names = sorted(self._opened_client.get_children_async(parent).get(timeout=_TIMEOUT))
             for name in names[:-_KEPT_CHANGES]:
-                self._connected.delete_async(f"{parent}/{name}").get(timeout=_TIMEOUT)
+                self._opened_client.delete_async(f"{parent}/{name}").get(timeout=_TIMEOUT)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         kazoo = require("kazoo.exceptions", extra="zookeeper")
         timeout = require("kazoo.handlers.threading", extra="zookeeper").KazooTimeoutError
         try:
             yield
         except (kazoo.NoAuthError, kazoo.AuthFailedError) as error:
             raise ConfigError(
-                f"ZooKeeper at {self._hosts} does not let this user at {self._base}",
+                f"ZooKeeper at {self._hosts} does not allow this user to access {self._base}",
                 hint='stores.ZooKeeper(…, auth=("digest", "user:password")), or open the nodes to it',
             ) from error
         except (kazoo.KazooException, timeout) as error:
@@ -287,7 +287,7 @@ class ZooKeeper(OffsetStore):
 
 
 def _quiet_logger() -> logging.Logger:
-    """kazoo tells each lost connection; the runner says it once, in its own words."""
+    """kazoo logs each lost connection; the runner reports it once."""
     logger = logging.getLogger("headrace.kazoo")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
