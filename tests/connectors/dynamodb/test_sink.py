@@ -164,7 +164,7 @@ def test_a_table_that_does_not_fit_or_is_not_there_is_a_config_error(made, spark
         made(key=("text", "id")).prepare(schema)
     with pytest.raises(ConfigError, match="has no index by_text"):
         made(key="id", indexes={"by_text": "text"}).prepare(schema)
-    with pytest.raises(ConfigError, match="a column is called pk"):
+    with pytest.raises(ConfigError, match="column name pk is reserved"):
         made().prepare(rows(spark, "1 AS pk").schema)
     with pytest.raises(ConfigError, match="flag, which is in a key, is boolean"):
         made(key="flag").prepare(rows(spark, "true AS flag").schema)

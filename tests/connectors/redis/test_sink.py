@@ -469,7 +469,7 @@ def test_a_node_of_a_cluster_is_refused(tmp_path):
     ("arguments", "said"),
     [
         ({"name": "a{b}"}, "without braces"),
-        ({"name": "headrace:x"}, "ours"),
+        ({"name": "headrace:x"}, "headrace:"),
         ({"structure": "zset"}, "structure: expected one of"),
         ({"structure": "stream", "key": "id"}, "key= means nothing"),
         ({"maxlen": 5}, "maxlen= means nothing"),
