@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 
 import pytest
@@ -221,9 +222,14 @@ class Run:
     batch: Batch | None = None
     written: int = 0
 
-    @property
+    @cached_property
     def key(self):
-        return self.questions, self.newest, frozen(self.progress), self.steps, self.batch, self.written
+        value = self.questions, self.newest, frozen(self.progress), self.steps, self.batch, self.written
+        return RUN_KEYS.setdefault(value, len(RUN_KEYS))
+
+
+RUN_KEYS = {}
+"""A number for each state of a run: to hash the values for each state of the world takes most of the time."""
 
 
 @dataclass(frozen=True)
@@ -237,8 +243,8 @@ class World:
     @property
     def key(self):
         # Which of the runs is which makes no difference.
-        runs = Counter(run and run.key for run in self.runs)
-        return frozen(self.progress), self.rows, frozenset(runs.items()), self.grown, self.reset
+        runs = tuple(sorted(-1 if run is None else run.key for run in self.runs))
+        return frozen(self.progress), self.rows, runs, self.grown, self.reset
 
 
 @dataclass(frozen=True)

@@ -294,6 +294,15 @@ class Stopped:
         return launch.Summary(0, 0)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def quick_collections():
+    """`gc.collect` does not look through what the tests before left in memory."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def left_of_runs():
     """The threads of Python, and those of librdkafka: a client that is not closed has some."""
     gc.collect()
