@@ -23,8 +23,8 @@ def test_brokers_know_the_clients_of_a_pipeline_by_its_name_unless_told_another(
     sources = {"rows": hr.Kafka("localhost:1", topics=["clicks"])}
     named = {"rows": hr.Kafka("localhost:1", topics=["clicks"], options={"client.id": "mine"})}
     for given, expected in ((sources, "headrace-clicks"), (named, "mine")):
-        (feed,) = open_sources(given, "headrace-clicks")
-        assert feed.topics._client.settings["client.id"] == expected
+        (state,) = open_sources(given, "headrace-clicks")
+        assert state.cluster._client.settings["client.id"] == expected
     # Of itself Java's consumer is called after its group, with a number behind: of these there are many in one process.
     assert "client.id" not in consumer_options("localhost:1", {}, "headrace-clicks")
     assert consumer_options("localhost:1", {}, "headrace-clicks")["group.id"] == "headrace-clicks"
