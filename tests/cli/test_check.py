@@ -66,7 +66,7 @@ def test_a_target_topic_that_is_misspelt_is_found_without_spark(no_spark, where,
     target = topic(partitions=1)
     done = cli("check", app(where, sink=f'sinks.Kafka("{where.bootstrap}", "{target.name}x")'))
     assert done.code == 2
-    assert f"there is no topic {target.name}x at {where.bootstrap}" in done.line("error: ")
+    assert f"there is no topic {target.name}x on {where.bootstrap}" in done.line("error: ")
     assert done.line("hint: ").startswith(f"did you mean {target.name}? Else create=True")
 
 

@@ -58,7 +58,7 @@ def pairs(flag: str, given: Iterable[str] | None, example: str) -> dict[str, str
 
 def kafka_options(given: Iterable[str] | None, file: Path | None) -> dict[str, str]:
     """Settings from `--options-file`, and those of `--option` over them. A value is never shown: it may be secret."""
-    from headrace.kafka.client_options import FromFile, read
+    from headrace.kafka.client_options import FileOptions, read_properties
     from headrace.support.environment import expand_environment
 
     given = list(given or ())
@@ -69,7 +69,7 @@ def kafka_options(given: Iterable[str] | None, file: Path | None) -> dict[str, s
     named = {
         name: expand_environment(value) for name, value in pairs("--option", given, "security.protocol=SSL").items()
     }
-    return FromFile({**read(file), **named}) if file else named
+    return FileOptions({**read_properties(file), **named}) if file else named
 
 
 def spark_options(given: Iterable[str] | None) -> dict[str, str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import ConfigError
 from headrace.kafka.client import TIMEOUT, Client, chunked
 from headrace.support.polling import wait_until
+from headrace.support.suggest import did_you_mean
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -78,6 +80,15 @@ class Admin:
         asked = [ConfigResource(kind, name) for name in names]
         futures: Mapping[Any, Future[Any]] = self._driver.describe_configs(asked, request_timeout=self._timeout)
         return futures
+
+    def missing_topics(self, names: Sequence[str], hint: str) -> ConfigError:
+        """The error for topics that do not exist, with those that do."""
+        visible = [name for name in sorted(self.topics()) if not name.startswith("__")]
+        shown = ", ".join(visible[:10]) + (" …" if len(visible) > 10 else "")
+        return ConfigError(
+            f"there is no topic {', '.join(names)} on {self.client.bootstrap}; topics there: {shown or 'none'}",
+            hint=did_you_mean(names[0], visible) or hint,
+        )
 
     def create_topic(
         self,

@@ -1,4 +1,4 @@
-"""Options of Kafka's clients as a user gives them: a table, or a file in the manner of Java's properties."""
+"""Options of Kafka's clients as a user gives them: a table, or a Java properties file."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
-class FromFile(dict[str, str]):
-    """Options of a file that other programs may share: names that only they know are no mistake."""
+class FileOptions(dict[str, str]):
+    """Options of a file that other programs may share, so names that only they know are allowed."""
 
 
-def given(options: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, str]:
+def parse_options(options: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, str]:
     """The options, from a table or from the file of that path."""
     if options is None:
         return {}
-    if isinstance(options, FromFile):  # a source is made again from another
+    if isinstance(options, FileOptions):  # a source is made again from another
         return options
     if isinstance(options, str) and "=" in options:
         raise ConfigError(
-            "options=… is a text with an = in it; a table or the path of a file is meant",  # it may be a password
+            "options=…: expected a table or the path of a file, got a text with an = in it",  # which may be a password
             hint='options={"security.protocol": "SSL"}, or options="client.properties"',
         )
     if isinstance(options, str | os.PathLike):
-        return FromFile(read(located(options)))
+        return FileOptions(read_properties(located(options)))
     if not isinstance(options, Mapping):
         raise ConfigError(
-            "options=… is neither a table of names and values nor a file",
+            f"options=…: expected a table of names and values, or the path of a file, got {type(options).__name__}",
             hint='options={"security.protocol": "SSL"}, or options="client.properties"',
         )
-    return {name: _with_path(name, value) for name, value in flat(options)}
+    return {name: _with_path(name, value) for name, value in flatten(options)}
 
 
 def _with_path(name: str, value: str) -> str:
-    """Files such as `ssl.truststore.location` belong to the folder of the pipeline's file, like every other path."""
+    """Paths such as `ssl.truststore.location` are relative to the folder of the pipeline's file, like all paths."""
     is_path = name.endswith(".location") or name == "sasl.kerberos.keytab"
     return str(located(value)) if is_path and value != "probe" else value
 
 
-def read(path: Path) -> dict[str, str]:
+def read_properties(path: Path) -> dict[str, str]:
     """The options in a file. `${NAME}` in a value stands for an environment variable."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -59,10 +59,10 @@ def read(path: Path) -> dict[str, str]:
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8", hint="write other characters as \\u00e4") from error
-    return {name: _with_path(name, expand_environment(value)) for name, value in parsed(text).items()}
+    return {name: _with_path(name, expand_environment(value)) for name, value in parse_properties(text).items()}
 
 
-def parsed(text: str) -> dict[str, str]:
+def parse_properties(text: str) -> dict[str, str]:
     """Names and values in the syntax of Java's properties: comments, continued lines, escapes."""
     found: dict[str, str] = {}
     lines = iter(re.split(r"\r\n|\r|\n", text))
@@ -73,7 +73,7 @@ def parsed(text: str) -> dict[str, str]:
         while _continued(line):
             line = line[:-1] + next(lines, "").lstrip(" \t\f")
         pair = _PAIR.fullmatch(line)
-        assert pair is not None  # it fits any text
+        assert pair is not None  # it matches any text
         found[_unescaped(pair[1])] = _unescaped(pair[2])
     return found
 
@@ -87,12 +87,12 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPES.get(m[2], m[2]), text)
 
 
-def flat(options: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Names with dots, and texts: TOML reads `security.protocol = "SSL"` as a table within a table."""
+def flatten(options: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Names with dots and text values: TOML reads `security.protocol = "SSL"` as a table within a table."""
     pairs: list[tuple[str, str]] = []
     for name, value in options.items():
         if isinstance(value, Mapping):
-            pairs += flat(value, f"{prefix}{name}.")
+            pairs += flatten(value, f"{prefix}{name}.")
         elif value is None:
             raise ConfigError(f"the option {prefix}{name} is None", hint="is an environment variable missing?")
         else:

@@ -1,7 +1,7 @@
-"""One set of options for two clients: Kafka's own in Java, and librdkafka, which name the same things differently.
+"""Translates security options between Kafka's Java client and librdkafka, which name the same things differently.
 
-Tasks read with the Java client, the driver and the tools ask with librdkafka. What a user writes in the words of one
-is said to the other in its own. Where both names of a thing are given, each client gets its own.
+Tasks read with the Java client; the driver and the tools use librdkafka. A user may write the names of either. If both
+names of a setting are given, each client gets its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# What librdkafka would refuse to know: translated below, or about the Java machine alone.
+# Options that librdkafka refuses: translated below, or about the JVM only.
 _JAVA = re.compile(
     r"sasl\.(jaas\.config|login\..*|client\.callback\.handler\.class|kerberos\.ticket\.renew\..*)"
     r"|sasl\.oauthbearer\.(clock|expected|header|jwks|scope\.claim|sub\.claim)\..*"
@@ -23,7 +23,7 @@ _JAVA = re.compile(
     r"|ssl\.(engine\.factory\.class|keymanager\.algorithm|trustmanager\.algorithm|secure\.random\.implementation)"
     r"|security\.providers|socket\.connection\.setup\.timeout\.max\.ms"
 )
-# What Java does not know.
+# Options that the Java client does not have.
 _LIBRDKAFKA = re.compile(
     r"sasl\.(mechanisms|username|password|kerberos\.(keytab|principal))"
     r"|sasl\.oauthbearer\.(method|config|scope|extensions|grant\.type|(client|assertion|metadata)\..*)"
@@ -31,12 +31,12 @@ _LIBRDKAFKA = re.compile(
     r"|https\.ca\..*|enable\.ssl\..*|enable\.sasl\..*"
     r"|socket\.(timeout|blocking\.max)\.ms|socket\.(send|receive)\.buffer\.bytes|socket\.(keepalive|nagle|max)\..*"
 )
-_MODULES = {
+_LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-_KINDS = {
+_STORE_TYPES = {
     **dict.fromkeys((".pem", ".crt", ".cer", ".cert"), "PEM"),
     **dict.fromkeys((".p12", ".pfx", ".pkcs12"), "PKCS12"),
 }
@@ -47,36 +47,36 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b"}
 
 
 def to_java_config(options: Mapping[str, str]) -> dict[str, str]:
-    """`options` as Kafka's Java client is to be told them."""
-    kept = {name: value for name, value in options.items() if not _LIBRDKAFKA.fullmatch(name)}
+    """`options` with the names of Kafka's Java client."""
+    config = {name: value for name, value in options.items() if not _LIBRDKAFKA.fullmatch(name)}
     for name, cure in {
         "enable.ssl.certificate.verification": "trust the broker's certificate by ssl.ca.location=FILE instead",
         "ssl.crl.location": "leave it out: a Java machine has its own settings for revoked certificates",
     }.items():
         if options.get(name, "true").lower() != "true":
             raise ConfigError(f"the Java clients of the executors have no {name}", hint=cure)
-    if "security.protocol" in kept:
-        kept["security.protocol"] = kept["security.protocol"].upper()
-    if kept.get("ssl.endpoint.identification.algorithm") == "none":
-        kept["ssl.endpoint.identification.algorithm"] = ""
+    if "security.protocol" in config:
+        config["security.protocol"] = config["security.protocol"].upper()
+    if config.get("ssl.endpoint.identification.algorithm") == "none":
+        config["ssl.endpoint.identification.algorithm"] = ""
     _refuse_ciphers(options, openssl=False)
-    return kept | _java_login(options) | _java_trust(options) | _java_key(options)
+    return config | _java_login(options) | _java_trust(options) | _java_key(options)
 
 
 def to_librdkafka_config(options: Mapping[str, str]) -> dict[str, str]:
-    """`options` as librdkafka is to be told them."""
-    kept = {name: value for name, value in options.items() if not _JAVA.fullmatch(name)}
-    if kept.get("ssl.endpoint.identification.algorithm") == "":
-        kept["ssl.endpoint.identification.algorithm"] = "none"
+    """`options` with the names of librdkafka."""
+    config = {name: value for name, value in options.items() if not _JAVA.fullmatch(name)}
+    if config.get("ssl.endpoint.identification.algorithm") == "":
+        config["ssl.endpoint.identification.algorithm"] = "none"
     _refuse_ciphers(options, openssl=True)
-    if _kind(options, "ssl.keystore") != "PKCS12":
+    if _store_type(options, "ssl.keystore") != "PKCS12":
         for name in ("ssl.keystore.location", "ssl.keystore.password"):
-            kept.pop(name, None)
-    return kept | _openssl_login(options) | _openssl_trust(options) | _openssl_key(options)
+            config.pop(name, None)
+    return config | _openssl_login(options) | _openssl_trust(options) | _openssl_key(options)
 
 
 def sasl_username(options: Mapping[str, str]) -> str | None:
-    """Who logs in, as far as the options tell."""
+    """The user in the options, if there is one."""
     return options.get("sasl.username") or _login(options).get("username")
 
 
@@ -90,7 +90,7 @@ def _java_login(options: Mapping[str, str]) -> dict[str, str]:
         return {}
     if "sasl.jaas.config" in options:
         return {"sasl.mechanism": mechanism}
-    if mechanism not in _MODULES:
+    if mechanism not in _LOGIN_MODULES:
         if mechanism == "OAUTHBEARER":
             raise ConfigError(
                 "sasl.mechanism=OAUTHBEARER: the Java clients of the executors need sasl.jaas.config",
@@ -99,12 +99,12 @@ def _java_login(options: Mapping[str, str]) -> dict[str, str]:
         return {"sasl.mechanism": mechanism}
     _require_credentials(options)
     pair = (f'{name}="{_escaped(options[f"sasl.{name}"])}"' for name in ("username", "password"))
-    return {"sasl.mechanism": mechanism, "sasl.jaas.config": f"{_MODULES[mechanism]} required {' '.join(pair)};"}
+    return {"sasl.mechanism": mechanism, "sasl.jaas.config": f"{_LOGIN_MODULES[mechanism]} required {' '.join(pair)};"}
 
 
 def _openssl_login(options: Mapping[str, str]) -> dict[str, str]:
     mechanism = _mechanism(options)
-    if mechanism in _MODULES:
+    if mechanism in _LOGIN_MODULES:
         found = _login(options)
         login = {f"sasl.{name}": found[name] for name in ("username", "password") if name in found}
         login |= {name: options[name] for name in ("sasl.username", "sasl.password") if name in options}
@@ -130,7 +130,7 @@ def _require_credentials(options: Mapping[str, str]) -> None:
 
 
 def _login(options: Mapping[str, str]) -> dict[str, str]:
-    """What a JAAS configuration says to its login module. Never shown: it holds the password."""
+    """The options in a JAAS configuration. Never shown: they include the password."""
     text = options.get("sasl.jaas.config")
     if text is None:
         return {}
@@ -155,28 +155,28 @@ def _unescaped(value: str) -> str:
     return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), value[1:-1], flags=re.DOTALL)
 
 
-def _kind(options: Mapping[str, str], store: str) -> str:
-    """PEM, PKCS12 or JKS, which is what Java takes a file for that is not called anything else."""
+def _store_type(options: Mapping[str, str], store: str) -> str:
+    """PEM, PKCS12 or JKS, which is Java's default."""
     if f"{store}.type" in options:
         return options[f"{store}.type"].upper()
     if f"{store}.key" in options or f"{store}.certificates" in options:
         return "PEM"
-    return _KINDS.get(Path(options.get(f"{store}.location", "")).suffix.lower(), "JKS")
+    return _STORE_TYPES.get(Path(options.get(f"{store}.location", "")).suffix.lower(), "JKS")
 
 
 def _java_trust(options: Mapping[str, str]) -> dict[str, str]:
     if "ssl.truststore.location" in options or "ssl.truststore.certificates" in options:
-        return {"ssl.truststore.type": _kind(options, "ssl.truststore")}
+        return {"ssl.truststore.type": _store_type(options, "ssl.truststore")}
     if "ssl.ca.pem" in options:
         return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": options["ssl.ca.pem"]}
-    place = options.get("ssl.ca.location", "probe")
-    if place == "probe":
+    file = options.get("ssl.ca.location", "probe")
+    if file == "probe":
         return {}
-    if Path(place).is_dir():
+    if Path(file).is_dir():
         raise ConfigError(
-            f"ssl.ca.location={place} is a directory, and Java takes a file", hint=f"cat {place}/*.pem > ca.pem"
+            f"ssl.ca.location={file} is a directory, and Java takes a file", hint=f"cat {file}/*.pem > ca.pem"
         )
-    return {"ssl.truststore.type": "PEM", "ssl.truststore.location": place}
+    return {"ssl.truststore.type": "PEM", "ssl.truststore.location": file}
 
 
 def _openssl_trust(options: Mapping[str, str]) -> dict[str, str]:
@@ -184,21 +184,21 @@ def _openssl_trust(options: Mapping[str, str]) -> dict[str, str]:
         return {}
     if "ssl.truststore.certificates" in options:
         return {"ssl.ca.pem": options["ssl.truststore.certificates"]}
-    place = options.get("ssl.truststore.location")
-    if place is None:
+    file = options.get("ssl.truststore.location")
+    if file is None:
         return {}
-    if (kind := _kind(options, "ssl.truststore")) != "PEM":
+    if (store_type := _store_type(options, "ssl.truststore")) != "PEM":
         raise ConfigError(
-            f"ssl.truststore.location={place} is of the type {kind}, and the driver's client reads PEM alone",
-            hint=f"keytool -exportcert -rfc -keystore {place} -alias NAME -file ca.pem, then ssl.ca.location=ca.pem"
-            " in its place",
+            f"ssl.truststore.location={file} is of the type {store_type}, and the driver's client reads PEM alone",
+            hint=f"keytool -exportcert -rfc -keystore {file} -alias NAME -file ca.pem, then ssl.ca.location=ca.pem"
+            " in its file",
         )
-    return {"ssl.ca.location": place}
+    return {"ssl.ca.location": file}
 
 
 def _java_key(options: Mapping[str, str]) -> dict[str, str]:
     if "ssl.keystore.location" in options or "ssl.keystore.key" in options:
-        return {"ssl.keystore.type": _kind(options, "ssl.keystore")}
+        return {"ssl.keystore.type": _store_type(options, "ssl.keystore")}
     if "ssl.key.pem" in options and "ssl.certificate.pem" in options:
         chain, key = options["ssl.certificate.pem"], options["ssl.key.pem"]
         return {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
@@ -207,7 +207,7 @@ def _java_key(options: Mapping[str, str]) -> dict[str, str]:
         raise ConfigError(
             "the Java clients of the executors want key and certificate in one file",
             hint=f"cat {key or 'key.pem'} {certificate or 'certificate.pem'} > client.pem,"
-            " then ssl.keystore.location=client.pem in the place of both",
+            " then ssl.keystore.location=client.pem in the file of both",
         )
     return {"ssl.keystore.type": "PEM", "ssl.keystore.location": key} if key else {}
 
@@ -218,17 +218,17 @@ def _openssl_key(options: Mapping[str, str]) -> dict[str, str]:
     if "ssl.keystore.key" in options:
         chain = options.get("ssl.keystore.certificate.chain", "")
         return {"ssl.key.pem": options["ssl.keystore.key"], "ssl.certificate.pem": chain}
-    place = options.get("ssl.keystore.location")
-    kind = _kind(options, "ssl.keystore")
-    if place is None or kind == "PKCS12":
+    file = options.get("ssl.keystore.location")
+    store_type = _store_type(options, "ssl.keystore")
+    if file is None or store_type == "PKCS12":
         return {}
-    if kind != "PEM":
+    if store_type != "PEM":
         raise ConfigError(
-            f"ssl.keystore.location={place} is of the type {kind}, and the driver's client reads PKCS12 and PEM",
-            hint=f"keytool -importkeystore -srckeystore {place} -destkeystore client.p12 -deststoretype PKCS12,"
+            f"ssl.keystore.location={file} is of the type {store_type}, and the driver's client reads PKCS12 and PEM",
+            hint=f"keytool -importkeystore -srckeystore {file} -destkeystore client.p12 -deststoretype PKCS12,"
             " then ssl.keystore.location=client.p12; ssl.keystore.type says if it is another type than it is called",
         )
-    return {"ssl.key.location": place, "ssl.certificate.location": place}
+    return {"ssl.key.location": file, "ssl.certificate.location": file}
 
 
 def _refuse_ciphers(options: Mapping[str, str], *, openssl: bool) -> None:

@@ -1,4 +1,4 @@
-"""What the brokers say: topics, their ids, their first and next offsets."""
+"""What a source knows of its brokers: topics, their ids, their first and next offsets."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _NO_LEADER = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 _NO_ID = "A" * 22
-"""The id of every topic, of brokers without ids: zero, as 16 bytes in Base64."""
+"""The id that brokers without topic ids report: 16 zero bytes in Base64."""
 
 
 class Cluster:
-    """One connection to one cluster. Every method raises RetriableError while no broker answers.
+    """The cluster of a source. Every method raises RetriableError while no broker answers.
 
-    Where a pipeline reads several clusters, topics are known by names with a `prefix`.
+    If a pipeline reads several clusters, offsets and rows have names of topics with a `prefix`.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Cluster:
     ) -> None:
         self._bootstrap = bootstrap
         self._prefix = prefix
-        # A reader that waits for committed records only must not be promised uncommitted ones.
+        # Ends must be those that the reader reaches: a reader of committed records stops at the last stable offset.
         self._committed = options.get("isolation.level") != "read_uncommitted"
         self._client = Client(bootstrap, options, client_id)
         self._admin = Admin(self._client)
@@ -56,18 +56,18 @@ class Cluster:
         del self._admin
 
     def id(self) -> str:
-        """The same at whichever of its addresses it is asked."""
+        """The same at each of its addresses."""
         return str(self._admin.describe_cluster().cluster_id)
 
     def logs(self, subscription: Subscription) -> dict[str, TopicLog]:
-        """Id, beginnings and ends of each topic that is read. ConfigError names topics that are not there."""
+        """Id, beginnings and ends of each topic that is read. ConfigError names topics that do not exist."""
         if subscription.names is None:
             matching = sorted({at.topic for at in subscription.wanted(self._admin.topics())})
             described = self._admin.describe_topics(matching)  # one that is missing was deleted just now
         else:
             described = self._admin.describe_topics(subscription.names)
             if missing := [topic for topic in subscription.names if topic not in described]:
-                raise self._missing(missing)
+                raise self._admin.missing_topics(missing, hint="create the topic, or correct topics=[…]")
         counts = {topic: len(description.partitions) for topic, description in described.items()}
         wanted = set(subscription.wanted(counts))
         return self._logs(described, wanted)
@@ -87,7 +87,7 @@ class Cluster:
         return policy.call(lambda: self.logs(subscription), has_no_leader)
 
     def there(self, topics: Iterable[str]) -> dict[str, TopicLog]:
-        """The same of whole topics, by the names they are known as; those that are not there are left out."""
+        """Id, beginnings and ends of whole topics, by their prefixed names; without those that do not exist."""
         described = self._admin.describe_topics(map(self._real_name, topics))
         counts = {topic: len(description.partitions) for topic, description in described.items()}
         return self._logs(described, set(Topics(sorted(counts)).wanted(counts)) if counts else set())
@@ -98,90 +98,81 @@ class Cluster:
         return {
             self._prefix + topic: TopicLog(
                 topic_id=topic_id(topic, str(description.topic_id)),
-                beginnings={self._ours(at): beginnings[at] for at in sorted(wanted) if at.topic == topic},
-                ends={self._ours(at): ends[at] for at in sorted(wanted) if at.topic == topic},
+                beginnings={self._known_as(at): beginnings[at] for at in sorted(wanted) if at.topic == topic},
+                ends={self._known_as(at): ends[at] for at in sorted(wanted) if at.topic == topic},
                 left_out=tuple(
-                    self._ours(at)
+                    self._known_as(at)
                     for at in (TopicPartition(topic, number) for number in range(len(description.partitions)))
                     if at not in wanted
                 ),
-                written={self._ours(at): written[at] for at in wanted if at.topic == topic},
+                written={self._known_as(at): written[at] for at in wanted if at.topic == topic},
             )
             for topic, description in described.items()
         }
 
     def logs_of(self, topics: Iterable[str]) -> dict[str, TopicLog]:
-        """The same of topics by the names they are known as."""
+        """Id, beginnings and ends of topics, by their prefixed names."""
         return self.logs(Topics([*map(self._real_name, topics)]))
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The next offset of each partition that a reader may see."""
-        found = self._offsets(map(self._theirs, partitions), "latest")
-        return {self._ours(at): offset for at, offset in found.items()}
+        found = self._offsets(map(self._in_cluster, partitions), "latest")
+        return {self._known_as(at): offset for at, offset in found.items()}
 
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Of topics, by the names they are known as; those that are not there are left out."""
+        """The ids of topics, by their prefixed names; without those that do not exist."""
         described = self._admin.describe_topics(map(self._real_name, topics))
         return {self._prefix + topic: topic_id(topic, str(found.topic_id)) for topic, found in described.items()}
 
-    def refuse_missing(self, topic: str) -> str | None:
-        """ConfigError if no records can be sent to `topic`, by its own name: it is not there, and brokers do not make
-        it. What to know if they do."""
+    def check_topic_exists(self, topic: str) -> str | None:
+        """ConfigError if `topic` does not exist and brokers do not create it; a note if they do."""
         if self._admin.describe_topics([topic]):
             return None
-        if self._makes_topics():
-            return f"{topic} is not there; brokers make it when the first record is sent (auto.create.topics.enable)"
+        if self._creates_topics():
+            return f"{topic} does not exist; brokers create it with the first record (auto.create.topics.enable)"
         near = did_you_mean(topic, self._admin.topics(), 0.85)
         create = f"headrace topics create {topic} --bootstrap {self._bootstrap}"
         raise ConfigError(
             f"there is no topic {topic} on {self._bootstrap}", hint=f"{near} Else {create}" if near else create
         )
 
-    def _makes_topics(self) -> bool:
-        """Whether a producer that names a topic makes it, as far as this user may know."""
+    def _creates_topics(self) -> bool:
+        """Whether brokers create the topic of a record. False if this user may not read their settings."""
         try:
             return bool(self._admin.broker_config()["auto.create.topics.enable"].value == "true")
         except (HeadraceError, KeyError):
             return False
 
     def leaders(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
-        """The host of each partition's leader, of those that have one."""
+        """The host of the leader of each partition that has one."""
         described = self._admin.describe_topics(sorted(set(map(self._real_name, topics))))
         return {
-            self._ours(TopicPartition(topic, partition.id)): partition.leader.host
+            self._known_as(TopicPartition(topic, partition.id)): partition.leader.host
             for topic, description in described.items()
             for partition in description.partitions
             if partition.leader is not None
         }
 
-    def largest(self, subscription: Subscription) -> dict[str, int]:
+    def max_message_bytes(self, subscription: Subscription) -> dict[str, int]:
         """`max.message.bytes` of each topic whose settings this user may read."""
         names = subscription.names or sorted({at.topic for at in subscription.wanted(self._admin.topics())})
         return {
             topic: int(config["max.message.bytes"].value) for topic, config in self._admin.topic_configs(names).items()
         }
 
-    def _ours(self, at: TopicPartition) -> TopicPartition:
+    def _known_as(self, at: TopicPartition) -> TopicPartition:
         return TopicPartition(self._prefix + at.topic, at.partition)
 
-    def _theirs(self, at: TopicPartition) -> TopicPartition:
+    def _in_cluster(self, at: TopicPartition) -> TopicPartition:
         return TopicPartition(self._real_name(at.topic), at.partition)
 
     def _real_name(self, topic: str) -> str:
         return topic.removeprefix(self._prefix)
 
-    def _missing(self, topics: list[str]) -> ConfigError:
-        visible = [name for name in sorted(self._admin.topics()) if not name.startswith("__")]
-        named = ", ".join(visible[:10]) or "none"
-        return ConfigError(
-            f"no topic {', '.join(topics)} on {self._bootstrap}; topics there: {named}",
-            hint=did_you_mean(topics[0], visible) or "create the topic, or correct topics=[…]",
-        )
-
     def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]:
         """The first offset at or after `time` of each partition; partitions without one are left out."""
-        found = self._offsets(map(self._theirs, partitions), time.timestamp())
-        return {self._ours(at): offset for at, offset in found.items() if offset >= 0}
+        found = self._offsets(map(self._in_cluster, partitions), time.timestamp())
+        return {self._known_as(at): offset for at, offset in found.items() if offset >= 0}
 
     def lookup_times(
         self, asked: Sequence[Mapping[TopicPartition, float]], timeout: float
@@ -192,25 +183,25 @@ class Cluster:
         """
         requests = [
             self._admin.request_offsets(
-                {self._theirs(at): time for at, time in times.items()}, committed=self._committed, timeout=timeout
+                {self._in_cluster(at): time for at, time in times.items()}, committed=self._committed, timeout=timeout
             )
             for times in asked
         ]
-        # Not awaited with the listener: another thread may be waiting for an answer, and hears of errors first.
-        found = [{self._ours(at): future.result(timeout) for at, future in futures.items()} for futures in requests]
+        # Not awaited with the error listener: another thread may be waiting with it.
+        found = [{self._known_as(at): future.result(timeout) for at, future in futures.items()} for futures in requests]
         return [
             {at: (one.offset, one.timestamp / 1000) for at, one in answers.items() if one.offset >= 0}
             for answers in found
         ]
 
     def times(self, positions: Mapping[TopicPartition, int], timeout: float = 5.0) -> dict[TopicPartition, float]:
-        """When the record at each position was produced, in seconds since the epoch, where it can be read in time."""
+        """The timestamp of the record at each position, in epoch seconds; without records that are not read in time."""
         from confluent_kafka import TopicPartition as Position
 
         if not positions:
             return {}
         consumer = self._client.consumer("headrace-lag")
-        asked = {self._theirs(at): offset for at, offset in positions.items()}
+        asked = {self._in_cluster(at): offset for at, offset in positions.items()}
         try:
             consumer.assign([Position(at.topic, at.partition, offset) for at, offset in asked.items()])
             found: dict[TopicPartition, float] = {}
@@ -220,7 +211,7 @@ class Cluster:
                 if message is None or message.error():
                     continue
                 at = TopicPartition(message.topic() or "", message.partition() or 0)
-                found.setdefault(self._ours(at), message.timestamp()[1] / 1000)
+                found.setdefault(self._known_as(at), message.timestamp()[1] / 1000)
                 consumer.pause([Position(at.topic, at.partition)])
             return found
         finally:
@@ -231,31 +222,31 @@ class Cluster:
 
 
 class Clusters:
-    """The same of the clusters of several sources: each topic is asked of the one whose source reads it."""
+    """The clusters of several sources: each request goes to the cluster whose source reads the topic."""
 
     def __init__(self, sources: Iterable[Kafka]) -> None:
         self._sources = dict(enumerate(sources))
         self._clusters = {number: Cluster.of(source) for number, source in self._sources.items()}
 
     def logs_of(self, topics: Iterable[str]) -> dict[str, TopicLog]:
-        shared = self._shared(set(topics))
-        return {name: log for cluster, own in shared for name, log in cluster.logs_of(sorted(own)).items()}
+        by_cluster = self._by_cluster(set(topics))
+        return {name: log for cluster, own in by_cluster for name, log in cluster.logs_of(sorted(own)).items()}
 
     def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]:
         wanted = list(partitions)
         found: dict[TopicPartition, int] = {}
-        for cluster, own in self._shared({at.topic for at in wanted}):
+        for cluster, own in self._by_cluster({at.topic for at in wanted}):
             found.update(cluster.at_time([at for at in wanted if at.topic in own], time))
         return found
 
     def times(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         found: dict[TopicPartition, float] = {}
-        for cluster, own in self._shared({at.topic for at in positions}):
+        for cluster, own in self._by_cluster({at.topic for at in positions}):
             found.update(cluster.times({at: offset for at, offset in positions.items() if at.topic in own}))
         return found
 
-    def _shared(self, topics: Iterable[str]) -> list[tuple[Cluster, set[str]]]:
-        """The clusters to ask, each with the topics to ask about."""
+    def _by_cluster(self, topics: Iterable[str]) -> list[tuple[Cluster, set[str]]]:
+        """The clusters, each with its topics."""
         found: dict[int, set[str]] = {}
         for topic in topics:
             number = source_for_topic(self._sources, topic)
@@ -268,6 +259,6 @@ class Clusters:
         return [(self._clusters[number], own) for number, own in sorted(found.items())]
 
 
-def topic_id(topic: str, said: str) -> str:
-    """What tells a topic from others: the id that a broker says, or the name where brokers are too old for ids."""
-    return topic if said == _NO_ID else said
+def topic_id(topic: str, reported: str) -> str:
+    """The id that a broker reports, or the name of the topic if brokers are too old for ids."""
+    return topic if reported == _NO_ID else reported

@@ -1,4 +1,4 @@
-"""Settings of the consumers looked at before anything starts, where Kafka would fail late, or do nothing."""
+"""Checks settings of the consumers before anything starts, where Kafka would fail late or ignore them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
 from headrace.kafka import config_keys
-from headrace.kafka.client_options import FromFile
+from headrace.kafka.client_options import FileOptions
 from headrace.support.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from headrace.kafka.source import Kafka
 
 PARTITION_FETCH_BYTES = 8 << 20
-"""What one fetch brings of one partition, unless told: Kafka's 1 MB makes many small fetches of a large range."""
+"""Default of max.partition.fetch.bytes: with Kafka's 1 MB, a large range takes many small fetches."""
 
-_WRONG = {
+_RENAMED = {
     "session.time.out.ms": "session.timeout.ms",
     "min.fetch.bytes": "fetch.min.bytes",
     "max.message.size": "max.partition.fetch.bytes, and max.message.bytes of the topic",
@@ -32,7 +32,7 @@ _WRONG = {
     "block.on.buffer.full": "max.block.ms, of a producer",
     "zookeeper.connect": "the brokers, the first argument",
 }
-_OF_SPARK = {
+_SPARK_OPTIONS = {
     "subscribe": 'topics=["clicks"]',
     "subscribePattern": 'pattern="clicks.*"',
     "assign": 'partitions={"clicks": [0, 1]}',
@@ -51,10 +51,10 @@ _CHOICES = {
     "group.protocol": {"classic", "consumer"},
     "check.crcs": {"true", "false"},
 }
-_IDLE = {
+_NO_EFFECT = {
     **dict.fromkeys(
         ("partition.assignment.strategy", "group.remote.assignor", "group.protocol", "group.instance.id"),
-        "nobody joins the group: Spark hands the partitions out",
+        "nobody joins the group: Spark assigns the partitions",
     ),
     **dict.fromkeys(
         ("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"),
@@ -62,9 +62,9 @@ _IDLE = {
     ),
     "auto.commit.interval.ms": "the offset store commits",
     "exclude.internal.topics": "topics are chosen by topics=, pattern= or partitions=",
-    "allow.auto.create.topics": "it is always false: only topics that are there are read",
+    "allow.auto.create.topics": "it is always false: only topics that exist are read",
 }
-_PLUGS = {
+_PLUGIN_CLASSES = {
     "metric.reporters",
     "sasl.client.callback.handler.class",
     "sasl.login.callback.handler.class",
@@ -72,14 +72,14 @@ _PLUGS = {
     "security.providers",
     "ssl.engine.factory.class",
 }
-"""Options that name a class of somebody else."""
+"""Options that name a plug-in class."""
 _NUMBER = re.compile(r".*\.(ms|bytes|records|samples|seconds)")
 _HEARTBEAT_MS, _SESSION_MS, _REQUEST_MS, _FETCH_BYTES = 3_000, 45_000, 30_000, 50 << 20
 _LOOPBACK = re.compile(r"(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?$")
 
 
 def check(options: Mapping[str, str]) -> None:
-    """ConfigError for what cannot work."""
+    """ConfigError for settings that cannot work."""
     for name, value in options.items():
         check_name(name)
         _check_value(name, value)
@@ -99,17 +99,17 @@ def check(options: Mapping[str, str]) -> None:
 
 
 def refuse_unknown(names: Collection[str]) -> None:
-    """ConfigError for a name that no client of Kafka has. librdkafka has many of its own and knows them best.
+    """ConfigError for a name that no client of Kafka has. librdkafka itself is asked for its many own names.
 
-    Classes that are plugged into Java's clients get all options, and have names of their own; so have others who read
-    the same file.
+    Not where a plug-in class of Java's clients gets all options and may have names of its own, nor for options of a
+    file that other programs may share.
     """
-    if isinstance(names, FromFile):
+    if isinstance(names, FileOptions):
         return
     others = [name for name in names if name not in config_keys.EVERY | config_keys.JAVA_PRODUCER]
     for name in others:
         check_name(name)
-    if not others or any(name in _PLUGS for name in names):
+    if not others or any(name in _PLUGIN_CLASSES for name in names):
         return
     from confluent_kafka import KafkaException, Producer
 
@@ -125,35 +125,35 @@ def refuse_unknown(names: Collection[str]) -> None:
 
 
 def config_warnings(source: Kafka) -> list[str]:
-    """What works, and perhaps not as meant."""
+    """Settings that work, but perhaps not as intended."""
     options, number = source.options, _Numbers(source.options)
-    found = []
+    warnings = []
     brokers = [address.strip() for address in source.bootstrap.split(",") if address.strip()]
     if len(brokers) == 1 and not _LOOPBACK.match(brokers[0]):
-        found.append(f"{brokers[0]} is the only broker that is named: while it is down, no run can start; name two")
+        warnings.append(f"{brokers[0]} is the only broker that is named: while it is down, no run can start; name two")
     session, heartbeat = number("session.timeout.ms", _SESSION_MS), number("heartbeat.interval.ms", _HEARTBEAT_MS)
     if 3 * heartbeat > session:
-        found.append(f"heartbeat.interval.ms={heartbeat} is more than a third of session.timeout.ms={session}")
-    found += [f"{name} has no effect: {_IDLE[name]}" for name in options if name in _IDLE]
-    found += [
-        f"{name} is no setting of a consumer: only a plug-in could heed it"
+        warnings.append(f"heartbeat.interval.ms={heartbeat} is more than a third of session.timeout.ms={session}")
+    warnings += [f"{name} has no effect: {_NO_EFFECT[name]}" for name in options if name in _NO_EFFECT]
+    warnings += [
+        f"unknown consumer setting {name}: it has no effect unless a plug-in reads it"
         for name in options
         if name not in config_keys.EVERY
     ]
     if options.get("isolation.level") == "read_uncommitted":
-        found.append("isolation.level=read_uncommitted: records of transactions that were aborted are read, too")
+        warnings.append("isolation.level=read_uncommitted: records of transactions that were aborted are read, too")
     whole, part = number("fetch.max.bytes", _FETCH_BYTES), number("max.partition.fetch.bytes", PARTITION_FETCH_BYTES)
     if part > whole:
-        found.append(f"max.partition.fetch.bytes={part} is never reached: fetch.max.bytes={whole} is below it")
+        warnings.append(f"max.partition.fetch.bytes={part} is never reached: fetch.max.bytes={whole} is below it")
     if number("fetch.min.bytes", 1) > whole:
-        found.append(
+        warnings.append(
             f"fetch.min.bytes={options['fetch.min.bytes']} is above fetch.max.bytes={whole}: every fetch waits"
         )
-    return found
+    return warnings
 
 
 def topic_limit_warnings(cluster: Cluster, source: Kafka) -> list[str]:
-    """What the topics' own settings say to those of the source."""
+    """Settings of the topics that do not fit those of the source."""
     number = _Numbers(source.options)
     usual = {"max.partition.fetch.bytes": PARTITION_FETCH_BYTES, "fetch.max.bytes": _FETCH_BYTES}
     limits = {name: number(name, default) for name, default in usual.items()}
@@ -161,7 +161,7 @@ def topic_limit_warnings(cluster: Cluster, source: Kafka) -> list[str]:
     return [
         f"{topic} takes up to {largest:,} bytes at once, and {name} is {limits[name]:,}: what is larger is read all the"
         f' same, one batch of its producer per fetch; options={{"{name}": "{largest}"}} reads more of them at a time'
-        for topic, largest in cluster.largest(source.subscription).items()
+        for topic, largest in cluster.max_message_bytes(source.subscription).items()
         if largest > limits[name]
     ]
 
@@ -183,26 +183,26 @@ def check_name(name: str) -> None:
                 hint="change records in the transform",
             )
         return
-    if name in _OF_SPARK:
+    if name in _SPARK_OPTIONS:
         raise ConfigError(
-            f"{name} is an option of Spark's source, not of Kafka's clients", hint=f"use {_OF_SPARK[name]}"
+            f"{name} is an option of Spark's source, not of Kafka's clients", hint=f"use {_SPARK_OPTIONS[name]}"
         )
     if name.startswith("kafka."):
         raise ConfigError(f"{name}: Kafka's own names have no kafka. in front", hint=name.removeprefix("kafka."))
     if name == "config.providers" or name.startswith("config.providers."):
         raise ConfigError(
-            "config.providers is for Java alone, and half of the clients are not",
+            "config.providers is for Java's clients only, and Headrace also uses librdkafka",
             hint="${NAME} in a file of options stands for an environment variable",
         )
     every = config_keys.EVERY | config_keys.JAVA_PRODUCER
-    near = f"did you mean {_WRONG[name]}?" if name in _WRONG else did_you_mean(name, every, 0.85)
+    near = f"did you mean {_RENAMED[name]}?" if name in _RENAMED else did_you_mean(name, every, 0.85)
     if near and name not in every:
         raise ConfigError(f"Kafka's clients have no option {name}", hint=near)
 
 
 def _check_value(name: str, value: str) -> None:
-    # What is in a value is not shown: it might be a password in the wrong place.
+    # The value is not shown: it may be a password under the wrong name.
     if name in config_keys.JAVA and _NUMBER.fullmatch(name) and not re.fullmatch(r"-?\d{1,18}", value):
-        raise ConfigError(f"the option {name} is not a whole number", hint=f"{name}=30000")
+        raise ConfigError(f"invalid value for {name}: expected a whole number", hint=f"{name}=30000")
     if name in _CHOICES and value.lower() not in _CHOICES[name]:
-        raise ConfigError(f"the option {name} cannot be so", hint=f"one of: {', '.join(sorted(_CHOICES[name]))}")
+        raise ConfigError(f"invalid value for {name}", hint=f"one of: {', '.join(sorted(_CHOICES[name]))}")

@@ -12,7 +12,7 @@ from headrace.core.format import Format
 from headrace.errors import ConfigError
 from headrace.formats.raw import Bytes
 from headrace.kafka import addresses, client_security, config_checks
-from headrace.kafka.client_options import given
+from headrace.kafka.client_options import parse_options
 from headrace.kafka.subscription import Partitions, Pattern, Subscription, Topics
 from headrace.support.durations import duration
 from headrace.support.validation import check_bool, check_choice, check_positive, wrong_value
@@ -93,7 +93,7 @@ class Kafka:
             fmt.check_reads()
         self._check_position()
         self._check_location()
-        object.__setattr__(self, "options", given(self.options))
+        object.__setattr__(self, "options", parse_options(self.options))
         for name in self.options:
             if name in OWNED_OPTIONS:
                 raise ConfigError(f"the option {name} is set by Headrace: use {OWNED_OPTIONS[name]}")

@@ -156,7 +156,7 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
     if "retry" in raw:
         arguments["retry"] = _call("retry", Retry, [], raw["retry"])
     arguments |= {name: raw[name] for name in ("expect", "mirror_group", "timeout") if name in raw}
-    return Loaded(Pipeline(**arguments), dict(client_options.flat(raw.get("spark", {}))))
+    return Loaded(Pipeline(**arguments), dict(client_options.flatten(raw.get("spark", {}))))
 
 
 def _sources(raw: Mapping[str, Any]) -> Kafka | dict[str, Kafka]:

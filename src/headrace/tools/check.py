@@ -169,7 +169,7 @@ def _check_letter_topic(pipeline: Pipeline, found: Findings) -> None:
         return
     try:
         cluster = Cluster.of(next(iter(pipeline.sources.values())))
-        if (note := cluster.refuse_missing(topic)) is not None:
+        if (note := cluster.check_topic_exists(topic)) is not None:
             found.notes.append(f"dead letters: {note}")
     except HeadraceError as error:
         found.errors.append(Problem(f"dead letters: {error.message}", error.hint))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
 from headrace.kafka.cluster import topic_id
-from headrace.support.suggest import did_you_mean
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -137,12 +136,7 @@ def describe_topics(admin: Admin, names: Sequence[str]) -> list[Topic]:
 
 
 def missing_topic(admin: Admin, name: str) -> ConfigError:
-    there = topic_names(admin)
-    shown = ", ".join(there[:10]) + (" …" if len(there) > 10 else "")
-    return ConfigError(
-        f"there is no topic {name} at {admin.client.bootstrap}; topics there: {shown or 'none'}",
-        hint=did_you_mean(name, there) or f"headrace topics create {name} --partitions 3",
-    )
+    return admin.missing_topics([name], hint=f"headrace topics create {name} --partitions 3")
 
 
 def answered(futures: Mapping[TopicPartition, Future[Any]]) -> dict[TopicPartition, int]:

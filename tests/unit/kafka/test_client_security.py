@@ -7,7 +7,7 @@ from confluent_kafka import Consumer
 
 import headrace as hr
 from headrace.errors import ConfigError
-from headrace.kafka import client_options as given_options
+from headrace.kafka import client_options
 from headrace.kafka.client import Client, connection_settings
 from headrace.kafka.client_security import sasl_username, to_java_config, to_librdkafka_config
 
@@ -192,7 +192,7 @@ def test_a_file_of_options_is_read_as_java_reads_it(tmp_path, monkeypatch):
     ],
 )
 def test_the_syntax_of_properties(text, pairs):
-    assert given_options.parsed(text) == pairs
+    assert client_options.parse_properties(text) == pairs
 
 
 def test_options_that_cannot_be_read_are_told_and_not_shown(tmp_path, monkeypatch):
@@ -200,19 +200,19 @@ def test_options_that_cannot_be_read_are_told_and_not_shown(tmp_path, monkeypatc
     file = tmp_path / "client.properties"
     file.write_text("sasl.password=${NO_SUCH_VARIABLE}geheim\n")
     with pytest.raises(ConfigError, match="NO_SUCH_VARIABLE") as error:
-        given_options.given(file)
+        client_options.parse_options(file)
     assert "geheim" not in str(error.value)
     with pytest.raises(ConfigError, match="cannot be read"):
-        given_options.given(str(tmp_path / "other.properties"))
+        client_options.parse_options(str(tmp_path / "other.properties"))
     with pytest.raises(ConfigError, match=r"sasl\.password is None"):
-        given_options.given({"sasl.password": None})
-    with pytest.raises(ConfigError, match="neither"):
-        given_options.given(7)
+        client_options.parse_options({"sasl.password": None})
+    with pytest.raises(ConfigError, match="expected a table of names and values, or the path of a file, got int"):
+        client_options.parse_options(7)
 
 
 def test_a_table_within_a_table_is_a_dotted_name_and_a_value_is_a_text():
     raw = {"security": {"protocol": "SSL"}, "socket.keepalive.enable": True, "fetch": {"min.bytes": 5}}
-    assert given_options.given(raw) == {
+    assert client_options.parse_options(raw) == {
         "security.protocol": "SSL",
         "socket.keepalive.enable": "true",
         "fetch.min.bytes": "5",

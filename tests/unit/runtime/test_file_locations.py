@@ -105,11 +105,11 @@ def test_the_folder_of_a_file_is_the_same_from_wherever_it_is_named(folder, tmp_
 def test_a_keytab_belongs_to_the_folder_of_the_options_file(folder, monkeypatch):
     (folder / "kerberos.properties").write_text("sasl.kerberos.keytab=clicks.keytab\nssl.ca.location=probe\n")
     with pipeline_folder.paths_below(folder):
-        assert client_options.given("kerberos.properties") == {
+        assert client_options.parse_options("kerberos.properties") == {
             "sasl.kerberos.keytab": f"{folder}/clicks.keytab",
             "ssl.ca.location": "probe",
         }
-        assert client_options.given({"sasl.kerberos.keytab": "x"}) == {"sasl.kerberos.keytab": f"{folder}/x"}
+        assert client_options.parse_options({"sasl.kerberos.keytab": "x"}) == {"sasl.kerberos.keytab": f"{folder}/x"}
 
 
 def test_paths_of_a_python_file_belong_to_its_folder(folder, monkeypatch):

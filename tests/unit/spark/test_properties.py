@@ -5,7 +5,7 @@ import stat
 import pytest
 
 from headrace.errors import ConfigError
-from headrace.kafka.client_options import parsed
+from headrace.kafka.client_options import parse_properties
 from headrace.spark import properties
 
 SETTINGS = {
@@ -23,7 +23,9 @@ def file(tmp_path):
 def test_every_value_is_read_as_it_was_given_and_only_by_this_user(file):
     given = properties.write_arguments(SETTINGS, ["pyspark-shell"], file)
     assert given == ["--properties-file", str(file), "--load-spark-defaults", "pyspark-shell"]
-    assert parsed(file.read_text()) == {name: SETTINGS[name] for name in SETTINGS if name.startswith("spark.")}
+    assert parse_properties(file.read_text()) == {
+        name: SETTINGS[name] for name in SETTINGS if name.startswith("spark.")
+    }
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
@@ -34,7 +36,7 @@ def test_a_file_of_the_users_is_read_under_our_settings(file, tmp_path, form):
     words = [*form.format(theirs).split(), "--conf", "spark.x=1", "pyspark-shell"]
     given = properties.write_arguments(SETTINGS, words, file)
     assert given == ["--properties-file", str(file), "--conf", "spark.x=1", "pyspark-shell"]
-    found = parsed(file.read_text())
+    found = parse_properties(file.read_text())
     assert (found["spark.driver.memory"], found["spark.eventLog.enabled"]) == ("2g", "true")
 
 

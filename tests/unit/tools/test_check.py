@@ -37,13 +37,13 @@ class Brokers(Cluster):
         self._admin.topics = lambda: dict.fromkeys(topics, 1)
         self._admin.describe_topics = lambda names: {name: None for name in names if name in topics}
 
-    def _makes_topics(self):
+    def _creates_topics(self):
         return self.makes
 
     def led_logs(self, subscription):
         return dict.fromkeys(subscription.names)
 
-    def largest(self, subscription):
+    def max_message_bytes(self, subscription):
         return {}
 
 
@@ -87,12 +87,12 @@ def test_a_topic_for_dead_letters_that_is_there_is_no_matter(checked):
     assert report.errors == report.notes == ()
 
 
-def test_a_topic_for_dead_letters_that_the_brokers_make_themselves_is_noted(checked):
+def test_a_topic_for_dead_letters_that_brokers_create_is_noted(checked):
     brokers = Brokers("clicks", makes=True)
     report = checked(brokers=brokers, reaches_spark=True, dead_letters=hr.DeadLetters(topic="clicks-dead"))
     assert report.errors == ()
     (note,) = report.notes
-    assert note.startswith("dead letters: clicks-dead is not there; brokers make it when the first record is sent")
+    assert note.startswith("dead letters: clicks-dead does not exist; brokers create it with the first record")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_target_topic_that_is_misspelt_is_an_error_before_spark_starts(checked
     monkeypatch.setattr(SinkOffsets, "durability_warnings", lambda store, pipeline: [])
     monkeypatch.setattr(sinks.Kafka, "writes_to_source_cluster", lambda sink, cluster, reads: None)
     (error,) = checked(sink=sinks.Kafka("localhost:1", "claen")).errors
-    assert error.message == "there is no topic claen at localhost:1"
+    assert error.message == "there is no topic claen on localhost:1"
     assert error.hint.startswith("did you mean clean? Else create=True makes it")
     assert checked(sink=sinks.Kafka("localhost:1", "claen", create=True), reaches_spark=True).errors == ()
 

@@ -13,7 +13,7 @@ from headrace.core.state import AuditEntry
 from headrace.errors import ConfigError, DataLoss
 from headrace.kafka import commit_metadata
 from headrace.kafka.addresses import brokers
-from headrace.kafka.client_options import given
+from headrace.kafka.client_options import parse_options
 from headrace.kafka.client_security import to_librdkafka_config
 from headrace.kafka.config_checks import refuse_unknown
 from headrace.kafka.offset_group import FencedOffsetGroup
@@ -77,9 +77,9 @@ class Kafka(OffsetStore):
     ) -> None:
         self.bootstrap = brokers(bootstrap)
         self._name = group
-        named = given(options)
-        refuse_unknown(named)
-        self.options = to_librdkafka_config(named)
+        parsed = parse_options(options)
+        refuse_unknown(parsed)
+        self.options = to_librdkafka_config(parsed)
         self._lock = threading.RLock()
         self._group: FencedOffsetGroup | None = None
         self._files: LocalGroupState | None = None

@@ -171,4 +171,4 @@ class TargetTopics:
 
 
 def missing_topic(topic: str, bootstrap: str) -> str:
-    return f"there is no topic {topic} at {bootstrap}"
+    return f"there is no topic {topic} on {bootstrap}"
