@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.core.metrics import Metric
     from headrace.events import Event
-    from headrace.runtime.pipeline import Pipeline
+    from headrace.kafka.source import Kafka
     from headrace.types import TopicPartition
 
 _DEFAULT = "default"
@@ -36,13 +36,20 @@ class Recorder(Protocol):
 
 
 class EventMetrics:
-    """An observer that records the metrics of one run."""
+    """An observer that records the metrics of one run. `group` is the label of its lag."""
 
-    def __init__(self, pipeline: Pipeline, recorder: Recorder, clock: Callable[[], float] = time.time) -> None:
-        self._name = pipeline.name
+    def __init__(
+        self,
+        name: str,
+        sources: Mapping[str, Kafka],
+        group: str,
+        recorder: Recorder,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._name = name
         self._recorder = recorder
         self._clock = clock
-        self._lag = _LagMetrics(pipeline, recorder)
+        self._lag = _LagMetrics(sources, group, recorder)
         self._began = clock()
         for metric in metrics.METRICS:
             if metric.kind is metrics.Kind.COUNTER and metric.labels == ("pipeline",):
@@ -93,9 +100,9 @@ class EventMetrics:
 class _LagMetrics:
     """Offsets and lag under the names of kafka-lag-exporter. Only what changed is recorded."""
 
-    def __init__(self, pipeline: Pipeline, recorder: Recorder) -> None:
-        self._sources = pipeline.sources
-        self._group = pipeline.store.consumer_group(pipeline.name) or pipeline.mirror_group or pipeline.name
+    def __init__(self, sources: Mapping[str, Kafka], group: str, recorder: Recorder) -> None:
+        self._sources = sources
+        self._group = group
         self._recorder = recorder
         self._offsets: dict[TopicPartition, int] = {}
         self._lags: dict[TopicPartition, int] = {}

@@ -71,7 +71,9 @@ def start(
         reserved.enter_context(reserve(pipeline.name, pipeline.resources))
         watching = observer or log
         if metrics is not None:
-            watching = _both(watching, reserved.enter_context(metrics.observe(pipeline)))
+            watching = _both(
+                watching, reserved.enter_context(metrics.observe(pipeline.name, pipeline.sources, pipeline.lag_group))
+            )
         if rival == "stop":
             refuse_second(pipeline.name, pipeline.store)  # before Spark starts, which takes long
         with while_spark_starts or nullcontext(), ctrl_c_kept():

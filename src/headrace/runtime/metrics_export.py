@@ -17,20 +17,20 @@ from headrace.support.optional_imports import require
 from headrace.support.validation import check_text, check_whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from headrace.core.metrics import Metric
     from headrace.events import Observer
-    from headrace.runtime.pipeline import Pipeline
+    from headrace.kafka.source import Kafka
 
 
 class MetricsExporter(ABC):
     """What `metrics=` of a run takes."""
 
     @abstractmethod
-    def observe(self, pipeline: Pipeline) -> AbstractContextManager[Observer]:
-        """An observer that exports the metrics of a run while the context lasts."""
+    def observe(self, name: str, sources: Mapping[str, Kafka], group: str) -> AbstractContextManager[Observer]:
+        """An observer that exports the metrics of a run while the context lasts. `group` is the label of its lag."""
 
 
 class Metrics(MetricsExporter):
@@ -59,9 +59,9 @@ class Metrics(MetricsExporter):
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
     @contextmanager
-    def observe(self, pipeline: Pipeline) -> Iterator[Observer]:
+    def observe(self, name: str, sources: Mapping[str, Kafka], group: str) -> Iterator[Observer]:
         values = MetricValues()
-        observer = EventMetrics(pipeline, values)
+        observer = EventMetrics(name, sources, group, values)
         with self._lock:
             if self._server is None:
                 self._serve()
@@ -137,8 +137,8 @@ class OpenTelemetry(MetricsExporter):
         self._instruments = {metric: _instrument(meter, metric) for metric in METRICS}
 
     @contextmanager
-    def observe(self, pipeline: Pipeline) -> Iterator[Observer]:
-        yield EventMetrics(pipeline, self)
+    def observe(self, name: str, sources: Mapping[str, Kafka], group: str) -> Iterator[Observer]:
+        yield EventMetrics(name, sources, group, self)
 
     def record(self, metric: Metric, value: float, *labels: str) -> None:
         self._instruments[metric](value, dict(zip(metric.labels, labels, strict=True)))

@@ -173,6 +173,11 @@ class Pipeline:
         return SQLite(state_directory() / "offsets.db")
 
     @property
+    def lag_group(self) -> str:
+        """The consumer group under whose name tools find the offsets; the pipeline's name if there is none."""
+        return self.store.consumer_group(self.name) or self.mirror_group or self.name
+
+    @property
     def resources(self) -> list[Resource]:
         """The store, the sink, and the sinks that it is made of; each once."""
         every: list[Resource] = [self.store, self.sink, *self.sink.members]

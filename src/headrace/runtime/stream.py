@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
@@ -15,6 +15,7 @@ from headrace.kafka.source_set import known_topics, refuse_skipping, sources_by_
 from headrace.runtime.event_messages import log
 from headrace.runtime.heartbeat import RunPresence, refuse_second
 from headrace.runtime.in_use import reserve
+from headrace.runtime.metrics_export import MetricsExporter
 from headrace.runtime.positions import PositionTracker
 from headrace.runtime.retry import IDLE, Retry, retry_until_stopped
 from headrace.runtime.signals import on_stop_signal
@@ -24,6 +25,7 @@ from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from pyspark.sql import DataFrame, SparkSession
@@ -116,18 +118,20 @@ class Stream:
         until: Literal["caught-up"] | None,
         observer: Observer,
         rival: Rival = "stop",
+        metrics: AbstractContextManager[Observer] | None = None,
     ) -> None:
         self._name = name
+        self._metrics = metrics
         self._inputs = inputs
         self._store = store
         self._until = until
-        self._observe = observer
+        self._observers = [observer]
         self._measure = limits.max_bytes is not None
         self._batch: Batch | None = None
         """The one in flight, or the last."""
         self._stop = threading.Event()
-        presence = RunPresence(name, observer, rival, self._stop.wait)
-        self._positions = PositionTracker(name, feeds, limits, observer, presence=presence)
+        presence = RunPresence(name, self._observe, rival, self._stop.wait)
+        self._positions = PositionTracker(name, feeds, limits, self._observe, presence=presence)
 
     def __enter__(self) -> Self:
         return self
@@ -138,6 +142,10 @@ class Stream:
         if found := self._inputs.locate_bad_record(self._batch, error):
             raise found from error
 
+    def _observe(self, event: events.Event) -> None:
+        for observer in self._observers:
+            observer(event)
+
     def stop(self) -> None:
         """End the loop after the batch in flight; from any thread."""
         self._stop.set()
@@ -146,8 +154,11 @@ class Stream:
         with (
             on_stop_signal(lambda _: self.stop()),
             reserve(self._name, [self._store]),
+            self._metrics or nullcontext() as record,
             self._store.open(self._name) as store,
         ):
+            if record is not None:
+                self._observers.append(record)
             try:
                 if self._positions.open(store):
                     yield from self._batches(store)
@@ -271,6 +282,7 @@ def stream(
     session: SparkSession | None = None,
     spark: Mapping[str, str] | None = None,
     observer: Observer = log,
+    metrics: MetricsExporter | None = None,
     take_over: bool = False,
 ) -> Stream:
     """Batches to work on in a loop of your own, each to be committed at the end of it:
@@ -285,7 +297,8 @@ def stream(
     at-least-once, or exactly-once where the work can recognise `batch.id` or the rows' origins. `name` names the
     offsets, by default after the topics. Ends on SIGTERM or Ctrl-C after the batch in flight, or with
     `until="caught-up"` when everything there was at the start has been handed out. A second loop over the same
-    offsets is refused while the first is alive, unless it is told to `take_over`.
+    offsets is refused while the first is alive, unless it is told to `take_over`. `metrics` exports metrics of the
+    loop, as it does for a run.
     """
     from headrace.engine.source_readers import SourceReaders
     from headrace.runtime.launch import open_sources
@@ -295,6 +308,8 @@ def stream(
     check_instance("offsets", offsets, OffsetStore, hint='offsets=stores.SQLite("offsets.db")')
     if until is not None:
         check_choice("until", until, ["caught-up"])
+    if metrics is not None:
+        check_instance("metrics", metrics, MetricsExporter, hint="metrics=hr.Metrics(port=9100)")
     refuse_skipping(sources, (limits or Limits()).longest_delay)
     named = name or _name(sources)
     rival: Rival = "take-over" if take_over else "stop"
@@ -304,7 +319,15 @@ def stream(
     made = session or sessions.create(spark or {})
     inputs = SourceReaders(made, source, f"headrace-{named}", whole_partitions=False)
     return Stream(
-        named, inputs, open_sources(sources, f"headrace-{named}"), offsets, limits or Limits(), until, observer, rival
+        named,
+        inputs,
+        open_sources(sources, f"headrace-{named}"),
+        offsets,
+        limits or Limits(),
+        until,
+        observer,
+        rival,
+        metrics.observe(named, sources, offsets.consumer_group(named) or named) if metrics else None,
     )
 
 

@@ -31,7 +31,8 @@ class Run:
             "offsets": stores.Memory(),
             **changes,
         }
-        self.observe = EventMetrics(hr.Pipeline(**given), self.values, lambda: self.now)
+        pipeline = hr.Pipeline(**given)
+        self.observe = EventMetrics("app", pipeline.sources, pipeline.lag_group, self.values, lambda: self.now)
 
     def __call__(self, metric, *labels):
         return self.values.of(metric)[("app", *labels)]

@@ -5,7 +5,6 @@ import socket
 import sys
 import threading
 import urllib.request
-from dataclasses import replace
 
 import psutil
 import pytest
@@ -42,30 +41,28 @@ def value(families, name, **labels):
     return next((one.value for one in samples if (one.name, one.labels) == (name, labels)), None)
 
 
-@pytest.fixture
-def pipeline():
-    return simulate({A: 10}).pipeline
+def observing(metrics, name="clicks"):
+    return metrics.observe(name, {"rows": hr.Kafka("nowhere:1", topics=["clicks"])}, name)
 
 
-def test_prometheus_scrapes_the_metrics_of_a_run(pipeline, port):
+def test_prometheus_scrapes_the_metrics_of_a_run(port):
     metrics = hr.Metrics(port=port)
-    with metrics.observe(pipeline) as observe:
+    with observing(metrics) as observe:
         observe(DONE)
         found = scrape(metrics)
-    name = pipeline.name
-    assert value(found, "headrace_records_total", pipeline=name) == 1000
-    assert value(found, "headrace_batch_phase_seconds_total", pipeline=name, phase="write") == 0.4
-    assert value(found, "headrace_produce_delay_seconds", pipeline=name, quantile="0.99") == 2
-    assert value(found, "headrace_batch_seconds_count", pipeline=name) == 1
-    assert value(found, "headrace_batch_seconds_sum", pipeline=name) == 0.5
-    assert value(found, "headrace_batch_seconds_bucket", pipeline=name, le="0.25") == 0
-    assert value(found, "headrace_batch_seconds_bucket", pipeline=name, le="0.5") == 1
-    assert value(found, "headrace_batch_seconds_bucket", pipeline=name, le="+Inf") == 1
+    assert value(found, "headrace_records_total", pipeline="clicks") == 1000
+    assert value(found, "headrace_batch_phase_seconds_total", pipeline="clicks", phase="write") == 0.4
+    assert value(found, "headrace_produce_delay_seconds", pipeline="clicks", quantile="0.99") == 2
+    assert value(found, "headrace_batch_seconds_count", pipeline="clicks") == 1
+    assert value(found, "headrace_batch_seconds_sum", pipeline="clicks") == 0.5
+    assert value(found, "headrace_batch_seconds_bucket", pipeline="clicks", le="0.25") == 0
+    assert value(found, "headrace_batch_seconds_bucket", pipeline="clicks", le="0.5") == 1
+    assert value(found, "headrace_batch_seconds_bucket", pipeline="clicks", le="+Inf") == 1
 
 
-def test_every_metric_of_the_list_is_scraped_with_its_kind_and_description(pipeline, port):
+def test_every_metric_of_the_list_is_scraped_with_its_kind_and_description(port):
     metrics = hr.Metrics(port=port)
-    with metrics.observe(pipeline) as observe:
+    with observing(metrics) as observe:
         observe(DONE)
         found = scrape(metrics)
     assert {name: (family.type, family.documentation) for name, family in found.items()} == {
@@ -73,20 +70,20 @@ def test_every_metric_of_the_list_is_scraped_with_its_kind_and_description(pipel
     }
 
 
-def test_the_server_ends_with_the_run(pipeline, port):
+def test_the_server_ends_with_the_run(port):
     metrics = hr.Metrics(port=port)
     before = threading.active_count()
-    with metrics.observe(pipeline):
+    with observing(metrics):
         assert scrape(metrics)
     with pytest.raises(OSError, match="refused"):
         scrape(metrics)
     assert threading.active_count() == before
-    with metrics.observe(pipeline):
+    with observing(metrics):
         assert scrape(metrics)
 
 
-def test_metrics_are_served_on_the_loopback_interface_alone(pipeline, port):
-    with hr.Metrics(port=port).observe(pipeline):
+def test_metrics_are_served_on_the_loopback_interface_alone(port):
+    with observing(hr.Metrics(port=port)):
         listening = {
             one.laddr.ip for one in psutil.Process().net_connections() if one.laddr.port == port and not one.raddr
         }
@@ -95,9 +92,8 @@ def test_metrics_are_served_on_the_loopback_interface_alone(pipeline, port):
 
 def test_runs_of_a_process_share_a_port(port):
     metrics = hr.Metrics(port=port)
-    one, other = (replace(simulate({A: 10}).pipeline, name=name) for name in ("one", "other"))
-    with metrics.observe(one) as observe:
-        with metrics.observe(other) as observe_other:
+    with observing(metrics, "one") as observe:
+        with observing(metrics, "other") as observe_other:
             observe(DONE)
             observe_other(DONE)
             found = scrape(metrics)
@@ -106,21 +102,21 @@ def test_runs_of_a_process_share_a_port(port):
         assert value(scrape(metrics), "headrace_batches_total", pipeline="other") is None
 
 
-def test_a_used_port_is_an_error_with_the_cure(pipeline):
+def test_a_used_port_is_an_error_with_the_cure():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
         with (
             pytest.raises(ConfigError, match=f"port {number} of 127.0.0.1 is in use") as caught,
-            hr.Metrics(port=number).observe(pipeline),
+            observing(hr.Metrics(port=number)),
         ):
             pass
     assert "--metrics-port" in caught.value.hint
 
 
-def test_an_address_of_another_machine_is_an_error(pipeline, port):
+def test_an_address_of_another_machine_is_an_error(port):
     with (
         pytest.raises(ConfigError, match=f"cannot listen on port {port} of 192.0.2.1"),
-        hr.Metrics(port=port, host="192.0.2.1").observe(pipeline),
+        observing(hr.Metrics(port=port, host="192.0.2.1")),
     ):
         pass
 
@@ -140,17 +136,17 @@ def test_a_missing_client_names_the_extra(monkeypatch):
         hr.OpenTelemetry()
 
 
-def test_something_else_as_metrics_is_refused_before_the_run(pipeline):
+def test_something_else_as_metrics_is_refused_before_the_run():
     with pytest.raises(ConfigError, match=r"metrics: expected .*MetricsExporter, got 9100"):
-        pipeline.run(metrics=9100)
+        simulate({A: 10}).pipeline.run(metrics=9100)
 
 
-def test_opentelemetry_collects_the_same_metrics(pipeline):
+def test_opentelemetry_collects_the_same_metrics():
     sdk = importlib.import_module("opentelemetry.sdk.metrics")
     reader = importlib.import_module("opentelemetry.sdk.metrics.export").InMemoryMetricReader()
     provider = sdk.MeterProvider(metric_readers=[reader])
     try:
-        with hr.OpenTelemetry(meter_provider=provider).observe(pipeline) as observe:
+        with observing(hr.OpenTelemetry(meter_provider=provider)) as observe:
             observe(DONE)
             observe(DONE)
             (resource,) = reader.get_metrics_data().resource_metrics
@@ -161,7 +157,7 @@ def test_opentelemetry_collects_the_same_metrics(pipeline):
     assert set(found) == {metric.name.removesuffix("_total") for metric in METRICS}
     assert found["headrace_records"].unit == "{records}"
     assert found["headrace_records"].data.data_points[0].value == 2000
-    assert dict(found["headrace_records"].data.data_points[0].attributes) == {"pipeline": pipeline.name}
+    assert dict(found["headrace_records"].data.data_points[0].attributes) == {"pipeline": "clicks"}
     phases = found["headrace_batch_phase_seconds"].data.data_points
     assert {point.attributes["phase"]: point.value for point in phases}["write"] == 0.8
     (histogram,) = found["headrace_batch_seconds"].data.data_points
