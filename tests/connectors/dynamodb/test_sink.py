@@ -408,7 +408,7 @@ def test_a_transaction_that_meets_another_one_is_repeated(made, spark, lines, co
 
     monkeypatch.setattr(real, "transact_write_items", transact)
     puts = [
-        items.put(Row(("a", n), {"id": "a", "line": n, "text": "x"}, None, "s:0", 5), items.makers()) for n in (1, 2)
+        items.put(Row(("a", n), {"id": "a", "line": n, "text": "x"}, None, "s:0", 5), items.encoders()) for n in (1, 2)
     ]
     assert ByRecord(items, None)._write(real, None, _Record(RecordId("clicks", 0, 5), puts)) is None
     assert met == []

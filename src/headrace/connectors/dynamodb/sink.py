@@ -9,7 +9,7 @@ from headrace.connectors.dynamodb import types as dynamodb_types
 from headrace.connectors.dynamodb.transactions import ByRecord
 from headrace.connectors.dynamodb.writer import EXPIRES, PK, DynamoDBTarget, DynamoDBWriter
 from headrace.connectors.shared import log_order
-from headrace.connectors.shared.document_encoder import checked_nulls
+from headrace.connectors.shared.document_encoder import check_nulls
 from headrace.connectors.shared.keyed_sink import KeyedSink, RowKey
 from headrace.core.sink import METADATA
 from headrace.errors import ConfigError, RetriableError
@@ -89,7 +89,7 @@ class DynamoDB(KeyedSink):
                 hint="create=True, or leave them out",
             )
         self._table, self._region, self._endpoint = table, region, endpoint
-        self._nulls = checked_nulls(nulls)
+        self._nulls = check_nulls(nulls)
         self._transactions = transactions
         self._units = write_units_per_second
         self._keep_seconds = int(keep_deleted_days * 86_400)
@@ -140,7 +140,7 @@ class DynamoDB(KeyedSink):
         if self._transactions and METADATA not in schema.names:
             raise log_order.without_origin()
         stored = self._stored_schema(schema)
-        dynamodb_types.notation().check(stored, self)
+        dynamodb_types.document_encoder().check(stored, self)
         by_origin = self._identity.by_origin(schema.names)
         if by_origin and PK in stored.names:
             raise ConfigError(

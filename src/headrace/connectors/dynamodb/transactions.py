@@ -40,7 +40,7 @@ class _Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ByRecord:
-    """What a task does with its rows, in the order of the log. `most` records may be refused; None: not one."""
+    """What a task does with its rows, in the order of the log. `most` records may be rejected; None: not one."""
 
     items: DynamoDBWriter
     most: int | None
@@ -55,28 +55,28 @@ class ByRecord:
         ):
             for wave in _waves(self._records(batches, refusals)):
                 said = list(pool.map(lambda record: self._write(client, pace, record), wave))
-                for record, why in zip(wave, said, strict=True):
-                    if why is None:
+                for record, reason in zip(wave, said, strict=True):
+                    if reason is None:
                         stored += len(record.puts)
                     else:
-                        refusals.add(record.origin, why)
+                        refusals.add(record.origin, reason)
         return Report(stored, refused=refusals.found)
 
     def _records(self, batches: Iterator[Any], refusals: RejectedRows) -> Iterator[_Record]:
         """Those whose rows can all be stored."""
-        makers = self.items.makers()
+        encoders = self.items.encoders()
         for origin, found in log_order.group_by_record(batches, refusals):
-            if any(refused == origin for refused, _ in refusals.found):  # one of its rows could not be read
+            if any(rejected == origin for rejected, _ in refusals.found):  # one of its rows could not be read
                 continue
             try:
-                record = _Record(origin, self._puts(origin, found, makers))
+                record = _Record(origin, self._puts(origin, found, encoders))
             except UnsupportedValue as error:
                 refusals.add(origin, str(error))
             else:
                 yield record
 
     def _puts(
-        self, origin: RecordId, found: Sequence[dict[str, Any]], makers: Mapping[str, Callable[[Any], Any]]
+        self, origin: RecordId, found: Sequence[dict[str, Any]], encoders: Mapping[str, Callable[[Any], Any]]
     ) -> list[Put]:
         """Of several rows with one key the last counts."""
         rows = {row.key: row for row in (row_of(origin, values, self.items.key) for values in found)}
@@ -87,10 +87,10 @@ class ByRecord:
         for row in rows.values():
             if None in row.key:
                 raise UnsupportedValue(null_in_key(row, self.items.key))
-        return [self.items.put(row, makers) for row in rows.values()]
+        return [self.items.put(row, encoders) for row in rows.values()]
 
     def _write(self, client: Any, pace: WriteUnitLimiter | None, record: _Record) -> str | None:
-        """Why it was refused, if it was."""
+        """Why it was rejected, if it was."""
         if len(record.puts) == 1:  # a transaction costs twice as much
             return self.items.one(client, pace, record.puts[0])
         errors = require("botocore.exceptions", extra="dynamodb")
@@ -117,9 +117,9 @@ class ByRecord:
         try:
             dynamodb_client.write_until_done(attempt, self.items.sink)
         except errors.ClientError as error:
-            if (why := _refusal(error)) is None:
+            if (reason := _refusal(error)) is None:
                 raise
-            return why
+            return reason
         return None
 
 
@@ -143,8 +143,8 @@ def _reasons(error: Any) -> list[dict[str, Any]]:
 
 
 def _refusal(error: Any) -> str | None:
-    """What is wrong with an item, if that is why there was no transaction."""
+    """What is wrong with an item, if that is reason there was no transaction."""
     if dynamodb_client.code_of(error) in OF_ITEM:
         return dynamodb_client.reason_of(error)
-    refused = [reason for reason in _reasons(error) if reason.get("Code") in _REFUSED]
-    return str(refused[0].get("Message") or refused[0]["Code"]) if refused else None
+    rejected = [reason for reason in _reasons(error) if reason.get("Code") in _REFUSED]
+    return str(rejected[0].get("Message") or rejected[0]["Code"]) if rejected else None

@@ -23,7 +23,7 @@ _KEYS = {
 
 
 @cache
-def notation() -> DocumentEncoder:
+def document_encoder() -> DocumentEncoder:
     return DocumentEncoder(
         {
             **dict.fromkeys(_NUMBERS, _number),

@@ -1,4 +1,4 @@
-"""What tasks do on the executors: make items, and put them into the table."""
+"""The writer on the executors: encodes rows as items and puts them into the table."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ PK = "pk"
 SOURCE, VERSION, DELETED, EXPIRES = "headrace_source", "headrace_version", "headrace_deleted", "headrace_expires"
 _NOT_NEWER = f"attribute_not_exists({SOURCE}) OR {SOURCE} <> :source OR {VERSION} <= :version"
 _BATCH, AT_ONCE = 25, 8
-# What the service says of one item, and not of the request or the table.
+# Errors of one item, and not of the request or the table.
 OF_ITEM = frozenset({"ValidationException", "ItemCollectionSizeLimitExceededException"})
 
 
 @dataclass(frozen=True, slots=True)
 class DynamoDBTarget:
-    """Where items go. `units`: how many write units a second this task may spend."""
+    """The table. `units`: write units per second that this task may use."""
 
     table: str
     region: str | None
@@ -53,7 +53,7 @@ class DynamoDBTarget:
 
 
 class Put(NamedTuple):
-    """An item that takes the place of the one with its key; without a source and `deleted`, removes it."""
+    """An item that replaces the one with its key; if `deleted` and without a source, it removes that item."""
 
     row: Row
     item: dict[str, Any]
@@ -77,47 +77,47 @@ class DynamoDBWriter:
     keep_seconds: int
 
     def __call__(self, rows: Sequence[Row]) -> list[tuple[Row, str]]:
-        refused: list[tuple[Row, str]] = []
+        rejected: list[tuple[Row, str]] = []
         puts: list[Put] = []
-        makers = self.makers()
+        encoders = self.encoders()
         for row in rows:
             try:
-                puts.append(self.put(row, makers))
+                puts.append(self.put(row, encoders))
             except UnsupportedValue as error:
-                refused.append((row, str(error)))
+                rejected.append((row, str(error)))
         with dynamodb_client.translate_error(self.sink):
             if self.by_origin:
                 for first in range(0, len(puts), _BATCH):
-                    refused += self._batch(puts[first : first + _BATCH])
+                    rejected += self._put_batch(puts[first : first + _BATCH])
             else:
-                refused += self._each(puts)
-        return refused
+                rejected += self._put_each(puts)
+        return rejected
 
-    def makers(self) -> dict[str, Callable[[Any], Any]]:
-        notation = types.notation()
-        return {field.name: notation.of(field.dataType, self.nulls) for field in self.schema.fields}
+    def encoders(self) -> dict[str, Callable[[Any], Any]]:
+        encoder = types.document_encoder()
+        return {field.name: encoder.encoder_for(field.dataType, self.nulls) for field in self.schema.fields}
 
-    def put(self, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> Put:
-        """Or Unfit."""
-        return Put(row, self._item(row, makers))
+    def put(self, row: Row, encoders: Mapping[str, Callable[[Any], Any]]) -> Put:
+        """UnsupportedValue if a value cannot be stored."""
+        return Put(row, self._item(row, encoders))
 
-    def _item(self, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    def _item(self, row: Row, encoders: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
         if self.by_origin:
             assert row.origin is not None
             key = {PK: {"S": f"{row.origin.topic}:{row.origin.partition}:{row.origin.offset}"}}
         else:
-            key = {name: makers[name](value) for name, value in zip(self.key, row.key, strict=True)}
+            key = {name: encoders[name](value) for name, value in zip(self.key, row.key, strict=True)}
         guard: dict[str, Any] = {}
         if row.source is not None:
             guard = {SOURCE: {"S": row.source}, VERSION: {"N": str(row.version)}}
         if row.deleted:
             expires = int(time.time()) + self.keep_seconds
             return {**key, **guard, DELETED: {"BOOL": True}, EXPIRES: {"N": str(expires)}}
-        fields = types.notation().fields(makers, row.values, self.nulls)
+        fields = types.document_encoder().fields(encoders, row.values, self.nulls)
         kept = {name: value for name, value in fields.items() if name not in self.indexed or "NULL" not in value}
         return {**kept, **key, **guard}
 
-    def _batch(self, puts: Sequence[Put]) -> list[tuple[Row, str]]:
+    def _put_batch(self, puts: Sequence[Put]) -> list[tuple[Row, str]]:
         """All at once, and what the service leaves over again; one by one if it refuses one of them, to see which."""
         errors = require("botocore.exceptions", extra="dynamodb")
         table = self.target.table
@@ -139,19 +139,19 @@ class DynamoDBWriter:
         except errors.ClientError as error:
             if dynamodb_client.code_of(error) not in OF_ITEM:
                 raise
-            return self._each(puts)
+            return self._put_each(puts)
         return []
 
-    def _each(self, puts: Sequence[Put]) -> list[tuple[Row, str]]:
+    def _put_each(self, puts: Sequence[Put]) -> list[tuple[Row, str]]:
         if not puts:
             return []
         client, pace = self.target.client(), self.target.pace()  # shared: both are made for threads
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headrace-dynamodb") as pool:
             said = list(pool.map(lambda put: self.one(client, pace, put), puts))
-        return [(put.row, why) for put, why in zip(puts, said, strict=True) if why is not None]
+        return [(put.row, reason) for put, reason in zip(puts, said, strict=True) if reason is not None]
 
     def one(self, client: Any, pace: WriteUnitLimiter | None, put: Put) -> str | None:
-        """Why it was refused, if it was."""
+        """Why it was rejected, if it was."""
         errors = require("botocore.exceptions", extra="dynamodb")
         if put.row.deleted and put.row.source is None:
             call = client.delete_item

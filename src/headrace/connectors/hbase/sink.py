@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.connectors.shared.keyed_sink import Writer
     from headrace.types import Batch
 
-_FIRST_ERA = 16
+_FIRST_GENERATION = 16
 """HBase's own timestamps are milliseconds: from this era on ours are above them, for 500 years. Below them, a row that
 somebody deletes by hand would hide everything we write to it later."""
 _FOREVER = 2**31 - 1
@@ -124,7 +124,7 @@ class HBase(KeyedSink):
             family=self._family,
             types=self._types,
             key=self._identity.key,
-            era=None if by_origin else self._topic_generation(batch, schema),
+            generation=None if by_origin else self._topic_generation(batch, schema),
             replacing=not by_origin,
             rights=self._rights,
         )
@@ -144,7 +144,7 @@ class HBase(KeyedSink):
                     hint="a family without TTL, or rows keyed by their records: leave key= out",
                 )
             known, swap = partial(self._read_topics, connection), partial(self._swap_topics, connection)
-            return topic_generation(batch, repr(self), known, swap, first=_FIRST_ERA)
+            return topic_generation(batch, repr(self), known, swap, first=_FIRST_GENERATION)
 
     def _read_topics(self, connection: Any) -> str | None:
         found = connection.table(_TOPICS).row(self._table.encode(), columns=[_TOPICS_COLUMN])

@@ -28,7 +28,7 @@ _TOO_LARGE = "exceeds limit of"
 
 @dataclass(frozen=True, slots=True)
 class HBaseWriter:
-    """Stores rows of one schema. `era` is that of the topic they come from; None where no offset is a version.
+    """Stores rows of one schema. `generation` is that of their topic; None if offsets are not versions.
 
     A call of the gateway has one timestamp for all its rows. So rows without versions go in one call, and those with
     versions in one each, over several connections at a time. `replacing`: a NULL takes the cell away that is there.
@@ -40,7 +40,7 @@ class HBaseWriter:
     family: str
     types: Mapping[str, DataType]
     key: tuple[str, ...]
-    era: int | None
+    generation: int | None
     replacing: bool
     rights: str
 
@@ -54,30 +54,30 @@ class HBaseWriter:
         try:
             with thrift.translate_error(self, self.rights):
                 clients: _Clients = tasks.worker_cached(kept, lambda: _Clients(self.gateway))
-                if self.era is None:
-                    return self._together(clients, rows)
-                return clients.share(self._one, rows)
+                if self.generation is None:
+                    return self._write_batches(clients, rows)
+                return clients.share(self._write_row, rows)
         except RetriableError:
-            tasks.evict(kept)  # after a timeout the next answer read would be that of another question
+            tasks.evict(kept)  # after a timeout the next response would be that of an earlier request
             raise
 
-    def _together(self, clients: _Clients, rows: Sequence[Row]) -> list[tuple[Row, str]]:
+    def _write_batches(self, clients: _Clients, rows: Sequence[Row]) -> list[tuple[Row, str]]:
         module = require("Hbase_thrift", extra="hbase")
-        refused = []
-        for some in self._calls(rows):
-            batch = [module.BatchMutation(row=self._place(row), mutations=made) for row, made in some]
+        rejected = []
+        for some in self._batches(rows):
+            batch = [module.BatchMutation(row=self._row_key(row), mutations=made) for row, made in some]
             try:
                 clients.first.mutateRows(self.table.encode(), batch, {})
             except module.IllegalArgument:  # of one of them, which it does not say
-                refused += clients.share(self._one, [row for row, _ in some])
+                rejected += clients.share(self._write_row, [row for row, _ in some])
             except module.IOError as error:
                 if _TOO_LARGE not in thrift.status_message(error):
                     raise
-                refused += clients.share(self._one, [row for row, _ in some])
-        return refused
+                rejected += clients.share(self._write_row, [row for row, _ in some])
+        return rejected
 
-    def _calls(self, rows: Sequence[Row]) -> Iterator[list[tuple[Row, list[Any]]]]:
-        """The rows in calls that the gateway has room for."""
+    def _batches(self, rows: Sequence[Row]) -> Iterator[list[tuple[Row, list[Any]]]]:
+        """The rows in batches below the size limit of a call."""
         some: list[tuple[Row, list[Any]]] = []
         room = _CALL_BYTES
         for row in rows:
@@ -90,17 +90,17 @@ class HBaseWriter:
         if some:
             yield some
 
-    def _one(self, client: Any, row: Row) -> str | None:
-        """Store one row, or the reason why HBase does not take it."""
+    def _write_row(self, client: Any, row: Row) -> str | None:
+        """Store one row, or the reason reason HBase does not take it."""
         module = require("Hbase_thrift", extra="hbase")
-        place = (self.table.encode(), self._place(row), self._mutations(row))
+        place = (self.table.encode(), self._row_key(row), self._mutations(row))
         try:
-            if self.era is None:
+            if self.generation is None:
                 client.mutateRow(*place, {})
             elif row.version is None:
                 return NO_OFFSET
             else:
-                client.mutateRowTs(*place, timestamp(self.era, row.version), {})
+                client.mutateRowTs(*place, timestamp(self.generation, row.version), {})
         except module.IllegalArgument as error:
             return thrift.status_message(error)
         except module.IOError as error:
@@ -109,7 +109,7 @@ class HBaseWriter:
             return thrift.status_message(error)
         return None
 
-    def _place(self, row: Row) -> bytes:
+    def _row_key(self, row: Row) -> bytes:
         return row_key([self.types[name] for name in self.key], row.key)
 
     def _mutations(self, row: Row) -> list[Any]:
@@ -129,7 +129,7 @@ class HBaseWriter:
 
 
 class _Clients:
-    """A few connections, for as many rows at a time; the gateway answers the questions of each in turn."""
+    """A few connections, to write several rows at a time; the gateway handles the requests of each in turn."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -141,7 +141,7 @@ class _Clients:
         return self._connections[0].client
 
     def share(self, store: Callable[[Any, Row], str | None], rows: Sequence[Row]) -> list[tuple[Row, str]]:
-        """`store` each row with one of the connections; those for which it gives a reason."""
+        """`store` each row over one of the connections; return the rejected ones with the reasons."""
         while len(self._connections) < _CONNECTIONS:
             self._connections.append(self._gateway.connect())
         if self._pool is None:
@@ -150,7 +150,7 @@ class _Clients:
         def part(number: int) -> list[tuple[Row, str]]:
             client = self._connections[number].client
             answers = ((row, store(client, row)) for row in rows[number::_CONNECTIONS])
-            return [(row, why) for row, why in answers if why is not None]
+            return [(row, reason) for row, reason in answers if reason is not None]
 
         # All of them end before an error is raised: a connection is used by one at a time.
         futures = [self._pool.submit(part, number) for number in range(_CONNECTIONS)]

@@ -8,7 +8,7 @@ from headrace.connectors.mongo import client, types
 from headrace.connectors.mongo import shard_key as mongo_shards
 from headrace.connectors.mongo.guarded_update import guard_of
 from headrace.connectors.mongo.writer import MongoTarget, MongoWriter
-from headrace.connectors.shared.document_encoder import checked_nulls
+from headrace.connectors.shared.document_encoder import check_nulls
 from headrace.connectors.shared.keyed_sink import KeyedSink, RowKey
 from headrace.errors import ConfigError
 from headrace.support.crashpoints import reach
@@ -96,7 +96,7 @@ class Mongo(KeyedSink):
         self._create = create
         self._indexes = [_index(index) for index in indexes]
         self._capped = dict(capped) if capped is not None else None
-        self._nulls = checked_nulls(nulls)
+        self._nulls = check_nulls(nulls)
         self._by_field = update == "fields"
         self._pipeline = ""
         self._is_capped = capped is not None
@@ -129,7 +129,7 @@ class Mongo(KeyedSink):
     def _check_rows(self, schema: StructType) -> None:
         stored = self._stored_schema(schema)
         types.check_names(stored, self._key, self)
-        types.notation().check(stored, self)
+        types.document_encoder().check(stored, self)
         self._check_children(stored)
         types.check_references(stored, self._target.references, self)
         if self._by_field and set(stored.names) <= set(self._key):

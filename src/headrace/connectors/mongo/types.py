@@ -30,7 +30,7 @@ _AS_THEY_ARE = (
 
 
 @cache
-def notation() -> DocumentEncoder:
+def document_encoder() -> DocumentEncoder:
     int64 = require("bson.int64", extra="mongo").Int64
     return DocumentEncoder(
         {
@@ -86,7 +86,7 @@ def reference(kind: DataType, collection: str, nulls: Nulls) -> Callable[[Any], 
     from pyspark.sql.types import StructType
 
     dbref = require("bson.dbref", extra="mongo").DBRef
-    made = notation().of(kind, nulls)
+    made = document_encoder().encoder_for(kind, nulls)
     names = kind.names if isinstance(kind, StructType) else []
 
     def make(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What tasks do on the executors: make documents, and bring them into their collections in bulk."""
+"""The writer on the executors: encodes rows as documents and writes them in bulk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ON_ID = re.compile(r"index: (?:\S*\$)?_id_(?:\s|$)")
 
 @dataclass(frozen=True, slots=True)
 class MongoTarget:
-    """Where documents go. `children` are columns that have collections of their own, by column; `references` are those
+    """The collections. `children` are columns that have collections of their own, by column; `references` are those
     that become a DBRef, each with the collection that it refers to."""
 
     url: str = field(repr=False)  # it may hold the password
@@ -43,7 +43,7 @@ class MongoTarget:
     shard_key: tuple[str, ...] = ()
 
     def collections(self) -> dict[str, Any]:
-        """By column; that of the rows themselves under ""."""
+        """By column; the collection of the rows has the name ""."""
         pymongo = require("pymongo", extra="mongo")
         client = tasks.worker_cached(("mongo", self.url), lambda: mongo_client.connect(self.url))
         concern = pymongo.WriteConcern(w=self.write_concern)
@@ -58,8 +58,8 @@ class MongoTarget:
 class MongoWriter:
     """The writer of rows with this schema, which has the columns that are stored and no others.
 
-    `by_origin`: a row's `_id` is the record it came from. `insert`: what is there is never replaced. `guard`: where the
-    versions of this pipeline are, if documents are updated by field and not replaced.
+    `by_origin`: the `_id` is the record of the row. `insert`: documents are never replaced. `guard`: the field with the
+    versions of this pipeline, if documents are updated by field instead of replaced.
     """
 
     target: MongoTarget
@@ -73,62 +73,64 @@ class MongoWriter:
 
     def __call__(self, rows: Sequence[Row]) -> list[tuple[Row, str]]:
         with mongo_client.translate_error(self.sink):
-            return self._written(rows)
+            return self._write(rows)
 
-    def _written(self, rows: Sequence[Row]) -> list[tuple[Row, str]]:
+    def _write(self, rows: Sequence[Row]) -> list[tuple[Row, str]]:
         collections = self.target.collections()
-        makers = self._makers()
-        refused: dict[int, str] = {}
+        encoders = self._encoders()
+        rejected: dict[int, str] = {}
         parents: list[Put] = []
         children: dict[int, dict[str, list[Put]]] = {}
         for number, row in enumerate(rows):
             try:
-                parent = self._parent(number, row, makers)
-                children[number] = dict(self._children(parent, row, makers))
+                parent = self._parent_put(number, row, encoders)
+                children[number] = dict(self._child_puts(parent, row, encoders))
                 parents.append(parent)
             except UnsupportedValue as error:
-                refused[number] = str(error)
-        overtaken = self._put(collections[""], parents, refused)
-        stored = [put for put in parents if put.number not in overtaken and put.number not in refused]
+                rejected[number] = str(error)
+        overtaken = self._write_puts(collections[""], parents, rejected)
+        stored = [put for put in parents if put.number not in overtaken and put.number not in rejected]
         for column in self.target.children:
-            self._put(collections[column], [c for put in stored for c in children[put.number][column]], refused)
-            self._sweep(collections[column], stored, {n: len(found[column]) for n, found in children.items()})
-        return [(rows[number], why) for number, why in refused.items()]
+            self._write_puts(collections[column], [c for put in stored for c in children[put.number][column]], rejected)
+            self._delete_surplus_children(
+                collections[column], stored, {n: len(found[column]) for n, found in children.items()}
+            )
+        return [(rows[number], reason) for number, reason in rejected.items()]
 
-    def _makers(self) -> dict[str, Callable[[Any], Any]]:
-        notation = types.notation()
-        makers = {field.name: notation.of(field.dataType, self.nulls) for field in self.schema.fields}
+    def _encoders(self) -> dict[str, Callable[[Any], Any]]:
+        encoder = types.document_encoder()
+        encoders = {field.name: encoder.encoder_for(field.dataType, self.nulls) for field in self.schema.fields}
         for column, collection in self.target.references.items():
-            makers[column] = types.reference(self.schema[column].dataType, collection, self.nulls)
-        return makers
+            encoders[column] = types.reference(self.schema[column].dataType, collection, self.nulls)
+        return encoders
 
-    def _parent(self, number: int, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> Put:
-        found = self._id(row, makers)
-        shard = {name: makers[name](row.values[name]) for name in self.target.shard_key if name != "_id"}
+    def _parent_put(self, number: int, row: Row, encoders: Mapping[str, Callable[[Any], Any]]) -> Put:
+        found = self._id(row, encoders)
+        shard = {name: encoders[name](row.values[name]) for name in self.target.shard_key if name != "_id"}
         put = Put(number, found, None, row.source, row.version, self.guard, shard)
         if self.guard is not None:
-            return self._update(put, row, makers)
+            return self._update(put, row, encoders)
         if row.deleted and row.source is None:
             return put
-        own = {name: made for name, made in makers.items() if name not in self.target.children and name != "_id"}
+        own = {name: made for name, made in encoders.items() if name not in self.target.children and name != "_id"}
         # What a tombstone leaves stays in its shard.
-        fields = shard if row.deleted else types.notation().fields(own, row.values, self.nulls)
+        fields = shard if row.deleted else types.document_encoder().fields(own, row.values, self.nulls)
         return put._replace(body=self._encoded(found, fields, row))
 
-    def _update(self, put: Put, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> Put:
+    def _update(self, put: Put, row: Row, encoders: Mapping[str, Callable[[Any], Any]]) -> Put:
         """All the columns of the row, and nothing else: those that are left out, or deleted, are removed."""
-        own = {name: made for name, made in makers.items() if name != "_id"}
+        own = {name: made for name, made in encoders.items() if name != "_id"}
         kept = {name: made for name, made in own.items() if name in self.key} if row.deleted else own
-        fields = types.notation().fields(kept, row.values, self.nulls)
+        fields = types.document_encoder().fields(kept, row.values, self.nulls)
         return put._replace(body=types.encode_value(update_of(put, fields, own)))
 
-    def _id(self, row: Row, makers: Mapping[str, Callable[[Any], Any]]) -> Any:
+    def _id(self, row: Row, encoders: Mapping[str, Callable[[Any], Any]]) -> Any:
         if self.by_origin:
             assert row.origin is not None
             return f"{row.origin.topic}:{row.origin.partition}:{row.origin.offset}"
         parts = {}
         for name, value in zip(self.key, row.key, strict=True):
-            parts[name] = makers[name](types.key_part(value, name))
+            parts[name] = encoders[name](types.key_part(value, name))
         return parts if len(parts) > 1 else parts[self.key[0]]
 
     def _encoded(self, found: Any, fields: dict[str, Any], row: Row) -> Any:
@@ -139,12 +141,12 @@ class MongoWriter:
                 document[GUARD]["deleted"] = datetime.now(UTC)
         return types.encode_value(document)
 
-    def _children(
-        self, parent: Put, row: Row, makers: Mapping[str, Callable[[Any], Any]]
+    def _child_puts(
+        self, parent: Put, row: Row, encoders: Mapping[str, Callable[[Any], Any]]
     ) -> Iterator[tuple[str, list[Put]]]:
         for column in self.target.children:
             value = None if row.deleted else row.values[column]
-            found = [] if value is None else makers[column](value)
+            found = [] if value is None else encoders[column](value)
             puts = []
             for position, fields in enumerate(found if isinstance(found, list) else [found]):
                 place = {"parent": parent.id, "position": position}
@@ -152,8 +154,8 @@ class MongoWriter:
                 puts.append(Put(parent.number, place, body, row.source, row.version))
             yield column, puts
 
-    def _put(self, collection: Any, puts: Sequence[Put], refused: dict[int, str]) -> set[int]:
-        """The numbers of those that a newer document keeps out. What the server refuses goes to `refused`."""
+    def _write_puts(self, collection: Any, puts: Sequence[Put], rejected: dict[int, str]) -> set[int]:
+        """The numbers of those that a newer document keeps out. What the server refuses goes to `rejected`."""
         overtaken: set[int] = set()
         waiting = list(puts)
         for _ in _RACES.tries():
@@ -162,7 +164,7 @@ class MongoWriter:
             for error in self._bulk(collection, [self._operation(put) for put in waiting]):
                 put = waiting[error["index"]]
                 if error["code"] != mongo_client.DUPLICATE:
-                    refused[put.number] = error["errmsg"]
+                    rejected[put.number] = error["errmsg"]
                 elif not (self.insert and _on_id(error)):  # else it is there already
                     doubles.append((put, error))
             guards = _guards(collection, [put.id for put, _ in doubles])
@@ -173,14 +175,14 @@ class MongoWriter:
                 elif _on_id(error):  # somebody made it at the same moment: now it can be replaced
                     again.append(put)
                 else:
-                    refused[put.number] = error["errmsg"]
+                    rejected[put.number] = error["errmsg"]
             if not again:
                 return overtaken
             waiting = again
         raise RetriableError(f"{self.sink}: others write the same documents all the time, such as {waiting[0].id!r}")
 
     def _bulk(self, collection: Any, operations: Sequence[Any]) -> list[Any]:
-        """The server's words on those that it refused for their own sake."""
+        """The server's words on those that it rejected for their own sake."""
         errors = require("pymongo.errors", extra="mongo")
         if not operations:
             return []
@@ -204,7 +206,7 @@ class MongoWriter:
             return pymongo.UpdateOne(put.filter, put.body, upsert=True)
         return pymongo.InsertOne(put.body) if self.insert else pymongo.ReplaceOne(put.filter, put.body, upsert=True)
 
-    def _sweep(self, collection: Any, parents: Sequence[Put], counts: Mapping[int, int]) -> None:
+    def _delete_surplus_children(self, collection: Any, parents: Sequence[Put], counts: Mapping[int, int]) -> None:
         """Remove children that an earlier document had and this one has not."""
         delete = require("pymongo", extra="mongo").DeleteMany
         operations = []

@@ -1,4 +1,4 @@
-"""Rows as documents, for stores that nest: what becomes of structs, arrays, maps and NULLs."""
+"""Rows as documents: how structs, arrays, maps and NULLs are encoded."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType, StructType
 
-    Made = Callable[[Any], Any]
+    Encoder = Callable[[Any], Any]
 
 Nulls = Literal["omit", "keep"]
 
 
-def checked_nulls(nulls: str) -> Nulls:
+def check_nulls(nulls: str) -> Nulls:
     check_choice("nulls", nulls, get_args(Nulls), hint='"omit" leaves a field out that is NULL, "keep" stores it')
     return nulls  # type: ignore[return-value]
 
@@ -29,25 +29,25 @@ class UnsupportedValue(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DocumentEncoder:
-    """How a store writes values down. `leaves` are by Spark's names of types; `variant` makes anything else, whose
-    type only its value tells."""
+    """How a store encodes values. `leaves` has the encoders by Spark's type names; `variant` encodes values whose
+    type is not known before."""
 
-    leaves: Mapping[str, Made]
-    variant: Made
-    document: Made = dict
-    array: Made = list
+    leaves: Mapping[str, Encoder]
+    variant: Encoder
+    document: Encoder = dict
+    array: Encoder = list
     null: Any = None
 
     def check(self, schema: StructType, who: object) -> None:
-        """ConfigError if a column is of a type that cannot be written down."""
+        """ConfigError if a column has a type that the store does not support."""
         for field in schema.fields:
-            if found := self._foreign(field.dataType):
+            if found := self._unsupported_type(field.dataType):
                 raise ConfigError(
                     f"{who!r} cannot store {field.name}: it is {found.simpleString()}",
                     hint=f"cast it in the transform: CAST({field.name} AS STRING)",
                 )
 
-    def _foreign(self, kind: DataType) -> DataType | None:
+    def _unsupported_type(self, kind: DataType) -> DataType | None:
         from pyspark.sql.types import ArrayType, MapType, StructType
 
         if isinstance(kind, StructType):
@@ -58,14 +58,14 @@ class DocumentEncoder:
             inner = [kind.keyType, kind.valueType]
         else:
             return None if kind.typeName() in {*self.leaves, "variant", "void"} else kind
-        return next((found for one in inner if (found := self._foreign(one))), None)
+        return next((found for one in inner if (found := self._unsupported_type(one))), None)
 
-    def of(self, kind: DataType, nulls: Nulls) -> Made:
-        """What makes a value of this type, which is not NULL, as Arrow gives it, into one of the store."""
+    def encoder_for(self, kind: DataType, nulls: Nulls) -> Encoder:
+        """Encodes values of this type as Arrow has them; not NULL."""
         from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
         if isinstance(kind, StructType):
-            fields = {field.name: self.of(field.dataType, nulls) for field in kind.fields}
+            fields = {field.name: self.encoder_for(field.dataType, nulls) for field in kind.fields}
             return lambda value: self.document(self.fields(fields, value, nulls))
         if isinstance(kind, ArrayType):
             element = self._or_null(kind.elementType, nulls)
@@ -74,18 +74,18 @@ class DocumentEncoder:
             made = self._or_null(kind.valueType, nulls)
             if isinstance(kind.keyType, StringType):
                 return lambda value: self.document({key: made(one) for key, one in value})
-            key_of = self.of(kind.keyType, nulls)
+            key_of = self.encoder_for(kind.keyType, nulls)
             return lambda value: self.array(
                 [self.document({"key": key_of(key), "value": made(one)}) for key, one in value]
             )
         if kind.typeName() == "variant":
-            return lambda value: self._anything(_read(value))
+            return lambda value: self._encode_variant(_decode_variant(value))
         return self.leaves.get(kind.typeName(), self.variant)
 
-    def fields(self, makers: Mapping[str, Made], value: Mapping[str, Any], nulls: Nulls) -> dict[str, Any]:
-        """Unfit, with the name of the field, if one cannot be stored."""
+    def fields(self, encoders: Mapping[str, Encoder], value: Mapping[str, Any], nulls: Nulls) -> dict[str, Any]:
+        """The encoded fields. UnsupportedValue, with the name of the field, if one cannot be stored."""
         out = {}
-        for name, made in makers.items():
+        for name, made in encoders.items():
             one = value[name]
             if one is not None:
                 try:
@@ -96,21 +96,21 @@ class DocumentEncoder:
                 out[name] = self.null
         return out
 
-    def _or_null(self, kind: DataType, nulls: Nulls) -> Made:
-        made = self.of(kind, nulls)
+    def _or_null(self, kind: DataType, nulls: Nulls) -> Encoder:
+        made = self.encoder_for(kind, nulls)
         return lambda value: self.null if value is None else made(value)
 
-    def _anything(self, value: Any) -> Any:
+    def _encode_variant(self, value: Any) -> Any:
         if value is None:
             return self.null
         if isinstance(value, dict):
-            return self.document({key: self._anything(one) for key, one in value.items()})
+            return self.document({key: self._encode_variant(one) for key, one in value.items()})
         if isinstance(value, list):
-            return self.array([self._anything(one) for one in value])
+            return self.array([self._encode_variant(one) for one in value])
         return self.variant(value)
 
 
-def _read(variant: Any) -> Any:
+def _decode_variant(variant: Any) -> Any:
     from pyspark.sql.types import VariantVal
 
     return VariantVal(variant["value"], variant["metadata"]).toPython()

@@ -1,8 +1,8 @@
-"""Source offsets as timestamps, for stores whose cells have one: the topics that wrote to a table, one era each.
+"""Source offsets as timestamps, for stores whose cells have one: the topics that wrote to a table, one generation each.
 
 A store that keeps the value with the highest timestamp needs one number that grows from version to version. Offsets do,
 until a topic is recreated and starts again at 0. So a table remembers the ids of the topics it has rows of, in the
-order they came: the number of a topic there is its era, and counts before the offset.
+order they came: the number of a topic there is its generation, and counts before the offset.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from headrace.types import Batch
 
 OFFSETS_PER_GENERATION = 2**40
-"""Timestamps of one era: as many records a partition may have, in its whole life."""
+"""Timestamps of one generation: the most records that a partition may ever have."""
 NO_OFFSET = f"it has no {METADATA}, so no offset tells it from an older value"
 """Why a row is refused among others that have theirs."""
 
 
-def timestamp(era: int, offset: int) -> int:
-    """Of what the record at `offset` says, in a topic of that era."""
+def timestamp(generation: int, offset: int) -> int:
+    """The timestamp of the record at `offset`, in a topic of this generation."""
     if offset >= OFFSETS_PER_GENERATION:
         raise ConfigError(f"offset {offset} is too large to order values by", hint="write it without a key of its own")
-    return era * OFFSETS_PER_GENERATION + offset
+    return generation * OFFSETS_PER_GENERATION + offset
 
 
 def topic_generation(
     batch: Batch, sink: str, read: Callable[[], str | None], swap: Callable[[str | None, str], bool], first: int
 ) -> int:
-    """The era of the topic that `batch` is of, which is written down when it is met for the first time.
+    """The generation of the topic of `batch`; a new topic is recorded.
 
-    `read` gives the text under which a table's topics are kept, `swap` puts another in its place if it still is the
-    one that was read. Eras count from `first`. ConfigError for several topics, also one after the other and back: a new
-    record of the earlier topic would have a lower timestamp than an old one of the later topic. OffsetConflict for a
-    topic that was recreated since: what is left of it is older than what is there. (A run that comes with the id of a
-    deleted topic for the first time would count as the newer one; but there is nothing left that it could read.)
+    `read` returns the stored topics of a table; `swap` replaces them if they are still those that were read.
+    Generations count from `first`. ConfigError for several topics, at once or in turn: a new record of the earlier
+    topic would have a lower timestamp than an old one of the later topic. OffsetConflict for a topic that was recreated
+    since: its values are older than the stored ones. (A run that comes with the id of a deleted topic for the first
+    time would count as the newer one, but it has nothing left to read.)
     """
     ids = {r.at.topic: "" for r in batch.ranges} | dict(batch.topic_ids)
     if len(ids) != 1:

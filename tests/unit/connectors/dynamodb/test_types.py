@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import types as t
 
-from headrace.connectors.dynamodb.types import attribute, notation
+from headrace.connectors.dynamodb.types import attribute, document_encoder
 from headrace.connectors.shared.document_encoder import UnsupportedValue
 from headrace.errors import ConfigError
 
@@ -34,7 +34,7 @@ POINT = t.StructType([t.StructField("x", t.DoubleType()), t.StructField("tags", 
     ids=repr,
 )
 def test_a_value_as_an_attribute(kind, value, made):
-    assert notation().of(kind, "omit")(value) == made
+    assert document_encoder().encoder_for(kind, "omit")(value) == made
 
 
 @pytest.mark.parametrize(
@@ -52,17 +52,17 @@ def test_a_value_as_an_attribute(kind, value, made):
     ],
 )
 def test_a_value_of_a_variant_is_told_by_its_own_type(value, made):
-    assert notation().variant(value) == made
+    assert document_encoder().variant(value) == made
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_number_that_dynamodb_does_not_have_is_refused_with_its_field(value):
     with pytest.raises(UnsupportedValue, match=f"x: DynamoDB has no {value}"):
-        notation().of(POINT, "omit")({"x": value, "tags": None})
+        document_encoder().encoder_for(POINT, "omit")({"x": value, "tags": None})
 
 
 def test_times_of_all_zones_sort_as_texts_as_they_do_as_times():
-    make = notation().of(t.TimestampType(), "omit")
+    make = document_encoder().encoder_for(t.TimestampType(), "omit")
     times = [NOON, NOON.astimezone(UTC) + timedelta(microseconds=1), NOON + timedelta(minutes=1)]
     assert sorted(make(each)["S"] for each in times) == [make(each)["S"] for each in times]
 

@@ -8,7 +8,14 @@ import pytest
 from bson import DBRef, Decimal128, Int64
 from pyspark.sql import types as t
 
-from headrace.connectors.mongo.types import check_names, check_references, encode_value, key_part, notation, reference
+from headrace.connectors.mongo.types import (
+    check_names,
+    check_references,
+    document_encoder,
+    encode_value,
+    key_part,
+    reference,
+)
 from headrace.connectors.shared.document_encoder import UnsupportedValue
 from headrace.errors import ConfigError
 
@@ -37,18 +44,18 @@ def struct(**columns):
     ids=repr,
 )
 def test_a_value_as_bson(kind, value, made):
-    result = notation().of(kind, "omit")(value)
+    result = document_encoder().encoder_for(kind, "omit")(value)
     assert result == made
     assert type(result) is type(made)
 
 
 @pytest.mark.parametrize(("nulls", "made"), [("omit", {"id": 1}), ("keep", {"id": 1, "name": None})])
 def test_a_field_that_is_null_is_left_out_or_kept(nulls, made):
-    assert notation().of(AUTHOR, nulls)({"id": 1, "name": None}) == made
+    assert document_encoder().encoder_for(AUTHOR, nulls)({"id": 1, "name": None}) == made
 
 
 def test_a_time_of_day_is_a_text():
-    assert notation().leaves["time"](time(12, 30)) == "12:30:00"
+    assert document_encoder().leaves["time"](time(12, 30)) == "12:30:00"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,7 @@ def test_a_time_of_day_is_a_text():
 )
 def test_a_value_that_bson_cannot_hold_is_named_by_its_field(column, value, reason):
     with pytest.raises(UnsupportedValue, match=reason):
-        notation().of(column, "omit")(value)
+        document_encoder().encoder_for(column, "omit")(value)
 
 
 @pytest.mark.parametrize(
