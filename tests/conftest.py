@@ -1,3 +1,4 @@
+import os
 import random
 import sys
 from collections import defaultdict
@@ -5,6 +6,7 @@ from collections import defaultdict
 import pytest
 from hypothesis import settings
 
+from headrace.dev.jvm import SMALL_JVM
 from support.command_line import Result
 from support.hdfs import Hdfs
 from support.project import ROOT
@@ -27,6 +29,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):  # of the JVMs that the tests of commands start
+        os.environ.setdefault(name, " ".join(SMALL_JVM))
     if config.option.seed is None:  # the workers of xdist get it with the other options
         config.option.seed = random.SystemRandom().randrange(1_000_000)
     config.addinivalue_line("markers", "matrix(sample): many cases of one kill test; with --sample so many of them run")

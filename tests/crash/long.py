@@ -27,6 +27,7 @@ from crash.feed import Feed
 from crash.pipelines import ALL, CASES, GUARANTEES, SERVERS, STORE_CASES, TARGET, Case
 from crash.runs import Death, drained, kill_at_random
 from headrace import dev
+from headrace.dev.jvm import SMALL_JVM
 from headrace.spark import session, task_retries
 from headrace.testing import Difference
 from headrace.testing.crash import require_success, run
@@ -111,6 +112,7 @@ def suite(directory, cases, kills, seed):
         kafka = servers.enter_context(dev.Kafka(directory / "kafka", heap="512m"))
         os.environ["HEADRACE_STATE"] = str(directory / "state")
         os.environ["KAFKA_BOOTSTRAP"] = kafka.bootstrap
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SMALL_JVM))
         needed = {server for kind, _ in cases for server in ALL[kind].servers}
         for kind in (
             dev.Cassandra,

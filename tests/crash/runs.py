@@ -17,11 +17,8 @@ import psutil
 from crash.pipelines import TARGET
 from headrace.testing.crash import require_success, run
 
-# Starts seconds sooner, and several fit into a small machine.
-_SMALL_JVM = (
-    "--spark=spark.driver.memory=512m",
-    "--spark=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-)
+# Several fit into a small machine.
+_SMALL_JVM = ("--spark=spark.driver.memory=512m",)
 
 
 class Run:

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # One collector thread and the quick compiler: several servers share a laptop's few cores.
-_SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+SMALL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def command(main: str, *arguments: str, jars: Iterable[Path], heap: str, flags: Iterable[str] = ()) -> list[str]:
     """Run the class `main` with `jars` (or folders) as its class path."""
     classpath = os.pathsep.join(str(jar) for jar in jars)
-    return [str(java.path()), *_SMALL, f"-Xmx{heap}", *flags, "-cp", classpath, main, *arguments]
+    return [str(java.path()), *SMALL_JVM, f"-Xmx{heap}", *flags, "-cp", classpath, main, *arguments]
 
 
 def run_source(source: Path, *arguments: str, jars: Iterable[Path], heap: str, flags: Iterable[str] = ()) -> list[str]:

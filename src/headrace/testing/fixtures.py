@@ -25,6 +25,7 @@ from headrace.dev import (
     Spark,
     ZooKeeper,
 )
+from headrace.dev.jvm import SMALL_JVM
 from headrace.support.polling import wait_until
 
 if TYPE_CHECKING:
@@ -245,6 +246,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from headrace.spark import session, task_retries
 
     warehouse = tmp_path_factory.mktemp("warehouse")
-    made = session.create({"spark.driver.memory": "1g", **metastore(warehouse), **task_retries.OFF})
+    small = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": " ".join(SMALL_JVM)}
+    made = session.create({**small, **metastore(warehouse), **task_retries.OFF})
     yield made
     made.stop()
