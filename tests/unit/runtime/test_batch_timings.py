@@ -22,7 +22,7 @@ def tick(sim):
     return clock
 
 
-def test_a_batch_says_where_its_time_went():
+def test_a_batch_reports_the_seconds_of_each_phase():
     sim = simulate({A: 10}, limits=hr.Limits(max_records=5))
     tick(sim)
     sim.run()
@@ -36,7 +36,7 @@ def test_a_batch_says_where_its_time_went():
 @pytest.mark.parametrize(
     ("guarantee", "commit"), [("at-most-once", 200), ("at-least-once", 300), ("exactly-once", 300)]
 )
-def test_the_commit_phase_has_every_call_of_the_store(guarantee, commit):
+def test_the_commit_phase_includes_every_call_of_the_store(guarantee, commit):
     sim = simulate({A: 10}, guarantee=guarantee, sink=NaiveIdempotentSink())
     tick(sim)
     sim.run()
@@ -68,7 +68,7 @@ def test_the_scheduling_delay_counts_from_when_records_were_seen():
     assert 60 <= done.scheduling_delay <= 80
 
 
-def test_a_batch_that_failed_keeps_its_records_waiting():
+def test_records_of_a_failed_batch_keep_waiting():
     sim = simulate({A: 5}, sink=NaiveIdempotentSink(), guarantee="at-most-once")
     tick(sim)
     sim.cluster.end_offsets[A] = 10

@@ -24,7 +24,7 @@ def test_records_that_aged_out_are_data_loss_with_the_exact_range_and_nothing_is
     assert sim.progress.offsets == {A: 10}
 
 
-def test_told_to_go_on_a_run_passes_the_gap_and_records_it():
+def test_with_on_data_loss_earliest_a_run_skips_the_gap_and_records_it():
     progress = Progress({A: 10}, topic_ids={"clicks": "id-1"}, last_batch=3)
     sim = simulate({A: 50}, progress=progress, on_data_loss="earliest")
     sim.cluster.beginning_offsets = {A: 25}
@@ -37,7 +37,7 @@ def test_told_to_go_on_a_run_passes_the_gap_and_records_it():
     assert "[10, 25)" in change.note
 
 
-def test_a_gap_is_not_passed_over_offsets_that_somebody_moved_meanwhile():
+def test_a_gap_is_not_skipped_if_the_offsets_were_set_meanwhile():
     """Else the move would be undone without a word, and what it asked for never be read again."""
     sim = simulate({A: 50}, progress=Progress({A: 10}, topic_ids={"clicks": "id-1"}), on_data_loss="earliest")
     sim.cluster.beginning_offsets = {A: 25}
@@ -55,7 +55,7 @@ def test_a_gap_is_not_passed_over_offsets_that_somebody_moved_meanwhile():
     assert sim.sink.rows == [(A, offset) for offset in range(30, 50)]
 
 
-def test_what_lags_more_than_allowed_is_skipped_and_recorded():
+def test_a_lag_above_max_lag_is_skipped_and_recorded():
     sim = simulate({A: 100, B: 3}, max_lag=10)
     sim.run()
     assert sorted(sim.sink.rows) == [(A, n) for n in range(90, 100)] + [(B, n) for n in range(3)]
@@ -95,7 +95,7 @@ def test_a_topic_of_a_pattern_that_is_deleted_unread_is_data_loss_or_on_record(p
     assert [change.action for change in sim.store.history()] == ["gap"]
 
 
-def test_to_catch_up_ends_though_a_topic_is_deleted_or_made_anew_with_less():
+def test_catching_up_ends_though_a_topic_is_deleted_or_recreated_with_fewer_records():
     eu, us = TopicPartition("clicks.eu", 0), TopicPartition("clicks.us", 0)
     sim = simulate(
         {eu: 20, us: 20},
@@ -125,7 +125,7 @@ def test_a_log_that_has_uncommitted_records_was_not_cut_back():
     assert sim.progress.offsets == {A: 12}
 
 
-def test_what_is_held_back_is_not_skipped():
+def test_records_that_min_records_holds_back_are_not_skipped():
     clock = FakeClock()
     sim = simulate({A: 0}, limits=hr.Limits(min_records=100, max_delay=1000), max_lag=50)
     sim.clock = clock

@@ -9,7 +9,7 @@ from headrace.testing.fakes import FakeClock
 from support.simulation import A, records, simulate
 
 
-def test_a_batch_waits_for_enough_records_but_not_for_ever():
+def test_a_batch_waits_for_min_records_and_at_most_max_delay():
     sim = simulate({A: 0}, limits=hr.Limits(min_records=10, max_delay=60))
     clock, sizes = FakeClock(), {5: 3, 8: 12, 20: 13}
     sim.clock = clock
@@ -26,7 +26,7 @@ def test_a_batch_waits_for_enough_records_but_not_for_ever():
     assert len(sim.events_of(events.CaughtUp)) == 3
 
 
-def test_to_catch_up_means_to_wait_for_no_more():
+def test_catching_up_does_not_wait_for_min_records():
     sim = simulate({A: 4}, limits=hr.Limits(min_records=10))
     sim.run()
     assert sim.sink.rows == records(a=4)

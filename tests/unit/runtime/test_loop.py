@@ -12,7 +12,7 @@ from support.simulation import A, B, NaiveIdempotentSink, records, simulate
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
-def test_everything_that_is_there_is_delivered_once_and_the_offsets_say_so(guarantee):
+def test_all_records_are_delivered_once_and_the_offsets_committed(guarantee):
     sim = simulate({A: 25, B: 7}, guarantee=guarantee, sink=NaiveIdempotentSink(), limits=hr.Limits(max_records=10))
     summary = sim.run()
     assert sorted(sim.sink.rows) == records(a=25, b=7)
@@ -107,13 +107,13 @@ def test_caught_up_keeps_its_target_over_a_failure():
     assert 10 <= sim.run().records <= 12
 
 
-def test_an_empty_topic_is_caught_up_at_once():
+def test_an_empty_topic_is_caught_up_immediately():
     sim = simulate({A: 0, B: 0})
     assert sim.run().batches == 0
     assert sim.progress.offsets == {A: 0, B: 0}
 
 
-def test_reaching_the_end_is_said_once_each_time():
+def test_reaching_the_end_is_reported_once_each_time():
     sim = simulate({A: 3})
     reached = []
 

@@ -14,7 +14,7 @@ from support.simulation import A, interrupted, pending_batch, records, simulate
 
 @pytest.mark.parametrize("sink", [FakeIdempotentSink, FakeNumberedSink])
 @pytest.mark.parametrize("cut", [10, 7])
-def test_what_is_read_again_after_a_reset_is_stored_again_however_it_is_cut(sink, cut):
+def test_records_read_again_after_a_reset_are_stored_again_in_batches_of_any_size(sink, cut):
     sim = simulate({A: 10}, guarantee="exactly-once", sink=sink(), limits=hr.Limits(max_records=cut))
     for epoch in range(3):
         assert sim.progress.epoch == epoch
@@ -25,7 +25,7 @@ def test_what_is_read_again_after_a_reset_is_stored_again_however_it_is_cut(sink
 
 @pytest.mark.parametrize("sink", [FakeIdempotentSink, FakeNumberedSink])
 @pytest.mark.parametrize("cut", [10, 7])
-def test_a_reset_that_drops_a_batch_which_is_stored_already_stores_it_again_however_it_is_cut(sink, cut):
+def test_a_reset_that_drops_a_stored_pending_batch_stores_it_again_in_batches_of_any_size(sink, cut):
     left = pending_batch((A, 0, 10))
     sim = simulate(
         {A: 10}, guarantee="exactly-once", sink=sink(), progress=interrupted(left), limits=hr.Limits(max_records=cut)
@@ -36,7 +36,7 @@ def test_a_reset_that_drops_a_batch_which_is_stored_already_stores_it_again_howe
     assert sim.sink.rows == records(a=10) * 2
 
 
-def test_a_run_that_planned_a_batch_before_the_offsets_were_moved_back_is_refused():
+def test_a_batch_planned_before_the_offsets_were_moved_back_is_refused():
     sim = simulate({A: 10}, guarantee="exactly-once", sink=FakeIdempotentSink(), limits=hr.Limits(max_records=10))
     sim.run()
     rows = list(sim.sink.rows)

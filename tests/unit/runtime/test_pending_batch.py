@@ -26,7 +26,7 @@ def test_a_pending_batch_is_repeated_with_its_exact_ranges_before_anything_new(g
     assert [(event.batch.id, event.replay) for event in started] == [(5, True), (6, False)]
 
 
-def test_a_pending_batch_is_repeated_whole_though_the_limits_are_smaller_now():
+def test_a_pending_batch_is_repeated_whole_though_the_limits_are_lower_now():
     left = pending_batch((A, 0, 30))
     sim = simulate({A: 50, B: 0}, progress=interrupted(left), limits=hr.Limits(max_records=5))
     sim.run()
@@ -39,7 +39,7 @@ def test_a_repeated_batch_counts_as_delivered():
     assert (summary.batches, summary.records) == (1, 30)
 
 
-def test_a_pending_batch_under_at_most_once_is_committed_without_writing_and_the_loss_is_said():
+def test_a_pending_batch_under_at_most_once_is_committed_unwritten_and_reported_as_skipped():
     left = pending_batch((A, 0, 30))
     sim = simulate({A: 31, B: 0}, guarantee="at-most-once", progress=interrupted(left))
     sim.run()
@@ -73,7 +73,7 @@ def test_a_failed_write_is_repeated_with_the_same_ranges_though_the_log_grew():
     assert sim.events_of(events.BatchStarted)[1].replay
 
 
-def test_a_pending_batch_whose_records_are_gone_is_data_loss_and_says_how_to_go_on():
+def test_a_pending_batch_whose_records_were_deleted_is_data_loss_with_a_hint():
     sim = simulate({A: 50, B: 0}, progress=interrupted(pending_batch((A, 0, 30))))
     sim.cluster.beginning_offsets = {A: 20}
     with pytest.raises(DataLoss, match=r"batch 5 was begun.*clicks\[0\] \[0, 20\)") as lost:
@@ -90,14 +90,14 @@ def test_a_pending_batch_that_reaches_past_the_end_of_the_log_is_data_loss():
     assert sim.sink.rows == []
 
 
-def test_a_batch_that_was_begun_with_another_sink_is_written_to_a_transactional_one_and_nothing_is_committed_twice():
+def test_a_batch_that_was_begun_with_another_sink_is_only_written_to_a_transactional_one():
     """Offsets were copied, pending batch and all, from the store of an idempotent sink."""
     from headrace.core.delivery import Guarantee, Step, resume
 
     assert resume(Guarantee.EXACTLY_ONCE, sinks.DuckDB("x.duckdb", "t")) == (Step.WRITE,)
 
 
-def test_told_to_go_on_a_run_gives_up_a_batch_that_can_no_longer_be_read():
+def test_with_on_data_loss_earliest_a_run_abandons_a_batch_that_cannot_be_read():
     left = pending_batch((A, 0, 30), (B, 0, 5))
     sim = simulate({A: 50, B: 9}, sink=NaiveIdempotentSink(), progress=interrupted(left), on_data_loss="earliest")
     sim.cluster.beginning_offsets = {A: 20}
@@ -110,7 +110,7 @@ def test_told_to_go_on_a_run_gives_up_a_batch_that_can_no_longer_be_read():
 
 
 @pytest.mark.parametrize(("sink", "guarantee"), [(NaiveKeyedSink, "exactly-once"), (FakeSink, "at-least-once")])
-def test_a_sink_whose_rows_stand_alone_loses_of_a_pending_batch_only_what_is_gone(sink, guarantee):
+def test_a_sink_that_accepts_partial_batches_gets_the_readable_part_of_a_pending_batch(sink, guarantee):
     left = pending_batch((A, 0, 30), (B, 0, 5))
     sim = simulate({A: 50, B: 9}, guarantee=guarantee, sink=sink(), progress=interrupted(left), on_data_loss="earliest")
     sim.cluster.beginning_offsets = {A: 20}
@@ -140,7 +140,7 @@ def test_a_pending_batch_of_which_the_store_lost_ranges_is_not_replayed(sink):
     assert sim.progress == shrunken()
 
 
-def test_told_to_go_on_a_run_records_a_batch_of_which_the_store_lost_ranges_and_abandons_it():
+def test_with_on_data_loss_earliest_a_run_abandons_and_records_a_batch_of_which_the_store_lost_ranges():
     sim = simulate({A: 50, B: 0}, sink=NaiveIdempotentSink(), progress=shrunken(), on_data_loss="earliest")
     sim.run()
     assert sim.sink.rows == [(A, offset) for offset in range(30, 50)]
@@ -162,7 +162,7 @@ def test_a_store_that_loses_ranges_of_the_batch_in_flight_is_data_loss():
         sim.run()
 
 
-def test_a_fresh_start_gives_up_the_batch_that_was_begun_and_records_it():
+def test_a_fresh_start_abandons_the_pending_batch_and_records_it():
     pending = Batch(3, (Range(A, 5, 9),), {"clicks": "id-1"})
     sim = simulate(
         {A: 20},
@@ -179,7 +179,7 @@ def test_a_fresh_start_gives_up_the_batch_that_was_begun_and_records_it():
     assert "batch 3 given up" in sim.store.history()[0].note
 
 
-def test_a_batch_of_a_deleted_topic_is_given_up_when_told_so():
+def test_a_pending_batch_of_a_deleted_topic_is_data_loss_or_abandoned():
     pending = Batch(3, (Range(TopicPartition("clicks.us", 0), 5, 9),), {"clicks.us": "id-1"})
     progress = Progress({TopicPartition("clicks.us", 0): 5}, pending, {"clicks.us": "id-1"}, last_batch=2)
     eu = TopicPartition("clicks.eu", 0)
@@ -193,7 +193,7 @@ def test_a_batch_of_a_deleted_topic_is_given_up_when_told_so():
             assert sim.sink.rows == [(eu, n) for n in range(3)]
 
 
-def test_a_pending_batch_of_a_partition_that_is_no_more_is_data_loss():
+def test_a_pending_batch_of_a_deleted_partition_is_data_loss():
     sim = simulate({A: 50}, progress=interrupted(pending_batch((B, 0, 30))))
     sim.cluster.topic_ids["clicks"] = "id-2"
     with pytest.raises(DataLoss, match="created again"):

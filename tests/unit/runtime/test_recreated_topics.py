@@ -14,7 +14,7 @@ from headrace.types import Batch, Progress, Range, TopicPartition
 from support.simulation import QUICK, A, B, NaiveKeyedSink, interrupted, pending_batch, records, simulate
 
 
-def test_a_pending_batch_of_a_topic_made_anew_is_data_loss():
+def test_a_pending_batch_of_a_recreated_topic_is_data_loss():
     sim = simulate({A: 50, B: 0}, progress=interrupted(pending_batch((A, 0, 30))))
     sim.cluster.topic_ids["clicks"] = "id-2"
     with pytest.raises(DataLoss, match="created again"):
@@ -22,7 +22,7 @@ def test_a_pending_batch_of_a_topic_made_anew_is_data_loss():
     assert sim.sink.rows == []
 
 
-def test_a_topic_made_anew_is_data_loss_though_its_log_is_longer():
+def test_a_recreated_topic_is_data_loss_though_its_log_is_longer():
     sim = simulate({A: 10})
     sim.run()
     sim.cluster.topic_ids["clicks"], sim.cluster.end_offsets[A] = "id-2", 500
@@ -31,7 +31,7 @@ def test_a_topic_made_anew_is_data_loss_though_its_log_is_longer():
     assert sim.sink.rows == records(a=10)
 
 
-def test_a_topic_made_anew_while_running_is_noticed():
+def test_a_topic_that_is_recreated_during_a_run_is_data_loss():
     sim = simulate({A: 10}, refresh=0.000_1)
 
     def react(event):
@@ -43,7 +43,7 @@ def test_a_topic_made_anew_while_running_is_noticed():
         sim.run(None)
 
 
-def test_told_to_go_on_a_run_reads_a_topic_made_anew_from_its_beginning():
+def test_with_on_data_loss_earliest_a_recreated_topic_is_read_from_its_beginning():
     progress = Progress({A: 10}, topic_ids={"clicks": "old"}, last_batch=3)
     sim = simulate({A: 5}, progress=progress, on_data_loss="earliest")
     sim.run()
@@ -71,7 +71,7 @@ class ClusterOfTwo(FakeCluster):
         return {topic: replace(log, topic_id=f"{topic}-2") for topic, log in super().logs(subscription).items()}
 
 
-def test_the_part_that_is_left_of_a_pending_batch_is_stored_though_another_of_its_topics_was_recreated():
+def test_the_readable_part_of_a_pending_batch_is_stored_though_another_of_its_topics_was_recreated():
     kept, recreated = TopicPartition("kept", 0), TopicPartition("recreated", 0)
     ids = {"kept": "kept-2", "recreated": "recreated-1"}
     left = Batch(5, (Range(kept, 0, 30), Range(recreated, 0, 5)), ids)
@@ -96,7 +96,7 @@ def test_the_part_that_is_left_of_a_pending_batch_is_stored_though_another_of_it
     ]
 
 
-def test_a_topic_made_anew_while_a_batch_was_read_takes_the_ranges_along_that_are_not_committed():
+def test_a_topic_recreated_during_a_batch_makes_its_uncommitted_ranges_a_gap():
     """As with a sink that holds the offsets and whose tasks commit by themselves: nothing was begun in a store."""
     sim = simulate({A: 10, B: 5}, on_data_loss="earliest")
     positions = PositionTracker(
@@ -115,7 +115,7 @@ def test_a_topic_made_anew_while_a_batch_was_read_takes_the_ranges_along_that_ar
     positions.close()
 
 
-def test_a_recreated_topic_that_is_met_again_before_any_batch_is_done_uses_up_attempts():
+def test_a_topic_that_is_recreated_again_before_a_batch_is_done_uses_up_attempts():
     sim = simulate({A: 20}, limits=hr.Limits(max_records=10), retry=replace(QUICK, attempts=3))
     trouble = {1: fail_first(1, TopicRecreated("once")), 2: fail_first(20, TopicRecreated("without end"))}
     sim.sink.before_write = lambda batch: trouble[batch.id]()
@@ -124,7 +124,7 @@ def test_a_recreated_topic_that_is_met_again_before_any_batch_is_done_uses_up_at
     assert [event.attempt for event in sim.events_of(events.Retrying)] == [1, 1, 2]
 
 
-def test_a_topic_made_anew_with_fewer_partitions_loses_nothing_when_it_grows():
+def test_a_topic_recreated_with_fewer_partitions_loses_nothing_when_it_grows():
     sim = simulate({A: 500, B: 500}, on_data_loss="earliest")
     sim.run()
     sim.cluster.end_offsets, sim.cluster.topic_ids["clicks"] = {A: 5}, "id-2"
@@ -134,7 +134,7 @@ def test_a_topic_made_anew_with_fewer_partitions_loses_nothing_when_it_grows():
     assert [row for row in sim.sink.rows[1000:] if row[0] == B] == [(B, offset) for offset in range(600)]
 
 
-def test_a_topic_made_anew_between_two_looks_is_not_read_on_at_the_old_offsets():
+def test_a_topic_recreated_between_two_refreshes_is_not_read_at_the_old_offsets():
     sim = simulate({A: 10}, on_data_loss="earliest")
 
     def react(event):

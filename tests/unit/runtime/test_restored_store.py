@@ -30,7 +30,7 @@ def test_a_store_restored_from_an_older_backup_stops_the_run_before_rows_are_dou
     assert sim.sink.rows == records(a=20)
 
 
-def test_a_run_goes_on_once_the_offsets_were_set_and_batches_are_numbered_above_those_of_the_sink():
+def test_a_run_continues_once_the_offsets_are_set_and_numbers_batches_above_those_of_the_sink():
     sim = restored()
     sim.store.set_offsets(sim.progress, {A: 20}, AuditEntry(1.0, "somebody", "seek"))
     sim.cluster.end_offsets[A] = 22
@@ -39,7 +39,7 @@ def test_a_run_goes_on_once_the_offsets_were_set_and_batches_are_numbered_above_
     assert [batch.id for batch in sim.sink.batches] == [1, 2, 3, 4, 5]
 
 
-def test_at_least_once_goes_on_with_a_store_that_is_older_than_the_sink():
+def test_at_least_once_continues_with_a_store_that_is_older_than_the_sink():
     sim = restored("at-least-once")
     sim.run()
     assert sim.sink.rows == records(a=20) + records(a=20)[10:]

@@ -10,7 +10,7 @@ from support.simulation import A, records, simulate
 
 
 @pytest.mark.parametrize("error", [RetriableError("the store is away"), ValueError("the transform raised")])
-def test_an_error_that_may_pass_is_retried_until_it_has(error):
+def test_a_retriable_error_is_retried_until_it_passes(error):
     sim = simulate({A: 10}, sink=FakeSink(before_write=fail_first(40, error)))
     sim.stop_on(events.CaughtUp)
     summary = sim.run(None)
@@ -34,7 +34,7 @@ def test_the_waits_stay_finite_however_long_it_takes():
     assert hr.Retry().policy().delay(10_000) == 30.0
 
 
-def test_after_progress_the_waits_begin_small_again():
+def test_the_waits_start_small_again_after_progress():
     sim = simulate({A: 20}, limits=hr.Limits(max_records=10))
     trouble = {1: fail_first(3, ValueError("first")), 2: fail_first(2, ValueError("second"))}
     sim.sink.before_write = lambda batch: trouble[batch.id]()
@@ -42,21 +42,21 @@ def test_after_progress_the_waits_begin_small_again():
     assert [event.attempt for event in sim.events_of(events.Retrying)] == [1, 2, 3, 1, 2]
 
 
-def test_a_cluster_that_does_not_answer_at_the_start_is_asked_until_it_does():
+def test_a_cluster_that_does_not_answer_at_the_start_is_asked_again():
     sim = simulate({A: 10})
     sim.cluster.before_request = fail_first(5, RetriableError("Kafka does not answer"))
     assert sim.run().records == 10
     assert len(sim.events_of(events.Retrying)) == 5
 
 
-def test_a_run_says_once_that_it_started_however_often_the_cluster_did_not_answer():
+def test_a_run_reports_its_start_once_however_often_the_cluster_does_not_answer():
     sim = simulate({A: 10})
     sim.cluster.before_request = fail_first(5, RetriableError("Kafka does not answer"))
     sim.run()
     assert len(sim.events_of(events.RunStarted)) == 1
 
 
-def test_a_cluster_that_goes_away_in_the_middle_costs_nothing():
+def test_a_cluster_outage_during_a_run_loses_and_doubles_nothing():
     sim = simulate({A: 30}, limits=hr.Limits(max_records=10))
     fail = fail_first(3, RetriableError("gone"))
     sim.cluster.before_request = lambda asked: fail() if asked > 1 else None
@@ -72,7 +72,7 @@ def test_store_and_sink_are_closed_and_opened_again_after_each_failure():
     assert (sim.sink.opened, sim.sink.closed) == (3, 3)
 
 
-def test_what_was_opened_is_closed_when_the_other_cannot_be():
+def test_the_store_is_closed_if_the_sink_does_not_open():
     class Closed(FakeSink):
         def open(self, pipeline):
             raise ConfigError("no such directory")
@@ -86,7 +86,7 @@ def test_what_was_opened_is_closed_when_the_other_cannot_be():
 @pytest.mark.parametrize(
     "error", [ConfigError("fix it"), OffsetConflict("another"), DataLoss("gone"), BadRecord("not JSON")]
 )
-def test_an_error_that_repeating_cannot_cure_ends_the_run_at_once(error):
+def test_an_error_that_is_not_retriable_ends_the_run(error):
     sim = simulate({A: 10}, sink=FakeSink(before_write=fail_first(100, error)))
     with pytest.raises(type(error)) as raised:
         sim.run()
@@ -95,7 +95,7 @@ def test_an_error_that_repeating_cannot_cure_ends_the_run_at_once(error):
     assert sim.events[-1] == events.RunStopped(0, 0, error, 0)
 
 
-def test_a_driver_that_is_not_installed_ends_the_run_at_once():
+def test_a_driver_that_is_not_installed_ends_the_run():
     class Uninstalled(FakeSink):
         def open(self, pipeline):
             raise ImportError("duckdb is not installed; it comes with the extra: pip install 'headrace[duckdb]'")
@@ -107,7 +107,7 @@ def test_a_driver_that_is_not_installed_ends_the_run_at_once():
 
 
 @pytest.mark.parametrize("error", [RetriableError("the store is away"), ValueError("the transform raised")])
-def test_fail_fast_gives_up_at_the_first_error(error):
+def test_fail_fast_ends_the_run_at_the_first_error(error):
     sim = simulate({A: 10}, sink=FakeSink(before_write=fail_first(1, error)))
     with pytest.raises(type(error)) as raised:
         sim.run(fail_fast=True)
@@ -125,7 +125,7 @@ def test_fail_fast_leaves_the_batch_in_the_journal_for_the_next_run():
     assert sim.events_of(events.BatchStarted)[1].replay
 
 
-def test_an_error_is_raised_in_our_own_terms_with_the_drivers_behind_it():
+def test_a_translated_error_is_raised_from_the_one_of_the_driver():
     driver, ours = RuntimeError("py4j: 200 lines"), BadRecord("clicks[0] offset 3")
     sim = simulate({A: 10}, sink=FakeSink(before_write=fail_first(1, driver)))
     sim.engine.translate = lambda error: ours if error is driver else error
@@ -135,7 +135,7 @@ def test_an_error_is_raised_in_our_own_terms_with_the_drivers_behind_it():
     assert raised.value.__cause__ is driver
 
 
-def test_an_error_that_is_ours_already_keeps_the_cause_it_has():
+def test_an_error_of_headrace_keeps_its_cause():
     cause = OSError("disk")
 
     def fail(_):

@@ -12,7 +12,7 @@ from headrace.testing.fakes import FakeSink, FakeStore, fail_first
 from support.simulation import QUICK, A, simulate
 
 
-def test_a_run_signs_the_store_while_it_lives_and_leaves_no_sign_behind():
+def test_a_run_holds_a_lease_in_the_store_until_it_ends():
     sim = simulate({A: 10})
     during = []
     sim.sink.before_write = lambda batch: during.append(sim.store.lease())
@@ -21,7 +21,7 @@ def test_a_run_signs_the_store_while_it_lives_and_leaves_no_sign_behind():
     assert sim.store.lease() is None
 
 
-def test_a_run_that_ends_with_an_error_that_the_engine_explains_leaves_no_sign_behind():
+def test_a_run_that_ends_with_a_translated_error_releases_its_lease():
     sim = simulate({A: 10}, sink=FakeSink(before_write=fail_first(1, ValueError("in the transform"))))
     sim.engine.translate = lambda error: BadRecord("clicks[0] offset 3")
     with pytest.raises(BadRecord):
@@ -29,7 +29,7 @@ def test_a_run_that_ends_with_an_error_that_the_engine_explains_leaves_no_sign_b
     assert sim.store.lease() is None
 
 
-def test_a_run_that_uses_up_its_attempts_leaves_no_sign_behind():
+def test_a_run_that_uses_up_its_attempts_releases_its_lease():
     sink = FakeSink(before_write=fail_first(9, RetriableError("the sink is down")))
     sim = simulate({A: 10}, sink=sink, retry=replace(QUICK, attempts=2))
     with pytest.raises(RetriableError):
@@ -38,7 +38,7 @@ def test_a_run_that_uses_up_its_attempts_leaves_no_sign_behind():
 
 
 @pytest.mark.parametrize("at", [events.BatchStarted, events.Retrying])
-def test_a_run_that_is_stopped_between_two_attempts_leaves_no_sign_behind(at):
+def test_a_run_that_is_stopped_between_two_attempts_releases_its_lease(at):
     sink = FakeSink(before_write=fail_first(9, RetriableError("the sink is down")))
     sim = simulate({A: 10}, sink=sink, retry=hr.Retry(first="10m", longest="10m"))
     signs = []

@@ -12,7 +12,7 @@ from headrace.types import Progress, Range
 from support.simulation import A, B, records, simulate
 
 
-def test_the_first_position_is_written_down_before_the_first_read_so_that_a_restart_does_not_skip():
+def test_start_positions_are_stored_before_the_first_read_so_that_a_restart_skips_nothing():
     sim = simulate({A: 10}, start="latest")
     sim.stop_on(events.CaughtUp)
     sim.run(None)
@@ -22,7 +22,7 @@ def test_the_first_position_is_written_down_before_the_first_read_so_that_a_rest
     assert sim.sink.rows == [(A, offset) for offset in range(10, 25)]
 
 
-def test_a_run_that_dies_in_its_first_batch_does_not_choose_its_beginning_anew():
+def test_a_run_that_fails_in_its_first_batch_keeps_its_start_positions():
     sim = simulate({A: 10}, start="latest")
     sim.run()
     sim.cluster.end_offsets[A] = 20
@@ -45,14 +45,14 @@ def test_a_time_starts_each_partition_at_its_first_record_since():
     assert sim.sink.rows[4:] == [(A, 10), (B, 10)]
 
 
-def test_given_offsets_start_there_and_the_others_at_their_beginning():
+def test_partitions_with_a_start_offset_start_there_and_others_at_their_beginning():
     sim = simulate({A: 10, B: 3}, start={"clicks": {0: 8}})
     sim.run()
     assert sorted(sim.sink.rows) == [(A, 8), (A, 9), (B, 0), (B, 1), (B, 2)]
 
 
 @pytest.mark.parametrize("offset", [4, 11])
-def test_an_offset_that_the_log_does_not_have_is_refused_before_anything_is_read(offset):
+def test_a_start_offset_outside_the_log_is_refused_before_anything_is_read(offset):
     sim = simulate({A: 10}, start={"clicks": {"0": offset}})
     sim.cluster.beginning_offsets = {A: 5}
     with pytest.raises(ConfigError, match=rf"clicks\[0\] from {offset}; its log has offsets 5 to 10"):
@@ -60,7 +60,7 @@ def test_an_offset_that_the_log_does_not_have_is_refused_before_anything_is_read
     assert sim.progress.offsets == {}
 
 
-def test_stored_starts_where_it_was_or_not_at_all():
+def test_start_stored_needs_stored_offsets():
     sim = simulate({A: 10}, start="stored")
     with pytest.raises(ConfigError, match="no offsets of clicks are stored"):
         sim.run()
@@ -71,7 +71,7 @@ def test_stored_starts_where_it_was_or_not_at_all():
     assert sorted(sim.sink.rows) == [(A, n) for n in range(4, 10)] + [(B, 0), (B, 1)]
 
 
-def test_every_run_starts_fresh_without_resume_and_what_it_leaves_out_is_on_record():
+def test_every_run_starts_fresh_without_resume_and_records_what_it_skips():
     sim = simulate({A: 10}, start="latest", resume=False)
     sim.run()
     sim.cluster.end_offsets[A] = 25
@@ -82,7 +82,7 @@ def test_every_run_starts_fresh_without_resume_and_what_it_leaves_out_is_on_reco
     assert (change.action, change.before, change.after) == ("fresh start", {A: 10}, {A: 25})
 
 
-def test_a_run_without_resume_goes_on_where_it_was_after_an_error_of_its_own():
+def test_a_run_without_resume_continues_where_it_was_after_a_retry():
     sim = simulate({A: 10}, start="earliest", resume=False, limits=hr.Limits(max_records=5))
     sim.sink.before_write = fail_first(1, RetriableError("no"))
     sim.run()
@@ -100,6 +100,6 @@ def test_a_fresh_start_is_for_partitions_that_were_added_meanwhile_too():
 
 
 @pytest.mark.parametrize("start", [{"misspelt": {0: 5}}, {"clicks": {7: 5}}])
-def test_an_offset_of_something_that_is_not_read_is_refused(start):
+def test_a_start_offset_of_a_partition_that_is_not_read_is_refused(start):
     with pytest.raises(ConfigError, match="is not read: clicks"):
         simulate({A: 10}, start=start).run()

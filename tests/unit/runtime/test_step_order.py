@@ -8,7 +8,7 @@ from headrace.types import Range
 from support.simulation import A, NaiveIdempotentSink, records, simulate
 
 
-def test_a_write_that_failed_under_at_most_once_is_given_up_and_said():
+def test_a_write_that_failed_under_at_most_once_is_skipped_and_reported():
     sim = simulate({A: 20}, guarantee="at-most-once", limits=hr.Limits(max_records=10))
     sim.sink.before_write = fail_first(1, ValueError("no"))
     sim.run()
@@ -27,7 +27,7 @@ def test_a_commit_that_failed_under_at_most_once_loses_nothing():
     assert len(sim.events_of(events.Retrying)) == 1
 
 
-def test_under_at_most_once_the_offsets_move_before_the_rows():
+def test_under_at_most_once_offsets_are_committed_before_the_write():
     sim = simulate({A: 20}, guarantee="at-most-once")
     during = []
     sim.sink.before_write = lambda batch: during.append(sim.progress.offsets[A])
@@ -35,7 +35,7 @@ def test_under_at_most_once_the_offsets_move_before_the_rows():
     assert during == [20]
 
 
-def test_under_at_least_once_the_offsets_move_after_the_rows_and_the_ranges_are_journalled_first():
+def test_under_at_least_once_ranges_are_journalled_before_and_offsets_committed_after_the_write():
     sim = simulate({A: 20})
     during = []
     sim.sink.before_write = lambda batch: during.append((sim.progress.offsets[A], sim.progress.pending == batch))
@@ -43,7 +43,7 @@ def test_under_at_least_once_the_offsets_move_after_the_rows_and_the_ranges_are_
     assert during == [(0, True)]
 
 
-def test_batches_are_numbered_above_the_newest_that_the_sink_remembers_even_if_the_store_forgot():
+def test_batches_are_numbered_above_the_last_batch_of_the_sink():
     asked = []
 
     class Remembering(NaiveIdempotentSink):

@@ -17,7 +17,7 @@ def stop_soon_after(sim, kind):
     sim.on_event = lambda event: threading.Timer(0.01, sim.stop).start() if isinstance(event, kind) else None
 
 
-def test_a_stop_lets_the_batch_in_hand_finish_and_starts_no_other():
+def test_a_stop_finishes_the_batch_in_flight_and_starts_no_other():
     sim = simulate({A: 100}, limits=hr.Limits(max_records=10))
     sim.sink.before_write = lambda batch: sim.stop("SIGTERM") if batch.id == 2 else None
     summary = sim.run(None)
@@ -74,7 +74,7 @@ def test_a_batch_that_fails_after_the_stop_is_left_for_the_next_run():
     assert sim.sink.rows == records(a=10)
 
 
-def test_the_first_reason_to_stop_is_the_one_that_is_told():
+def test_the_first_reason_to_stop_is_reported():
     sim = simulate({A: 10})
     sim.stop("SIGTERM")
     sim.stop("SIGINT")

@@ -14,7 +14,7 @@ from support.simulation import A, B, C, records, simulate
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
-def test_partitions_that_appear_while_running_are_noticed_and_read_from_their_beginning(start):
+def test_partitions_that_are_added_during_a_run_are_read_from_their_beginning(start):
     sim = simulate({A: 0}, start=start, refresh=0.000_1)
 
     def react(event):
@@ -30,7 +30,7 @@ def test_partitions_that_appear_while_running_are_noticed_and_read_from_their_be
     assert sim.progress.offsets == {A: 0, B: 4}
 
 
-def test_partitions_are_looked_for_at_their_own_pace():
+def test_metadata_is_refreshed_at_the_refresh_interval():
     sim = simulate({A: 0}, refresh=30.0)
     clock = FakeClock()
     sim.clock = clock
@@ -52,7 +52,7 @@ def test_partitions_are_looked_for_at_their_own_pace():
     assert all(later - earlier >= 30 for earlier, later in itertools.pairwise(looks))
 
 
-def test_a_pattern_reads_what_matches_and_finds_new_topics_from_their_beginning_though_it_starts_at_the_latest():
+def test_a_pattern_that_starts_at_the_latest_reads_new_topics_from_their_beginning():
     eu, us, other = (TopicPartition(name, 0) for name in ("clicks.eu", "clicks.us", "taps.eu"))
     sim = simulate({eu: 5, other: 9}, topics=None, pattern=r"clicks\..*", start="latest", refresh=0.000_1)
 
@@ -68,7 +68,7 @@ def test_a_pattern_reads_what_matches_and_finds_new_topics_from_their_beginning_
     assert sim.progress.offsets == {eu: 5, us: 3}
 
 
-def test_a_topic_that_a_pattern_meets_after_a_restart_is_read_from_its_beginning():
+def test_a_topic_that_a_pattern_finds_after_a_restart_is_read_from_its_beginning():
     eu, us = TopicPartition("clicks.eu", 0), TopicPartition("clicks.us", 0)
     sim = simulate({eu: 5}, topics=None, pattern=r"clicks\..*", start="latest")
     sim.run()
@@ -77,14 +77,14 @@ def test_a_topic_that_a_pattern_meets_after_a_restart_is_read_from_its_beginning
     assert sim.sink.rows == [(us, offset) for offset in range(3)]
 
 
-def test_a_pattern_that_matches_nothing_yet_waits_and_says_so():
+def test_a_pattern_without_topics_waits_and_reports_it():
     sim = simulate({A: 5}, topics=None, pattern="taps")
     sim.run()
     assert [event.text for event in sim.events_of(events.Noted)] == ["nothing to read yet: no topics like taps"]
     assert sim.progress.offsets == {}
 
 
-def test_named_partitions_are_read_alone_and_the_others_are_told_once():
+def test_named_partitions_are_read_alone_and_the_others_are_reported_once():
     sim = simulate({A: 5, B: 7}, topics=None, partitions={"clicks": [1]}, refresh=0.000_1)
 
     def react(event):
@@ -100,7 +100,7 @@ def test_named_partitions_are_read_alone_and_the_others_are_told_once():
     assert [event.partitions for event in sim.events_of(events.PartitionsLeftOut)] == [(A,), (C,)]
 
 
-def test_a_rule_of_ones_own_chooses_partitions():
+def test_a_custom_subscription_chooses_partitions():
     class Odd(Subscription):
         names = ("clicks",)
 
@@ -116,7 +116,7 @@ def test_a_rule_of_ones_own_chooses_partitions():
 
 
 @pytest.mark.parametrize(("start", "read"), [("latest", []), ({"clicks": {1: 6}}, [(B, 6)])])
-def test_a_partition_that_is_named_later_starts_where_start_says(start, read):
+def test_a_partition_that_is_named_later_starts_at_start(start, read):
     sim = simulate({A: 10, B: 7}, topics=None, partitions={"clicks": [0]}, start="latest")
     sim.run()
     sim.pipeline = replace(
@@ -126,7 +126,7 @@ def test_a_partition_that_is_named_later_starts_where_start_says(start, read):
     assert sim.sink.rows == read
 
 
-def test_a_topic_that_a_pattern_meets_later_is_read_though_no_offsets_of_it_are_stored():
+def test_a_topic_that_a_pattern_finds_later_is_read_though_no_offsets_of_it_are_stored():
     cats = TopicPartition("cats", 0)
     sim = simulate(
         {A: 10}, topics=None, pattern=".*", start="stored", progress=Progress({A: 0}, topic_ids={"clicks": "id-1"})

@@ -10,7 +10,7 @@ from support.simulation import A, Killed, NaiveIdempotentSink, records, simulate
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
-def test_of_two_runs_at_once_the_loser_stops_with_offset_conflict(guarantee):
+def test_the_loser_of_two_runs_stops_with_offset_conflict(guarantee):
     sim = simulate({A: 100}, guarantee=guarantee, sink=NaiveIdempotentSink(), limits=hr.Limits(max_records=10))
     rival = simulate(
         {A: 100},
@@ -33,7 +33,7 @@ def test_of_two_runs_at_once_the_loser_stops_with_offset_conflict(guarantee):
     assert sim.events_of(events.Retrying) == []
 
 
-def test_a_rival_that_moves_on_during_the_write_wins():
+def test_a_rival_that_commits_during_the_write_wins():
     sim = simulate({A: 10})
     rival = simulate({A: 10}, store=FakeStore(sim.pipeline.store.shared))
     sim.sink.before_write = lambda batch: rival.run(rival="take-over")
