@@ -201,7 +201,7 @@ def test_a_schema_of_the_registry_that_cannot_be_used_is_found(spark, where, app
     registered(schema_registry.url, f"{where.name}-value", tree)
     done = cli("check", app(where, format=f'hr.Avro(registry="{schema_registry.url}")'))
     assert done.code == 2
-    assert "Spark has no columns for this Avro schema" in done.line("error: ")
+    assert "Spark has no type for this Avro schema" in done.line("error: ")
     (port,) = ports.free(1)
     away = cli("check", app(where, format=f'hr.Avro(registry="http://127.0.0.1:{port}")'))
     assert away.code == 2

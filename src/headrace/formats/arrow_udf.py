@@ -1,4 +1,4 @@
-"""Functions of Python that decode and encode records, on the executors, an Arrow batch at a time."""
+"""Registers Python functions that decode or encode records on the executors, one Arrow batch at a time."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Batch = Callable[[Any], tuple[Any, Any]]
-    """From the values of an Arrow batch to rows (a StructArray), and why records are bad (texts; NULL: it is not)."""
+    """From the values of an Arrow batch to rows (a StructArray) and errors (texts; NULL for a valid record)."""
 
 _ERROR = f"{HIDDEN}error"
 
 
 class ArrowDecoding(Decoding):
-    """Decodes by a function that Spark knows under `name`."""
+    """Decodes with a function that is registered in Spark as `name`."""
 
     def __init__(self, spark: SparkSession, name: str, decode: Batch, row: StructType) -> None:
         self._name = name
         kind = StructType([StructField("value", row), StructField(_ERROR, StringType())])
 
-        def both(values: Any) -> Any:
+        def decode_with_errors(values: Any) -> Any:
             import pyarrow as pa
 
             rows, errors = decode(values)
             return pa.StructArray.from_arrays([rows, errors], names=["value", _ERROR])
 
-        _register(spark, name, both, kind)
+        _register(spark, name, decode_with_errors, kind)
 
     def decode_expr(self, source: str) -> str:
         return f"{self._name}({source})"
@@ -49,16 +49,16 @@ class ArrowDecoding(Decoding):
         return f"{decoded}.value"
 
 
-def encoder(name: str, encode: Callable[[Any], Any], kind: DataType | str = "binary") -> None:
-    """Let the active session know a function from rows to bytes, or to another type."""
+def register_encoder(name: str, encode: Callable[[Any], Any], kind: DataType | str = "binary") -> None:
+    """Register a function from rows to bytes, or to another type, in the active session."""
     spark = SparkSession.getActiveSession() or SparkSession._instantiatedSession
     if spark is None:
-        raise ConfigError("there is no Spark session to encode in", hint="headrace.spark.session.create({})")
+        raise ConfigError("encoding needs an active Spark session", hint="spark = hr.session()")
     _register(spark, name, encode, kind)
 
 
 def by_batch(decode: Callable[[Any], Any], row: StructType, zone: str) -> Batch:
-    """A function of all values of a batch, which gives columns: a StructArray, a Table, or a dict of arrays.
+    """Wrap a function from all values of a batch to columns: a StructArray, a Table, or a dict of arrays.
 
     Times without a zone are in `zone`.
     """
@@ -71,11 +71,13 @@ def by_batch(decode: Callable[[Any], Any], row: StructType, zone: str) -> Batch:
         found = _columns(decode(values))
         errors = found.pop("error", None) if "error" not in names else None
         if unknown := sorted(set(found) ^ set(names)):
-            raise TypeError(f"the columns are {', '.join(names)}; the function gave {', '.join(found)}: {unknown[0]}")
+            raise TypeError(
+                f"expected the columns {', '.join(names)} from the function, got {', '.join(found)}: {unknown[0]}"
+            )
         arrays = [_zoned(found[name], kind, zone).cast(kind) for name, kind in zip(names, kinds, strict=True)]
         for array in arrays:
             if len(array) != len(values):
-                raise TypeError(f"the function gave {counted(len(array), 'row')} for {counted(len(values), 'record')}")
+                raise TypeError(f"expected {counted(len(values), 'row')} from the function, got {len(array):,}")
         rows = pa.StructArray.from_arrays(arrays, names=names, mask=values.is_null())
         if errors is None:
             return rows, pa.nulls(len(values), pa.string())
@@ -85,7 +87,7 @@ def by_batch(decode: Callable[[Any], Any], row: StructType, zone: str) -> Batch:
 
 
 def by_record(decode: Callable[[bytes], Any], row: StructType, zone: str) -> Batch:
-    """A function of one value, which gives a dict or a tuple. ValueError, and struct.error: the record is bad.
+    """Wrap a function from one value to a dict or a tuple. A ValueError or struct.error makes the record bad.
 
     Times without a zone are in `zone`.
     """
@@ -112,16 +114,16 @@ def by_record(decode: Callable[[bytes], Any], row: StructType, zone: str) -> Bat
         try:
             return pa.array(rows, kind), pa.array(errors, pa.string())
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            checked = [_unfit(found, names, kinds) for found in rows]
-            good = [found if unfit is None else None for found, unfit in zip(rows, checked, strict=True)]
-            said = [error or unfit for error, unfit in zip(errors, checked, strict=True)]
+            checked = [_type_mismatch(found, names, kinds) for found in rows]
+            good = [found if mismatch is None else None for found, mismatch in zip(rows, checked, strict=True)]
+            said = [error or mismatch for error, mismatch in zip(errors, checked, strict=True)]
             return pa.array(good, kind), pa.array(said, pa.string())
 
     return call
 
 
 def zone(spark: SparkSession) -> str:
-    """Of the session, as Python and Arrow know it; UTC if they do not."""
+    """The time zone of the session; UTC if Python does not know it."""
     name = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     return name if name in available_timezones() else "UTC"
 
@@ -139,7 +141,7 @@ def _register(spark: SparkSession, name: str, call: Callable[[Any], Any], kind: 
     def hinted(values: Any) -> Any:
         return call(values)
 
-    # By these Spark tells what a function takes; written as hints they would be texts, which it cannot resolve.
+    # Spark reads the signature from annotations; written as hints they would be strings, which it cannot resolve.
     hinted.__annotations__ = {"values": pa.Array, "return": pa.Array}
     spark.udf.register(name, arrow_udf(hinted, kind))  # type: ignore[call-overload]
 
@@ -159,8 +161,8 @@ def _zoned(array: Any, kind: Any, zone: str) -> Any:
 
 
 def _local(kind: DataType, zone: str) -> Callable[[Any], Any] | None:
-    """Gives the times in a value of this type that have no zone the one of the session; None if there are none."""
-    if zone == "UTC":  # so Arrow takes them
+    """A function that adds the session's zone to naive times in values of this type; None if the type has no times."""
+    if zone == "UTC":  # as Arrow does
         return None
     match kind:
         case TimestampType():
@@ -194,7 +196,9 @@ def _columns(found: Any) -> dict[str, Any]:
         return dict(zip(found.schema.names, found.columns, strict=True))
     if isinstance(found, dict):
         return {name: _one(array) for name, array in found.items()}
-    raise TypeError(f"the function gave {type(found).__name__}; a StructArray, a Table or a dict of arrays is meant")
+    raise TypeError(
+        f"expected a StructArray, a Table or a dict of arrays from the function, got {type(found).__name__}"
+    )
 
 
 def _one(array: Any) -> Any:
@@ -210,11 +214,11 @@ def _named(found: Any, names: list[str]) -> dict[str, Any] | None:
         return found
     if isinstance(found, tuple | list) and len(found) == len(names):
         return dict(zip(names, found, strict=True))
-    raise TypeError(f"the function gave {found!r}; a dict or a tuple of {', '.join(names)} is meant")
+    raise TypeError(f"expected a dict or a tuple of {', '.join(names)} from the function, got {found!r}")
 
 
-def _unfit(found: dict[str, Any] | None, names: list[str], kinds: list[Any]) -> str | None:
-    """What does not fit its type in one record."""
+def _type_mismatch(found: dict[str, Any] | None, names: list[str], kinds: list[Any]) -> str | None:
+    """The first field of a record that does not match its type."""
     import pyarrow as pa
 
     for name, kind in zip(names, kinds, strict=True):
@@ -222,5 +226,5 @@ def _unfit(found: dict[str, Any] | None, names: list[str], kinds: list[Any]) -> 
         try:
             pa.array([value], kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            return f"{name} does not fit its type: {error}"
+            return f"{name} does not match its type: {error}"
     return None

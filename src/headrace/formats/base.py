@@ -1,4 +1,4 @@
-"""Formats with columns that the user names, and how times are written."""
+"""Formats whose columns the user gives, and the patterns of times."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from headrace.errors import ConfigError
 from headrace.formats.columns import to_ddl
 from headrace.spark.sql import literal
 
-# To the microsecond, as Spark has them: of itself it writes milliseconds.
+# With microseconds, as Spark stores them: by default it writes milliseconds.
 _WALL_CLOCK = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
-MOMENT = f"{_WALL_CLOCK}XXX"
-TIME_OPTIONS = {"timestampFormat": MOMENT, "timestampNTZFormat": _WALL_CLOCK}
-WRITTEN_TIMES = ", ".join(f"'{name}', \"{pattern}\"" for name, pattern in TIME_OPTIONS.items())
-"""The same in SQL."""
+TIMESTAMP_PATTERN = f"{_WALL_CLOCK}XXX"
+TIME_OPTIONS = {"timestampFormat": TIMESTAMP_PATTERN, "timestampNTZFormat": _WALL_CLOCK}
+TIME_OPTIONS_SQL = ", ".join(f"'{name}', \"{pattern}\"" for name, pattern in TIME_OPTIONS.items())
+"""The options as arguments of map() in SQL."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnarFormat(StaticFormat):
-    """One that is told its columns, as a Spark DDL string or a StructType, to read. To write it needs none."""
+    """A format that reads the columns in a Spark DDL string or a StructType. To write it needs none."""
 
     columns: str | Any | None = field(default=None, kw_only=False)
 
@@ -28,7 +28,7 @@ class ColumnarFormat(StaticFormat):
         super().__post_init__()
         object.__setattr__(self, "columns", to_ddl(self.columns, self._name))
         if self.columns is not None and (not isinstance(self.columns, str) or not self.columns.strip()):
-            raise ConfigError(f"{self._name}({self.columns!r}) names no columns", hint=self._example)
+            raise ConfigError(f"{self._name}({self.columns!r}) has no columns", hint=self._example)
 
     def check_reads(self) -> None:
         if self.columns is None:

@@ -1,4 +1,4 @@
-"""The columns of a format as a DDL string: certain mistakes are found without Spark, which judges the rest."""
+"""Checks the columns of a format, a DDL string, without Spark. Spark finds the remaining mistakes later."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OTHERS = {
     **dict.fromkeys(("BYTEA", "BYTES", "BLOB", "VARBINARY"), "BINARY"),
     "BOOL": "BOOLEAN",
 }
-"""What other systems call a type."""
+"""Names of types in other systems."""
 _PART = re.compile(
     r"""\s+|--[^\n]*|/\*.*?\*/|`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s`'"<>(),:]+|.""", re.DOTALL
 )
@@ -33,18 +33,18 @@ _WORD = re.compile(r"\w+|`.*`", re.DOTALL)
 _CLOSES = {")": "(", ">": "<"}
 _OPENS = frozenset(_CLOSES.values())
 _ENDS = frozenset({"", *_CLOSES})
-_OF = {"ARRAY": "ARRAY<STRING>", "MAP": "MAP<STRING, INT>", "STRUCT": "STRUCT<user: STRING>"}
+_NESTED_EXAMPLES = {"ARRAY": "ARRAY<STRING>", "MAP": "MAP<STRING, INT>", "STRUCT": "STRUCT<user: STRING>"}
 _DECIMALS, _DIGITS = frozenset({"DECIMAL", "DEC", "NUMERIC"}), 38
 _AFTER = re.compile("NOT|NULL|COMMENT|COLLATE|DEFAULT|GENERATED|WITH|WITHOUT|PRECISION|VARYING", re.IGNORECASE)
-"""What may stand behind the type of a column; a column of such a name is left to Spark."""
+"""Words that may follow the type of a column; a column with such a name is left to Spark."""
 _EXAMPLE = '"user STRING, amount DECIMAL(10,2), at TIMESTAMP"'
 HINT = f"expected a Spark DDL string: {_EXAMPLE}"
 
 
 def to_ddl(columns: Any, what: str) -> Any:
-    """A DDL string, checked, of one or of a StructType; anything else as it is.
+    """A checked DDL string from a DDL string or a StructType; any other value unchanged.
 
-    Whether a column of a StructType may be NULL is left out: records decide.
+    NOT NULL of a StructType is dropped: any field of a record may be missing.
     """
     if isinstance(columns, str):
         _check(columns, what)
@@ -67,23 +67,23 @@ def _ddl_type(kind: Any) -> str:
         case "map":
             return f"map<{_ddl_type(kind['keyType'])}, {_ddl_type(kind['valueType'])}>"
         case other:
-            raise ConfigError(f"a column of the type {other} has no DDL", hint=HINT)
+            raise ConfigError(f"the type {other} cannot be written as DDL", hint=HINT)
 
 
 def _check(ddl: str, what: str) -> None:
-    """ConfigError for what Spark takes in no case: see `_Parts`."""
+    """ConfigError for a mistake that `_Parts` finds."""
     found = [part for part in _PART.findall(ddl) if not part.isspace() and not part.startswith(("--", "/*"))]
     _check_brackets(found, ddl, what)
     parts = _Parts(found, ddl, what)
     if found and found[0].upper() in _TYPES and found[1:2] in ([], ["<"], ["("]):
-        parts.type()  # alone: Spark takes a STRUCT for its columns, and says of others that they are none
+        parts.type()  # a type without a column: Spark accepts a STRUCT and rejects others
         return
     names = [name.strip("`").lower() for name in parts.columns()]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise _refused(what, ddl, f"the column {twice} is there twice")
+        raise _refused(what, ddl, f"the column {twice} occurs twice")
 
 
-def _meant(word: str) -> str | None:
+def _suggest(word: str) -> str | None:
     other = _OTHERS.get(word.upper())
     return f"did you mean {other}?" if other else did_you_mean(word, _TYPES, cutoff=0.75)
 
@@ -102,7 +102,7 @@ def _check_brackets(parts: list[str], ddl: str, what: str) -> None:
 
 
 class _Parts:
-    """The parts of a DDL string, whose brackets match, read as far as its grammar is certain; Spark reads the rest."""
+    """Parses the tokens of a DDL string as far as the grammar is certain; Spark parses the rest."""
 
     def __init__(self, parts: list[str], ddl: str, what: str) -> None:
         self._left = [*reversed(parts)]
@@ -110,7 +110,7 @@ class _Parts:
         self._what = what
 
     def columns(self) -> list[str]:
-        """Their names, up to a bracket that closes, or to the end."""
+        """The names of the columns up to a closing bracket or the end."""
         names = []
         while self._next not in _ENDS:
             name = self._left.pop()
@@ -126,41 +126,41 @@ class _Parts:
                 raise self._refused(f"expected a comma before {self._next}")
             self._skip()
             if self._next == "," and self._left.pop() and self._next in _ENDS:
-                raise self._refused("expected a column behind the last comma")
+                raise self._refused("expected a column after the last comma")
         return names
 
     def type(self) -> None:
         word = self._left.pop()
         kind = word.upper()
         if kind not in _TYPES:
-            if word.isidentifier() and (near := _meant(word)):
+            if word.isidentifier() and (near := _suggest(word)):
                 raise self._refused(f"{word} is not a type", f"{near} {HINT}")
             self._skip()
-        elif kind in _OF:
+        elif kind in _NESTED_EXAMPLES:
             self._parameters(kind)
         elif self._next == "(":
             given = [self._left.pop() for _ in range(self._left[::-1].index(")") + 1)][1:-1:2]
             if kind in _DECIMALS and all(number.isdecimal() for number in given):
                 precision, scale = (*map(int, given), 0)[:2] if given else (10, 0)
                 if precision > _DIGITS or scale > precision:
-                    most = f"{_DIGITS} digits at most, behind the point not more"
-                    raise self._refused(f"{word}({', '.join(given)}): {most}")
+                    limit = f"expected at most {_DIGITS} digits, and no more after the point than in all"
+                    raise self._refused(f"{word}({', '.join(given)}): {limit}")
         elif kind == "INTERVAL":
             self._skip()
 
     def _parameters(self, kind: str) -> None:
-        """Of a type of types."""
+        """The type parameters of an ARRAY, MAP or STRUCT."""
         if self._next != "<":
-            raise self._refused(f"{kind} of what? expected {_OF[kind]}")
+            raise self._refused(f"{kind}: expected type parameters as in {_NESTED_EXAMPLES[kind]}")
         self._left.pop()
         if kind == "STRUCT":
             self.columns()
         for end in {"ARRAY": ">", "MAP": ",>"}.get(kind, ""):
-            if there := self._next not in (",", *_ENDS):
+            if has_type := self._next not in (",", *_ENDS):
                 self.type()
                 self._skip()
-            if not there or self._next != end:
-                raise self._refused(f"{kind} of what? expected {_OF[kind]}")
+            if not has_type or self._next != end:
+                raise self._refused(f"{kind}: expected type parameters as in {_NESTED_EXAMPLES[kind]}")
             if end == ",":
                 self._left.pop()
         self._left.pop()
@@ -170,7 +170,7 @@ class _Parts:
         return self._left[-1] if self._left else ""
 
     def _skip(self) -> None:
-        """To the next comma or end on this level."""
+        """Skip to the next comma or end on this level."""
         depth = 0
         while depth or self._next not in (",", *_ENDS):
             part = self._left.pop()

@@ -1,4 +1,4 @@
-"""Lines of fields with a delimiter between them."""
+"""The CSV format: one line per record, fields with a delimiter between them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from headrace.core.format import CORRUPT
 from headrace.errors import ConfigError
 from headrace.formats import ambiguous_values
 from headrace.formats.ambiguous_values import DECIMALS, TIMES, AmbiguousType
-from headrace.formats.base import WRITTEN_TIMES, ColumnarFormat
-from headrace.formats.misfit_fields import fields, misfit
+from headrace.formats.base import TIME_OPTIONS_SQL, ColumnarFormat
+from headrace.formats.misfit_fields import fields, mismatch_expr
 from headrace.spark.sql import literal, quoted
 from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_UNFIT = "'not as many fields as columns, or a field does not fit its type'"
-_UNDATED = "'not a time: a TIMESTAMP has its date, too'"
+_TYPE_MISMATCH = "'not as many fields as columns, or a field does not fit its type'"
+_TIME_WITHOUT_DATE = "'not a time: a TIMESTAMP has its date, too'"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Csv(ColumnarFormat):
-    """One line per record, with as many fields as `columns`, a Spark DDL string, names. A sink needs no columns.
+    """One line per record, with one field for each of `columns`, a Spark DDL string. A sink needs no columns.
 
-    A field that holds the delimiter stands in `quote`s, and a quote within is written twice. An empty field is NULL.
-    Bad are: fewer or more fields, a field that does not fit its type, a quote that does not end, an empty record.
+    A field with the delimiter in it is enclosed in `quote`s; a quote inside is doubled. An empty field is NULL. A
+    record is bad if it is empty, has fewer or more fields, a field that does not match its type, or an unclosed quote.
     """
 
     delimiter: str = ","
@@ -43,82 +43,82 @@ class Csv(ColumnarFormat):
 
     def decode_expr(self, source: str) -> str:
         options = f"{self._options()}, 'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}'"
-        line, number = _line(source), self._wrong(source, DECIMALS)
+        line, number = _line(source), self._has_wrong_value(source, DECIMALS)
         given = line if number is None else f"if({number}, NULL, {line})"
         return f"from_csv({given}, {self.struct(f', {CORRUPT} STRING')}, map({options}))"
 
     def error_expr(self, source: str, decoded: str) -> str | None:
         line, quote = _line(source), literal(self.quote)
-        # Spark takes a quote that does not end for one that ends with the line.
+        # Spark closes an open quote at the end of the line.
         opened = literal(f"(^|{re.escape(self.delimiter)}){re.escape(self.quote)}")
-        time = self._wrong(source, TIMES)
-        undated = f" WHEN {time} THEN {_UNDATED}" if time is not None else ""
+        time = self._has_wrong_value(source, TIMES)
+        without_date = f" WHEN {time} THEN {_TIME_WITHOUT_DATE}" if time is not None else ""
         odd = f"(octet_length({line}) - octet_length(replace({line}, {quote}, ''))) % 2 = 1"
         return (
             f"CASE WHEN {source} IS NULL THEN NULL"
             f" WHEN NOT is_valid_utf8({line}) THEN 'not UTF-8 text'"
             f" WHEN {line} = '' THEN 'no CSV: nothing is in it'"
             f" WHEN {decoded} IS NULL OR {decoded}.{CORRUPT} IS NOT NULL"
-            f" THEN {_UNFIT}"
+            f" THEN {_TYPE_MISMATCH}"
             f" WHEN contains({line}, {quote}) AND {odd} AND {line} RLIKE {opened}"
-            f" THEN 'a quote does not end'{undated} END"
+            f" THEN 'a quote does not end'{without_date} END"
         )
 
     def misfit_expr(self, source: str, error: str) -> str | None:
         from headrace.spark import ddl
 
-        found, number = fields(ddl.row(self.columns or "")), self._wrong(source, DECIMALS)
+        found, number = fields(ddl.row(self.columns or "")), self._has_wrong_value(source, DECIMALS)
         texts = ", ".join(f"{quoted(field.name)}: STRING" for field in found)
         options = f"{self._options()}, 'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}'"
         read = f"from_csv({_line(source)}, {literal(f'STRUCT<{texts}, {CORRUPT}: STRING>')}, map({options}))"
         whens = []
         for field in found:
             got, decoded = f"{read}.{quoted(field.name)}", f"{self.decode_expr(source)}.{quoted(field.name)}"
-            wrong, doubt = f"({got} IS NOT NULL AND {decoded} IS NULL)", ambiguous_values.ambiguous_type(field.kind)
-            doubtful = f"{got} RLIKE {literal(doubt.wrong)}" if doubt else "false"
-            if number is not None:  # then nothing was decoded
-                wrong = f"if({number}, {doubtful if doubt is DECIMALS else 'false'}, {wrong})"
-            whens.append(f"WHEN {doubtful} OR {wrong} THEN {misfit(field, got)}")
+            wrong, ambiguous = f"({got} IS NOT NULL AND {decoded} IS NULL)", ambiguous_values.ambiguous_type(field.kind)
+            may_be_wrong = f"{got} RLIKE {literal(ambiguous.wrong)}" if ambiguous else "false"
+            if number is not None:  # then no field was decoded
+                wrong = f"if({number}, {may_be_wrong if ambiguous is DECIMALS else 'false'}, {wrong})"
+            whens.append(f"WHEN {may_be_wrong} OR {wrong} THEN {mismatch_expr(field, got)}")
         wanted = counted(len(found), "field")
         return (
-            f"CASE WHEN {error} NOT IN ({_UNFIT}, {_UNDATED}) THEN NULL"
+            f"CASE WHEN {error} NOT IN ({_TYPE_MISMATCH}, {_TIME_WITHOUT_DATE}) THEN NULL"
             f" WHEN {read}.{CORRUPT} IS NOT NULL THEN 'expected {wanted}' {' '.join(whens)} END"
         )
 
-    def _wrong(self, source: str, doubt: AmbiguousType) -> str | None:
-        """SQL: whether a field is a number or a time to Spark alone; None if no column has that type."""
+    def _has_wrong_value(self, source: str, ambiguous: AmbiguousType) -> str | None:
+        """SQL: whether Spark reads a field as a wrong number or time; None if no column has that type."""
         from headrace.spark import ddl
 
         row = ddl.row(self.columns or "")
-        if not ambiguous_values.has_ambiguous_type(row, doubt):
+        if not ambiguous_values.has_ambiguous_type(row, ambiguous):
             return None
         line = _line(source)
-        if doubt is DECIMALS:
-            # A comma that is no delimiter, or one in quotes.
+        if ambiguous is DECIMALS:
+            # A comma that is not a delimiter, or one in quotes.
             comma = self.quote if self.delimiter == "," else ","
-            doubtful = f"(contains({line}, {literal(comma)}) OR {line} RLIKE '[eE][-+]?[0-9]{{4}}')"
+            may_be_wrong = f"(contains({line}, {literal(comma)}) OR {line} RLIKE '[eE][-+]?[0-9]{{4}}')"
         else:
             begins = f"(?:^|[{re.escape(self.delimiter + self.quote)}])"
-            doubtful = f"{line} RLIKE {literal(begins + '[ ]*T?[0-9]?[0-9](?:[^-0-9]|$)')}"
-        kind = literal(ambiguous_values.as_string_schema(row, doubt, whole=True))
-        careful = f"from_csv({line}, {kind}, map({self._options()}))"
-        return f"({doubtful} AND {ambiguous_values.is_wrong_expr(careful, row, doubt)})"
+            may_be_wrong = f"{line} RLIKE {literal(begins + '[ ]*T?[0-9]?[0-9](?:[^-0-9]|$)')}"
+        kind = literal(ambiguous_values.as_string_schema(row, ambiguous, all_columns=True))
+        as_strings = f"from_csv({line}, {kind}, map({self._options()}))"
+        return f"({may_be_wrong} AND {ambiguous_values.is_wrong_expr(as_strings, row, ambiguous)})"
 
     def encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
         for name, kind in columns.items():
             if not isinstance(kind, str) or kind in ("binary", "variant", "void"):
                 shown = kind if isinstance(kind, str) else kind["type"]
                 raise ConfigError(
-                    f"the column {name} is {shown}, which CSV does not have",
+                    f"the column {name} is {shown}, which CSV does not support",
                     hint=f"to_json({name}), or CAST({name} AS STRING), in the transform",
                 )
         if not columns:
             raise ConfigError("there are no columns to write as CSV", hint="select some in the transform")
-        # Of itself Spark cuts off the blanks around a text.
+        # By default Spark trims blanks around a text.
         blanks = "'ignoreLeadingWhiteSpace', 'false', 'ignoreTrailingWhiteSpace', 'false'"
         names = [quoted(name) for name in columns]
-        line = f"to_csv(struct({', '.join(names)}), map({self._options()}, {blanks}, {WRITTEN_TIMES}))"
-        if len(names) == 1:  # an empty line would be no record of this format; and Spark cannot write it
+        line = f"to_csv(struct({', '.join(names)}), map({self._options()}, {blanks}, {TIME_OPTIONS_SQL}))"
+        if len(names) == 1:  # an empty line would be a bad record
             line = f"if({names[0]} IS NULL, {literal(self.quote * 2)}, {line})"
         return f"CAST({line} AS BINARY)"
 
@@ -127,5 +127,5 @@ class Csv(ColumnarFormat):
 
 
 def _line(source: str) -> str:
-    """Without the end of the line, which would be a part of the last field."""
+    """SQL: the text without line breaks at its end, which would belong to the last field."""
     return f"rtrim('\\r\\n', CAST({source} AS STRING))"

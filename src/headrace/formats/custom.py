@@ -54,10 +54,10 @@ class Custom(Format):
             raise ConfigError("Custom() has no function", hint=_EXAMPLE)
         for given in (self.function, self.encode):
             if given is not None and not callable(given):
-                raise ConfigError(f"Custom({given!r}) is no function", hint=_EXAMPLE)
+                raise ConfigError(f"Custom({given!r}) is not a function", hint=_EXAMPLE)
         object.__setattr__(self, "columns", to_ddl(self.columns, "Custom"))
         if self.function is not None and (not isinstance(self.columns, str) or not self.columns.strip()):
-            raise ConfigError(f"Custom(columns={self.columns!r}) names no columns", hint=_EXAMPLE)
+            raise ConfigError(f"Custom(columns={self.columns!r}) has no columns", hint=_EXAMPLE)
 
     def check_reads(self) -> None:
         if self.function is None:
@@ -83,7 +83,7 @@ class Custom(Format):
         if self.encode is None:
             raise ConfigError("this Custom() only reads", hint="Custom(…, encode=function), from rows to bytes")
         name = f"headrace_encode_{self._token}"
-        arrow_udf.encoder(name, _by_record(self.encode) if self._one_by_one else self.encode)
+        arrow_udf.register_encoder(name, _by_record(self.encode) if self._one_by_one else self.encode)
         names = [quoted(column) for column in columns]
         if not names:
             raise ConfigError("there are no columns to write", hint="select some in the transform")

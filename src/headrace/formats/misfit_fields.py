@@ -1,4 +1,4 @@
-"""Which field of a bad record does not fit its type, in SQL. Asked of bad records alone, so it may be slow."""
+"""SQL that finds the mismatched field of a bad record. It runs for bad records only, so it may be slow."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from headrace.spark.sql import literal, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_MOST = 200
-"""Fields that are looked at one by one: each is a piece of SQL."""
+_MAX_FIELDS = 200
+"""Fields that are checked: each adds an expression."""
 _SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A value without fields of its own, somewhere in a row."""
+    """A field of a row, at any depth, that has no fields itself."""
 
     path: tuple[str, ...]
-    """The names on the way to it; `[]` stands for the elements of an array, `{}` for the values of a map."""
+    """The names that lead to it; `[]` stands for the elements of an array, `{}` for the values of a map."""
     kind: Any
-    """Its type, as Spark's JSON of a schema has it."""
+    """Its type in Spark's JSON notation."""
 
     @property
     def name(self) -> str:
@@ -30,18 +30,18 @@ class Field:
 
     @property
     def single(self) -> bool:
-        """Whether it stands once in a row."""
+        """Whether a row has it exactly once."""
         return not {"[]", "{}"} & set(self.path)
 
     @property
     def type(self) -> str:
-        """As people write it: BIGINT, DECIMAL(10,2)."""
+        """The name of the type in SQL: BIGINT, DECIMAL(10,2)."""
         from headrace.spark import ddl
 
         return ddl.type_name(self.kind)
 
     def ddl(self, more: str) -> str:
-        """The type of a row that has this field alone, and `more`."""
+        """The type of a row with only this field, and `more`."""
         kind = self.type
         for step in reversed(self.path):
             match step:
@@ -55,7 +55,7 @@ class Field:
 
     @property
     def json_path(self) -> str | None:
-        """Of it, or of the array or map that it is in; None for a name that such a path cannot have."""
+        """Its JSON path, or that of the array or map that contains it; None if a path cannot have one of the names."""
         names = []
         for step in self.path:
             if step in ("[]", "{}"):
@@ -65,8 +65,8 @@ class Field:
 
 
 def fields(row: Any) -> Sequence[Field]:
-    """Of a struct, in their order."""
-    return list(_fields((), row))[:_MOST]
+    """The fields of a struct, in order."""
+    return list(_fields((), row))[:_MAX_FIELDS]
 
 
 def _fields(path: tuple[str, ...], kind: Any) -> Iterator[Field]:
@@ -82,11 +82,11 @@ def _fields(path: tuple[str, ...], kind: Any) -> Iterator[Field]:
             yield Field(path, kind)
 
 
-def misfit(field: Field, got: str | None) -> str:
-    """SQL: what is said of it; `got` is SQL for what stands there."""
-    said = literal(f"field {field.name}: expected {field.type}")
+def mismatch_expr(field: Field, got: str | None) -> str:
+    """SQL: the error text for a field; `got` is SQL for its text in the record."""
+    expected = literal(f"field {field.name}: expected {field.type}")
     if got is None:
-        return said
+        return expected
     cut = f"if(length({got}) > {_SHOWN}, concat(substring({got}, 1, {_SHOWN}), '…'), {got})"
-    # It is somebody else's text, which a terminal must not obey.
-    return f"concat({said}, coalesce(concat(', got \\'', regexp_replace({cut}, '\\\\p{{C}}', '?'), '\\''), ''))"
+    # Control characters are replaced: the text is not trusted.
+    return f"concat({expected}, coalesce(concat(', got \\'', regexp_replace({cut}, '\\\\p{{C}}', '?'), '\\''), ''))"

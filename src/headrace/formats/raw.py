@@ -26,7 +26,7 @@ class Text(StaticFormat):
         return f"CASE WHEN NOT is_valid_utf8({decoded}.value) THEN 'not UTF-8 text' END"
 
     def encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
-        return f"CAST({only(self, columns, 'string')} AS BINARY)"
+        return f"CAST({single_column(self, columns, 'string')} AS BINARY)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +42,11 @@ class Bytes(StaticFormat):
         return None
 
     def encode_expr(self, columns: Mapping[str, Any], topic: str | None) -> str:
-        return only(self, columns, "binary")
+        return single_column(self, columns, "binary")
 
 
-def only(fmt: Format, columns: Mapping[str, Any], kind: str) -> str:
-    """The one column there is, or the one called value beside others, which must be of the type `kind`."""
+def single_column(fmt: Format, columns: Mapping[str, Any], kind: str) -> str:
+    """The only column, or the one called value if there are several. It must have the type `kind`."""
     name = next(iter(columns)) if len(columns) == 1 else "value"
     if columns.get(name) != kind:
         found = ", ".join(f"{name} {kind}" for name, kind in columns.items())

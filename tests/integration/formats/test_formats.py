@@ -491,7 +491,7 @@ def test_a_function_says_what_is_bad_and_a_value_that_does_not_fit_is_bad_too(sp
     large = hr.Custom.each(lambda value: (2 ** len(value), "a"), "n INT, name STRING", on_error="keep")
     good, bad = decoded(spark, large, [b"1234", b"1" * 40]).rows.collect()
     assert (good["n"], good["bad"], bad["n"]) == (16, None, None)
-    assert bad["bad"]["error"].startswith("n does not fit its type")
+    assert bad["bad"]["error"].startswith("n does not match its type")
 
 
 @pytest.mark.parametrize("one_by_one", [True, False])
@@ -524,9 +524,9 @@ def test_a_function_of_a_batch_gets_its_values_as_arrow_and_the_plan_stays_narro
 
 def test_a_function_that_gives_something_else_fails_the_batch_and_says_so(spark):
     for function, said in (
-        (lambda values: {"other": values}, "the function gave other"),
-        (lambda values: {"n": [1]}, "1 row for"),
-        (lambda values: 5, "gave int"),
+        (lambda values: {"other": values}, "from the function, got other"),
+        (lambda values: {"n": [1]}, "expected 8 rows from the function, got 1"),
+        (lambda values: 5, "from the function, got int"),
     ):
         decoder, frame = Decoder(spark, hr.Custom(function, "n BIGINT")), raw(spark, [b"a", b"b"] * 4)
         with pytest.raises(Exception, match=said) as failed:

@@ -93,7 +93,7 @@ EMPTY = {"id": 0, "name": "", "large": Decimal(0), "ratio": 0.0, "raw": b"", "ki
 
 
 def message(descriptor=SHOP, **fields):
-    made = Messages("shop.Order", descriptor).make(**fields)
+    made = Messages("shop.Order", descriptor).message_class(**fields)
     return made.SerializeToString()
 
 
@@ -168,7 +168,7 @@ def test_records_go_through_a_registry_and_come_back_equal(spark, topic, schema_
     [
         ("shop.Loop", SHOP, "contains itself"),
         ("shop.Ordr", SHOP, "no message shop.Ordr"),
-        ("shop.Order", b"\xff", "cannot be used"),
+        ("shop.Order", b"\xff", "cannot use the descriptor"),
     ],
     ids=["endless", "unknown", "broken"],
 )
@@ -210,7 +210,7 @@ OLD = closed("NONE", "GIFT")
 
 
 def test_a_number_that_an_enum_has_no_name_for_is_that_number_at_any_depth_and_place(spark):
-    newer = Messages("old.Order", closed("NONE", "GIFT", "LOAN")).make
+    newer = Messages("old.Order", closed("NONE", "GIFT", "LOAN")).message_class
     value = newer(id=1, kind=2, kinds=[0, 2, 1], line={"count": 3, "kind": 2}).SerializeToString()
     (row,) = decoded(spark, hr.Protobuf("old.Order", descriptor=OLD), [value])
     assert (row["kind"], row["kinds"], row["line"]) == ("2", ["NONE", "2", "GIFT"], {"count": 3, "kind": "2"})
@@ -260,7 +260,7 @@ def test_a_record_without_a_value_stays_one_though_a_field_is_required(spark, to
     [
         ("'LOAN' AS kind", "kind has no value 'LOAN'"),
         ("-1L AS u", "no message old.Order can be made of a row: .*range"),
-        ("array('a', NULL) AS tags", "tags has a NULL in it"),
+        ("array('a', NULL) AS tags", "tags contains a NULL"),
         ("if(id = 1, NULL, id) AS id", "required"),
     ],
     ids=["enum", "unsigned", "list", "required"],

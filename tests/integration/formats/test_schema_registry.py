@@ -170,7 +170,7 @@ def test_all_ids_that_a_batch_names_and_nobody_knows_are_asked_for_at_once(spark
     found = decoder.decode(frame)
     assert [row["id"] for row in found.rows.collect()] == [1, 2]
     assert found.dropped() == 40
-    monkeypatch.setattr(avro_reading, "_REMEMBERED", 50)  # what is in the batch is remembered all the same
+    monkeypatch.setattr(avro_reading, "_MAX_REMEMBERED", 50)  # what is in the batch is remembered all the same
     more = [struct.pack(">bI", 0, 988_000 + number) + b"x" for number in range(40)]
     for values in (lost + more, more):
         assert [row["id"] for row in rows_of(decoder, raw(spark, topic, [framed(one, V1, ANN), *values]))] == [1]
@@ -207,8 +207,8 @@ def test_a_value_that_would_mean_something_else_to_the_reader_is_bad_with_the_re
         inner = {"type": "record", "name": "Inner", "fields": [{"name": "v", "type": kind}]}
         return json.dumps(customer(ID, {"name": "in", "type": ["null", inner], "default": None}))
 
-    reader, writer = (compatibility.parsed(spark, schema(kind)) for kind in (read, written))
-    found = compatibility.misfit(spark, reader, writer, any_name=True)
+    reader, writer = (compatibility.parse_schema(spark, schema(kind)) for kind in (read, written))
+    found = compatibility.incompatibility(spark, reader, writer, any_name=True)
     assert found is None if said is None else said in found
 
 
@@ -317,7 +317,7 @@ def test_what_cannot_be_read_by_is_said_before_anything_is_read(spark, named):
         Decoder(spark, hr.Avro(json.dumps(endless)))
     with pytest.raises(ConfigError, match="no Avro schema"):
         Decoder(spark, hr.Avro('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "lung"}]}'))
-    with pytest.raises(RetriableError, match=r"http://user:\*\*\*@127\.0\.0\.1:1 does not answer"):
+    with pytest.raises(RetriableError, match=r"http://user:\*\*\*@127\.0\.0\.1:1 does not respond"):
         Decoder(spark, hr.Avro(registry="http://user:secret@127.0.0.1:1"), topics=[topic])
 
 
@@ -369,7 +369,7 @@ def test_a_producer_goes_over_to_a_new_schema_in_the_middle_of_a_run(topic, spar
             where.produce([framed(two, V2, {"id": n, "name": "v2", "email": "e"}) for n in range(60, 100)])
             run.wait(lambda: retries(run), "word of the registry that is away")
             assert isinstance(retries(run)[0], RetriableError)
-            assert "does not answer" in retries(run)[0].message
+            assert "does not respond" in retries(run)[0].message
             assert len(run.sink.rows) == 60, "nothing is given up meanwhile"
 
             proxy.open()

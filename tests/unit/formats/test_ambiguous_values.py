@@ -187,4 +187,4 @@ def test_wrong_values_are_found_in_single_texts_and_in_many(row, sql):
 )
 def test_the_type_of_a_row_with_texts(row, part, whole):
     assert as_string_schema(row, DECIMALS) == part
-    assert as_string_schema(row, DECIMALS, whole=True) == whole
+    assert as_string_schema(row, DECIMALS, all_columns=True) == whole

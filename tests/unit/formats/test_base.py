@@ -16,7 +16,7 @@ def test_an_unknown_way_with_bad_records_is_refused_with_the_known_ones(make):
 
 @pytest.mark.parametrize("columns", ["", "  \n", 5])
 def test_json_with_columns_that_are_none_is_refused_with_an_example(columns):
-    with pytest.raises(ConfigError, match="names no columns") as refused:
+    with pytest.raises(ConfigError, match="has no columns") as refused:
         hr.Json(columns)
     assert refused.value.hint == 'hr.Json("user STRING, page STRING")'
 
@@ -56,14 +56,14 @@ def test_text_is_quoted_for_spark(text, quoted):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: hr.Csv(" "), "names no columns"),
+        (lambda: hr.Csv(" "), "has no columns"),
         (lambda: hr.Csv("a INT", delimiter="||"), "not one character"),
         (lambda: hr.Csv("a INT", quote=","), "both"),
         (lambda: hr.Kafka("b:1", topics=["t"], format=hr.Csv()), "needs its columns"),
-        (lambda: hr.Csv().encode_expr({"a": {"type": "array"}}, "t"), "CSV does not have"),
+        (lambda: hr.Csv().encode_expr({"a": {"type": "array"}}, "t"), "CSV does not support"),
         (hr.Custom, "has no function"),
-        (lambda: hr.Custom(5, "a INT"), "is no function"),
-        (lambda: hr.Custom(len), "names no columns"),
+        (lambda: hr.Custom(5, "a INT"), "is not a function"),
+        (lambda: hr.Custom(len), "has no columns"),
         (lambda: hr.Custom(len, "a INT").encode_expr({"a": "integer"}, "t"), "only reads"),
         (lambda: hr.Kafka("b:1", topics=["t"], format=hr.Custom(encode=len)), "no function to read with"),
         (lambda: hr.Protobuf("", descriptor=b""), "expected the full name of a message"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.formats.misfit_fields import Field, fields, misfit
+from headrace.formats.misfit_fields import Field, fields, mismatch_expr
 
 
 def struct(**columns):
@@ -55,8 +55,8 @@ def test_a_name_that_a_json_path_cannot_have_has_none(name):
 
 
 def test_what_is_said_of_a_misfit_quotes_what_was_found_cut_and_without_control_characters():
-    assert misfit(Field(("n",), "long"), None) == "'field n: expected BIGINT'"
-    sql = misfit(Field(("n",), "long"), "found")
+    assert mismatch_expr(Field(("n",), "long"), None) == "'field n: expected BIGINT'"
+    sql = mismatch_expr(Field(("n",), "long"), "found")
     assert sql.startswith("concat('field n: expected BIGINT', coalesce(")
     assert "substring(found, 1, 80)" in sql
     assert "regexp_replace(" in sql and "\\\\p{C}" in sql

@@ -290,7 +290,7 @@ def test_a_registry_at_a_closed_port_is_an_error_before_spark_starts(checked, pa
     (port,) = ports.free(1)
     avro = hr.Avro(registry=f"http://127.0.0.1:{port}")
     (error,) = checked(source=hr.Kafka("localhost:1", topics=["clicks"], **{part: avro})).errors
-    assert f"the schema registry at http://127.0.0.1:{port} does not answer" in error.message
+    assert f"the schema registry at http://127.0.0.1:{port} does not respond" in error.message
 
 
 def test_what_keeps_protobuf_from_being_read_is_an_error_before_spark_starts(checked, monkeypatch):
@@ -299,7 +299,7 @@ def test_what_keeps_protobuf_from_being_read_is_an_error_before_spark_starts(che
         (error,) = checked(source=source).errors
         return error.message
 
-    assert "the descriptor of shop.Order cannot be used" in found(b"no descriptor")
+    assert "cannot use the descriptor of shop.Order" in found(b"no descriptor")
     assert found(b"") == "the descriptor has no message shop.Order"
     monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pool", None)
     assert "pip install 'headrace[protobuf]'" in found(b"")

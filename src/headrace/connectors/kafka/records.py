@@ -9,7 +9,7 @@ from headrace.core.dead_letters import RecordId
 from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
 from headrace.formats.avro import Avro, encode_errors
-from headrace.formats.base import MOMENT
+from headrace.formats.base import TIMESTAMP_PATTERN
 from headrace.spark.origin_columns import ORIGIN_COLUMNS, origin_column_exprs
 from headrace.spark.sql import column_of, quoted, verbatim
 
@@ -155,7 +155,7 @@ def _bytes(rows: DataFrame, name: str) -> Column:
         )
     column = _column(rows, name)
     if found == "timestamp":  # with its UTC offset: without, two times of an autumn night have the same text
-        column = sql.date_format(column, MOMENT)
+        column = sql.date_format(column, TIMESTAMP_PATTERN)
     return column if found == "binary" else column.cast("string").cast("binary")
 
 

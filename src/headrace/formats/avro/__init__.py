@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.format import Decoding, Format, Part
 from headrace.errors import ConfigError
 from headrace.formats.avro import schema as avro_schema
-from headrace.formats.raw import only
+from headrace.formats.raw import single_column
 from headrace.spark.sql import literal, quoted
 from headrace.support.pipeline_folder import located
 from headrace.support.redaction import masked
@@ -66,7 +66,7 @@ class Avro(Format):
         if self.name is not None and not avro_schema.allowed(self.name):
             raise ConfigError(
                 f"name={self.name!r} is not a valid name of an Avro record",
-                hint=f"name={avro_schema.made_name(self.name)!r}",
+                hint=f"name={avro_schema.nearest_name(self.name)!r}",
             )
         if self.namespace is not None and not all(map(avro_schema.allowed, self.namespace.split("."))):
             raise ConfigError(
@@ -124,7 +124,7 @@ class Avro(Format):
         """SQL: the same without the five bytes of the wire format, which need the registry."""
         text = self._writer_schema(columns, topic)
         if scalar := _SCALARS.get(json.loads(text) if text.startswith('"') else ""):
-            return f"to_avro({only(self, columns, scalar)}, {literal(text)})"
+            return f"to_avro({single_column(self, columns, scalar)}, {literal(text)})"
         row = ", ".join(quoted(name) for name in columns)
         return f"to_avro(struct({row}), {literal(text)})"
 
@@ -141,7 +141,7 @@ class Avro(Format):
     def _writer_schema(self, columns: Mapping[str, Any], topic: str | None) -> str:
         if self.schema is not None:
             return str(self.schema)
-        name = self.name or avro_schema.made_name(self._subject(topic).removesuffix("-value"))
+        name = self.name or avro_schema.nearest_name(self._subject(topic).removesuffix("-value"))
         return json.dumps(avro_schema.record(columns, name, self.namespace), separators=(",", ":"))
 
 

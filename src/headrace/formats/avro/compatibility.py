@@ -1,4 +1,4 @@
-"""Avro schemas, as the Avro library inside Spark understands them."""
+"""Parses and compares Avro schemas with the Avro library of Spark."""
 
 from __future__ import annotations
 
@@ -18,54 +18,55 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def parsed(spark: SparkSession, text: str, named: Sequence[str] = ()) -> str:
-    """A schema in one piece: `named` are the texts of those that it refers to, each before the ones that need it."""
+def parse_schema(spark: SparkSession, text: str, references: Sequence[str] = ()) -> str:
+    """A schema with its references resolved. Each of `references` comes after those that it refers to itself."""
     parser = _parser(spark)
     try:
-        for one in (*named, text):
-            refuse_deep(one)
-        for one in named:
-            parser.parse(one)
-        whole = str(parser.parse(text).toString())
-        refuse_deep(whole)
-        refuse_large(whole)
-        return whole
+        for schema in (*references, text):
+            refuse_deep(schema)
+        for schema in references:
+            parser.parse(schema)
+        resolved = str(parser.parse(text).toString())
+        refuse_deep(resolved)
+        refuse_large(resolved)
+        return resolved
     except Py4JJavaError as error:
-        raise ConfigError(f"this is no Avro schema: {_said(error)}: {text[:200]}") from error
+        raise ConfigError(f"not a valid Avro schema: {_java_message(error)}: {text[:200]}") from error
 
 
-def misfit(spark: SparkSession, reader: str, writer: str, *, any_name: bool) -> str | None:
-    """Why records that are written by one schema cannot be read by the other; None if they can.
+def incompatibility(spark: SparkSession, reader: str, writer: str, *, any_name: bool) -> str | None:
+    """Why the reader schema cannot read records of the writer schema; None if it can.
 
-    `any_name`: records may have another name. Without, a record of another kind whose fields all have defaults would
-    be read as a row of nothing but defaults.
+    `any_name`: the record names may differ. Otherwise an unrelated record would be read as a row of defaults if all
+    fields have one.
     """
     jvm: Any = spark._jvm
-    one, other = _parser(spark).parse(reader), _parser(spark).parse(writer)
-    found = jvm.org.apache.avro.SchemaCompatibility.checkReaderWriterCompatibility(one, other).getResult()
+    reader_schema, writer_schema = _parser(spark).parse(reader), _parser(spark).parse(writer)
+    compare = jvm.org.apache.avro.SchemaCompatibility.checkReaderWriterCompatibility
+    result = compare(reader_schema, writer_schema).getResult()
     reasons = []
-    for problem in found.getIncompatibilities():
+    for problem in result.getIncompatibilities():
         kind = str(problem.getType().toString())
         if kind == "NAME_MISMATCH" and any_name:
             continue
         reasons.append(f"{kind.lower().replace('_', ' ')} at {problem.getLocation()}: {problem.getMessage()}")
     if not reasons:
-        reasons += _other_meanings(one, other, "", set())
+        reasons += _logical_type_mismatches(reader_schema, writer_schema, "", set())
     return "; ".join(reasons[:3]) or None
 
 
-def _other_meanings(reader: Any, writer: Any, path: str, compared: set[tuple[str, str]]) -> Iterator[str]:
-    """Where the same bytes mean something else to a reader: to Avro's own comparison a decimal is just bytes.
+def _logical_type_mismatches(reader: Any, writer: Any, path: str, compared: set[tuple[str, str]]) -> Iterator[str]:
+    """Fields whose logical types differ, which Avro's own comparison ignores: to it a decimal is only bytes.
 
-    `compared` are the records, by name, that need no second look wherever they are used.
+    `compared` are the pairs of record names that were compared already.
     """
     kind, written = _type(reader), _type(writer)
     if written == "UNION":
         for branch in writer.getTypes():
-            yield from _other_meanings(reader, branch, path, compared)
+            yield from _logical_type_mismatches(reader, branch, path, compared)
     elif kind == "UNION":
         if (branch := _branch(reader, writer)) is not None:
-            yield from _other_meanings(branch, writer, path, compared)
+            yield from _logical_type_mismatches(branch, writer, path, compared)
     elif kind == written == "RECORD":
         pair = str(reader.getFullName()), str(writer.getFullName())
         if pair in compared:
@@ -76,16 +77,16 @@ def _other_meanings(reader: Any, writer: Any, path: str, compared: set[tuple[str
             names = [str(field.name()), *map(str, field.aliases())]
             found = next((fields[name] for name in names if name in fields), None)
             if found is not None:
-                yield from _other_meanings(field.schema(), found, f"{path}/{names[0]}", compared)
+                yield from _logical_type_mismatches(field.schema(), found, f"{path}/{names[0]}", compared)
     elif kind == written == "ARRAY":
-        yield from _other_meanings(reader.getElementType(), writer.getElementType(), path, compared)
+        yield from _logical_type_mismatches(reader.getElementType(), writer.getElementType(), path, compared)
     elif kind == written == "MAP":
-        yield from _other_meanings(reader.getValueType(), writer.getValueType(), path, compared)
+        yield from _logical_type_mismatches(reader.getValueType(), writer.getValueType(), path, compared)
     else:
-        meant, was = _meaning(reader), _meaning(writer)
-        # One that says nothing is taken at the word of the other.
-        if meant is not None and was is not None and not _fits(meant, was):
-            yield f"another logical type at {path or '/'}: {_shown(was)} is written, {_shown(meant)} is read"
+        read, written_type = _logical_type(reader), _logical_type(writer)
+        # A schema without a logical type matches any.
+        if read is not None and written_type is not None and not _is_readable_as(read, written_type):
+            yield f"another logical type at {path or '/'}: {_shown(written_type)} is written, {_shown(read)} is read"
 
 
 _WIDER = {
@@ -98,15 +99,15 @@ _WIDER = {
 
 
 def _branch(union: Any, writer: Any) -> Any:
-    """The branch that a value is read by, as Avro chooses it."""
+    """The branch of a reader union that Avro uses for a written type."""
     written = _type(writer)
-    same = [one for one in union.getTypes() if _type(one) == written]
-    named = [one for one in same if str(one.getFullName()) == str(writer.getFullName())]
-    wider = [one for one in union.getTypes() if _type(one) in _WIDER.get(written, ())]
+    same = [branch for branch in union.getTypes() if _type(branch) == written]
+    named = [branch for branch in same if str(branch.getFullName()) == str(writer.getFullName())]
+    wider = [branch for branch in union.getTypes() if _type(branch) in _WIDER.get(written, ())]
     return next(iter([*named, *same, *wider]), None)
 
 
-def _meaning(schema: Any) -> tuple[str, int, int] | None:
+def _logical_type(schema: Any) -> tuple[str, int, int] | None:
     """The logical type; of a decimal also its precision and scale."""
     name = schema.getProp("logicalType")
     if name != "decimal":
@@ -114,12 +115,12 @@ def _meaning(schema: Any) -> tuple[str, int, int] | None:
     return "decimal", int(schema.getObjectProp("precision") or 0), int(schema.getObjectProp("scale") or 0)
 
 
-def _fits(meant: tuple[str, int, int], was: tuple[str, int, int]) -> bool:
-    return meant[0] == was[0] and meant[1] >= was[1] and meant[2] == was[2]
+def _is_readable_as(read: tuple[str, int, int], written: tuple[str, int, int]) -> bool:
+    return read[0] == written[0] and read[1] >= written[1] and read[2] == written[2]
 
 
-def _shown(meaning: tuple[str, int, int]) -> str:
-    name, precision, scale = meaning
+def _shown(logical_type: tuple[str, int, int]) -> str:
+    name, precision, scale = logical_type
     return f"{name}({precision},{scale})" if name == "decimal" else name
 
 
@@ -127,8 +128,8 @@ def _type(schema: Any) -> str:
     return str(schema.getType().toString()).upper()
 
 
-def columns(spark: SparkSession, schema: str) -> Any:
-    """The type that values of a schema have in Spark, as the JSON of a schema has it. ConfigError if they have none."""
+def spark_type(spark: SparkSession, schema: str) -> Any:
+    """The Spark type of a schema's values, in Spark's JSON notation. ConfigError if there is none."""
     try:
         with verbatim(spark):
             frame = spark.createDataFrame([], "value BINARY").selectExpr(
@@ -141,16 +142,16 @@ def columns(spark: SparkSession, schema: str) -> Any:
         if not isinstance(error, Py4JJavaError):
             raise
         raise ConfigError(
-            f"Spark has no columns for this Avro schema: {_said(error)}",
-            hint="give a reader's schema without that field: hr.Avro(schema, registry=…)",
+            f"Spark has no type for this Avro schema: {_java_message(error)}",
+            hint="give a reader schema without that field: hr.Avro(schema, registry=…)",
         ) from error
 
 
 def _parser(spark: SparkSession) -> Any:
     jvm: Any = spark._jvm
-    # A default that does not fit its type is not looked at, as Spark does it: many such schemas are in use.
+    # Like Spark, do not validate defaults: many schemas in use have one that does not match its type.
     return jvm.org.apache.avro.Schema.Parser().setValidateDefaults(False)
 
 
-def _said(error: Py4JJavaError) -> str:
+def _java_message(error: Py4JJavaError) -> str:
     return " ".join(str(error.java_exception.getMessage()).split())[:300]

@@ -129,7 +129,7 @@ class RegistryAvro(PlainAvro, SchemaLookupDecoding):
             known = _has_any_id(source, [*self._known, *self._missing])
             whens.append(f"WHEN NOT {known} THEN concat('schema id ', {_id_expr(source)}, {reason})")
         other = f"concat('not Avro of schema id ', {_id_expr(source)})"
-        return f"CASE {self._good(source, decoded)} {' '.join(whens)} ELSE {other} END"
+        return f"CASE {self._valid_branches(source, decoded)} {' '.join(whens)} ELSE {other} END"
 
     def unknown_schema_filter(self, source: str) -> tuple[str, str]:
         other = [f"octet_length({source}) >= 5", f"startswith({source}, X'00')"]
@@ -212,7 +212,9 @@ class RegistryAvro(PlainAvro, SchemaLookupDecoding):
     def _resolve(self, found: RegisteredSchema) -> str:
         from headrace.formats.avro import compatibility
 
-        return compatibility.parsed(self._spark, found.schema, list(self._fetch_references(found, {}, set()).values()))
+        return compatibility.parse_schema(
+            self._spark, found.schema, list(self._fetch_references(found, {}, set()).values())
+        )
 
     def _fetch_references(
         self, found: RegisteredSchema, fetched: dict[tuple[str, int], str], requested: set[tuple[str, int]]
@@ -242,7 +244,7 @@ class RegistryAvro(PlainAvro, SchemaLookupDecoding):
             raise no_reader_schema(self._registry, schemas)
         (first, schema), *others = newest.items()
         for subject, other in others:
-            if compatibility.columns(self._spark, other) != compatibility.columns(self._spark, schema):
+            if compatibility.spark_type(self._spark, other) != compatibility.spark_type(self._spark, schema):
                 raise ConfigError(
                     f"the schemas of {first} and {subject} have different columns",
                     hint="give the reader schema of all topics: hr.Avro(schema, registry=…)",
@@ -252,7 +254,7 @@ class RegistryAvro(PlainAvro, SchemaLookupDecoding):
     def _add(self, number: int, schema: str, *, own_subject: bool) -> None:
         from headrace.formats.avro import compatibility
 
-        misfit = compatibility.misfit(self._spark, self._reader, schema, any_name=own_subject)
+        misfit = compatibility.incompatibility(self._spark, self._reader, schema, any_name=own_subject)
         self._known[number] = _WriterSchema(schema, misfit and misfit[:_MAX_REASON])
         self._missing.pop(number, None)
 

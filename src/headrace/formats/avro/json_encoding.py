@@ -1,6 +1,6 @@
-"""JSON values as Avro bytes, by a schema: for `headrace produce --avro`, which starts no Spark.
+"""Encodes JSON values as Avro without Spark, for `headrace produce --avro`.
 
-By hand, for want of a library among the dependencies. Unions are untagged: the first branch that fits is taken.
+Own code, because no dependency can do it. Unions are untagged: the first branch that accepts the value is used.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from headrace.errors import ConfigError
+from headrace.formats.zigzag import encode_zigzag
 
 Write = Callable[[Any], bytes]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,17 +25,17 @@ _TIMES = {
     "local-timestamp-millis": 1_000,
     "local-timestamp-micros": 1,
 }
-"""Microseconds of what a number counts, of the logical types that may be given as ISO texts."""
+"""Logical types that may be given as ISO 8601 text, with their unit in microseconds."""
 
 
 def encoder(schema: str) -> Callable[[bytes], bytes]:
-    """From the text of a JSON value to Avro; ValueError for what the schema does not allow."""
+    """A function from JSON text to Avro bytes; it raises ValueError for values that the schema does not allow."""
     write = _Writers().of(json.loads(schema))
     return lambda text: write(json.loads(text))
 
 
 class _Writers:
-    """A function per type of a schema; named ones are known by their name from there on."""
+    """Builds an encode function for each type of a schema; named types are kept by name."""
 
     def __init__(self) -> None:
         self._named: dict[str, Write] = {}
@@ -45,7 +46,7 @@ class _Writers:
         if isinstance(schema, str):
             return self._plain(schema, space)
         if not isinstance(schema, Mapping) or "type" not in schema:
-            raise ConfigError(f"not a type of Avro: {schema!r}")
+            raise ConfigError(f"expected an Avro type, got {schema!r}", hint="correct the .avsc file")
         match schema["type"]:
             case "record" | "error":
                 return self._record(schema, space)
@@ -69,7 +70,9 @@ class _Writers:
             return _SIMPLE[name]
         full = name if "." in name or not space else f"{space}.{name}"
         if full not in self._named and name not in self._named:
-            raise ConfigError(f"the Avro schema names {name}, which is not defined before")
+            raise ConfigError(
+                f"the Avro schema uses the type {name} before its definition", hint="define it at its first use"
+            )
         return self._named[full if full in self._named else name]
 
     def _remember(self, schema: Mapping[str, Any], space: str, write: Write) -> Write:
@@ -91,16 +94,16 @@ def _record(fields: list[tuple[Mapping[str, Any], Write]], value: Any) -> bytes:
         raise ValueError(f"expected an object, got {_shown(value)}")
     if unknown := sorted(set(value) - {field["name"] for field, _ in fields}):
         raise ValueError(f"the schema has no field {unknown[0]}")
-    made = []
+    encoded = []
     for field, write in fields:
         name = field["name"]
         if name not in value and "default" not in field:
             raise ValueError(f"the field {name} is missing")
         try:
-            made.append(write(value.get(name, field.get("default"))))
+            encoded.append(write(value.get(name, field.get("default"))))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-    return b"".join(made)
+    return b"".join(encoded)
 
 
 def _union(branches: list[tuple[Write, Any]], value: Any) -> bytes:
@@ -117,12 +120,7 @@ def _number(kind: str, value: Any) -> bytes:
         raise ValueError(f"expected {kind}, got {_shown(value)}")
     if not -_BOUNDS[kind] <= value < _BOUNDS[kind]:
         raise ValueError(f"{value} does not fit {kind}")
-    left = (value << 1) ^ (value >> 63)
-    made = bytearray()
-    while left >= 0x80:
-        made.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*made, left])
+    return encode_zigzag(value)
 
 
 def _time(kind: str, logical: str, value: Any) -> bytes:
@@ -151,7 +149,7 @@ def _text(value: Any) -> bytes:
 
 
 def _raw(value: Any) -> bytes:
-    """As Avro's own JSON has it: each character a byte."""
+    """As in Avro's JSON encoding: each character is a byte."""
     if not isinstance(value, str):
         raise ValueError(f"expected a string of bytes, got {_shown(value)}")
     return value.encode("latin-1")

@@ -1,4 +1,4 @@
-"""The Avro schema of a row, derived from its Spark types."""
+"""Derives the Avro schema of a row from its Spark types, and limits the size of schemas."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ _TYPES: dict[str, str | dict[str, str]] = {
 }
 
 
-_DEEPEST = 200
-_MOST_FIELDS = 10_000
+_MAX_DEPTH = 200
+_MAX_FIELDS = 10_000
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 def refuse_deep(text: str) -> None:
-    """ConfigError for a schema that is nested so deeply that reading it would exhaust the stack, here or in Java."""
+    """ConfigError for a schema nested so deeply that parsing it would overflow the stack, in Python or Java."""
     depth = 0
     for bracket in re.finditer(r"[][{}]", _STRINGS.sub('""', text)):
         depth += 1 if bracket[0] in "[{" else -1
-        if depth > _DEEPEST:
-            raise ConfigError(f"this Avro schema is nested more than {_DEEPEST} levels deep: {text[:80]}…")
+        if depth > _MAX_DEPTH:
+            raise ConfigError(f"this Avro schema is nested more than {_MAX_DEPTH} levels deep: {text[:80]}…")
 
 
 def refuse_large(text: str) -> None:
-    """ConfigError for a schema with too many fields for a row of Spark, where a named type counts wherever it is used.
+    """ConfigError for a schema with too many fields for a row of Spark; a named type counts at each use.
 
-    A few lines are enough: each record has two fields of the type of the one before.
+    A short schema can have many: if each record has two fields of the type of the previous one.
     """
-    if _size(json.loads(text), "", {}) > _MOST_FIELDS:
+    if _size(json.loads(text), "", {}) > _MAX_FIELDS:
         raise ConfigError(
             "the fields of this Avro schema, with those of each type wherever it is used, are more than"
-            f" {_MOST_FIELDS:,}: {text[:80]}…"
+            f" {_MAX_FIELDS:,}: {text[:80]}…"
         )
 
 
 def _size(schema: Any, namespace: str, known: dict[str, int]) -> int:
-    """How many values a schema has; `known` are the named types so far."""
+    """The number of values of a schema; `known` are the named types so far."""
     match schema:
         case str():
             return known.get(schema) or known.get(f"{namespace}.{schema}", 1)
@@ -64,20 +64,20 @@ def _size(schema: Any, namespace: str, known: dict[str, int]) -> int:
             return sum(_size(branch, namespace, known) for branch in schema)
         case {"name": name, "fields": fields}:
             own = schema.get("namespace", namespace)
-            whole = name if "." in name else f"{own}.{name}"
-            known[whole] = 1  # within itself
-            known[whole] = 1 + sum(_size(field["type"], whole.rpartition(".")[0], known) for field in fields)
-            return known[whole]
+            full = name if "." in name else f"{own}.{name}"
+            known[full] = 1  # within itself
+            known[full] = 1 + sum(_size(field["type"], full.rpartition(".")[0], known) for field in fields)
+            return known[full]
         case {"items": inner} | {"values": inner} | {"type": inner}:
             return _size(inner, namespace, known)
     return 1
 
 
 def record(columns: Mapping[str, Any], name: str, namespace: str | None = None) -> dict[str, Any]:
-    """A record with a field for each of `columns`, whose types are as Spark's JSON of a schema has them.
+    """A record schema with a field for each of `columns`, whose types are in Spark's JSON notation.
 
-    Whatever can be NULL to Avro is: whether Spark thinks that a column can be changes with the plan, and each change
-    would be another schema. A column that is added later has NULL in the records from before.
+    All fields are nullable: what Spark considers nullable depends on the plan, and each change would be another schema.
+    A column that is added later is NULL in earlier records.
     """
     if not columns:
         raise ConfigError("there are no columns to write as Avro", hint="select some in the transform")
@@ -85,19 +85,19 @@ def record(columns: Mapping[str, Any], name: str, namespace: str | None = None) 
 
 
 def allowed(name: str) -> bool:
-    """Whether Avro takes this as the name of a record or a field."""
+    """Whether this is a valid name of a record or a field in Avro."""
     return _NAME.fullmatch(name) is not None
 
 
-def made_name(text: str) -> str:
-    """The name of a record that is nearest to `text`."""
+def nearest_name(text: str) -> str:
+    """The valid name that is nearest to `text`."""
     near = re.sub(r"[^A-Za-z0-9_]", "_", text)
     return near if allowed(near) else f"_{near}"
 
 
 def _record(fields: list[tuple[str, Any, str]], name: str, namespace: str | None) -> dict[str, Any]:
-    """`fields` are names, types, and the path to each in the row."""
-    # The names of records within are made of the path to them, so that no two are the same.
+    """`fields` are names, types, and paths in the row."""
+    # The namespace of nested records is the path to them, so that all names differ.
     within = f"{namespace}.{name}" if namespace else name
     described: dict[str, Any] = {"type": "record", "name": name}
     if namespace:
@@ -110,7 +110,7 @@ def _record(fields: list[tuple[str, Any, str]], name: str, namespace: str | None
 
 
 def _type(kind: Any, name: str, namespace: str, path: str) -> Any:
-    """`name` and `namespace` are those of a record, if it is one or holds one."""
+    """The Avro type; `name` and `namespace` are those of a record in it."""
     if isinstance(kind, str) and kind in _TYPES:
         return _TYPES[kind]
     if isinstance(kind, str) and (decimal := _DECIMAL.fullmatch(kind)):
@@ -128,11 +128,11 @@ def _type(kind: Any, name: str, namespace: str, path: str) -> Any:
             return {"type": "map", "values": _nullable(_type(value, name, namespace, path))}
         case {"type": "map", "keyType": key}:
             raise ConfigError(
-                f"the column {path} is a map with keys of {_shown(key)}; in Avro they are text",
+                f"the column {path} is a map with keys of {_shown(key)}; Avro allows only text",
                 hint=f"transform_keys({path}, (k, v) -> CAST(k AS STRING)) in the transform",
             )
     raise ConfigError(
-        f"the column {path} is {_shown(kind)}, which Avro does not have",
+        f"the column {path} is {_shown(kind)}, which Avro does not support",
         hint=f"CAST({path} AS STRING) in the transform",
     )
 
@@ -144,8 +144,8 @@ def _nullable(kind: Any) -> list[Any]:
 def _checked(field: str, path: str) -> str:
     if not allowed(field):
         raise ConfigError(
-            f"the column {path!r} has a name that Avro does not allow: letters, digits and _ are, no digit first",
-            hint=f"rename it in the transform: {made_name(field)}",
+            f"the column {path!r} has no valid Avro name: expected letters, digits and _, without a digit first",
+            hint=f"rename it in the transform: {nearest_name(field)}",
         )
     return field
 

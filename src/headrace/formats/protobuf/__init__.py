@@ -79,9 +79,9 @@ class Protobuf(Format):
         from headrace.formats.protobuf.types import Messages
 
         messages = Messages(self.message, self._descriptor_bytes)
-        messages.check(columns)
+        messages.check_columns(columns)
         name = f"headrace_encode_{self._token}"
-        arrow_udf.encoder(name, codec.encoder(messages), "value BINARY, error STRING")
+        arrow_udf.register_encoder(name, codec.encoder(messages), "value BINARY, error STRING")
         encoded = f"{name}(struct({', '.join(quoted(column) for column in columns)}))"
         # Spark calls the function for every row, also for a tombstone: so the error is raised only if the bytes are
         # used.
@@ -89,7 +89,7 @@ class Protobuf(Format):
         body = f"if({encoded}.error IS NULL, {encoded}.value, {failure})"
         if self.registry is None:
             return body
-        return f"concat(X'00{self._schema_id(topic):08X}{messages.place().hex()}', {body})"
+        return f"concat(X'00{self._schema_id(topic):08X}{messages.message_index().hex()}', {body})"
 
     @property
     def _descriptor_bytes(self) -> bytes:

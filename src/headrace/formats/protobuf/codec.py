@@ -1,6 +1,6 @@
-"""Protobuf messages to Arrow and back, by Google's library for Python.
+"""Decodes Protobuf messages to Arrow and encodes rows, with Google's library for Python.
 
-Not by Spark's from_protobuf: its jar is not where the other jars come from.
+Not with Spark's from_protobuf: its jar is not in all of the repositories that the other jars come from.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 def decoder(messages: Messages, *, framed: bool) -> Callable[[Any], tuple[Any, Any]]:
-    """From bytes to rows, and why records are bad."""
+    """A function from bytes to rows, and to the reasons why records are bad."""
     row = messages.row()
     kinds = [to_arrow_type(field.dataType, timezone="UTC") for field in row.fields]
-    place = messages.place()
+    index = messages.message_index()
 
     def call(values: Any) -> tuple[Any, Any]:
         import pyarrow as pa
 
         malformed = library("message").DecodeError
-        parse, check = messages.make.FromString, _check(messages.type)
+        parse, check = messages.message_class.FromString, _type_check(messages.type)
         reads = [_reader(field) for field in messages.type.fields]
         found: list[Any] = []
         errors: list[str | None] = []
@@ -40,7 +40,7 @@ def decoder(messages: Messages, *, framed: bool) -> Callable[[Any], tuple[Any, A
             fields, error = None, None
             if value is not None:
                 try:
-                    message = parse(_body(value, place) if framed else value)
+                    message = parse(_body(value, index) if framed else value)
                     if not message.IsInitialized():
                         raise ValueError("a required field is missing")
                     check(message)
@@ -55,15 +55,15 @@ def decoder(messages: Messages, *, framed: bool) -> Callable[[Any], tuple[Any, A
             pa.array([None if fields is None else fields[number] for fields in found], kind)
             for number, kind in enumerate(kinds)
         ]
-        nothing = pa.array([fields is None for fields in found], pa.bool_())
-        rows = pa.StructArray.from_arrays(arrays, names=row.fieldNames(), mask=nothing)
+        is_null = pa.array([fields is None for fields in found], pa.bool_())
+        rows = pa.StructArray.from_arrays(arrays, names=row.fieldNames(), mask=is_null)
         return rows, pa.array(errors, pa.string())
 
     return call
 
 
 def encoder(messages: Messages) -> Callable[[Any], Any]:
-    """From rows to bytes, or to why a row has none."""
+    """A function from rows to bytes, or to the reason why a row cannot be encoded."""
 
     def call(rows: Any) -> Any:
         import pyarrow as pa
@@ -74,7 +74,7 @@ def encoder(messages: Messages) -> Callable[[Any], Any]:
         for row in rows.to_pylist():
             value, error = None, None
             try:
-                value = _filled(messages.make(), row, messages.type).SerializeToString()
+                value = _fill_message(messages.message_class(), row, messages.type).SerializeToString()
             except (malformed, ValueError, TypeError) as failure:
                 error = f"no message {messages.name} can be made of a row: {failure}"
             values.append(value)
@@ -87,7 +87,7 @@ def encoder(messages: Messages) -> Callable[[Any], Any]:
 
 
 def _reader(field: Any) -> Read:
-    """From a message to the value of one field; NULL for one that is not there, where that can be told."""
+    """A function from a message to the value of one field; NULL for an absent one if the field has presence."""
     name, one = field.name, _one_reader(field)
     if is_map(field):
         key, value = (_one_reader(field.message_type.fields_by_name[part]) for part in ("key", "value"))
@@ -99,8 +99,8 @@ def _reader(field: Any) -> Read:
     return lambda message: one(getattr(message, name))
 
 
-def _check(kind: Any) -> Callable[[Any], None]:
-    """ValueError if a message has a field of another type than it should: the library takes that for an unknown one."""
+def _type_check(kind: Any) -> Callable[[Any], None]:
+    """A check: ValueError if a field has another type than described, which the library treats as an unknown field."""
     unknown, known = library("unknown_fields").UnknownFieldSet, kind.fields_by_number
 
     def call(message: Any) -> None:
@@ -112,7 +112,7 @@ def _check(kind: Any) -> Callable[[Any], None]:
 
 
 def _checked(kind: Any, read: Read) -> Read:
-    check = _check(kind)
+    check = _type_check(kind)
 
     def call(value: Any) -> Any:
         check(value)
@@ -137,8 +137,8 @@ def _one_reader(field: Any) -> Read:
     return _checked(message, lambda value: {name: read(value) for name, read in reads})
 
 
-def _filled(message: Any, row: Mapping[str, Any] | None, kind: Any) -> Any:
-    """A message with the fields of a row; NULLs are left out."""
+def _fill_message(message: Any, row: Mapping[str, Any] | None, kind: Any) -> Any:
+    """Set the fields of a message from a row; NULLs are left out."""
     for name, value in (row or {}).items():
         if value is None:
             continue
@@ -148,15 +148,15 @@ def _filled(message: Any, row: Mapping[str, Any] | None, kind: Any) -> Any:
             for given, item in value:
                 key = _scalar(of, given)
                 if inner.message_type is None:
-                    getattr(message, name)[key] = _scalar(inner, _there(item, name))
+                    getattr(message, name)[key] = _scalar(inner, _not_null(item, name))
                 else:
-                    _fill(getattr(message, name)[key], _there(item, name), inner.message_type)
+                    _fill(getattr(message, name)[key], _not_null(item, name), inner.message_type)
         elif field.is_repeated:
             for item in value:
                 if field.message_type is None:
-                    getattr(message, name).append(_scalar(field, _there(item, name)))
+                    getattr(message, name).append(_scalar(field, _not_null(item, name)))
                 else:
-                    _fill(getattr(message, name).add(), _there(item, name), field.message_type)
+                    _fill(getattr(message, name).add(), _not_null(item, name), field.message_type)
         elif field.message_type is None:
             setattr(message, name, _scalar(field, value))
         else:
@@ -165,9 +165,9 @@ def _filled(message: Any, row: Mapping[str, Any] | None, kind: Any) -> Any:
     return message
 
 
-def _there(item: Any, name: str) -> Any:
+def _not_null(item: Any, name: str) -> Any:
     if item is None:
-        raise ValueError(f"{name} has a NULL in it, which Protobuf does not have")
+        raise ValueError(f"{name} contains a NULL, which Protobuf does not allow")
     return item
 
 
@@ -177,7 +177,7 @@ def _fill(message: Any, value: Any, kind: Any) -> None:
     elif is_wrapper(kind):
         message.value = _scalar(kind.fields_by_name["value"], value)
     else:
-        _filled(message, value, kind)
+        _fill_message(message, value, kind)
 
 
 def _scalar(field: Any, value: Any) -> Any:
@@ -189,15 +189,15 @@ def _scalar(field: Any, value: Any) -> Any:
     return int(value) if type_of(field) in WIDE else value
 
 
-def _body(value: bytes, place: bytes) -> bytes:
-    """What follows the head of a registry's wire format."""
+def _body(value: bytes, index: bytes) -> bytes:
+    """The message after the header of a registry's wire format."""
     if len(value) < 5 or value[0] != 0:
         raise ValueError("not in the wire format of a schema registry")
-    if place == b"\0" and value[5:7] == b"\2\0":  # the first message of a file, written out
+    if index == b"\0" and value[5:7] == b"\2\0":  # the first message of a file, as an explicit path
         return value[7:]
-    if value[5 : 5 + len(place)] != place:
+    if value[5 : 5 + len(index)] != index:
         raise ValueError("it is another message of its schema")
-    return value[5 + len(place) :]
+    return value[5 + len(index) :]
 
 
 def _same_value(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Descriptors of Protobuf, as protoc and registries have them, to messages of Google's library."""
+"""Builds message classes of Google's Protobuf library from descriptors of protoc."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BUILT: dict[tuple[str, bytes], tuple[Any, Any]] = {}
 def build_descriptors(name: str, descriptor: bytes) -> tuple[Any, Any]:
     """The descriptor of a message, and its class."""
     if (name, descriptor) not in _BUILT:
-        pool, numbers = (library("descriptor_pool").DescriptorPool() for _ in range(2))
+        pool, open_pool = (library("descriptor_pool").DescriptorPool() for _ in range(2))
         try:
             described = library("descriptor_pb2").FileDescriptorSet.FromString(descriptor)
             files = {file.name: file for file in described.file}
@@ -25,43 +25,43 @@ def build_descriptors(name: str, descriptor: bytes) -> tuple[Any, Any]:
             found = pool.FindMessageTypeByName(name)
             opened = {file.name: _open_file(file, pool) for file in files.values()}
             for file in opened.values():
-                _add(numbers, file, opened)
+                _add(open_pool, file, opened)
         except (library("message").DecodeError, TypeError) as error:
             raise ConfigError(
-                f"the descriptor of {name} cannot be used: {error}",
+                f"cannot use the descriptor of {name}: {error}",
                 hint="protoc --include_imports --descriptor_set_out=<file> <name>.proto",
             ) from error
         except KeyError as error:
-            there = [f"{f.package}.{m.name}".lstrip(".") for f in files.values() for m in f.message_type]
+            names = [f"{f.package}.{m.name}".lstrip(".") for f in files.values() for m in f.message_type]
             raise ConfigError(
-                f"the descriptor has no message {name}", hint=f"it has: {', '.join(sorted(there)) or 'none'}"
+                f"the descriptor has no message {name}", hint=f"it has: {', '.join(sorted(names)) or 'none'}"
             ) from error
-        made = library("message_factory").GetMessageClass(numbers.FindMessageTypeByName(name))
-        _BUILT[name, descriptor] = found, made
+        message_class = library("message_factory").GetMessageClass(open_pool.FindMessageTypeByName(name))
+        _BUILT[name, descriptor] = found, message_class
     return _BUILT[name, descriptor]
 
 
 def _open_file(file: Any, pool: Any) -> Any:
-    """The same file with plain numbers for enums that are closed, as those of proto2 are.
+    """The same file with integers for closed enums, such as those of proto2.
 
-    Google's library passes over a number that such an enum does not have, and in a list over its place.
+    Google's library drops a number that a closed enum does not have, also from a list.
     """
-    made = type(file).FromString(file.SerializeToString())
+    opened = type(file).FromString(file.SerializeToString())
     enum = library("descriptor_pb2").FieldDescriptorProto.TYPE_ENUM
-    waiting = list(made.message_type)
-    while waiting:
-        message = waiting.pop()
-        waiting += message.nested_type
+    pending = list(opened.message_type)
+    while pending:
+        message = pending.pop()
+        pending += message.nested_type
         for field in message.field:
             if field.type == enum and pool.FindEnumTypeByName(field.type_name.lstrip(".")).is_closed:
                 field.type = library("descriptor_pb2").FieldDescriptorProto.TYPE_INT32
                 field.ClearField("type_name")
                 field.ClearField("default_value")
-    return made
+    return opened
 
 
 def _add(pool: Any, file: Any, files: Mapping[str, Any]) -> None:
-    """A file, after those that it imports. Protobuf's own need not be in the set."""
+    """Add a file, after those that it imports. Protobuf's own files need not be in the set."""
     try:
         pool.FindFileByName(file.name)
         return

@@ -1,4 +1,4 @@
-"""The types of Protobuf, and the columns that they become."""
+"""Protobuf messages as Spark types, and the check of columns against them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pyspark.sql import types as t
 
 from headrace.errors import ConfigError
 from headrace.formats.protobuf.descriptors import build_descriptors, library
+from headrace.formats.zigzag import encode_zigzag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TIMESTAMP = "google.protobuf.Timestamp"
-# Unsigned numbers get a type that holds them all.
+# Unsigned integers get a type that holds all of their values.
 _KINDS: dict[str, t.DataType] = {
     "DOUBLE": t.DoubleType(),
     "FLOAT": t.FloatType(),
@@ -29,7 +30,7 @@ WIDE = ("UINT64", "FIXED64")
 
 
 class Messages:
-    """The messages of one type. Goes to the executors as bytes, and is built there once per process."""
+    """The messages of one type. Sent to the executors as bytes, and built there once per process."""
 
     def __init__(self, name: str, descriptor: bytes) -> None:
         self.name, self.descriptor = name, descriptor
@@ -39,28 +40,28 @@ class Messages:
         return Messages, (self.name, self.descriptor)
 
     @property
-    def make(self) -> Any:
-        """The class of such messages; a field of an enum that knows no other numbers than its own is a number there."""
+    def message_class(self) -> Any:
+        """The class of the messages; in it, fields of closed enums are plain integers."""
         return build_descriptors(self.name, self.descriptor)[1]
 
     def row(self) -> t.StructType:
         """The columns. ConfigError for a message that contains itself."""
         return _struct(self.type, ())
 
-    def place(self) -> bytes:
-        """Where the message stands in its file, as a registry's wire format has it."""
-        path, here = [], self.type
-        while here is not None:
-            above = here.containing_type
-            beside = here.file.message_types_by_name if above is None else above.nested_types_by_name
-            path.append(list(beside).index(here.name))
-            here = above
+    def message_index(self) -> bytes:
+        """The index path of the message in its file, as in a registry's wire format."""
+        path, message = [], self.type
+        while message is not None:
+            parent = message.containing_type
+            siblings = message.file.message_types_by_name if parent is None else parent.nested_types_by_name
+            path.append(list(siblings).index(message.name))
+            message = parent
         if path == [0]:
             return b"\0"
-        return b"".join(_varint(number) for number in (len(path), *reversed(path)))
+        return b"".join(encode_zigzag(number) for number in (len(path), *reversed(path)))
 
-    def check(self, columns: Mapping[str, Any]) -> None:
-        """ConfigError if rows of these columns cannot become such messages."""
+    def check_columns(self, columns: Mapping[str, Any]) -> None:
+        """ConfigError if rows with these columns cannot be encoded as messages."""
         known = {field.name: field.dataType.jsonValue() for field in self.row().fields}
         for name, kind in columns.items():
             if name not in known:
@@ -70,7 +71,7 @@ class Messages:
             if not _same(kind, known[name]):
                 shown = self.row()[name].dataType.simpleString()
                 raise ConfigError(
-                    f"the column {name} does not fit the field of {self.name}, which is {shown.upper()}",
+                    f"the column {name} does not match the field of {self.name}: expected {shown.upper()}",
                     hint=f"CAST({name} AS {shown.upper()}) in the transform",
                 )
 
@@ -90,7 +91,7 @@ def type_of(field: Any) -> str:
 def _struct(message: Any, above: tuple[str, ...]) -> t.StructType:
     if message.full_name in above:
         raise ConfigError(
-            f"the message {message.full_name} contains itself, and columns cannot",
+            f"the message {message.full_name} contains itself, which columns cannot",
             hint="read hr.Bytes(), and decode it in the transform",
         )
     inside = (*above, message.full_name)
@@ -116,22 +117,11 @@ def _one_kind(field: Any, above: tuple[str, ...]) -> t.DataType:
     return _struct(message, above)
 
 
-def _same(kind: Any, meant: Any) -> bool:
-    """Whether two types are one, but for what may be NULL."""
-    if isinstance(kind, dict) and isinstance(meant, dict):
-        left, right = (
-            {k: v for k, v in one.items() if k not in ("nullable", "containsNull", "valueContainsNull", "metadata")}
-            for one in (kind, meant)
-        )
-        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
-    if isinstance(kind, list) and isinstance(meant, list):
-        return len(kind) == len(meant) and all(map(_same, kind, meant))
-    return bool(kind == meant)
-
-
-def _varint(number: int) -> bytes:
-    left, made = number << 1, bytearray()
-    while left >= 0x80:
-        made.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*made, left])
+def _same(left: Any, right: Any) -> bool:
+    """Whether two types are equal, whatever may be NULL."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        keys = (left.keys() | right.keys()) - {"nullable", "containsNull", "valueContainsNull", "metadata"}
+        return all(key in left and key in right and _same(left[key], right[key]) for key in keys)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_same, left, right))
+    return bool(left == right)

@@ -77,5 +77,5 @@ def test_what_the_schema_does_not_allow_is_said_with_its_field(value, said):
 
 
 def test_a_name_that_is_not_defined_is_refused():
-    with pytest.raises(ConfigError, match="names Kind, which is not defined"):
+    with pytest.raises(ConfigError, match="uses the type Kind before its definition"):
         encoder('{"type": "array", "items": "Kind"}')

@@ -20,7 +20,7 @@ import headrace as hr
 from headrace.errors import ConfigError, HeadraceError, RetriableError
 from headrace.formats import registry_http
 from headrace.formats.avro import schema as avro_schema
-from headrace.formats.avro.compatibility import columns
+from headrace.formats.avro.compatibility import spark_type
 from headrace.formats.schema_registry import SchemaRegistry
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ def test_no_two_records_of_a_schema_have_the_same_name(columns: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("columns", "message", "hint"),
     [
-        ({"zip code": "string"}, "'zip code' has a name that Avro does not allow", "zip_code"),
-        ({"1st": "string"}, "'1st' has a name", "_1st"),
-        ({"größe": "string"}, "'größe' has a name", "gr__e"),
-        ({"a": array(struct(**{"b-c": "long"}))}, r"'a\.b-c' has a name", "b_c"),
+        ({"zip code": "string"}, "'zip code' has no valid Avro name", "zip_code"),
+        ({"1st": "string"}, "'1st' has no valid Avro name", "_1st"),
+        ({"größe": "string"}, "'größe' has no valid Avro name", "gr__e"),
+        ({"a": array(struct(**{"b-c": "long"}))}, r"'a\.b-c' has no valid Avro name", "b_c"),
         ({"a": "variant"}, "a is variant", "CAST"),
         ({"a": struct(b="void")}, r"a\.b is void", "CAST"),
         ({"a": mapping("long", key="integer")}, "a is a map with keys of integer", "transform_keys"),
@@ -135,7 +135,7 @@ def test_what_avro_cannot_take_is_refused_with_its_name_and_the_cure(
 
 @pytest.mark.parametrize(("text", "name"), [("clicks", "clicks"), ("clicks.v1-eu", "clicks_v1_eu"), ("1st", "_1st")])
 def test_a_topic_gives_its_record_a_name(text: str, name: str) -> None:
-    assert avro_schema.made_name(text) == name
+    assert avro_schema.nearest_name(text) == name
 
 
 @pytest.mark.parametrize(
@@ -312,6 +312,6 @@ def test_the_columns_of_a_schema_are_asked_for_with_nothing_substituted() -> Non
     conf = SimpleNamespace(get=settings.get, set=settings.__setitem__)
     java = SimpleNamespace(sessionUUID=lambda: "a session")
     spark: Any = SimpleNamespace(conf=conf, createDataFrame=lambda rows, schema: Frame(), _jsparkSession=java)
-    columns(spark, "{}")
+    spark_type(spark, "{}")
     assert [set(one.values()) for one in seen] == [{"false"}]
     assert set(settings.values()) == {"true"}, "and the session is as it was"
