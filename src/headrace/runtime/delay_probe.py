@@ -37,12 +37,12 @@ class DelayProbe:
 
     def __init__(
         self,
-        feeds: Sequence[SourceState],
+        sources: Sequence[SourceState],
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._sources = {number: feed.source for number, feed in enumerate(feeds)}
-        self._clusters = [feed.cluster for feed in feeds]
+        self._sources = {number: state.source for number, state in enumerate(sources)}
+        self._clusters = [state.cluster for state in sources]
         self._clock = clock
         self._wall_clock = wall_clock
         self._next_at = -math.inf

@@ -1,4 +1,4 @@
-"""Which run is at a pipeline: its sign in the store, its heartbeats, and what the start of another makes of them."""
+"""Which run holds a pipeline: its lease in the store, its heartbeats, and what another start does."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
     from headrace.core.offset_store import Heartbeats, OffsetStore
 
-EVERY = 3.0
+INTERVAL = 3.0
 """Seconds between two heartbeats."""
-LAPSE = 15.0
-"""Seconds without a heartbeat after which a run that cannot be looked up counts as dead."""
-LAPSE_BEFORE = 120.0
-"""The same of a version that signed every 30 seconds."""
-SKEW = 600.0
-"""Clocks of two machines differ by less: a heartbeat that is older needs no second look."""
-_LOOK_EVERY = 0.5
-_END_SECONDS = 5.0
+LEASE_TIMEOUT = 15.0
+"""Seconds without a heartbeat after which a run whose process cannot be checked counts as dead."""
+OLD_LEASE_TIMEOUT = 120.0
+"""The same for an older version, which sent heartbeats every 30 seconds."""
+MAX_CLOCK_SKEW = 600.0
+"""Seconds that clocks of two machines may differ: a heartbeat that is older is not watched for another one."""
+_POLL_INTERVAL = 0.5
+_JOIN_SECONDS = 5.0
 
 Rival = Literal["stop", "take-over", "standby"]
-"""What a start does when another run is at the pipeline: stop with OffsetConflict, take over, or wait for its end."""
+"""What a start does when another run holds the pipeline: stop with OffsetConflict, take over, or wait for its end."""
 
-_here: set[tuple[int, float]] = set()
-"""The runs of this process, by pid and start: of its own process a pid says nothing. A run that ends leaves it."""
+_local_runs: set[tuple[int, float]] = set()
+"""The runs of this process, by pid and start time: the pid alone does not say which of them are alive."""
 
 
 def pid_space() -> str:
-    """Where pids of this process mean something: the boot of the kernel and the pid namespace; empty if not known."""
+    """The scope of pids of this process: the boot id of the kernel and the pid namespace; empty if not known."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -54,15 +54,15 @@ def this_run() -> RunLease:
     return RunLease(socket.gethostname(), os.getpid(), started=now, beat=now, pid_space=pid_space())
 
 
-def standing(run: RunLease) -> Literal["alive", "dead", "unknown"]:
-    """Whether a run is alive, as far as this process can tell by its pid; unknown: only its heartbeats tell."""
+def liveness(run: RunLease) -> Literal["alive", "dead", "unknown"]:
+    """Whether a run is alive, as far as its pid tells this process. "unknown": only its heartbeats can tell."""
     if run.pid_space and run.pid_space != pid_space():
         return "unknown"
     if not run.pid_space and run.host != socket.gethostname():
         return "unknown"
     known = run.pid_space is not None
     if known and run.pid == os.getpid():
-        return "alive" if (run.pid, run.started) in _here else "dead"
+        return "alive" if (run.pid, run.started) in _local_runs else "dead"
     try:
         process = psutil.Process(run.pid)
         if process.status() == psutil.STATUS_ZOMBIE:
@@ -70,42 +70,42 @@ def standing(run: RunLease) -> Literal["alive", "dead", "unknown"]:
         if process.create_time() <= run.started + 1:
             return "alive"
     except psutil.NoSuchProcess:
-        return _unseen(run) if known else "unknown"
+        return _hidden_liveness(run) if known else "unknown"
     except psutil.AccessDenied:
         return "unknown"
-    # The pid has gone to somebody else, or the clock was set.
+    # The pid was given to another process, or the clock was set.
     return "unknown"
 
 
-def _unseen(run: RunLease) -> Literal["alive", "dead", "unknown"]:
-    """The same of a run whose process is not to be seen: /proc may hide those of other users (hidepid)."""
+def _hidden_liveness(run: RunLease) -> Literal["alive", "dead", "unknown"]:
+    """The same for a process that is not visible: /proc may hide those of other users (hidepid)."""
     try:
         os.kill(run.pid, 0)
     except ProcessLookupError:
         return "dead"
     except PermissionError:
-        # Somebody else's: the run's own user, or whoever got the pid after it, and then no heartbeat comes any more.
-        return "alive" if time.time() - run.beat < LAPSE else "unknown"
+        # A process of another user: the run itself, or one that got its pid, and then heartbeats have stopped.
+        return "alive" if time.time() - run.beat < LEASE_TIMEOUT else "unknown"
     except OSError:
         return "unknown"
     return "unknown"
 
 
-def lapse(run: RunLease) -> float:
-    """Seconds after its last heartbeat for which a run that cannot be looked up counts as alive."""
-    return LAPSE_BEFORE if run.pid_space is None else LAPSE
+def lease_timeout(run: RunLease) -> float:
+    """Seconds after its last heartbeat for which a run whose process cannot be checked counts as alive."""
+    return OLD_LEASE_TIMEOUT if run.pid_space is None else LEASE_TIMEOUT
 
 
 def seconds_to_wait(run: RunLease, now: float) -> float:
-    """How long a run that cannot be looked up must stay silent before it counts as dead.
+    """How long a run whose process cannot be checked must send no heartbeat before it counts as dead.
 
-    `beat` was read off the clock of another machine, so that one that seems too old is watched for a moment all the
-    same: a heartbeat that comes meanwhile tells more than two clocks.
+    `beat` is a time of another machine's clock. So a heartbeat that seems too old is still watched for a moment: a new
+    one is better evidence than two clocks.
     """
     age = now - run.beat
-    if age > SKEW:
+    if age > MAX_CLOCK_SKEW:
         return 0.0
-    return min(max(lapse(run) - age, 2 * EVERY), lapse(run))
+    return min(max(lease_timeout(run) - age, 2 * INTERVAL), lease_timeout(run))
 
 
 def running(pipeline: str, run: RunLease) -> OffsetConflict:
@@ -117,17 +117,17 @@ def running(pipeline: str, run: RunLease) -> OffsetConflict:
 
 
 def rival_policy(*, take_over: bool, standby: bool) -> Rival:
-    """What the two options of a start mean together."""
+    """The policy for the two options of a start."""
     if take_over and standby:
         raise ConfigError("take_over and standby exclude each other", hint="--take-over, or --standby")
     return "take-over" if take_over else "standby" if standby else "stop"
 
 
 def refuse_second(pipeline: str, store: OffsetStore) -> None:
-    """OffsetConflict if a run of this pipeline is known to be alive: asked before anything that takes long.
+    """OffsetConflict if a run of this pipeline is known to be alive: checked before anything that takes long.
 
-    Whatever else stands in the way, the run itself meets later and says. Nothing is created: a run also says that its
-    files are not where the last one had them.
+    Other errors are ignored here, because the run itself will report them. Nothing is created: a run also reports that
+    its files are not where the last one had them.
     """
     try:
         with store:
@@ -136,12 +136,12 @@ def refuse_second(pipeline: str, store: OffsetStore) -> None:
         raise
     except Exception:
         return
-    if found is not None and standing(found) == "alive":
+    if found is not None and liveness(found) == "alive":
         raise running(pipeline, found)
 
 
 class RunPresence:
-    """The sign of one run, from its start to its end. `wait` sleeps for some seconds; True means to stop."""
+    """The lease of one run, from its start to its end. `wait` sleeps for some seconds; True means to stop."""
 
     def __init__(
         self,
@@ -155,102 +155,103 @@ class RunPresence:
         self._observe = observe
         self._rival = rival
         self._wait = wait or threading.Event().wait
-        self._over: RunLease | None = None
-        self.signed = False
-        """Whether the sign is in the store, as far as this run knows."""
+        self._replaced: RunLease | None = None
+        """The lease that this run may replace."""
+        self.holds_lease = False
+        """Whether the lease is in the store, as far as this run knows."""
         self.waits = rival == "standby"
-        """Whether it waits for the end of another run, also where that one lets nobody open the store."""
-        self._beating: _Beating | None = None
-        self._beat = time.monotonic()
+        """Whether it waits for the end of another run, also if that one has locked the store."""
+        self._thread: HeartbeatThread | None = None
+        self._last_beat = time.monotonic()
 
     def admit(self, store: OffsetStore) -> bool:
         """Whether this run may begin. OffsetConflict at once if another one is alive; False if a stop came first.
 
-        Where the other run cannot be looked up, from another machine or container, its heartbeats are watched until
-        they have lapsed. Nothing in the store is changed.
+        If the process of the other run cannot be checked, from another machine or container, its heartbeats are watched
+        until the lease has expired. Nothing in the store is changed.
         """
         watched: RunLease | None = None
-        told: RunLease | None = None
-        since = patience = 0.0
+        reported: RunLease | None = None
+        since = timeout = 0.0
         while True:
             found = store.lease()
             if found is None or self.run.is_same_run(found) or self._may_replace(found):
-                self._over = found
+                self._replaced = found
                 return True
             beating = watched is not None and watched.is_same_run(found) and watched.beat != found.beat
-            state = "alive" if beating else standing(found)
+            state = "alive" if beating else liveness(found)
             if state == "alive" and self._rival != "standby":
                 raise running(self._pipeline, found)
             if beating or watched is None or not watched.is_same_run(found):
-                watched, since, patience = found, time.monotonic(), seconds_to_wait(found, time.time())
-            if state == "dead" or (state == "unknown" and time.monotonic() - since >= patience):
-                self._over = found
+                watched, since, timeout = found, time.monotonic(), seconds_to_wait(found, time.time())
+            if state == "dead" or (state == "unknown" and time.monotonic() - since >= timeout):
+                self._replaced = found
                 return True
-            if told is None or not told.is_same_run(found):
-                told = found
-                self._say(found, state, patience)
-            if self._wait(_LOOK_EVERY):
+            if reported is None or not reported.is_same_run(found):
+                reported = found
+                self._report(found, state, timeout)
+            if self._wait(_POLL_INTERVAL):
                 return False
 
     def _may_replace(self, found: RunLease) -> bool:
-        if self.signed:
+        if self.holds_lease:
             raise OffsetConflict(f"{found} has taken over {self._pipeline}", hint="let one of them finish, or stop it")
-        if self._rival == "take-over" and standing(found) != "dead":
+        if self._rival == "take-over" and liveness(found) != "dead":
             self._observe(events.Noted(f"taking over from {found}: it stops at its next batch"))
         return self._rival == "take-over"
 
-    def _say(self, found: RunLease, state: str, patience: float) -> None:
+    def _report(self, found: RunLease, state: str, timeout: float) -> None:
         if state == "alive":
             self._observe(events.Noted(f"standby: {found} is running; this run begins when that one has ended"))
         else:
             self._observe(
                 events.Noted(
-                    f"{found} may still be running and cannot be looked up from here: waiting up to {patience:.0f} s"
-                    " for a heartbeat, then taking over"
+                    f"{found} may still be running, and its process cannot be checked from here: waiting up to"
+                    f" {timeout:.0f} s for a heartbeat, then taking over"
                 )
             )
 
     def acquire(self, store: OffsetStore) -> None:
-        """Sign as the run of this pipeline, unless somebody else has signed since `admit`; heartbeats begin."""
+        """Take the lease, unless another run has taken it since `admit`, and start the heartbeats."""
 
         def allow(found: RunLease | None) -> None:
-            ours = (
+            allowed = (
                 found is None
                 or self.run.is_same_run(found)
-                or (self._over is not None and self._over.is_same_run(found))
+                or (self._replaced is not None and self._replaced.is_same_run(found))
             )
-            if found is not None and not ours:
+            if found is not None and not allowed:
                 raise running(self._pipeline, found)
 
-        _here.add((self.run.pid, self.run.started))
+        _local_runs.add((self.run.pid, self.run.started))
         self.run = replace(self.run, beat=time.time())
         store.set_lease(self.run, allow)
-        self.signed, self.waits = True, False
-        if self._beating is None and (handle := store.heartbeat_handle()) is not None:
-            self._beating = _Beating(handle, self._pipeline, self.run, self._observe)
+        self.holds_lease, self.waits = True, False
+        if self._thread is None and (handle := store.heartbeat_handle()) is not None:
+            self._thread = HeartbeatThread(handle, self._pipeline, self.run, self._observe)
 
     def between_batches(self, store: OffsetStore) -> None:
         """Send a heartbeat if one is due and no thread does."""
-        if self._beating is None and time.monotonic() - self._beat >= EVERY:
-            self._beat = time.monotonic()
+        if self._thread is None and time.monotonic() - self._last_beat >= INTERVAL:
+            self._last_beat = time.monotonic()
             store.heartbeat(replace(self.run, beat=time.time()))
 
     def release(self, store: OffsetStore) -> None:
-        """Say that this run has ended, if it is this run that signed last."""
-        self.signed = False
-        with suppress(HeadraceError):  # a sign that cannot be taken back lapses
+        """Remove the lease, if it is that of this run."""
+        self.holds_lease = False
+        with suppress(HeadraceError):  # a lease that cannot be removed expires
             if self.run.is_same_run(store.read()[0].run):
                 store.set_lease(None)
 
     def close(self) -> None:
-        if self._beating is not None:
-            self._beating.end()
-            self._beating = None
-        _here.discard((self.run.pid, self.run.started))
+        if self._thread is not None:
+            self._thread.end()
+            self._thread = None
+        _local_runs.discard((self.run.pid, self.run.started))
 
 
-class _Beating:
-    """A thread that sends heartbeats over a connection of its own: stores are not made for two threads."""
+class HeartbeatThread:
+    """A thread that sends heartbeats over a connection of its own: stores are not thread-safe."""
 
     def __init__(self, handle: Heartbeats, pipeline: str, run: RunLease, observe: events.Observer) -> None:
         self._handle = handle
@@ -258,28 +259,28 @@ class _Beating:
         self._run = run
         self._observe = observe
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beats, name="headrace-heartbeat", daemon=True)
+        self._thread = threading.Thread(target=self._send, name="headrace-heartbeat", daemon=True)
         self._thread.start()
 
     def end(self) -> None:
         self._ended.set()
-        self._thread.join(_END_SECONDS)
+        self._thread.join(_JOIN_SECONDS)
 
-    def _beats(self) -> None:
-        opened = told = False
-        # Connects only when the first one is due: a run that is over by then needs none.
-        while not self._ended.wait(EVERY):
+    def _send(self) -> None:
+        opened = reported = False
+        # Connect only when the first one is due: a run that is over by then needs none.
+        while not self._ended.wait(INTERVAL):
             try:
                 if not opened:
                     self._handle.open(self._pipeline)
                     opened = True
                 if not self._handle.heartbeat(replace(self._run, beat=time.time())):
-                    break  # another run has signed; this one learns it at its next batch
-                told = False
+                    break  # another run has the lease; this one finds out at its next batch
+                reported = False
             except Exception as error:  # whatever a driver raises: the run itself goes on
                 self._handle.close()
                 opened = False
-                if not told and not self._ended.is_set():
-                    told = True
-                    self._observe(events.Noted(f"the heartbeat could not be sent, and is tried again: {error}"))
+                if not reported and not self._ended.is_set():
+                    reported = True
+                    self._observe(events.Noted(f"cannot send the heartbeat; trying again: {error}"))
         self._handle.close()

@@ -20,7 +20,7 @@ from headrace.runtime.metrics_export import MetricsExporter
 from headrace.runtime.retry import retry_until_stopped
 from headrace.runtime.run_handle import DRAIN_SECONDS, GRACE_SECONDS, Run, not_drained
 from headrace.runtime.runner import Runner, Stop, Summary
-from headrace.runtime.signals import ctrl_c_kept, on_stop_signal
+from headrace.runtime.signals import on_stop_signal, preserve_ctrl_c
 from headrace.runtime.source_states import SourceState
 from headrace.support.validation import check_choice, check_instance
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from headrace.runtime.heartbeat import Rival
     from headrace.runtime.pipeline import Pipeline
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 FORCED = 130
 """Exit code after a second Ctrl-C, as shells expect it."""
@@ -59,7 +59,7 @@ def start(
     """A run of `pipeline`, begun.
 
     What is wrong before its thread begins is raised here: arguments, another run on this machine, an object that
-    another run has open, Spark that does not start. The rest, which may be tried again, comes out of `Run.wait`.
+    another run has open, Spark that does not start. The rest, which may be retried, is raised by `Run.wait`.
     """
     from headrace.spark.own_jobs import OwnJobs
 
@@ -76,7 +76,7 @@ def start(
             )
         if rival == "stop":
             refuse_second(pipeline.name, pipeline.store)  # before Spark starts, which takes long
-        with while_spark_starts or nullcontext(), ctrl_c_kept():
+        with while_spark_starts or nullcontext(), preserve_ctrl_c():
             spark = session_for(pipeline, session, options, progress)
         jobs = OwnJobs(spark)
         until_the_end = reserved.pop_all()
@@ -95,29 +95,29 @@ def launch(pipeline: Pipeline, *, drain: float = DRAIN_SECONDS, **how: Any) -> S
     First SIGTERM or Ctrl-C: finish the batch in flight, within `drain` seconds. Second: leave at once. While Spark
     starts, the first leaves at once, for nothing is lost by that.
     """
-    told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    at_once = False
+    ended_by: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    starting = False
 
-    def hear(name: str) -> None:
-        if at_once:
+    def on_signal(name: str) -> None:
+        if starting:
             raise KeyboardInterrupt if name == "SIGINT" else _StoppedEarly
-        told.put(name)
+        ended_by.put(name)
 
     @contextmanager
-    def leaving_at_once() -> Iterator[None]:
-        nonlocal at_once
-        at_once = True
+    def leave_at_once() -> Iterator[None]:
+        nonlocal starting
+        starting = True
         try:
             yield
         finally:
-            at_once = False
+            starting = False
 
-    with on_stop_signal(hear, then=lambda *_: os._exit(FORCED)):
+    with on_stop_signal(on_signal, second=lambda *_: os._exit(FORCED)):
         try:
-            run = start(pipeline, **how, while_spark_starts=leaving_at_once(), ended=partial(told.put, None))
+            run = start(pipeline, **how, while_spark_starts=leave_at_once(), ended=partial(ended_by.put, None))
         except _StoppedEarly:
             return Summary(0, 0)
-        if (name := told.get()) is not None:  # None: the run has ended by itself
+        if (name := ended_by.get()) is not None:  # None: the run has ended by itself
             run.stop(drain=drain, reason=name)
             if run.wait(drain + GRACE_SECONDS) is None:
                 # Not in Spark, so nothing can be cancelled; what is half done is repeated at the next start.
@@ -137,32 +137,32 @@ def carry_out(
     fail_fast: bool,
     rival: Rival,
 ) -> Summary:
-    """A run from its first look at schemas and topics to its end; nothing is left of it then."""
+    """A run from its first requests for schemas and topics to its end; it leaves nothing open."""
     from headrace.engine.engine import DirectEngine
     from headrace.engine.source_readers import SourceReaders
 
-    def ask(question: Callable[[], _Answer]) -> _Answer | None:
-        """Servers that do not answer are asked again; None once a stop is asked for."""
+    def retry(call: Callable[[], _Result]) -> _Result | None:
+        """Repeat a call to servers that do not answer; None once a stop is asked for."""
         if fail_fast:
-            return question()
-        return retry_until_stopped(question, stop.asked.wait, watching, policy=pipeline.retry.policy(until))
+            return call()
+        return retry_until_stopped(call, stop.asked.wait, watching, policy=pipeline.retry.policy(until))
 
     with ExitStack() as ending:
         watching = _locating(pipeline, _mirrored(pipeline, observe, ending))
-        inputs = ask(partial(SourceReaders.of, spark, pipeline))  # asks schema registries
-        if inputs is None or ask(partial(refuse_loops, pipeline)) is None:
+        inputs = retry(partial(SourceReaders.of, spark, pipeline))  # asks schema registries
+        if inputs is None or retry(partial(refuse_loops, pipeline)) is None:
             return Summary(0, 0)
         ending.callback(inputs.close)
         result = check_transform(pipeline, inputs)
-        feeds = open_sources(pipeline.sources, f"headrace-{pipeline.name}")
-        for feed in feeds:
-            ending.callback(feed.cluster.close)
-        delays = DelayProbe(feeds)
+        sources = open_sources(pipeline.sources, f"headrace-{pipeline.name}")
+        for state in sources:
+            ending.callback(state.cluster.close)
+        delays = DelayProbe(sources)
         ending.callback(delays.close)
         schema = result.schema if result is not None else None
         runner = Runner(
             pipeline,
-            feeds,
+            sources,
             DirectEngine(spark, pipeline, inputs, schema, patient=not fail_fast),
             observer=watching,
             fail_fast=fail_fast,

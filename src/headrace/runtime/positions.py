@@ -89,12 +89,12 @@ class PositionTracker:
         return partition_lags(self.progress, self.ends)
 
     @property
-    def signed(self) -> bool:
-        return self._presence.signed
+    def holds_lease(self) -> bool:
+        return self._presence.holds_lease
 
     @property
     def ignores_stored_offsets(self) -> bool:
-        """Whether nothing that is stored counts: the first look at the topics drops a pending batch."""
+        """Whether nothing that is stored counts: the first refresh of metadata drops a pending batch."""
         return self._sources.start_fresh
 
     def open(self, store: OffsetStore) -> bool:
@@ -119,7 +119,7 @@ class PositionTracker:
             self._stored.refuse_sink_ahead(self.sink_last_batch)
 
     def release(self, store: OffsetStore) -> None:
-        """Say that this run has ended."""
+        """Remove the lease: this run has ended."""
         self._presence.release(store)
 
     def close(self) -> None:

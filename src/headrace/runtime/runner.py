@@ -76,7 +76,7 @@ class Runner:
     def __init__(
         self,
         pipeline: Pipeline,
-        feeds: Sequence[SourceState],
+        sources: Sequence[SourceState],
         engine: Engine,
         *,
         observer: events.Observer = events.ignore,
@@ -96,7 +96,7 @@ class Runner:
         self._clock = clock
         self._stop = stop or Stop()
         self._presence = RunPresence(pipeline.name, self._observe, rival, self._stop.asked.wait)
-        self._positions = PositionTracker(pipeline.name, feeds, pipeline.limits, self._observe, clock, self._presence)
+        self._positions = PositionTracker(pipeline.name, sources, pipeline.limits, self._observe, clock, self._presence)
         self._targets: Mapping[TopicPartition, int] | None = None
         self._announced = False
         self._started = False
@@ -105,14 +105,14 @@ class Runner:
         self._rows: int | None = 0
         self._timeouts = 0
         self._recreated_after: int | None = None
-        """How many batches were done when a recreated topic was last met."""
+        """How many batches were done when a topic was last found recreated."""
 
     def stop(self, reason: str) -> None:
-        """Ask for a stop from any thread; said at once, while the batch in flight is still being finished."""
+        """Ask for a stop from any thread; reported at once, while the batch in flight is still being finished."""
         self._stop.ask(reason, self._observe)
 
     def run(self, until: Literal["caught-up"] | None = None) -> Summary:
-        """Run until stopped, caught up (if asked), or met by an error that repeating cannot cure."""
+        """Run until stopped, caught up (if asked), or until an error that a retry cannot fix."""
         error: BaseException | None = None
         try:
             self._run(until)
@@ -120,7 +120,7 @@ class Runner:
             error = failure
             raise
         finally:
-            self._sign_off()
+            self._release_lease()
             self._positions.close()
             self._observe(events.RunStopped(self._batches, self._records, error, self._rows))
         return Summary(self._batches, self._records, self._rows)
@@ -140,7 +140,7 @@ class Runner:
                     return
                 error = self._engine.translate_error(raw)
                 attempt = self._failed(attempt, done_before)
-                if not self._again(error, last=policy.is_last(attempt)):
+                if not self._is_retriable(error, last=policy.is_last(attempt)):
                     raise error from (error.__cause__ if error is raw else raw)
                 if self._stop.asked.is_set():
                     return
@@ -150,24 +150,24 @@ class Runner:
                 self._observe(events.Retrying(error, attempt, delay))
                 self._stop.asked.wait(delay)
 
-    def _sign_off(self) -> None:
-        """Take back the sign of a run that ended with an error, or between two attempts: its store is closed."""
-        if self._positions.signed:
-            # A sign that cannot be taken back lapses, and must not hide the error of the run.
+    def _release_lease(self) -> None:
+        """Remove the lease of a run that ended with an error, or between two attempts: its store is closed."""
+        if self._positions.holds_lease:
+            # A lease that cannot be removed expires; the failure must not hide the error of the run.
             with suppress(Exception), self._pipeline.store as store:
                 self._positions.release(store.open(self._pipeline.name))
 
     def _failed(self, attempts: int, done_before: int) -> int:
-        """How many attempts have failed now: progress in between means that the trouble before this one is over."""
+        """How many attempts have failed now: progress in between means that earlier failures are over."""
         return attempts + 1 if self._batches == done_before else 1
 
-    def _again(self, error: Exception, *, last: bool) -> bool:
+    def _is_retriable(self, error: Exception, *, last: bool) -> bool:
         """Whether to try once more after `error`. `last`: the attempts are used up."""
-        # Each changed batch leaves out a record that it did not before, and only so many: this ends.
+        # Each changed batch leaves out one more record, up to a limit: this ends.
         if isinstance(error, BatchChanged):
             return True
-        # A recreated topic is not a failure to give up at: the next look records the gap, or says DataLoss. If it is
-        # met again before any batch is done, that did not help.
+        # A recreated topic needs a retry: the next refresh of metadata records the gap, or raises DataLoss. If it
+        # happens again before any batch is done, that did not help.
         if isinstance(error, TopicRecreated) and self._recreated_after != self._batches:
             return True
         if isinstance(error, OffsetConflict) and self._presence.waits:
@@ -193,7 +193,7 @@ class Runner:
         if not self._started:
             self._started = True
             self._targets = positions.ends if until == "caught-up" else None
-        told = False
+        reported = False
         while not self._stop.asked.is_set():
             if self._targets is not None and caught_up(positions.progress, reachable(self._targets, positions.ends)):
                 self._observe(events.CaughtUp(positions.progress.last_batch))
@@ -201,10 +201,10 @@ class Runner:
             batch = positions.next_batch(wait=self._targets is None)
             if batch is not None:
                 self._deliver(batch, self._pipeline.steps, store, replay=False)
-                told = False
+                reported = False
             else:
-                if not told and not positions.lag:
-                    told = True
+                if not reported and not positions.lag:
+                    reported = True
                     self._observe(events.CaughtUp(positions.progress.last_batch))
                 self._stop.asked.wait(self._idle)
             positions.poll_ends()
@@ -212,7 +212,7 @@ class Runner:
     def _settle(self, store: OffsetStore) -> None:
         """Finish the batch that an earlier run died with, with exactly its journalled ranges."""
         pending = self._positions.progress.pending
-        if pending is None or self._positions.ignores_stored_offsets:  # which gives it up
+        if pending is None or self._positions.ignores_stored_offsets:  # which abandons it
             return
         sink = self._pipeline.sink
         steps = resume(self._pipeline.guaranteed, sink)
@@ -319,8 +319,8 @@ class _OpenResources:
 
 
 def _repeatable(error: Exception) -> bool:
-    """Our own errors say whether to repeat; others came out of a transform or a driver and may pass.
+    """Whether a retry may help: Headrace's errors say so by type, others come from a transform or driver and may pass.
 
-    But for a driver that is not installed.
+    Except that of a driver that is not installed.
     """
     return isinstance(error, RetriableError) or not isinstance(error, HeadraceError | ImportError)

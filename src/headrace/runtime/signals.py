@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C, for loops that end in good order."""
+"""SIGTERM and Ctrl-C, for loops that stop gracefully."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
-_hearing: list[Callable[[str], object]] = []
-"""Of loops within loops, the outermost first: a signal is for all of them."""
+_callbacks: list[Callable[[str], object]] = []
+"""Those of nested loops, the outermost first: a signal stops all of them."""
 
 
 @contextmanager
 def on_stop_signal(
-    hear: Callable[[str], object], then: Callable[[int, FrameType | None], object] | signal.Handlers | None = None
+    callback: Callable[[str], object],
+    second: Callable[[int, FrameType | None], object] | signal.Handlers | None = None,
 ) -> Iterator[None]:
-    """Call `hear` with the name of the first of them; the next ones meet `then`, or whatever they met before.
+    """Call `callback` with the name of the first signal; the next ones have the handler `second`, or the previous one.
 
-    Does nothing outside the main thread, which alone hears signals: the host process stops us its own way.
+    Does nothing outside the main thread, which alone can handle signals: there the host process stops the run.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -30,25 +31,25 @@ def on_stop_signal(
     before: dict[int, Any] = {}
 
     def first(number: int, frame: FrameType | None) -> None:
-        for again, handler in before.items():
-            signal.signal(again, handler if then is None else then)
-        for each in _hearing:
-            each(signal.Signals(number).name)
+        for each, handler in before.items():
+            signal.signal(each, handler if second is None else second)
+        for call in _callbacks:
+            call(signal.Signals(number).name)
 
-    if not _hearing:
+    if not _callbacks:
         before = {number: signal.signal(number, first) for number in _STOPPING}
-    _hearing.append(hear)
+    _callbacks.append(callback)
     try:
         yield
     finally:
-        _hearing.remove(hear)
+        _callbacks.remove(callback)
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 @contextmanager
-def ctrl_c_kept() -> Iterator[None]:
-    """Within, a session of Spark may be made: its own handler, which cancels all jobs at Ctrl-C, does not stay."""
+def preserve_ctrl_c() -> Iterator[None]:
+    """Restore the handler of Ctrl-C after the block: a new Spark session installs its own, which cancels all jobs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -56,13 +57,13 @@ def ctrl_c_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        if before is not None:  # which Python could not put back
+        if before is not None:  # set outside Python, which cannot restore it
             signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
-    """A function that says whether to stop. The first signal asks for that; a second one leaves at once."""
+    """A function that returns whether to stop. The first signal asks for that; a second one ends the process."""
     asked = threading.Event()
-    with on_stop_signal(lambda _: asked.set(), then=signal.SIG_DFL):
+    with on_stop_signal(lambda _: asked.set(), second=signal.SIG_DFL):
         yield asked.is_set

@@ -112,7 +112,7 @@ class Stream:
         self,
         name: str,
         inputs: SourceReaders,
-        feeds: list[SourceState],
+        sources: list[SourceState],
         store: OffsetStore,
         limits: Limits,
         until: Literal["caught-up"] | None,
@@ -131,7 +131,7 @@ class Stream:
         """The one in flight, or the last."""
         self._stop = threading.Event()
         presence = RunPresence(name, self._observe, rival, self._stop.wait)
-        self._positions = PositionTracker(name, feeds, limits, self._observe, presence=presence)
+        self._positions = PositionTracker(name, sources, limits, self._observe, presence=presence)
 
     def __enter__(self) -> Self:
         return self

@@ -17,19 +17,24 @@ from headrace import events, sinks, stores
 from headrace.core.state import AuditEntry, RunLease, State
 from headrace.errors import ConfigError, OffsetConflict, RetriableError
 from headrace.runtime import heartbeat
-from headrace.runtime.heartbeat import RunPresence, _Beating, rival_policy, seconds_to_wait, standing, this_run
+from headrace.runtime.heartbeat import HeartbeatThread, RunPresence, liveness, rival_policy, seconds_to_wait, this_run
 from headrace.types import Batch, Range
 from support.simulation import A, records, simulate
 
 SOON = 30.0
-EVERY, LAPSE = heartbeat.EVERY, heartbeat.LAPSE
+INTERVAL, LEASE_TIMEOUT = heartbeat.INTERVAL, heartbeat.LEASE_TIMEOUT
 ELSEWHERE = "another-boot pid:[1]"
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Heartbeats every 20 ms, lapsed after 0.3 s."""
-    for name, seconds in (("EVERY", 0.02), ("LAPSE", 0.3), ("LAPSE_BEFORE", 0.6), ("_LOOK_EVERY", 0.01)):
+    for name, seconds in (
+        ("INTERVAL", 0.02),
+        ("LEASE_TIMEOUT", 0.3),
+        ("OLD_LEASE_TIMEOUT", 0.6),
+        ("_POLL_INTERVAL", 0.01),
+    ):
         monkeypatch.setattr(heartbeat, name, seconds)
 
 
@@ -103,7 +108,7 @@ def test_a_heartbeat_handle_that_could_not_be_opened_leaves_the_connection_of_th
         monkeypatch.setattr(kept, name, Mock())
     handle = kept.heartbeat_handle()
     monkeypatch.setattr(handle, "open", Mock(side_effect=RetriableError("the server is away")))
-    beating = _Beating(handle, "clicks", this_run(), events.ignore)
+    beating = HeartbeatThread(handle, "clicks", this_run(), events.ignore)
     until(lambda: handle.open.call_count > 1)
     beating.end()
     for name in connections:
@@ -121,7 +126,7 @@ def test_a_sign_of_the_format_before_is_read():
     before = {name: value for name, value in asdict(run).items() if name != "pid_space"}
     text = json.loads(State(run=run).to_json()) | {"run": before}
     assert State.from_json(json.dumps(text)).run == run
-    assert seconds_to_wait(run, 2.1) > heartbeat.LAPSE, "it signed every 30 seconds"
+    assert seconds_to_wait(run, 2.1) > heartbeat.LEASE_TIMEOUT, "it signed every 30 seconds"
 
 
 # Who is alive
@@ -131,16 +136,16 @@ def test_a_pid_is_looked_up_only_where_it_means_something():
     here = this_run()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         run = replace(here, pid=child.pid, started=time.time())
-        assert standing(run) == "alive"
-        assert standing(replace(run, pid_space=ELSEWHERE)) == "unknown", "the same host name, another pid namespace"
-        assert standing(replace(run, started=psutil.Process(child.pid).create_time() - 60)) == "unknown"
+        assert liveness(run) == "alive"
+        assert liveness(replace(run, pid_space=ELSEWHERE)) == "unknown", "the same host name, another pid namespace"
+        assert liveness(replace(run, started=psutil.Process(child.pid).create_time() - 60)) == "unknown"
         child.kill()
         until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
-        assert standing(run) == "dead", "killed, and nobody has asked for its exit code yet"
-    assert standing(run) == "dead"
-    assert standing(replace(run, pid_space=None)) == "unknown", "an old sign: it may be of another namespace"
-    assert standing(elsewhere(pid=os.getpid())) == "unknown"
-    assert standing(here) == "dead", "this process, but no run of its own"
+        assert liveness(run) == "dead", "killed, and nobody has asked for its exit code yet"
+    assert liveness(run) == "dead"
+    assert liveness(replace(run, pid_space=None)) == "unknown", "an old sign: it may be of another namespace"
+    assert liveness(elsewhere(pid=os.getpid())) == "unknown"
+    assert liveness(here) == "dead", "this process, but no run of its own"
 
 
 @pytest.mark.parametrize(
@@ -159,10 +164,10 @@ def test_a_process_that_is_hidden_is_asked_by_a_signal(monkeypatch, answer, beat
     monkeypatch.setattr(psutil, "Process", Mock(side_effect=psutil.NoSuchProcess(4242)))
     monkeypatch.setattr(os, "kill", asked)
     here = replace(this_run(), pid=4242, beat=time.time() - beat_ago)
-    assert standing(here) == found
+    assert liveness(here) == found
     asked.assert_called_once_with(4242, 0)
-    assert standing(replace(here, pid_space=None)) == "unknown", "an old sign: the pid may mean another process"
-    assert standing(replace(here, pid_space=ELSEWHERE)) == "unknown"
+    assert liveness(replace(here, pid_space=None)) == "unknown", "an old sign: the pid may mean another process"
+    assert liveness(replace(here, pid_space=ELSEWHERE)) == "unknown"
     asked.assert_called_once()
 
 
@@ -340,7 +345,7 @@ def test_a_run_that_may_be_dead_is_taken_over_when_its_heartbeat_has_lapsed(tmp_
     sim = simulate_on_disk(tmp_path)
     began = time.monotonic()
     sim.run()
-    assert time.monotonic() - began >= heartbeat.LAPSE * 0.9
+    assert time.monotonic() - began >= heartbeat.LEASE_TIMEOUT * 0.9
     assert sim.sink.rows == records(a=5)
     (said,) = [event.text for event in sim.events_of(events.Noted) if "waiting up to" in event.text]
     assert "pid 1 on other-host may still be running" in said
@@ -348,11 +353,11 @@ def test_a_run_that_may_be_dead_is_taken_over_when_its_heartbeat_has_lapsed(tmp_
 
 @pytest.mark.parametrize("age", [-3600.0, 0.0, 5.0, 20.0, 599.0, 86_400.0])
 def test_the_wait_for_a_run_that_may_be_dead_is_seconds_and_longer_than_a_heartbeat_takes(age, monkeypatch):
-    monkeypatch.setattr(heartbeat, "EVERY", EVERY)
-    monkeypatch.setattr(heartbeat, "LAPSE", LAPSE)
+    monkeypatch.setattr(heartbeat, "INTERVAL", INTERVAL)
+    monkeypatch.setattr(heartbeat, "LEASE_TIMEOUT", LEASE_TIMEOUT)
     waits = seconds_to_wait(elsewhere(beat=1_000_000.0 - age), 1_000_000.0)
     assert waits <= 15
-    assert waits >= 2 * EVERY > 0 or age > heartbeat.SKEW
+    assert waits >= 2 * INTERVAL > 0 or age > heartbeat.MAX_CLOCK_SKEW
 
 
 def test_a_run_elsewhere_that_still_beats_is_not_taken_over(tmp_path, store):
@@ -376,13 +381,13 @@ def test_a_run_elsewhere_that_still_beats_is_not_taken_over(tmp_path, store):
 
 
 def test_a_run_of_this_machine_whose_process_is_gone_is_taken_over_at_once(store, monkeypatch):
-    monkeypatch.setattr(heartbeat, "LAPSE", 1000.0)
+    monkeypatch.setattr(heartbeat, "LEASE_TIMEOUT", 1000.0)
     store.set_lease(replace(this_run(), pid=2**22 - 3))
     assert RunPresence("clicks", events.ignore).admit(store)
 
 
 def test_a_stop_ends_the_wait_for_a_heartbeat(store, monkeypatch):
-    monkeypatch.setattr(heartbeat, "LAPSE", 1000.0)
+    monkeypatch.setattr(heartbeat, "LEASE_TIMEOUT", 1000.0)
     store.set_lease(elsewhere())
     assert not RunPresence("clicks", events.ignore, wait=lambda seconds: True).admit(store)
 

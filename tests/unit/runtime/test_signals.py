@@ -25,7 +25,7 @@ def test_the_first_signal_is_heard_and_the_second_meets_what_was_there_before(nu
 
 def test_the_second_signal_meets_what_is_told():
     before = handlers()
-    with on_stop_signal(lambda _: None, then=signal.SIG_IGN):
+    with on_stop_signal(lambda _: None, second=signal.SIG_IGN):
         os.kill(os.getpid(), signal.SIGTERM)
         assert handlers() == [signal.SIG_IGN] * 2
         os.kill(os.getpid(), signal.SIGTERM)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from headrace.core.state import AuditEntry, RunLease, State
 from headrace.errors import ConfigError, OffsetConflict
 from headrace.kafka.cluster import Cluster, Clusters
-from headrace.runtime.heartbeat import EVERY, lapse, seconds_to_wait, standing
+from headrace.runtime.heartbeat import INTERVAL, lease_timeout, liveness, seconds_to_wait
 from headrace.support.paths import private_directory, state_directory, write_private
 from headrace.support.polling import wait_until
 from headrace.text import counted
@@ -228,9 +228,9 @@ class OffsetEditor:
     def live(self) -> RunLease | None:
         """The run that is at the pipeline, or may be: one that cannot be looked up counts while its heart beats."""
         run = self.store.lease()
-        if run is None or (state := standing(run)) == "dead":
+        if run is None or (state := liveness(run)) == "dead":
             return None
-        if state == "alive" or time.time() - run.beat < lapse(run):
+        if state == "alive" or time.time() - run.beat < lease_timeout(run):
             return run
         return run if self._still_beats(run) else None
 
@@ -244,7 +244,8 @@ class OffsetEditor:
             return latest is None or not run.is_same_run(latest) or latest.beat != run.beat
 
         return (
-            wait_until(changed, min(seconds_to_wait(run, time.time()), 2 * EVERY), _LOOK_EVERY) and latest is not None
+            wait_until(changed, min(seconds_to_wait(run, time.time()), 2 * INTERVAL), _LOOK_EVERY)
+            and latest is not None
         )
 
     def refuse_while_running(self) -> None:

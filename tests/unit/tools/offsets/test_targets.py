@@ -182,7 +182,9 @@ def test_a_move_of_some_partitions_of_a_pending_batch_is_refused():
         assert store.load().pending is not None
 
 
-@pytest.mark.parametrize(("version", "live_for"), [("boot pid:[1]", heartbeat.LAPSE), (None, heartbeat.LAPSE_BEFORE)])
+@pytest.mark.parametrize(
+    ("version", "live_for"), [("boot pid:[1]", heartbeat.LEASE_TIMEOUT), (None, heartbeat.OLD_LEASE_TIMEOUT)]
+)
 def test_a_run_elsewhere_counts_as_live_as_long_as_its_version_may_be_silent(version, live_for, monkeypatch):
     """One of the version before signed every 30 seconds, and only between its batches."""
     monkeypatch.setattr(offset_editor, "wait_until", lambda *_: False)  # no heartbeat comes
