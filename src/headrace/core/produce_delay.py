@@ -33,7 +33,7 @@ _POINTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownRecord:
     """A record that a lookup found. Those before it are older than `earlier_than`."""
 
     offset: int
@@ -47,9 +47,9 @@ class RangeTimestamps:
     def __init__(self, r: Range, now: float) -> None:
         self.range = r
         self._now = now
-        self._known: list[_Known] = []
+        self._known: list[_KnownRecord] = []
         """In the order of their offsets."""
-        self._none_since = now
+        self._no_record_since = now
         self._rounds = 0
 
     def next_lookups(self) -> list[float]:
@@ -64,49 +64,49 @@ class RangeTimestamps:
         steps = [number / (each + 1) for number in range(1, each + 1)]
         return [since + (until - since) * step for since, until in wide[:BETWEEN] for step in steps]
 
-    def add(self, time: float, found: tuple[int, float] | None) -> None:
+    def add(self, time: float, first_record: tuple[int, float] | None) -> None:
         """The offset and timestamp of the first record at or after `time`; None if there is none."""
-        if found is None:
-            self._none_since = min(time, self._none_since)
+        if first_record is None:
+            self._no_record_since = min(time, self._no_record_since)
             return
-        offset, timestamp = found
-        place = bisect_left(self._known, offset, key=_offset)
-        if place < len(self._known) and self._known[place].offset == offset:
-            known = self._known[place]
-            self._known[place] = replace(known, earlier_than=min(time, known.earlier_than))
+        offset, timestamp = first_record
+        index = bisect_left(self._known, offset, key=_offset)
+        if index < len(self._known) and self._known[index].offset == offset:
+            known = self._known[index]
+            self._known[index] = replace(known, earlier_than=min(time, known.earlier_than))
         else:
-            self._known.insert(place, _Known(offset, timestamp, time))
+            self._known.insert(index, _KnownRecord(offset, timestamp, time))
 
     def at(self, offset: int) -> float | None:
         """The timestamp of a record of the range, interpolated; None if nothing is known."""
         if not self._known:
             return None
-        place = bisect_right(self._known, offset, key=_offset)
-        if place == 0:
+        index = bisect_right(self._known, offset, key=_offset)
+        if index == 0:
             return self._known[0].timestamp
-        first, since = self._known[place - 1].offset, self._known[place - 1].timestamp
-        until, end = self._end(place)
+        first, since = self._known[index - 1].offset, self._known[index - 1].timestamp
+        until, end = self._end(index)
         return since + max(0.0, end - since) * (offset - first) / (until - first)
 
-    def _end(self, place: int) -> tuple[int, float]:
-        """Up to which offset and time the records reach that follow the one before `place`."""
-        if place < len(self._known):
-            return self._known[place].offset, self._known[place].earlier_than
-        return max(self.range.until, self._known[-1].offset + 1), self._none_since
+    def _end(self, index: int) -> tuple[int, float]:
+        """The offset and the time before which the records lie that follow the known record before `index`."""
+        if index < len(self._known):
+            return self._known[index].offset, self._known[index].earlier_than
+        return max(self.range.until, self._known[-1].offset + 1), self._no_record_since
 
     def _wide_spans(self) -> list[tuple[float, float]]:
         """From when to when the records between two known ones may be, where that is too long."""
         first = max(0, bisect_right(self._known, self.range.start, key=_offset) - 1)
-        found: list[tuple[float, float]] = []
-        for place in range(first, bisect_left(self._known, self.range.until, key=_offset)):
-            (until, end), known = self._end(place + 1), self._known[place]
+        spans: list[tuple[float, float]] = []
+        for index in range(first, bisect_left(self._known, self.range.until, key=_offset)):
+            (until, end), known = self._end(index + 1), self._known[index]
             age = self._now - known.timestamp
             if until - known.offset > 1 and end - known.timestamp > max(PRECISE_ENOUGH * age, _SHORTEST):
-                found.append((known.timestamp, end))
-        return found
+                spans.append((known.timestamp, end))
+        return spans
 
 
-def _offset(known: _Known) -> int:
+def _offset(known: _KnownRecord) -> int:
     return known.offset
 
 

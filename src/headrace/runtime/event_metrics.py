@@ -109,17 +109,24 @@ class _LagMetrics:
         self._ends: dict[TopicPartition, EndTimes] = defaultdict(EndTimes)
         self._seconds: dict[TopicPartition, float] = {}
         self._clusters: dict[str, tuple[str, str]] = {}
+        self._idle = False
+        """Whether the run waits for records, and looks at the ends without telling."""
 
     def follow(self, event: Event, seen_at: float) -> None:
         """`seen_at` is when the ends of the partitions were last looked at."""
         match event:
             case events.RunStarted(positions=positions) | events.PartitionsFound(positions=positions):
                 self._offsets.update(positions)
-            case events.BatchDone(batch=batch, partition_lag=lags):
+            case events.BatchDone(batch=batch, partition_lag=lags, scheduling_delay=delay):
+                if self._idle and delay is not None:
+                    for ends in self._ends.values():
+                        ends.extend(seen_at - delay)
+                self._idle = False
                 offsets = {r.at: r.until for r in batch.ranges}
                 self._offsets.update(offsets)
                 self._update(offsets.keys() | lags.keys() | self._lags.keys(), lags, seen_at)
             case events.CaughtUp():
+                self._idle = True
                 self._update(self._offsets.keys(), {}, seen_at)
             case events.BatchSkipped(batch=batch):
                 self._offsets.update({r.at: r.until for r in batch.ranges})
@@ -176,6 +183,11 @@ class EndTimes:
         if len(self._seen) > 1 and time - self._seen[-2][0] < _APART:
             self._seen.pop()
         self._seen.append((time, end))
+
+    def extend(self, time: float) -> None:
+        """Until `time` the end did not change."""
+        if self._seen:
+            self.add(time, self._seen[-1][1])
 
     def time_of(self, offset: int) -> float:
         """When the end went beyond `offset`, interpolated; NaN if that was before the first look."""

@@ -106,21 +106,21 @@ class Metrics(MetricsExporter):
         with self._lock:
             runs = list(self._runs)
         for metric in METRICS:
-            found = {labels: value for values in runs for labels, value in values.of(metric).items()}
-            if found:
-                yield self._family(metric, found)
+            samples = {labels: value for values in runs for labels, value in values.of(metric).items()}
+            if samples:
+                yield self._family(metric, samples)
 
-    def _family(self, metric: Metric, found: dict[tuple[str, ...], Any]) -> Any:
+    def _family(self, metric: Metric, samples: dict[tuple[str, ...], Any]) -> Any:
         core = require("prometheus_client.core", "metrics")
         if metric.kind is Kind.HISTOGRAM:
             family = core.HistogramMetricFamily(metric.name, metric.description, labels=metric.labels)
-            for labels, (counts, total) in found.items():
+            for labels, (counts, total) in samples.items():
                 bounds = [*map(str, metric.buckets), "+Inf"]
                 family.add_metric(labels, buckets=list(zip(bounds, counts, strict=True)), sum_value=total)
             return family
         kind = core.CounterMetricFamily if metric.kind is Kind.COUNTER else core.GaugeMetricFamily
         family = kind(metric.name, metric.description, labels=metric.labels)
-        for labels, value in found.items():
+        for labels, value in samples.items():
             family.add_metric(labels, value)
         return family
 

@@ -138,6 +138,17 @@ def test_lag_in_seconds_is_since_when_the_end_was_at_the_committed_offset(run):
     assert run.lag(metrics.GROUP_MAX_LAG_SECONDS) == 150
 
 
+def test_lag_in_seconds_does_not_count_the_time_without_records(run):
+    run.observe(events.RunStarted("exactly-once", ("write",), {A: 0}))
+    run.observe(events.BatchDone(Batch(1, (Range(A, 0, 100),)), 1.0, 0, scheduling_delay=0.0))
+    run.observe(events.CaughtUp(1))
+    run.now = 5000.0
+    run.observe(events.BatchStarted(BATCH, replay=False))
+    done = events.BatchDone(Batch(2, (Range(A, 100, 150),)), 1.0, 50, scheduling_delay=2.0, partition_lag={A: 50})
+    run.observe(done)
+    assert run.lag(metrics.GROUP_MAX_LAG_SECONDS) == 1  # known for 2 seconds, and half of it is stored
+
+
 def test_the_end_of_a_partition_is_remembered_for_minutes():
     ends = EndTimes()
     for second in range(10_000):
