@@ -8,10 +8,10 @@ HeadraceError
 │   ├── BatchTimeout           a batch took longer than timeout=; its jobs were cancelled
 │   └── BatchChanged           repeat at once: the batch is written differently now
 ├── OffsetConflict         another run moved the offsets; this one stops
-├── DataLoss               the wanted offsets are gone; stops unless told what to do
+├── DataLoss               the wanted offsets are gone; stops unless on_data_loss says otherwise
 ├── BadRecord              a record cannot be stored; quarantine it
 ├── TransformFailed        the transform raises on the rows; correct it
-└── BatchRefused           a batch is not as expected; look at its rows before it is published
+└── BatchRefused           a batch is not as expected; inspect its rows before it is published
 
 A driver's own exceptions never leave an adapter: they are translated at its border with `from`.
 """
@@ -22,7 +22,7 @@ from headrace.text import printable
 
 
 class HeadraceError(Exception):
-    """The root. `hint` is the cure: a command or a setting to type; `exit_code` is what a process ends with."""
+    """The root. `hint` says what to type: a command or a setting; `exit_code` is the exit code of the process."""
 
     exit_code = 1
 
@@ -32,12 +32,12 @@ class HeadraceError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        """Without what a terminal obeys: it may quote a record, and Python prints an error that nobody catches."""
+        """Without control characters: it may quote a record, and Python prints uncaught errors to the terminal."""
         return "\n".join(printable(line) for line in Exception.__str__(self).split("\n"))
 
 
 class ConfigError(HeadraceError):
-    """Raised before anything is read or written, when what was asked for cannot work."""
+    """Raised before anything is read or written, when the configuration cannot work."""
 
     exit_code = 2
 
@@ -53,7 +53,7 @@ class RetriableError(HeadraceError):
 class TopicRecreated(RetriableError):
     """Raised when a topic was deleted and created again while a batch of it was being read.
 
-    Nothing of the batch is stored. The runner looks again: the ranges of the batch are a gap, or DataLoss.
+    Nothing of the batch is stored. The runner refreshes the metadata: the ranges of the batch are a gap, or DataLoss.
     """
 
 
@@ -78,11 +78,11 @@ class DataLoss(HeadraceError):
 
 
 class BadRecord(HeadraceError):
-    """Raised when a record cannot be decoded, or stored, and nothing says where to put it aside."""
+    """Raised when a record cannot be decoded or stored, and the pipeline has no dead letters."""
 
 
 class TransformFailed(HeadraceError):
-    """Raised when the transform fails in a way that neither repeating nor leaving out single records cures."""
+    """Raised when the transform fails, and neither a retry nor leaving out single records would help."""
 
 
 class BatchRefused(HeadraceError):

@@ -1,4 +1,4 @@
-"""What happened in a run, as values. Whoever wants to know is an Observer."""
+"""What happened in a run, as values that observers receive."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class PartitionsFound:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsLeftOut:
-    """Partitions that the topics have and that the source does not name: nobody reads them."""
+    """Partitions of the topics that the source does not name: this pipeline does not read them."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Something to know that is no error: said once a run."""
+    """A note for the user that is not an error; reported once per run."""
 
     text: str
 
@@ -52,9 +52,9 @@ class BatchStarted:
 class Phases:
     """Where the time of a batch went, in seconds.
 
-    `metadata`: asking the cluster for end offsets and topic ids, and now and then for new partitions; `plan`: choosing
-    the ranges; `write`: reading, transforming and writing the rows; `commit`: the offset store, before the write (the
-    journal) and after it. A transactional sink commits offsets in its write.
+    `metadata`: asking the cluster for end offsets and topic ids, and every `refresh` seconds for new partitions;
+    `plan`: choosing the ranges; `write`: reading, transforming and writing the rows; `commit`: the offset
+    store, before the write (the journal) and after it. A transactional sink commits offsets in its write.
     """
 
     metadata: float = 0.0
@@ -122,7 +122,7 @@ class BatchSkipped:
 
 @dataclass(frozen=True, slots=True)
 class GapFound:
-    """Records that are gone were passed over, as `on_data_loss` told; the audit log has it too."""
+    """Records that are gone were skipped, as `on_data_loss` says; the audit log records it too."""
 
     lost: Range
     reason: str
@@ -138,7 +138,7 @@ class MirrorFailed:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """Nothing is left to read; said once each time the end is reached."""
+    """Nothing is left to read; reported once each time the end is reached."""
 
     last_batch: int
 
@@ -199,4 +199,4 @@ Observer: TypeAlias = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """The observer that does not look."""
+    """An observer that does nothing."""

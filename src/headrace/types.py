@@ -1,4 +1,4 @@
-"""The frozen values everything else speaks in."""
+"""The frozen values that all packages share."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Range:
 class Batch:
     """An id and the ranges it reads, fixed before anything is written.
 
-    The id only counts upwards within a pipeline; what a batch contains is said by its ranges.
+    The id only counts upwards within a pipeline; its ranges say what a batch contains.
     `topic_ids` are Kafka's own ids of the topics read, so that a topic recreated under an old name shows.
     """
 
@@ -122,5 +122,5 @@ class Progress:
         return max(self.last_batch, self.pending.id if self.pending else 0)
 
     def behind(self, batch: Batch) -> list[Range]:
-        """The ranges of `batch` that do not start where this progress stands: somebody else moved."""
+        """The ranges of `batch` that do not start at the offsets of this progress: another process moved them."""
         return [r for r in batch.ranges if self.offsets.get(r.at, r.start) != r.start]

@@ -46,7 +46,10 @@ class Limits:
             if (value := getattr(self, name)) is not None:
                 check_positive(name, value, unit="seconds", hint=f"Limits({name}=5)")
         if self.max_delay is not None and self.min_records is None:
-            raise ConfigError("Limits(max_delay=…) says how long min_records may wait", hint="min_records=10_000")
+            raise ConfigError(
+                "Limits(max_delay=…): expected min_records too, got none",
+                hint="min_records=10_000",
+            )
         if self.min_records is not None and self.min_records > self.max_records:
             raise ConfigError(
                 f"Limits(min_records={self.min_records:,}, max_records={self.max_records:,}): no batch can be both"

@@ -36,6 +36,7 @@ from headrace.support.pipeline_folder import export, paths_below
 from headrace.support.redaction import masked
 from headrace.support.suggest import did_you_mean
 from headrace.support.tracebacks import shown_path
+from headrace.support.validation import wrong_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,7 +234,7 @@ def _one_of(where: str, raw: Mapping[str, Any], kinds: Mapping[str, Callable[...
     """`{duckdb = "file", table = "t"}` is `DuckDB("file", table="t")`; `{console = true}` is `Console()`."""
     if not isinstance(raw, Mapping):
         raise ConfigError(
-            f"[{where}] is {masked(repr(raw))}; a table is meant", hint=f"one of: {', '.join(sorted(kinds))}"
+            f"[{where}]: expected a table, got {masked(repr(raw))}", hint=f"one of: {', '.join(sorted(kinds))}"
         )
     named = [key for key in raw if key in kinds]
     if len(named) != 1:
@@ -264,11 +265,11 @@ def _call(where: str, kind: Callable[..., Any], first: list[Any], rest: Mapping[
 
 
 def _switch(name: str, value: Any) -> bool:
-    """Also as a text, which is what the environment has. Any other text would be taken for true."""
+    """A boolean, also as a text from the environment. Any other text would count as true."""
     if isinstance(value, bool):
         return value
     if value not in ("true", "false"):
-        raise ConfigError(f"{name} = {masked(repr(value))}: true or false is meant")
+        raise wrong_value(name, "true or false", value)
     return bool(value == "true")
 
 
@@ -290,7 +291,7 @@ def _with_profile(raw: dict[str, Any], wanted: str | None) -> dict[str, Any]:
 def _laid_over(under: dict[str, Any], over: Mapping[str, Any], kinds: set[str]) -> dict[str, Any]:
     """Tables by their keys, but for a sink, store or format of another kind; anything else whole."""
     laid = dict(under)
-    if _READ & set(over):  # what is read is said in one way
+    if _READ & set(over):  # only one of them may be set
         laid = {key: value for key, value in laid.items() if key not in _READ}
     for key, value in over.items():
         below = laid.get(key)
@@ -336,10 +337,10 @@ def _from_python(path: Path, name: str) -> Pipeline:
         frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename.startswith(directory)]
         lines = [frame.lineno for frame in frames if frame.filename == spec.origin]
         line = f", line {lines[-1]}" if lines else ""
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if frames and frames[-1].filename != spec.origin:  # in a neighbour that the file imports
-            said += f" at {shown_path(frames[-1].filename)}:{frames[-1].lineno}"
-        raise ConfigError(f"{path}{line}: cannot be imported: {said}", hint=import_hint(error)) from error
+            message += f" at {shown_path(frames[-1].filename)}:{frames[-1].lineno}"
+        raise ConfigError(f"{path}{line}: cannot be imported: {message}", hint=import_hint(error)) from error
     found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
     names = ", ".join(sorted(found)) or "none"
     if name and name not in found:

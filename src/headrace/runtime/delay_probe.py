@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.types import Batch, TopicPartition
 
 INTERVAL = 10.0
-"""Seconds from one batch that is looked at to the next."""
+"""Seconds from one batch that is measured to the next."""
 RETRY_INTERVAL = 1.0
 """The same after answers that were late or did not come."""
 MAX_PARTITIONS = 32
@@ -60,7 +60,7 @@ class DelayProbe:
         self._thread.start()
 
     def finish(self, batch: Batch) -> ProduceDelay | None:
-        """The delay of a batch that was stored just now; None if it was not looked at, or the answers are late."""
+        """The delay of a batch that was stored just now; None if it was not measured, or the answers are late."""
         if self._batch is not batch:
             return None
         self._batch = None

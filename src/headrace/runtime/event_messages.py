@@ -35,7 +35,7 @@ def log(event: Event) -> None:
 
 
 def describe_event(event: Event) -> str | None:
-    """An event as people read it, without control characters; None for one that another says better."""
+    """An event as people read it, without control characters; None for one that another event reports better."""
     text = _sentence(event)
     return None if text is None else printable_lines(text)
 
@@ -74,7 +74,7 @@ def _sentence(event: Event) -> str | None:
         case events.Stopping(reason):
             return f"stopping: {reason}; the batch in flight is finished first"
         case events.RunStopped(batches, records, error, rows):
-            # Not why: whoever started the run is told by the error itself.
+            # Without the reason: the error itself reports it.
             done = f"{counted(batches, 'batch')}, {counted(records, 'record')}{_written(rows)}"
             return f"{'failed' if error else 'stopped'} after {done}"
 

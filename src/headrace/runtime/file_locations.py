@@ -1,4 +1,4 @@
-"""Where the last run of a pipeline had its files: a run that finds them missing, and starts over elsewhere, says so."""
+"""Where the last run of a pipeline had its files: a run that finds them at another place reports it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def paths_changed(pipeline: Pipeline) -> list[str]:
 
 
 def remember(pipeline: Pipeline) -> None:
-    """For the next run. Nothing that a run could fail for."""
+    """Record the paths for the next run. A failure to write them is ignored."""
     paths = {what: str(path) for what, path in _paths(pipeline).items()}
     record = _record(pipeline)
     if paths or record.exists():

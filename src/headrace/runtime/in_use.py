@@ -1,4 +1,4 @@
-"""Which stores and sinks a run of this process has open: such an object is one connection, for one pipeline."""
+"""Which stores and sinks the runs of this process have open: such an object is one connection, for one pipeline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOCK = threading.Lock()
 
 @contextmanager
 def reserve(pipeline: str, resources: Iterable[Resource]) -> Iterator[None]:
-    """Within, no other run of this process may use these objects.
+    """Within the block, no other run of this process may use these objects.
 
     OffsetConflict if another run of `pipeline` uses one of them, ConfigError if a run of another pipeline does.
     """

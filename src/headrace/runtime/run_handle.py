@@ -1,4 +1,4 @@
-"""A run as a value to hold: stop it, wait for its end, ask how it stands, from any thread."""
+"""The handle of a run: stop it, wait for its end, read its status, from any thread."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 60.0
 GRACE_SECONDS = 5.0
-"""What a batch gets after its Spark jobs were cancelled at the deadline."""
+"""Seconds that a batch gets to end after its Spark jobs were cancelled at the deadline."""
 
 State = Literal["starting", "running", "stopping", "stopped", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """How a run stood when it was asked.
+    """The status of a run at one moment.
 
     `since` is when it entered its `state`. `batch` is the one in flight. `batches`, `records` and `rows` count what
     this run has done; `rows` is None if those of a batch could not be counted. `error` is the last one: the run is
@@ -73,7 +73,7 @@ class RunStatus:
 class Run:
     """A run of a pipeline in a thread of its own, made by `pipeline.start()`; to be used from any thread.
 
-    As a context manager it is stopped, and waited for, where the block ends. So it is where the process ends.
+    As a context manager it is stopped, and waited for, at the end of the block, as it is at the end of the process.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class Run:
         ended()
 
     def _observe(self, event: events.Event) -> None:
-        """One event at a time, also where a stop or a heartbeat reports from another thread."""
+        """One event at a time, also if a stop or a heartbeat reports from another thread."""
         with self._one_at_a_time:
             if not self._over.is_set():
                 self._status = self._status.after(event, datetime.now(UTC))

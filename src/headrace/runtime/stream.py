@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headrace.runtime.source_states import SourceState
     from headrace.types import Batch, Range
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
 class StreamBatch:
@@ -60,7 +60,7 @@ class StreamBatch:
         self._raw: RawBatch | None = None
         self._decoded: list[DecodedRows] = []
         self.replay = replay
-        """Whether it was begun before: what was done with it then may have to be recognised."""
+        """Whether it was begun before: its rows may have been stored already."""
         self.committed = False
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class StreamBatch:
         return self._batch.ranges
 
     def rows(self) -> Any:
-        """A DataFrame of the decoded columns and `_kafka`, or a dict of them by source. Lazy; asked again, the same."""
+        """A DataFrame of the decoded columns and `_kafka`, or a dict of them by source. Lazy and repeatable."""
         frames = self.raw()
         decoded = {name: one.decoder.decode(frames[name]) for name, one in self._inputs.each.items()}
         self._decoded = list(decoded.values())
@@ -94,11 +94,11 @@ class StreamBatch:
         return self._raw.frames
 
     def seen(self) -> tuple[int, float | None]:
-        """How many bad records were left out, and what a record weighs, as far as its rows have been read."""
+        """How many bad records were left out, and the bytes of a record, as far as its rows have been read."""
         return sum(found.dropped() for found in self._decoded), self._raw.bytes_each() if self._raw else None
 
     def commit(self) -> None:
-        """Say that it is done: the offsets move to its end. OffsetConflict if another run has moved them."""
+        """Move the offsets to the end of the batch. OffsetConflict if another run has moved them."""
         if self.committed:
             raise ConfigError(f"batch {self.id} was committed before", hint="commit() once at the end of the loop")
         self._commit(self._batch)
@@ -106,7 +106,7 @@ class StreamBatch:
 
 
 class Stream:
-    """Made by `hr.stream`; to be iterated once, best inside `with`, which puts Spark's errors into our words."""
+    """Made by `hr.stream`; to be iterated once, best inside `with`, which translates errors of Spark."""
 
     def __init__(
         self,
@@ -169,46 +169,46 @@ class Stream:
     def _batches(self, store: OffsetStore) -> Iterator[StreamBatch]:
         positions = self._positions
         if positions.progress.pending is not None:
-            yield from self._settled(positions.progress.pending, store)
-        self._patiently(positions.refresh_metadata, store)
+            yield from self._replay_pending(positions.progress.pending, store)
+        self._retry(positions.refresh_metadata, store)
         targets = positions.ends if self._until else None
         while not self._stop.is_set():
             if targets is not None and caught_up(positions.progress, reachable(targets, positions.ends)):
                 return
-            batch = self._patiently(lambda: positions.next_batch(wait=targets is None), store)
+            batch = self._retry(lambda: positions.next_batch(wait=targets is None), store)
             if batch is not None:
                 reach("stream: before begin")
-                if self._patiently(partial(_done, store.begin, batch), store) is None:
+                if self._retry(partial(_done, store.begin, batch), store) is None:
                     return
                 reach("stream: begun")
-                yield from self._handed(batch, store, replay=False)
+                yield from self._hand_out(batch, store, replay=False)
             else:
                 self._stop.wait(IDLE)
-            self._patiently(positions.poll_ends, store)
+            self._retry(positions.poll_ends, store)
 
-    def _settled(self, pending: Batch, store: OffsetStore) -> Iterator[StreamBatch]:
-        """The batch that an earlier loop died with, unless its records are gone."""
+    def _replay_pending(self, pending: Batch, store: OffsetStore) -> Iterator[StreamBatch]:
+        """Hand out the batch that an earlier loop died with, unless its records are gone."""
         if self._positions.ignores_stored_offsets:
-            return  # the first look gives it up
-        readable = self._patiently(lambda: [self._positions.readable(pending, parts=False)], store)
+            return  # the first refresh of metadata abandons it
+        readable = self._retry(lambda: [self._positions.readable(pending, parts=False)], store)
         if readable == [None]:
             self._commit(pending, store)
             self._positions.done(pending)
         elif not self._stop.is_set():
-            yield from self._handed(pending, store, replay=True)
+            yield from self._hand_out(pending, store, replay=True)
 
-    def _handed(self, batch: Batch, store: OffsetStore, *, replay: bool) -> Iterator[StreamBatch]:
+    def _hand_out(self, batch: Batch, store: OffsetStore, *, replay: bool) -> Iterator[StreamBatch]:
         began = self._positions.clock()
         self._batch = batch
         self._observe(events.BatchStarted(batch, replay))
         self._inputs.start_batch()
-        self._learn(batch, store)
+        self._fetch_schemas(batch, store)
         commit = partial(self._commit, store=store)
         given = StreamBatch(batch, self._inputs, commit, replay=replay, measure=self._measure)
         yield given
         if not given.committed:
             raise ConfigError(
-                f"batch {batch.id} was not committed, and the next one was asked for",
+                f"batch {batch.id} was not committed before the next one was requested",
                 hint="batch.commit() at the end of the loop; what is not committed comes again at the next start",
             )
         seconds = self._positions.clock() - began
@@ -220,8 +220,8 @@ class Stream:
             events.BatchDone(batch, seconds, self._positions.lag, partition_lag=self._positions.partition_lags)
         )
 
-    def _learn(self, batch: Batch, store: OffsetStore) -> None:
-        """Ask for schemas that its records name and nobody knows: a loop cannot repeat a batch as a run does."""
+    def _fetch_schemas(self, batch: Batch, store: OffsetStore) -> None:
+        """Fetch the unknown schemas that its records name: a loop cannot repeat a batch as a run does."""
         from headrace.engine.source_readers import RawBatch
 
         frames = RawBatch(self._inputs, batch).frames
@@ -231,15 +231,15 @@ class Stream:
                     one.decoder.validated(frames[name]).frame.selectExpr("count(error)").collect()
                     break
                 except Exception as error:
-                    if self._patiently(partial(one.decoder.fetch_missing_schemas, error, frames[name]), store) is None:
+                    if self._retry(partial(one.decoder.fetch_missing_schemas, error, frames[name]), store) is None:
                         raise
 
     def _commit(self, batch: Batch, store: OffsetStore) -> None:
-        def ask() -> bool:
+        def commit_unless_done() -> bool:
             self._positions.load(store)
             if any(self._positions.progress.offsets.get(r.at) != r.until for r in batch.ranges):
                 store.commit(batch)
-            return True  # else it was heard, and only its answer was lost
+            return True  # otherwise the commit took effect, and only its reply was lost
 
         def verify() -> bool:
             if self._positions.recreated(batch, deleted=False):
@@ -250,21 +250,22 @@ class Stream:
         try:
             verify()
         except RetriableError:
-            if self._patiently(verify, store) is None:  # a stop came first: the batch comes again at the next start
+            if self._retry(verify, store) is None:  # a stop came first: the batch comes again at the next start
                 raise
         try:
             store.commit(batch)
         except RetriableError:
-            if self._patiently(ask, store) is None:  # a stop came first: the batch comes again at the next start
+            # None: a stop came first, and the batch comes again at the next start.
+            if self._retry(commit_unless_done, store) is None:
                 raise
 
-    def _patiently(self, ask: Callable[[], _Answer], store: OffsetStore) -> _Answer | None:
+    def _retry(self, call: Callable[[], _Result], store: OffsetStore) -> _Result | None:
         def reload() -> None:
             with suppress(RetriableError):  # the store knows whether a call whose reply was lost took effect
                 self._positions.load(store)
 
         policy = Retry().policy(self._until)
-        return retry_until_stopped(ask, self._stop.wait, self._observe, reload, policy=policy)
+        return retry_until_stopped(call, self._stop.wait, self._observe, reload, policy=policy)
 
 
 def _done(do: Callable[[Batch], None], batch: Batch) -> bool:
@@ -297,7 +298,7 @@ def stream(
     at-least-once, or exactly-once where the work can recognise `batch.id` or the rows' origins. `name` names the
     offsets, by default after the topics. Ends on SIGTERM or Ctrl-C after the batch in flight, or with
     `until="caught-up"` when everything there was at the start has been handed out. A second loop over the same
-    offsets is refused while the first is alive, unless it is told to `take_over`. `metrics` exports metrics of the
+    offsets is refused while the first is alive, unless `take_over` is set. `metrics` exports metrics of the
     loop, as it does for a run.
     """
     from headrace.engine.source_readers import SourceReaders

@@ -1,4 +1,4 @@
-"""Named points where a run may be told to die. Nothing happens here in production."""
+"""Named points where tests kill a run. They do nothing in production."""
 
 from __future__ import annotations
 

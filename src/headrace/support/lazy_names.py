@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def lazy_names(
     module: str, homes: Mapping[str, str], submodules: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` for `module`: `homes` says of each name which module defines it."""
+    """`__getattr__` and `__dir__` for `module`: `homes` maps each name to the module that defines it."""
 
     def get(name: str) -> Any:
         if name in submodules:

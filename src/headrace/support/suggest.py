@@ -1,4 +1,4 @@
-"""The nearest known word to one that is not known, for hints."""
+"""The known word nearest to an unknown one, for hints."""
 
 from __future__ import annotations
 

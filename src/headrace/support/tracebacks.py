@@ -38,7 +38,7 @@ def in_user_code(error: BaseException) -> str:
 
 
 def raised_on_worker(error: BaseException) -> list[str]:
-    """The names of the exceptions that a worker tells of, in their order: those that were being handled come first.
+    """The names of the exceptions in a worker's traceback, in order: those that were being handled come first.
 
     What comes after the first may also be text of a record, which an exception quotes.
     """
