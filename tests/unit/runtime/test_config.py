@@ -136,7 +136,7 @@ def test_a_sink_of_kafka_can_write_avro(toml):
         topic = "clean"
         format = {avro}
     """).pipeline.sink
-    assert sink._layout.format == hr.Avro(registry="http://localhost:8081", namespace="com.example")
+    assert sink._mapping.format == hr.Avro(registry="http://localhost:8081", namespace="com.example")
 
 
 def test_console_can_be_said_without_settings(toml):

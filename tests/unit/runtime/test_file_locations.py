@@ -86,7 +86,7 @@ def test_the_location_of_a_hive_table_belongs_to_the_folder(folder, location, pa
         conf=SimpleNamespace(get=lambda *_: "false", set=lambda *_: None),
         _jsparkSession=SimpleNamespace(sessionUUID=lambda: "a session"),
     )
-    sink._make(spark, StructType().add("id", LongType()))
+    sink._create_table(spark, StructType().add("id", LongType()))
     (created,) = [text for text in statements if text.startswith("CREATE TABLE")]
     assert created.endswith(f" LOCATION '{(path or location).format(folder=folder)}'")
 
