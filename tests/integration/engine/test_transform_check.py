@@ -218,5 +218,5 @@ def test_a_spark_that_has_gone_is_said_so(spark, topic, monkeypatch):
     monkeypatch.setattr(session, "alive", lambda spark: False)
     gone = engine.translate_error(error)
     assert isinstance(gone, HeadraceError)
-    assert "Spark process has gone" in gone.message
+    assert "Spark process has ended" in gone.message
     assert gone.hint

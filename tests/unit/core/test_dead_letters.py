@@ -46,9 +46,9 @@ def test_as_many_as_can_be_keep_their_bytes_and_none_is_lost(sizes, room):
 
 def test_a_reason_that_quotes_a_large_value_is_shortened_on_workers_and_on_the_driver():
     why = "begin" + "x" * 2_000_000 + "end"
-    refusals = RejectedRows("sink", most=10)
+    refusals = RejectedRows("sink", limit=10)
     refusals.add(RecordId("t", 0, 1), why)
-    for error in (refusals.found[0][1], RejectedRow(RecordId("t", 0, 1), why, "table rows").error):
+    for error in (refusals.rows[0][1], RejectedRow(RecordId("t", 0, 1), why, "table rows").error):
         assert len(error) < 10_100
         assert (error[:6], error[-4:]) == ("beginx", "xend")
         assert "1,990,008 characters" in error

@@ -189,7 +189,7 @@ class Refusing(TaskSink):
     def __repr__(self):
         return "shown in another way"
 
-    def _written(self, batch, rows, most):
+    def _write_rows(self, batch, rows, limit):
         return [Report(refused=[(RecordId("clicks", 0, 3), "no")])]
 
 

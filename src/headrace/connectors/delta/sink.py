@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.delta.file_stats import described, folded
 from headrace.connectors.delta.table import LOG, DeltaTablePath, partition_columns, spark_schema
-from headrace.connectors.shared.batch_ledger import LastBatch, newer_batch
+from headrace.connectors.shared.batch_ledger import LastBatch, abandoned_folders
 from headrace.connectors.shared.parquet_writer import write_files
 from headrace.connectors.shared.schema_check import schema_mismatch
 from headrace.core.sink import IdempotentSink, without_metadata
@@ -231,7 +231,7 @@ class Delta(IdempotentSink):
         filesystem = self._place.filesystem()
         found = filesystem.get_file_info(FileSelector(self._folder, recursive=False))
         names = (info.path.rpartition("/")[2] for info in found)
-        for name in newer_batch(names, before, after, keep.rpartition("/")[2]):
+        for name in abandoned_folders(names, before, after, keep.rpartition("/")[2]):
             path = f"{self._folder}/{name}"
             with suppress(OSError):  # left for VACUUM
                 filesystem.delete_dir(path)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.delta.file_stats import PARTITION_TYPES
 from headrace.connectors.shared.partition_columns import repeated
-from headrace.connectors.shared.schema_check import missing_columns, plain, refuse_types, schema_mismatch
+from headrace.connectors.shared.schema_check import missing_columns, nullable_schema, refuse_types, schema_mismatch
 from headrace.errors import ConfigError
 from headrace.support.crashpoints import reach
 from headrace.support.durable import make_directory
@@ -125,7 +125,7 @@ class DeltaTablePath:
         # "ignore": if two runs create it at once, the second uses the table of the first.
         deltalake.DeltaTable.create(
             self.uri,
-            deltalake.Schema.from_json(plain(rows).json()),  # a Delta schema has the JSON format of Spark's
+            deltalake.Schema.from_json(nullable_schema(rows).json()),  # a Delta schema has the JSON format of Spark's
             mode="ignore",
             partition_by=list(self.partition_by),
             storage_options=dict(self.options),

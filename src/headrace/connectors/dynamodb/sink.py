@@ -72,7 +72,7 @@ class DynamoDB(KeyedSink):
                 f"key={key!r} has more than a partition key and a sort key",
                 hint="join columns in the transform: concat_ws('#', …)",
             )
-        if transactions and self._identity.of_record:
+        if transactions and self._identity.is_record_id:
             raise ConfigError(
                 "transactions=True: several rows of a record need a key", hint='key=("order", "position")'
             )
@@ -138,7 +138,7 @@ class DynamoDB(KeyedSink):
     def _expected_schema(self, schema: StructType) -> tuple[list[str], dict[str, dict[str, str]]]:
         """The key of the table, and the types of it and of the indexes. ConfigError if rows cannot be items."""
         if self._transactions and METADATA not in schema.names:
-            raise log_order.without_origin()
+            raise log_order.origin_required()
         stored = self._stored_schema(schema)
         dynamodb_types.document_encoder().check(stored, self)
         by_origin = self._identity.by_origin(schema.names)
@@ -172,15 +172,15 @@ class DynamoDB(KeyedSink):
             f"{self!r}: there is no such table", hint="create=True makes it, or correct its name or the region"
         )
 
-    def _write_rows(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+    def _write_rows(self, batch: Batch, rows: DataFrame, limit: int | None) -> list[Report]:
         cores = rows.sparkSession.sparkContext.defaultParallelism
         ranges = len(batch.ranges)
         by_range = self._transactions or task_alignment.tasks_match_ranges(rows, ranges)
         self._tasks = min(cores, ranges) if by_range else cores
         if not self._transactions:
-            return super()._write_rows(batch, rows, most)
-        frame = log_order.sorted_by_offset(batch, self._identity.frame(batch, rows))
-        reports = tasks.run(frame, ByRecord(self._writer(batch, rows.schema), most))
+            return super()._write_rows(batch, rows, limit)
+        frame = log_order.sort_by_origin_columns(batch, self._identity.frame(batch, rows))
+        reports = tasks.run(frame, ByRecord(self._writer(batch, rows.schema), limit))
         reach("dynamodb: rows written")
         return reports
 

@@ -40,38 +40,38 @@ class _Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ByRecord:
-    """What a task does with its rows, in the order of the log. `most` records may be rejected; None: not one."""
+    """What a task does with its rows, in the order of the log. `limit` records may be rejected; None: none."""
 
     items: DynamoDBWriter
-    most: int | None
+    limit: int | None
 
     def __call__(self, batches: Iterator[Any]) -> Report:
-        refusals = RejectedRows(self.items.sink, self.most)
+        rejected = RejectedRows(self.items.sink, self.limit)
         stored = 0
         client, pace = self.items.target.client(), self.items.target.pace()  # shared: both are made for threads
         with (
             dynamodb_client.translate_error(self.items.sink),
             ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headrace-dynamodb") as pool,
         ):
-            for wave in _waves(self._records(batches, refusals)):
+            for wave in _waves(self._records(batches, rejected)):
                 said = list(pool.map(lambda record: self._write(client, pace, record), wave))
                 for record, reason in zip(wave, said, strict=True):
                     if reason is None:
                         stored += len(record.puts)
                     else:
-                        refusals.add(record.origin, reason)
-        return Report(stored, refused=refusals.found)
+                        rejected.add(record.origin, reason)
+        return Report(stored, refused=rejected.rows)
 
-    def _records(self, batches: Iterator[Any], refusals: RejectedRows) -> Iterator[_Record]:
+    def _records(self, batches: Iterator[Any], rejected: RejectedRows) -> Iterator[_Record]:
         """Those whose rows can all be stored."""
         encoders = self.items.encoders()
-        for origin, found in log_order.group_by_record(batches, refusals):
-            if any(rejected == origin for rejected, _ in refusals.found):  # one of its rows could not be read
+        for origin, found in log_order.group_by_record(batches, rejected):
+            if any(rejected == origin for rejected, _ in rejected.rows):  # one of its rows could not be read
                 continue
             try:
                 record = _Record(origin, self._puts(origin, found, encoders))
             except UnsupportedValue as error:
-                refusals.add(origin, str(error))
+                rejected.add(origin, str(error))
             else:
                 yield record
 

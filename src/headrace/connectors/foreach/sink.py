@@ -108,7 +108,7 @@ class Foreach(TaskSink):
         if missing := [name for name in self._key if name not in schema.names]:
             raise ConfigError(f"{self!r}: the rows have no column {missing[0]}", hint=f"rows: {schema.names}")
         if self._once is not None and not self._key and METADATA not in schema.names:
-            raise log_order.without_origin()
+            raise log_order.origin_required()
 
     def check_reachable(self) -> None:
         keeper: object = self._once
@@ -127,13 +127,13 @@ class Foreach(TaskSink):
         other = "repeats" if self._mark == "after" else "loses"
         return f"each effect once by its {identified_by}; a crash {other} the effect in flight of each task"
 
-    def _write_rows(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+    def _write_rows(self, batch: Batch, rows: DataFrame, limit: int | None) -> list[Report]:
         self.ensure_prepared(rows.schema)
         once = self._guard(batch, rows)
         by_record = once is not None and not once.key
         frame = log_order.sort_by_offset(batch, rows) if by_record else log_order.with_origin_columns(rows)
         calls = UserFunctions(self._fn, self._open, self._close)
-        reports = tasks.run(frame, Task(calls, self._per, once, shaper(rows.schema), repr(self), most))
+        reports = tasks.run(frame, Task(calls, self._per, once, shaper(rows.schema), repr(self), limit))
         reach("foreach: effects done")
         return reports
 

@@ -61,87 +61,87 @@ class Task:
     once: EffectGuard | None
     shaped: Callable[[Row], Row]
     sink: str
-    most: int | None
+    limit: int | None
 
     def __call__(self, batches: Iterator[Any]) -> Report:
-        refusals = RejectedRows(self.sink, self.most)
+        rejected = RejectedRows(self.sink, self.limit)
         try:
             with self.calls.opened() as fn:
                 if self.per == "partition":
-                    count = self._all_at_once(fn, batches, refusals)
+                    count = self._all_at_once(fn, batches, rejected)
                 elif self.once is None:
-                    count = self._one_by_one(fn, batches, refusals)
+                    count = self._one_by_one(fn, batches, rejected)
                 else:
-                    count = self._call_unmarked(fn, batches, self.once, refusals)
-            return tasks.Report(count, refused=refusals.found)
+                    count = self._call_unmarked(fn, batches, self.once, rejected)
+            return tasks.Report(count, refused=rejected.rows)
         except HeadraceError:
             raise
         except Exception as error:
             raise RetriableError(f"{self.sink}: {_error_text(error)}", hint="the batch is repeated") from error
 
-    def _all_at_once(self, fn: Callable[[Any], object], batches: Iterator[Any], refusals: RejectedRows) -> int:
+    def _all_at_once(self, fn: Callable[[Any], object], batches: Iterator[Any], rejected: RejectedRows) -> int:
         count = 0
 
         def rows() -> Iterator[Row]:
             nonlocal count
-            for _, row in log_order.iter_rows(batches, refusals, _PIECE):
+            for _, row in log_order.iter_rows(batches, rejected, _PIECE):
                 count += 1
                 yield self.shaped(row)
 
         fn(rows())
         return count
 
-    def _one_by_one(self, fn: Callable[[Row], object], batches: Iterator[Any], refusals: RejectedRows) -> int:
+    def _one_by_one(self, fn: Callable[[Row], object], batches: Iterator[Any], rejected: RejectedRows) -> int:
         count = 0
-        for origin, row in log_order.iter_rows(batches, refusals, _PIECE):
-            count += self._call(partial(fn, self.shaped(row)), origin, refusals)
+        for origin, row in log_order.iter_rows(batches, rejected, _PIECE):
+            count += self._call(partial(fn, self.shaped(row)), origin, rejected)
         return count
 
     def _call_unmarked(
-        self, fn: Callable[[Row], object], batches: Iterator[Any], once: EffectGuard, refusals: RejectedRows
+        self, fn: Callable[[Row], object], batches: Iterator[Any], once: EffectGuard, rejected: RejectedRows
     ) -> int:
         count = 0
-        named = self._with_messages(batches, once, refusals)
+        named = self._with_messages(batches, once, rejected)
         while piece := list(islice(named, _PIECE)):
             done = once.done([message for message, _, _ in piece])
             for message, origin, row in piece:
                 if message in done:
                     continue
                 effect = partial(once.carry_out, message, partial(fn, self.shaped(row)))
-                if self._call(effect, origin, refusals):
+                if self._call(effect, origin, rejected):
                     done.add(message)
                     count += 1
         return count
 
     def _with_messages(
-        self, batches: Iterator[Any], once: EffectGuard, refusals: RejectedRows
+        self, batches: Iterator[Any], once: EffectGuard, rejected: RejectedRows
     ) -> Iterator[tuple[str, RecordId | None, Row]]:
         before: RecordId | None = None
         number = 0
-        for origin, row in log_order.iter_rows(batches, refusals, _PIECE):
+        for origin, row in log_order.iter_rows(batches, rejected, _PIECE):
             number = number + 1 if origin is not None and origin == before else 0
             before = origin
             message = once.message(origin, number, row)
             if message is None:
-                refusals.add(origin, f"a column of the key ({', '.join(once.key)}) is NULL")
+                rejected.add(origin, f"a column of the key ({', '.join(once.key)}) is NULL")
             else:
                 yield message, origin, row
 
-    def _call(self, effect: Callable[[], object], origin: RecordId | None, refusals: RejectedRows) -> bool:
+    def _call(self, effect: Callable[[], object], origin: RecordId | None, rejected: RejectedRows) -> bool:
         """Whether it was done. What is put aside was not, and what raises further ends the batch."""
         try:
             effect()
         except (RetriableError, ConfigError):
             raise
         except HeadraceError as error:
-            refusals.add(origin, str(error))
+            rejected.add(origin, str(error))
             return False
         except Exception as error:
             where = f"the row of {origin}: " if origin is not None else ""
-            if self.most is None or origin is None:
+            if self.limit is None or origin is None:
                 hint = "dead_letters=… diverts such records; raise headrace.errors.BadRecord to stop instead"
                 raise RetriableError(f"{self.sink}: {where}{_error_text(error)}", hint=hint) from error
-            refusals.add(origin, _error_text(error))
+            rejected.add(origin, _error_text(error))
             return False
         return True
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlparse
 
-from headrace.connectors.shared.batch_ledger import LastBatch, newer_batch
+from headrace.connectors.shared.batch_ledger import LastBatch, abandoned_folders
 from headrace.connectors.shared.parquet_writer import write_files
-from headrace.connectors.shared.schema_check import missing_columns, plain, refuse_types, schema_mismatch
+from headrace.connectors.shared.schema_check import missing_columns, nullable_schema, refuse_types, schema_mismatch
 from headrace.core.sink import IdempotentSink, without_metadata
 from headrace.errors import ConfigError, RetriableError
 from headrace.spark.hadoop_fs import Folder
@@ -133,7 +133,7 @@ class Iceberg(IdempotentSink):
             metadata.sync()
             if committed:
                 left = Folder(spark, ours)
-                for name in newer_batch(left.names(), newest.id, batch.id, folder):
+                for name in abandoned_folders(left.names(), newest.id, batch.id, folder):
                     left.remove(name)
         reach("iceberg: cleared")
 
@@ -202,7 +202,7 @@ class Iceberg(IdempotentSink):
         self._check_new()
         catalog = self._load_catalog()
         catalog.create_namespace_if_not_exists(self._table.rpartition(".")[0])
-        catalog.create_table_if_not_exists(self._table, _arrow_schema(plain(rows)))
+        catalog.create_table_if_not_exists(self._table, _arrow_schema(nullable_schema(rows)))
         reach("iceberg: created")
         return self._load_table()
 

@@ -108,7 +108,7 @@ def send(producer: Any, target: TopicTarget, records: Any, at: TopicPartition) -
     """Give an Arrow batch of records, all from `at`, to the producer; BadRecord if a topic does not take one."""
     for topic, some, wrong in check_rows(target, records):
         for row, why in wrong:
-            RejectedRows(target.sink, most=None).add(origin_of(some, row, at), why)
+            RejectedRows(target.sink, limit=None).add(origin_of(some, row, at), why)
         enqueue(producer, target, topic, some)
     return len(records)
 

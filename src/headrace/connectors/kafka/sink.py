@@ -223,7 +223,7 @@ class Kafka(RowRejectingSink, TransactionalSink):
         for row, reason in wrong:
             rejected.add(origin_of(some, row), reason)
         if dead_letters is not None:
-            dead_letters.reject([RejectedRow(origin, reason, self.identity) for origin, reason in rejected.found])
+            dead_letters.reject([RejectedRow(origin, reason, self.identity) for origin, reason in rejected.rows])
         return [row for row, _ in wrong]
 
     def _current_target(self) -> TopicTarget:

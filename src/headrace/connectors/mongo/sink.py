@@ -90,7 +90,7 @@ class Mongo(KeyedSink):
         references = _references(dbref or {}, {*named, *self._identity.key})
         shards: tuple[str, ...] = ()
         if shard_key is not None:
-            shards = mongo_shards.checked(shard_key, self._identity.key, by_origin=self._identity.of_record)
+            shards = mongo_shards.checked(shard_key, self._identity.key, by_origin=self._identity.is_record_id)
         self._target = MongoTarget(url, database, name, write_concern, named, references, shards)
         self._key = self._identity.key
         self._create = create

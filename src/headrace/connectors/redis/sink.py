@@ -132,7 +132,7 @@ class Redis(KeyedSink):
     def prepare(self, schema: StructType) -> None:
         self._converters(schema)
         if self._structure in ("stream", "list") and METADATA not in schema.names:
-            raise log_order.without_origin()
+            raise log_order.origin_required()
         for name in (self._member, self._ttl):
             if isinstance(name, str) and name not in stored_schema(schema).names:
                 raise ConfigError(f"{self!r}: the rows have no column {name}", hint=f"rows: {schema.names}")
@@ -166,15 +166,15 @@ class Redis(KeyedSink):
             return converters(self._identity.types(schema))
         return converters({field.name: field.dataType for field in stored_schema(schema).fields})
 
-    def _write_rows(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+    def _write_rows(self, batch: Batch, rows: DataFrame, limit: int | None) -> list[Report]:
         self.prepare(rows.schema)
         if self._structure in ("hash", "string"):
-            return super()._write_rows(batch, rows, most)
-        reports = self._add(rows, most) if self._structure == "set" else self._append(batch, rows, most)
+            return super()._write_rows(batch, rows, limit)
+        reports = self._add(rows, limit) if self._structure == "set" else self._append(batch, rows, limit)
         reach("redis: rows written")
         return reports
 
-    def _append(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+    def _append(self, batch: Batch, rows: DataFrame, limit: int | None) -> list[Report]:
         task = Append(
             self._place,
             self._structure,
@@ -185,12 +185,12 @@ class Redis(KeyedSink):
             batch.epoch,
             self._maxlen,
             self._origin,
-            most,
+            limit,
         )
         return tasks.run(log_order.sort_by_offset(batch, rows).drop(METADATA), task)
 
-    def _add(self, rows: DataFrame, most: int | None) -> list[Report]:
-        task = Add(self._place, self._converters(rows.schema), self._member, most)
+    def _add(self, rows: DataFrame, limit: int | None) -> list[Report]:
+        task = Add(self._place, self._converters(rows.schema), self._member, limit)
         return tasks.run(log_order.with_origin_columns(rows).drop(METADATA), task)
 
 

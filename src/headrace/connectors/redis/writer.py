@@ -127,18 +127,18 @@ class Append:
     epoch: int
     maxlen: int | None
     origin: str | None
-    most: int | None
+    limit: int | None
 
     def __call__(self, batches: Iterator[Any]) -> tasks.Report:
-        refusals = RejectedRows(self.place.sink, self.most)
+        rejected = RejectedRows(self.place.sink, self.limit)
         count = 0
-        for at, arguments, rows in self._pieces(group_by_record(batches, refusals), refusals):
+        for at, arguments, rows in self._pieces(group_by_record(batches, rejected), rejected):
             self._append(at, arguments)
             count += rows
-        return tasks.Report(count, refused=refusals.found)
+        return tasks.Report(count, refused=rejected.rows)
 
     def _pieces(
-        self, found: Iterator[tuple[RecordId, list[dict[str, Any]]]], refusals: RejectedRows
+        self, found: Iterator[tuple[RecordId, list[dict[str, Any]]]], rejected: RejectedRows
     ) -> Iterator[tuple[RecordId, list[str | bytes], int]]:
         """Arguments of the script, each piece with the last record in it: all of one partition, and whole records."""
         piece: list[str | bytes] = []
@@ -151,7 +151,7 @@ class Append:
                 piece, rows, size = [], 0, 0
             last = origin
             for row in several:
-                if entry := self._entry(origin, row, refusals):
+                if entry := self._entry(origin, row, rejected):
                     piece += [str(origin.offset), str(len(entry)), *entry]
                     rows += 1
                     size += sum(len(item) for item in entry)
@@ -172,17 +172,17 @@ class Append:
                 hint="make less of a record",
             )
 
-    def _entry(self, origin: RecordId, row: dict[str, Any], refusals: RejectedRows) -> list[str | bytes]:
+    def _entry(self, origin: RecordId, row: dict[str, Any], rejected: RejectedRows) -> list[str | bytes]:
         if self.structure == "list":
             return [as_json(row, self.plain)]
         made = as_fields(row, self.plain)
         if self.origin is not None:
             made += [self.origin, ":".join(str(part) for part in origin)]
         if not made:
-            refusals.add(origin, "every column is NULL, and an entry of a stream has a field at least")
+            rejected.add(origin, "every column is NULL, and an entry of a stream has a field at least")
         if len(made) > MAX_VALUES:
             most = MAX_VALUES // 2
-            refusals.add(
+            rejected.add(
                 origin, f"an entry of a stream takes up to {most:,} fields, and this row has {len(made) // 2:,}"
             )
             return []
@@ -207,24 +207,24 @@ class Add:
     place: RedisTarget
     plain: Mapping[str, Callable[[Any], Any]]
     member: str | None
-    most: int | None
+    limit: int | None
 
     def __call__(self, batches: Iterator[Any]) -> tasks.Report:
-        refusals = RejectedRows(self.place.sink, self.most)
+        rejected = RejectedRows(self.place.sink, self.limit)
         count = 0
-        rows = iter_rows(batches, refusals)
+        rows = iter_rows(batches, rejected)
         while piece := list(islice(rows, _PIECE_ROWS)):
-            members = [made for origin, row in piece if (made := self._member(origin, row, refusals)) is not None]
+            members = [made for origin, row in piece if (made := self._member(origin, row, rejected)) is not None]
             if members:
                 with self.place.client() as client:
                     client.sadd(self.place.name, *members)
             count += len(members)
-        return tasks.Report(count, refused=refusals.found)
+        return tasks.Report(count, refused=rejected.rows)
 
-    def _member(self, origin: RecordId | None, row: dict[str, Any], refusals: RejectedRows) -> str | bytes | None:
+    def _member(self, origin: RecordId | None, row: dict[str, Any], rejected: RejectedRows) -> str | bytes | None:
         if self.member is None:
             return as_json(row, self.plain)
         if row[self.member] is None:
-            refusals.add(origin, f"{self.member}, which is the member of the set, is NULL")
+            rejected.add(origin, f"{self.member}, which is the member of the set, is NULL")
             return None
         return as_text(row[self.member], self.plain[self.member])

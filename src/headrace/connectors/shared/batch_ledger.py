@@ -1,4 +1,4 @@
-"""Batches recognised by their number: what a sink that remembers only the newest one may do with the next."""
+"""Recognises batches by their id, for sinks that store only the id of the newest one."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
-    """The newest batch that a sink holds of one pipeline; 0 when it holds none.
+    """The newest batch of one pipeline that a sink has stored; id 0: none.
 
-    `fingerprint` may be the beginning of one, where a system has no room for more.
+    `fingerprint` may be only the beginning of one, if a system has no room for more.
     """
 
     id: int = 0
     fingerprint: str = ""
 
-    def holds(self, batch: Batch, where: object) -> bool:
-        """Whether `batch` is stored already. OffsetConflict when another run has gone on without this one.
+    def holds(self, batch: Batch, sink: object) -> bool:
+        """Whether `batch` is stored already. OffsetConflict if another run has stored a later one.
 
-        Ids only grow, also when offsets are moved by hand and when the offset store is lost (`last_batch`): so a
-        lower id, or the same id over other ranges, comes from a run that does not know what its successor did.
+        Ids only grow, also if offsets are moved manually or the offset store is lost (`last_batch`). So a lower id, or
+        the same id with other ranges, comes from a run that does not know what its successor did.
         """
         if batch.id > self.id:
             return False
         if batch.id == self.id and self.fingerprint and batch.fingerprint.startswith(self.fingerprint):
             return True
-        raise self.conflict(batch, where)
+        raise self.conflict(batch, sink)
 
-    def conflict(self, batch: Batch, where: object) -> OffsetConflict:
+    def conflict(self, batch: Batch, sink: object) -> OffsetConflict:
         return OffsetConflict(
-            f"batch {batch.id} ({batch.fingerprint}) comes too late: {where} holds batch {self.id}"
+            f"batch {batch.id} ({batch.fingerprint}) comes too late: {sink} holds batch {self.id}"
             f" ({self.fingerprint}) of this pipeline; nothing was written",
-            hint="is the pipeline running twice? Stop one of the two",
+            hint="if the pipeline runs twice, stop one of the two",
         )
 
 
-def newer_batch(folders: Iterable[str], before: int, after: int, keep: str) -> list[str]:
+def abandoned_folders(folders: Iterable[str], before: int, after: int, keep: str) -> list[str]:
     """Those of `folders` (`<batch id>-…`) whose batches can no longer be committed: between two committed ids.
 
-    A live run may be writing one of them; its commit would be refused. Of older ids nothing is named: some folder of
-    each is part of the table, or of its past.
+    A live run may be writing one of them, but its commit would be refused. Folders of older ids are kept: one of each
+    is part of the table or of its history.
     """
     numbered = ((name, name.partition("-")[0]) for name in folders if name != keep)
     return [name for name, number in numbered if number.isdigit() and before < int(number) <= after]

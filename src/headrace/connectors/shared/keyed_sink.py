@@ -1,8 +1,8 @@
-"""Sinks with one value per key, written by the tasks on the executors: what they have in common.
+"""The base of sinks with one value per key, which tasks write on the executors.
 
-A row is told apart by the record it came from, or by columns of its own (a business key). The same batch twice leaves
-the same values. With a business key the source offset is the version of a value: neither a replay nor a run that was
-overtaken puts an older one over a newer one.
+The key of a row is the record that it came from, or columns of its own (a business key). Writing a batch twice leaves
+the same values. With a business key the source offset is the version of a value: neither a replay nor an earlier run
+that is still writing replaces a newer value with an older one.
 """
 
 from __future__ import annotations
@@ -36,16 +36,19 @@ if TYPE_CHECKING:
     from headrace.core.dead_letters import RecordId
     from headrace.types import Batch
 
-_PIECE = 1_000
+_CHUNK_ROWS = 1_000
 _NESTED = frozenset({"array", "map", "struct", "variant"})
 _FIELDS = ("topic", "partition", "offset")
-"""Names that stand for the record a row came from, in a key, where the rows have no columns of that name."""
+"""Key columns that are taken from the record, unless the rows have columns with these names."""
 
 
 class Row(NamedTuple):
-    """What goes under one key. `source` and `version` are the partition it came from, of the topic by its id, and the
-    offset there: of two values under one key from the same source the one with the higher version counts. Both are
-    None where the transform dropped the origin. `values` are the columns, those of the key among them."""
+    """A value to store under a key.
+
+    `source` is the topic id and partition that it came from, `version` the offset there: of two values with one key and
+    source the one with the higher version counts. Both are None if the transform dropped the origin. `values` are all
+    columns, including those of the key.
+    """
 
     key: tuple[Any, ...]
     values: dict[str, Any]
@@ -56,10 +59,10 @@ class Row(NamedTuple):
 
 
 class Writer(Protocol):
-    """Stores rows on an executor; pickled to get there, so it connects when it is called (see `tasks.kept`).
+    """Stores rows on an executor. It is pickled, so it connects when it is called (see `tasks.worker_cached`).
 
-    No two of the rows have the same key. On return they are durable, but for those it gives back, each with the
-    store's reason. RetriableError when trying again may help, ConfigError when it cannot.
+    The rows have different keys. On return they are durable, except those that are returned, each with the reason why
+    the store rejects it. RetriableError if trying again may help, ConfigError if it cannot.
     """
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[tuple[Row, str]]: ...
@@ -67,14 +70,14 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowKey:
-    """Which columns tell rows apart."""
+    """The columns that identify a row, and the one that marks it as deleted."""
 
     key: tuple[str, ...]
     deleted: str | None = None
 
     @classmethod
     def of(cls, key: str | Sequence[str] | None, deleted: str | None, default: tuple[str, ...] = _FIELDS) -> RowKey:
-        """Checked, or ConfigError."""
+        """A checked key; ConfigError if it cannot work."""
         hint = 'key="user", or key=("user", "day")'
         names = default if key is None else column_names("key", key, hint=hint)
         if len(set(names)) < len(names):
@@ -84,14 +87,14 @@ class RowKey:
         return cls(names, deleted)
 
     @property
-    def of_record(self) -> bool:
-        """Whether the key may be that of the record, by its names."""
+    def is_record_id(self) -> bool:
+        """Whether the key consists of names of the record's id."""
         return set(self.key) <= set(_FIELDS)
 
     def check_topics(self, topics: Sequence[str] | None) -> None:
-        """ConfigError if keys of these topics would meet."""
+        """ConfigError if records of different topics would have the same key."""
         several = topics is None or len(topics) > 1
-        if self.of_record and "topic" not in self.key and several:
+        if self.is_record_id and "topic" not in self.key and several:
             count = "several" if topics is None else len(topics)
             raise ConfigError(
                 f"rows of {count} topics cannot be told apart by {', '.join(self.key)}",
@@ -99,11 +102,11 @@ class RowKey:
             )
 
     def by_origin(self, names: Sequence[str]) -> bool:
-        """Whether rows with the columns `names` are keyed by the record they came from: each is written once."""
-        return self.of_record and not set(self.key) <= set(names)
+        """Whether the key of rows with the columns `names` is the record that they came from: each is written once."""
+        return self.is_record_id and not set(self.key) <= set(names)
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """The columns that are stored. ConfigError if one of the key is missing."""
+        """The columns to store. ConfigError if a column of the key is missing."""
         if self.by_origin(names):
             if METADATA not in names:
                 raise ConfigError(
@@ -125,7 +128,7 @@ class RowKey:
         return self._write_mode.columns(names)
 
     def types(self, schema: StructType) -> dict[str, DataType]:
-        """The same, each with its type."""
+        """The columns to store with their types."""
         origin: Any = schema[METADATA].dataType if METADATA in schema.names else None
         own = set(schema.names)
         return {
@@ -149,7 +152,7 @@ class RowKey:
             column_of(name) if name in rows.columns else sql.col(f"{METADATA}.{name}").alias(name) for name in columns
         ]
         frame = rows.select(*stored, *origin_column_exprs(rows))
-        # So that several rows of one record meet, one after the other, in one task, which refuses them.
+        # Brings several rows of one record together in one task, which rejects them.
         if not log_order.stays_in_task(batch, frame):
             return frame.repartition(*ORIGIN_COLUMNS).sortWithinPartitions(*ORIGIN_COLUMNS)
         return frame if task_alignment.preserves_row_order(frame) else frame.sortWithinPartitions(*ORIGIN_COLUMNS)
@@ -161,7 +164,7 @@ class RowKey:
         )
 
     def describe_key(self, names: Sequence[str]) -> str:
-        """In words, for rows with the columns `names`."""
+        """A description of the key, for rows with the columns `names`."""
         key = ", ".join(self.key)
         if self.by_origin(names):
             return f"each row under a key of its own: {key} of its record"
@@ -174,11 +177,11 @@ class RowKey:
 
 
 class KeyedSink(TaskSink, IdempotentSink):
-    """What a system adds: what `prepare` needs, and a writer of rows."""
+    """The base class; a system adds `prepare` and a writer of rows."""
 
     by_offset: ClassVar[bool] = False
-    """Whether the offset alone, wherever a row came from, is the version of a value under a business key (see `eras`):
-    then a table has rows of one topic, and of its partitions the highest offset counts."""
+    """Whether the offset alone is the version of a value under a business key (see `topic_generations`). Then a table
+    has rows of one topic, and the highest offset of all its partitions counts."""
     accepts_partial_batches = True
 
     def __init__(self, identity: RowKey) -> None:
@@ -190,90 +193,90 @@ class KeyedSink(TaskSink, IdempotentSink):
 
     def check_topics(self, topics: Sequence[str] | None) -> None:
         self._identity.check_topics(topics)
-        if self.by_offset and (topics is None or len(topics) > 1) and not self._identity.of_record:
+        if self.by_offset and (topics is None or len(topics) > 1) and not self._identity.is_record_id:
             raise several_topics(repr(self), topics)
 
     @abstractmethod
     def _writer(self, batch: Batch, schema: StructType) -> Writer:
-        """For the rows of `batch`, which have this schema; METADATA may be in it."""
+        """The writer for the rows of `batch`, which have this schema, possibly with METADATA."""
 
     def check_reachable(self) -> None:
         with self:
-            self.open("")  # connects and creates nothing
+            self.open("")  # connects, and creates nothing
 
     def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
         return self._identity.describe_key(rows.columns)
 
     def _stored_schema(self, schema: StructType) -> StructType:
-        """The columns of the rows; not those that a key by origin adds."""
+        """The columns of the rows, without those that a key by origin adds."""
         from pyspark.sql.types import StructType
 
         self._identity.columns(schema.names)  # or ConfigError
-        ours = {METADATA, self._identity.deleted}
-        return StructType([field for field in schema.fields if field.name not in ours])
+        internal = {METADATA, self._identity.deleted}
+        return StructType([field for field in schema.fields if field.name not in internal])
 
-    def _write_rows(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
+    def _write_rows(self, batch: Batch, rows: DataFrame, limit: int | None) -> list[Report]:
         frame = self._identity.frame(batch, rows)
-        task = _Task(self._writer(batch, rows.schema), repr(self), self._identity.key, self.by_offset, most)
+        task = _KeyedWriteTask(self._writer(batch, rows.schema), repr(self), self._identity.key, self.by_offset, limit)
         reports = tasks.run(frame, task)
         reach(f"{type(self).__name__.lower()}: rows written")
         return reports
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
-    """Hand the rows of one task to the writer, piece by piece. `most` rows may be refused; None: not one."""
+class _KeyedWriteTask:
+    """Passes the rows of one task to the writer, in chunks. `limit` rows may be rejected; None: none."""
 
     writer: Writer
     sink: str
     key: tuple[str, ...]
     by_offset: bool
-    most: int | None
+    limit: int | None
 
     def __call__(self, batches: Iterator[Any]) -> Report:
         count = 0
-        refusals = RejectedRows(self.sink, self.most)
+        rejected = RejectedRows(self.sink, self.limit)
         before: RecordId | None = None
         for batch in batches:
-            for piece in _pieces(batch):
-                rows = [row_of(origin, values, self.key) for origin, values in refusals.taken(piece)]
+            for chunk in _chunks(batch):
+                rows = [row_of(origin, values, self.key) for origin, values in rejected.accept(chunk)]
                 before = self._refuse_several(rows, before)
                 for row in rows:
                     if None in row.key:
-                        refusals.add(row.origin, null_in_key(row, self.key))
-                self._store([row for row in rows if None not in row.key], refusals)
-                count += len(piece)
-        return Report(count - len(refusals.found), refused=refusals.found)
+                        rejected.add(row.origin, null_in_key(row, self.key))
+                self._store([row for row in rows if None not in row.key], rejected)
+                count += len(chunk)
+        return Report(count - len(rejected.rows), refused=rejected.rows)
 
-    def _store(self, rows: Sequence[Row], refusals: RejectedRows) -> None:
-        """The newest row of each key; where that one is refused, the next older one."""
-        left = _by_age(rows, by_offset=self.by_offset)
-        while left:
-            refused = self.writer([several.pop() for several in left.values()])
-            for row, why in refused:
-                refusals.add(row.origin, why)
-            left = {row.key: left[row.key] for row, _ in refused if left[row.key]}
+    def _store(self, rows: Sequence[Row], rejected: RejectedRows) -> None:
+        """Store the newest row of each key; if it is rejected, the next older one."""
+        pending = _by_version(rows, by_offset=self.by_offset)
+        while pending:
+            not_stored = self.writer([versions.pop() for versions in pending.values()])
+            for row, reason in not_stored:
+                rejected.add(row.origin, reason)
+            pending = {row.key: pending[row.key] for row, _ in not_stored if pending[row.key]}
 
     def _refuse_several(self, rows: Sequence[Row], before: RecordId | None) -> RecordId | None:
-        """Rows of one record come one after the other; under a key that is the record's own they are one too many."""
+        """ConfigError for several rows of one record under a key by origin; they come one after the other."""
         for row in rows:
             if row.source is None and row.origin is not None and row.origin == before:
                 raise ConfigError(
                     f"{self.sink}: several rows come from one record ({before}), and the key ({', '.join(self.key)})"
                     " does not tell them apart: all but one would be lost",
-                    hint='name columns that do: key=("…", "…"), for example with the position that posexplode gives',
+                    hint='name columns that do: key=("…", "…"), for example with the position from posexplode',
                 )
             before = row.origin
         return before
 
 
-def _pieces(batch: Any) -> Iterator[Any]:
-    for first in range(0, len(batch), _PIECE):
-        yield batch.slice(first, _PIECE)
+def _chunks(batch: Any) -> Iterator[Any]:
+    for first in range(0, len(batch), _CHUNK_ROWS):
+        yield batch.slice(first, _CHUNK_ROWS)
 
 
 def row_of(origin: RecordId | None, values: dict[str, Any], key: tuple[str, ...]) -> Row:
-    """From the columns of `Identity.frame` without ORIGIN_COLUMNS."""
+    """From the columns of `RowKey.frame` without ORIGIN_COLUMNS."""
     source = values.pop(ORIGIN, None)
     version = values.pop(OFFSET, None)
     deleted = bool(values.pop(DELETED, False))
@@ -281,25 +284,25 @@ def row_of(origin: RecordId | None, values: dict[str, Any], key: tuple[str, ...]
 
 
 def null_in_key(row: Row, key: Sequence[str]) -> str:
-    """Why a row with a NULL in its key is refused."""
+    """The reason why a row with a NULL in its key is rejected."""
     return f"{key[row.key.index(None)]}, which is in the key, is NULL"
 
 
 def _comparable(value: Any) -> Any:
-    """Two times of the hour that a zone has twice are equal to Python, unless they are in UTC."""
+    """Times in UTC: to Python, two times in the hour that a zone repeats are equal."""
     if isinstance(value, datetime) and value.tzinfo is not None:
-        with suppress(OverflowError):  # the first and the last day that Python knows
+        with suppress(OverflowError):  # the first and the last day that Python supports
             return value.astimezone(UTC)
     return value
 
 
-def _by_age(rows: Sequence[Row], *, by_offset: bool) -> dict[Any, list[Row]]:
-    """The rows of each key, the one that counts last: that with the highest version of the source seen last."""
-    found: dict[Any, list[Row]] = {}
+def _by_version(rows: Sequence[Row], *, by_offset: bool) -> dict[Any, list[Row]]:
+    """The rows of each key, the newest one last: the highest version of the source that was seen last."""
+    by_key: dict[Any, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.key, []).append(row)
-    for several in found.values():
-        if len(several) > 1:
-            seen = {} if by_offset else {row.source: place for place, row in enumerate(several)}
-            several.sort(key=lambda row: (seen.get(row.source, 0), row.version or 0))
-    return found
+        by_key.setdefault(row.key, []).append(row)
+    for versions in by_key.values():
+        if len(versions) > 1:
+            last_seen = {} if by_offset else {row.source: index for index, row in enumerate(versions)}
+            versions.sort(key=lambda row: (last_seen.get(row.source, 0), row.version or 0))
+    return by_key

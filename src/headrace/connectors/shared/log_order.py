@@ -1,4 +1,4 @@
-"""Rows brought to the tasks in the order of the log, those of one record one after the other."""
+"""Sorts rows within tasks in the order of the log, with the rows of one record together."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from headrace.core.dead_letters import RecordId
     from headrace.types import Batch
 
-_TURN = "headrace_turn"
+_SEQUENCE = "headrace_sequence"
 
 
 def sort_by_offset(batch: Batch, rows: DataFrame) -> DataFrame:
-    """The columns of `rows`, then ORIGIN_COLUMNS. All rows of a partition are in one task, by offset.
+    """The columns of `rows`, then ORIGIN_COLUMNS. All rows of a partition are in one task, sorted by offset.
 
-    Rows of one record keep their order, where the task that made them had them in one.
+    Rows of one record keep the order in which their task produced them.
     """
     if METADATA not in rows.columns:
-        raise without_origin()
-    return sorted_by_offset(batch, with_origin_columns(rows))
+        raise origin_required()
+    return sort_by_origin_columns(batch, with_origin_columns(rows))
 
 
-def sorted_by_offset(batch: Batch, frame: DataFrame) -> DataFrame:
-    """The same for rows that have ORIGIN_COLUMNS already."""
+def sort_by_origin_columns(batch: Batch, frame: DataFrame) -> DataFrame:
+    """The same for rows that already have ORIGIN_COLUMNS."""
     from pyspark.sql import functions as sql
 
     stays = stays_in_task(batch, frame)
-    frame = frame.select("*", sql.monotonically_increasing_id().alias(_TURN))
+    frame = frame.select("*", sql.monotonically_increasing_id().alias(_SEQUENCE))
     if not stays:
         frame = frame.repartition(max(1, len(batch.ranges)), *ORIGIN_COLUMNS[:2])
-    # Also where no row moves: a function over a whole partition may hand its rows on in any order.
-    return frame.sortWithinPartitions(*ORIGIN_COLUMNS, _TURN).drop(_TURN)
+    # Also if no row moves: a function over a whole partition may return its rows in any order.
+    return frame.sortWithinPartitions(*ORIGIN_COLUMNS, _SEQUENCE).drop(_SEQUENCE)
 
 
 def with_origin_columns(rows: DataFrame) -> DataFrame:
@@ -51,32 +51,33 @@ def with_origin_columns(rows: DataFrame) -> DataFrame:
     return rows.select("*", *origin_column_exprs(rows))
 
 
-def without_origin() -> ConfigError:
+def origin_required() -> ConfigError:
     return ConfigError(
-        f"the transform dropped {METADATA}, which tells what was written already", hint="keep it in the transform"
+        f"the transform dropped {METADATA}, by which the sink recognises written rows",
+        hint="keep it in the transform",
     )
 
 
 def stays_in_task(batch: Batch, rows: DataFrame) -> bool:
-    """Whether each row is in the task of its range already."""
+    """Whether each row is already in the task of its range."""
     return task_alignment.tasks_match_ranges(rows, len(batch.ranges))
 
 
-def group_by_record(batches: Iterator[Any], refusals: RejectedRows) -> Iterator[tuple[RecordId, list[dict[str, Any]]]]:
+def group_by_record(batches: Iterator[Any], rejected: RejectedRows) -> Iterator[tuple[RecordId, list[dict[str, Any]]]]:
     """The rows of each record, from the Arrow batches of a task."""
-    for origin, found in groupby(iter_rows(batches, refusals), key=lambda item: item[0]):
+    for origin, group in groupby(iter_rows(batches, rejected), key=lambda item: item[0]):
         if origin is None:
             raise ConfigError(
-                f"the transform made rows whose {METADATA} is NULL: what was written already cannot be told",
+                f"the transform made rows whose {METADATA} is NULL: the sink recognises written rows by it",
                 hint=f"keep {METADATA} as it is; an outer join leaves it NULL",
             )
-        yield origin, [row for _, row in found]
+        yield origin, [row for _, row in group]
 
 
 def iter_rows(
-    batches: Iterator[Any], refusals: RejectedRows, size: int = 1_000
+    batches: Iterator[Any], rejected: RejectedRows, size: int = 1_000
 ) -> Iterator[tuple[RecordId | None, dict[str, Any]]]:
-    """Row by row, each with the record it came from."""
+    """Row by row, each with the record that it came from."""
     for batch in batches:
         for first in range(0, len(batch), size):
-            yield from refusals.taken(batch.slice(first, size))
+            yield from rejected.accept(batch.slice(first, size))

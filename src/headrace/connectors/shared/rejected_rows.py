@@ -1,4 +1,4 @@
-"""The rows of one task that a sink takes, as Python values, and those that it does not."""
+"""Converts the rows of one task to Python values, and collects those that a sink rejects."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RejectedRows:
-    """`most` rows may be refused; None: not one."""
+    """`limit` rows may be rejected; None: none."""
 
     sink: str
-    most: int | None
-    found: list[tuple[RecordId, str]] = field(default_factory=list)
+    limit: int | None
+    rows: list[tuple[RecordId, str]] = field(default_factory=list)
 
-    def add(self, origin: RecordId | None, why: str) -> None:
-        """Note it, or raise BadRecord."""
-        why = shortened(why)  # what quotes a large value would pass through the driver for each row
+    def add(self, origin: RecordId | None, reason: str) -> None:
+        """Add a row; BadRecord if it has no origin or the limit is exceeded."""
+        reason = shortened(reason)  # it may quote a large value, and each one goes to the driver
         if origin is None:
             raise rejected_row_error(
-                self.sink, why, hint=f"keep {METADATA} in the transform: it tells which record that was"
+                self.sink, reason, hint=f"keep {METADATA} in the transform: it tells which record that was"
             )
-        if self.most is None:
-            raise rejected_row_error(self.sink, f"the row of {origin}: {why}")
-        self.found.append((origin, why))
-        if len(self.found) > self.most:
-            raise too_many_bad_records(self.most, f"{self.found[0][0]}: {self.found[0][1]}")
+        if self.limit is None:
+            raise rejected_row_error(self.sink, f"the row of {origin}: {reason}")
+        self.rows.append((origin, reason))
+        if len(self.rows) > self.limit:
+            raise too_many_bad_records(self.limit, f"{self.rows[0][0]}: {self.rows[0][1]}")
 
-    def taken(self, piece: Any) -> Iterator[tuple[RecordId | None, dict[str, Any]]]:
-        """The rows of an Arrow batch that has ORIGIN_COLUMNS, each with the record it came from.
+    def accept(self, piece: Any) -> Iterator[tuple[RecordId | None, dict[str, Any]]]:
+        """The rows of an Arrow batch with ORIGIN_COLUMNS, each with the record that it came from.
 
-        One with a value that Python has none for, such as a date after 9999, is refused.
+        Rejects rows with a value that Python cannot represent, such as a date after 9999.
         """
         try:
-            found = piece.to_pylist()
+            rows = piece.to_pylist()
         except (ValueError, OverflowError) as error:
             if len(piece) == 1:
                 self.add(
                     _origin(*(piece.column(name)[0].as_py() for name in ORIGIN_COLUMNS)), f"it cannot be read: {error}"
                 )
                 return
-            yield from self.taken(piece.slice(0, len(piece) // 2))
-            yield from self.taken(piece.slice(len(piece) // 2))
+            yield from self.accept(piece.slice(0, len(piece) // 2))
+            yield from self.accept(piece.slice(len(piece) // 2))
         else:
-            for values in found:
+            for values in rows:
                 yield _origin(*(values.pop(name) for name in ORIGIN_COLUMNS)), values
 
 

@@ -1,4 +1,4 @@
-"""Whether rows fit a table: the decisions that sinks with tables share."""
+"""Checks whether rows match the schema of a table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 
-def plain(schema: StructType) -> StructType:
-    """The schema with every column nullable and without metadata: what a table promises of rows that may lack any."""
+def nullable_schema(schema: StructType) -> StructType:
+    """The schema with all columns nullable and without metadata: rows may lack any column."""
     from pyspark.sql import types as t
 
     def nullable(kind: DataType) -> DataType:
         match kind:
             case t.StructType():
-                return plain(kind)
+                return nullable_schema(kind)
             case t.ArrayType():
                 return t.ArrayType(nullable(kind.elementType), True)
             case t.MapType():
@@ -30,7 +30,7 @@ def plain(schema: StructType) -> StructType:
 
 
 def refuse_types(schema: StructType, allowed: frozenset[str], system: str, *, nested: bool = True) -> None:
-    """ConfigError, naming the column, for a type that `system` does not have. `allowed` are Spark's type names."""
+    """ConfigError for a column with a type that `system` does not support. `allowed` are Spark's type names."""
     columns = _leaves(schema) if nested else ((field.name, field.dataType) for field in schema.fields)
     for path, kind in columns:
         if kind.simpleString().partition("(")[0] not in allowed:
@@ -57,20 +57,20 @@ def _leaves(kind: DataType, path: str = "") -> Iterator[tuple[str, DataType]]:
 
 
 def missing_columns(rows: StructType, table: StructType, where: object, reason: str = "") -> StructType:
-    """The columns of the rows that the table lacks. ConfigError, showing both, when the others do not fit.
+    """The columns of the rows that the table lacks. ConfigError, with both schemas, if the others do not match.
 
-    A column of the table that the rows lack becomes null there, unless the table forbids it.
+    A column of the table that the rows lack is NULL, unless the table forbids it.
     """
     from pyspark.sql.types import StructType
 
-    wanted, there = plain(rows), plain(table)
-    types = {field.name: field.dataType for field in there.fields}
-    present = set(wanted.names)
-    unfit = [field.name for field in wanted.fields if types.get(field.name, field.dataType) != field.dataType]
-    unfit += [field.name for field in table.fields if not field.nullable and field.name not in present]
-    if unfit or reason:
-        raise schema_mismatch(rows, table, where, reason or f"see {', '.join(unfit)}")
-    return StructType([field for field in wanted.fields if field.name not in types])
+    expected, existing = nullable_schema(rows), nullable_schema(table)
+    types = {field.name: field.dataType for field in existing.fields}
+    present = set(expected.names)
+    mismatched = [field.name for field in expected.fields if types.get(field.name, field.dataType) != field.dataType]
+    mismatched += [field.name for field in table.fields if not field.nullable and field.name not in present]
+    if mismatched or reason:
+        raise schema_mismatch(rows, table, where, reason or f"see {', '.join(mismatched)}")
+    return StructType([field for field in expected.fields if field.name not in types])
 
 
 def schema_mismatch(rows: StructType, table: StructType, where: object, reason: str) -> ConfigError:

@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
 class TaskSink(RowRejectingSink):
     @abstractmethod
-    def _write_rows(self, batch: Batch, rows: DataFrame, most: int | None) -> list[Report]:
-        """The reports of the tasks, when all rows are durable. `most` of them may be refused; None: not one."""
+    def _write_rows(self, batch: Batch, rows: DataFrame, limit: int | None) -> list[Report]:
+        """The reports of the tasks, when all rows are durable. `limit` of them may be rejected; None: none."""
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        self._write_rows(batch, rows, most=None)
+        self._write_rows(batch, rows, limit=None)
 
     def write_with_dead_letters(self, batch: Batch, rows: DataFrame, dead_letters: DeadLetterBatch) -> None:
-        reports = self._write_rows(batch, rows, most=dead_letters.limit)
+        reports = self._write_rows(batch, rows, limit=dead_letters.limit)
         place = self.identity or type(self).__name__
-        dead_letters.reject([RejectedRow(origin, why, place) for r in reports for origin, why in r.refused])
+        dead_letters.reject(
+            [RejectedRow(origin, reason, place) for report in reports for origin, reason in report.refused]
+        )
         dead_letters.flush()

@@ -1,8 +1,8 @@
-"""Source offsets as timestamps, for stores whose cells have one: the topics that wrote to a table, one generation each.
+"""Source offsets as timestamps, for stores whose cells have one: each topic that wrote to a table is a generation.
 
 A store that keeps the value with the highest timestamp needs one number that grows from version to version. Offsets do,
-until a topic is recreated and starts again at 0. So a table remembers the ids of the topics it has rows of, in the
-order they came: the number of a topic there is its generation, and counts before the offset.
+until a topic is recreated and starts again at 0. So a table remembers the ids of the topics that it has rows of, in
+order: the position of a topic is its generation, which counts before the offset.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from headrace.types import Batch
 
 OFFSETS_PER_GENERATION = 2**40
-"""Timestamps of one generation: the most records that a partition may ever have."""
+"""Timestamps of one generation: a partition may have as many records."""
 NO_OFFSET = f"it has no {METADATA}, so no offset tells it from an older value"
-"""Why a row is refused among others that have theirs."""
+"""The reason why a row without an offset is rejected if other values have one."""
 
 
 def timestamp(generation: int, offset: int) -> int:
@@ -76,7 +76,7 @@ def several_topics(sink: str, topics: Sequence[str] | None) -> ConfigError:
 
 
 def refuse_unversioned(sink: str, known: str | None) -> None:
-    """ConfigError for rows without an offset in a table whose values have one: which of them counts would be chance."""
+    """ConfigError for rows without an offset if the values of the table have one: their order would be undefined."""
     if known is not None:
         raise ConfigError(
             f"{sink}: its values have source offsets as timestamps, and the transform dropped {METADATA}, so that these"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.connectors.shared.batch_ledger import LastBatch, newer_batch
+from headrace.connectors.shared.batch_ledger import LastBatch, abandoned_folders
 from headrace.errors import OffsetConflict
 from headrace.types import Batch, Range, TopicPartition
 
@@ -45,8 +45,8 @@ def test_a_batch_is_stored_held_or_refused(newest, batch, held):
 )
 def test_folders_between_two_committed_batches_are_named(before, after, found):
     folders = ["3-z", "4-a", "5-b", "6-c", "7-kept", "_delta_log", "day=5"]
-    assert newer_batch(folders, before, after, keep="7-kept") == found
+    assert abandoned_folders(folders, before, after, keep="7-kept") == found
 
 
 def test_the_folder_of_the_batch_that_is_committed_is_kept():
-    assert newer_batch(["4-a", "5-b"], 3, 5, keep="5-b") == ["4-a"]
+    assert abandoned_folders(["4-a", "5-b"], 3, 5, keep="5-b") == ["4-a"]

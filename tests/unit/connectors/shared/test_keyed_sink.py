@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import sinks
-from headrace.connectors.shared.keyed_sink import RowKey, _Task
+from headrace.connectors.shared.keyed_sink import RowKey, _KeyedWriteTask
 from headrace.connectors.sql.upsert import OFFSET, ORIGIN
 from headrace.core.dead_letters import RecordId
 from headrace.errors import ConfigError
@@ -45,7 +45,7 @@ def arrow(*rows, key=None):
 
 def stored(*rows, refused=(), by_offset=False, key=None):
     keeping = Keeping(refused)
-    report = _Task(keeping, "a sink", ("id",), by_offset, 10)(iter([arrow(*rows, key=key)]))
+    report = _KeyedWriteTask(keeping, "a sink", ("id",), by_offset, 10)(iter([arrow(*rows, key=key)]))
     assert report.error is None
     return keeping.there, [origin.offset for origin, _ in report.refused]
 
@@ -78,7 +78,7 @@ def test_a_row_that_cannot_be_read_is_refused_and_the_others_are_stored():
     days = pa.array([0, 3_000_000, 1], pa.date32())
     batch = arrow(*[(n, f"row {n}", 0, n) for n in range(3)]).append_column("day", days)
     keeping = Keeping()
-    report = _Task(keeping, "a sink", ("id",), False, 10)(iter([batch]))
+    report = _KeyedWriteTask(keeping, "a sink", ("id",), False, 10)(iter([batch]))
     assert [origin for origin, _ in report.refused] == [RecordId("clicks", 0, 1)]
     assert keeping.there == {(0,): "row 0", (2,): "row 2"}
 
