@@ -20,7 +20,7 @@ from headrace.cli.topics import regex
 from headrace.errors import ConfigError
 from headrace.runtime.signals import stoppable
 from headrace.text import counted
-from headrace.tools.records.decoded_consumer import Decoded, format_like, format_of, is_plain
+from headrace.tools.records.decoded_consumer import DecodedRecordConsumer, format_like, format_of, is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,13 +193,15 @@ def consume(
     shown = form.value if fmt is None or is_plain(fmt) else "json"
     printer = Printer.of(shown, key_form.value, show, null, key_separator, verbose=verbose, as_json=as_json)
     wanted = TopicSelection(tuple(topics or ()), regex(pattern), frozenset(partition or ()))
-    places = ConsumePlan(connection.client(), wanted, start, follow=follow)
-    decoded = None if fmt is None else Decoded(places, partial(_looking, connection, fmt, where=where, spark=spark))
+    plan = ConsumePlan(connection.client(), wanted, start, follow=follow)
+    decoded = (
+        None if fmt is None else DecodedRecordConsumer(plan, partial(_query, connection, fmt, where=where, spark=spark))
+    )
     with stoppable() as stop:
         if decoded is not None:
             _print_decoded(decoded, printer, stop, count, follow=follow)
         else:
-            _print(connection, places, printer, stop, count, group, follow=follow)
+            _print(connection, plan, printer, stop, count, group, follow=follow)
     ended = "" if follow or count is not None or stop() else "; --follow waits for more"
     say(f"{counted(printer.printed, 'record')}{ended}", err=True)
     if printer.wrong:
@@ -210,7 +212,7 @@ def consume(
 
 def _print(
     connection: Connection,
-    places: ConsumePlan,
+    plan: ConsumePlan,
     printer: Printer,
     stop: Callable[[], bool],
     count: int | None,
@@ -220,16 +222,16 @@ def _print(
 ) -> None:
     from headrace.tools.records.consumer import RecordConsumer
 
-    with RecordConsumer(connection.client(), places, group=group, follow=follow) as reading:
+    with RecordConsumer(connection.client(), plan, group=group, follow=follow) as reading:
         for records in reading.batches():
             read = printer.print(records, None if count is None else count - printer.printed)
-            reading.done(records[:read])
+            reading.mark_printed(records[:read])
             if stop() or printer.printed == count:
                 return
 
 
 def _print_decoded(
-    decoded: Decoded, printer: Printer, stop: Callable[[], bool], count: int | None, *, follow: bool
+    decoded: DecodedRecordConsumer, printer: Printer, stop: Callable[[], bool], count: int | None, *, follow: bool
 ) -> None:
     def left() -> int | None:
         return None if count is None else count - printer.printed
@@ -291,7 +293,7 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _looking(
+def _query(
     connection: Connection, fmt: Format, names: list[str], where: str | None, spark: list[str] | None
 ) -> DecodedRecordQuery:
     from headrace.spark import session

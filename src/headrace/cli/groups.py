@@ -46,7 +46,7 @@ def list_(connection: Connection, pattern: Pattern = None, as_json: Json = False
             group.state,
             len(group.members),
             "?" if group.offsets is None else f"{_total(group, ends):,}",
-            "Headrace" if group.ours else "",
+            "Headrace" if group.is_headrace else "",
         ]
         for group in found
     ]
@@ -85,7 +85,7 @@ def delete(
     execute: Execute = False,
 ) -> None:
     """Delete consumer groups with their committed offsets. Refused while a group has members."""
-    from headrace.tools.groups import NOBODY, describe_groups, group_names
+    from headrace.tools.groups import WITHOUT_MEMBERS, describe_groups, group_names
 
     admin = connection.admin()
     there = set(group_names(admin))
@@ -93,12 +93,12 @@ def delete(
         raise ConfigError(f"there is no group {missing[0]} at {connection.bootstrap}", hint="headrace groups list")
     found = describe_groups(admin, names)
     for group in found:
-        if group.members or group.state.upper() not in NOBODY:
+        if group.members or group.state.upper() not in WITHOUT_MEMBERS:
             who = ", ".join(f"{m.client} ({m.host.lstrip('/')})" for m in group.members) or group.state
             raise ConfigError(f"the group {group.name} is in use: {who}", hint="stop its members first")
     table(
         ["group", "partitions with an offset", ""],
-        [[g.name, len(g.offsets or {}), "the offsets of a Headrace pipeline" if g.ours else ""] for g in found],
+        [[g.name, len(g.offsets or {}), "the offsets of a Headrace pipeline" if g.is_headrace else ""] for g in found],
     )
     if not execute:
         say(f"{counted(len(found), 'group')} would be deleted; add --execute to do it")
@@ -112,7 +112,7 @@ def _show(group: Group, ends: Mapping[TopicPartition, int]) -> None:
     say(f"  state        {group.state}{f', {group.assignor}' if group.assignor else ''}")
     say(f"  coordinator  {'?' if group.coordinator is None else group.coordinator}")
     say(f"  lag          {'?' if group.offsets is None else f'{_total(group, ends):,}'}")
-    if group.ours:
+    if group.is_headrace:
         say("  of           a Headrace pipeline, which never joins it; see headrace offsets")
     if group.members:
         say("", "members")
@@ -166,10 +166,10 @@ def _complete(group: Group, ends: Mapping[TopicPartition, int]) -> dict[str, Any
     return {
         "group": group.name,
         "state": group.state,
-        "type": group.kind,
+        "type": group.type,
         "assignor": group.assignor,
         "coordinator": group.coordinator,
-        "headrace": group.ours,
+        "headrace": group.is_headrace,
         "lag": None if group.offsets is None else _total(group, ends),
         "members": [
             {

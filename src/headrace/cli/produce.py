@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.kafka.headers import Headers
     from headrace.tools.records.line_input import Lines
     from headrace.tools.records.record import Record
-    from headrace.tools.records.send import Refused
+    from headrace.tools.records.send import InvalidLine
 
 _DEFAULT_RATE = 10.0
 
@@ -193,7 +193,7 @@ def produce(
         if not sample and not file and sys.stdin is not None and sys.stdin.isatty():
             say("type one record per line; Ctrl-D ends", err=True)
         with stoppable() as stop, report_totals(sender, failures, stop):
-            records: Iterator[Record | Refused | None]
+            records: Iterator[Record | InvalidLine | None]
             if sample:
                 seeded = 1 if seed is None else seed
                 records = _samples(sample, seeded, first, _every(every or "1s"), malformed or 0, lines)
@@ -232,14 +232,14 @@ def _check_sample(
         raise ConfigError("--every needs --start", hint="--start 2d, or --rate for records per second")
 
 
-def _message(lines: Lines, given: Iterator[bytes] | Iterator[bytes | None]) -> Iterator[Record | Refused | None]:
-    from headrace.tools.records.send import Refused
+def _message(lines: Lines, given: Iterator[bytes] | Iterator[bytes | None]) -> Iterator[Record | InvalidLine | None]:
+    from headrace.tools.records.send import InvalidLine
 
     for line in given:
         try:
             yield None if line is None else lines.record(line)
         except BadRecord as error:
-            yield Refused(lines.as_it_is(line or b""), error.message)
+            yield InvalidLine(lines.raw_record(line or b""), error.message)
 
 
 def _samples(

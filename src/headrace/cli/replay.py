@@ -101,7 +101,7 @@ def replay(
         if not known and factor is not None and order:
             raise ConfigError(f"the records in {file} have no times", hint="--time FIELD, or --speed max")
         first = min(known, default=0.0)
-        sender = TopicProducer(connection.client(), to, how, failed=failures)
+        sender = TopicProducer(connection.client(), to, how, on_failed=failures)
         shift = replaying.shift(known, factor, time.time() * 1000) if times is Times.SHIFTED else 0.0
         if known:
             warn_about_retention(sender, round(first + shift))

@@ -60,7 +60,7 @@ def list_(
             topic.replication,
             number_or(topic.offsets, "unknown"),
             retention(topic),
-            ", ".join(sorted({p.trouble for p in topic.partitions if p.trouble})),
+            ", ".join(sorted({p.problem for p in topic.partitions if p.problem})),
         ]
         for topic in found
     ]

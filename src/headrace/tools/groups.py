@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from headrace.kafka.admin import Admin
     from headrace.kafka.commit_metadata import CommittedOffset
 
-_AT_ONCE = 8
-NOBODY = ("EMPTY", "DEAD")
-"""States of a group without members."""
+_PARALLEL_REQUESTS = 8
+WITHOUT_MEMBERS = ("EMPTY", "DEAD")
+"""States of groups without members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +31,18 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`ours`: it keeps the offsets of a Headrace pipeline. `offsets` are None while a transaction holds them."""
+    """`offsets` are None while a transaction holds them. `is_headrace`: they are those of a Headrace pipeline."""
 
     name: str
     state: str
-    kind: str
+    type: str
     assignor: str
     coordinator: int | None
     members: tuple[Member, ...]
     offsets: Mapping[TopicPartition, CommittedOffset] | None
 
     @property
-    def ours(self) -> bool:
+    def is_headrace(self) -> bool:
         return any(entry.metadata.startswith('{"headrace":') for entry in (self.offsets or {}).values())
 
     def owner(self, at: TopicPartition) -> Member | None:
@@ -58,7 +58,7 @@ def group_names(admin: Admin, pattern: re.Pattern[str] | None = None) -> list[st
 
 def describe_groups(admin: Admin, names: Sequence[str]) -> list[Group]:
     described, partitions = admin.describe_groups(names), _partitions(admin)
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-groups") as pool:
+    with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="headrace-groups") as pool:
         offsets = pool.map(lambda name: admin.committed_offsets(name, partitions), names)
         return [_group(name, described.get(name), kept) for name, kept in zip(names, offsets, strict=True)]
 

@@ -29,7 +29,7 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """`leader` is None while there is none; then nobody knows `first` and `next`, its first and next offsets."""
+    """`first` and `next` are its first and next offsets. They are None, as is `leader`, while it has no leader."""
 
     number: int
     leader: int | None
@@ -43,7 +43,7 @@ class Partition:
         return None if self.first is None or self.next is None else self.next - self.first
 
     @property
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         if self.leader is None:
             return "no leader"
         return "under-replicated" if len(self.in_sync) < len(self.replicas) else None
@@ -51,7 +51,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`source` says who set it: the topic, the broker, or nobody (default). A hidden value is None."""
+    """`source` is topic, broker or default. A hidden value is None."""
 
     name: str
     value: str | None
@@ -61,7 +61,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`settings` are None where this user may not look at them."""
+    """`settings` are None if this user may not read them."""
 
     name: str
     id: str
@@ -71,8 +71,8 @@ class Topic:
 
     @property
     def offsets(self) -> int | None:
-        """As many records there are at the most: compaction and transactions leave offsets without one. None while a
-        partition does not say."""
+        """An upper bound of the number of records: compaction and transactions leave offsets without one. None while
+        those of a partition are unknown."""
         known = [partition.offsets for partition in self.partitions if partition.offsets is not None]
         return sum(known) if len(known) == len(self.partitions) else None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError, RetriableError
 from headrace.jars import cache, java, pyspark_install
-from headrace.kafka.client_security import to_java_config as spoken_in_java
+from headrace.kafka.client_security import to_java_config
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _TIMEOUT_MS = 15_000
 _OPEN = ("ONGOING", "PREPARE_COMMIT", "PREPARE_ABORT", "PREPARE_EPOCH_FENCE")
-_WRONG = ("Authentication", "Authorization", "ConfigException", "UnsupportedVersion", "SslHandshake")
+_PERMANENT = ("Authentication", "Authorization", "ConfigException", "UnsupportedVersion", "SslHandshake")
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One that is open: readers of committed records wait at it in each of its partitions."""
+    """An open transaction: it blocks readers of committed records in each of its partitions."""
 
     id: str
     state: str
@@ -42,7 +42,7 @@ class Transactions:
         for name, value in {
             "default.api.timeout.ms": str(_TIMEOUT_MS),
             "request.timeout.ms": str(_TIMEOUT_MS // 3),
-            **spoken_in_java(options),
+            **to_java_config(options),
             "bootstrap.servers": bootstrap,
         }.items():
             settings.setProperty(name, value)
@@ -66,12 +66,12 @@ class Transactions:
         return sorted(found, key=lambda one: (one.since or datetime.max.replace(tzinfo=UTC), one.id))
 
     def abort(self, ids: Sequence[str]) -> None:
-        """End them, and refuse their producers from now on. A run that lives comes back with a new producer."""
-        wanted = self._jvm.java.util.ArrayList()
+        """Abort them and fence their producers. A run that is alive continues with a new producer."""
+        java_ids = self._jvm.java.util.ArrayList()
         for name in ids:
-            wanted.add(name)
+            java_ids.add(name)
         with self._translated():
-            self._admin.fenceProducers(wanted).all().get()
+            self._admin.fenceProducers(java_ids).all().get()
 
     def close(self) -> None:
         self._admin.close()
@@ -87,7 +87,7 @@ class Transactions:
             while cause.getCause() is not None:
                 cause = cause.getCause()
             message = f"Kafka at {self._bootstrap}: {cause.getMessage() or cause.getClass().getSimpleName()}"
-            if any(word in cause.getClass().getName() for word in _WRONG):
+            if any(word in cause.getClass().getName() for word in _PERMANENT):
                 raise ConfigError(message, hint="correct --option, or --options-file") from error
             raise RetriableError(message, hint=f"headrace doctor --bootstrap {self._bootstrap}") from error
 
@@ -96,7 +96,7 @@ class Transactions:
 def connected(
     bootstrap: str, options: Mapping[str, str], progress: cache.Progress = cache.silent
 ) -> Iterator[Transactions]:
-    """In a small JVM of its own, which ends with the block."""
+    """Starts a small JVM, which ends with the block."""
     from py4j.java_gateway import (  # type: ignore[import-untyped]
         GatewayParameters,
         JavaGateway,

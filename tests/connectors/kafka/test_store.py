@@ -169,7 +169,7 @@ def test_a_transaction_left_open_by_a_dead_run_is_settled_by_the_next(new, kafka
     store.commit(batch(1, (a, 0, 10)))
     producer = store._group._producer
     producer.begin_transaction()
-    producer.send_offsets_to_transaction([Position(a.topic, a.partition, 99)], store._group._membership, 10)
+    producer.send_offsets_to_transaction([Position(a.topic, a.partition, 99)], store._group._group_metadata, 10)
     began = time.monotonic()
     assert new().load().offsets == {a: 10}
     assert time.monotonic() - began < 10
@@ -183,7 +183,7 @@ def test_reading_waits_for_no_dead_run(new, kafka, name, topic):
     store.commit(batch(1, (a, 0, 10)))
     producer = store._group._producer
     producer.begin_transaction()
-    producer.send_offsets_to_transaction([Position(a.topic, a.partition, 99)], store._group._membership, 10)
+    producer.send_offsets_to_transaction([Position(a.topic, a.partition, 99)], store._group._group_metadata, 10)
     reader._group.release()
     assert reader.read()[0].progress.offsets == {a: 10}
 

@@ -101,7 +101,9 @@ def report_totals(sender: TopicProducer, failures: FailedRecordLog, stop: Callab
         yield
     finally:
         sender.finish()
-        said = f"{sender.acknowledged:,} " + ("acknowledged" if sender.asked else "sent without acknowledgement")
+        said = f"{sender.acknowledged:,} " + (
+            "acknowledged" if sender.wants_acknowledgement else "sent without acknowledgement"
+        )
         kept = f" (in {failures.path})" if sender.failures and failures.path else ""
         stopped = "stopped: " if stop() else ""
         say(f"{stopped}{said}, {sender.failures:,} failed{kept}, {sender.rate:,.0f}/s", err=True)

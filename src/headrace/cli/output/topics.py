@@ -18,14 +18,14 @@ _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def show(topic: Topic, offsets: Mapping[TopicPartition, int] | None, whose: str | None, *, all_settings: bool) -> None:
-    troubled = [f"{p.number} ({p.trouble})" for p in topic.partitions if p.trouble]
+    problems = [f"{p.number} ({p.problem})" for p in topic.partitions if p.problem]
     say(f"{topic.name}{' (internal)' if topic.internal else ''}")
     say(f"  id           {topic.id}")
     say(f"  partitions   {len(topic.partitions)}, replication {topic.replication}")
     say(f"  offsets      {number_or(topic.offsets, 'unknown')}")
     say(f"  kept         {retention(topic)}")
-    if troubled:
-        say(f"  TROUBLE      partition {', '.join(troubled)}")
+    if problems:
+        say(f"  TROUBLE      partition {', '.join(problems)}")
     if offsets is not None:
         say(f"  lag          {sum(_lag(topic, p, offsets) or 0 for p in topic.partitions):,} of {whose}")
     say("", "configuration")
@@ -65,14 +65,14 @@ def _show_partitions(topic: Topic, offsets: Mapping[TopicPartition, int] | None)
                 number_or(offset, "none"),
                 "PAST THE END" if _past(p, offset) else number_or(_lag(topic, p, offsets)),
             ]
-        rows.append([*row, (p.trouble or "").upper()])
+        rows.append([*row, (p.problem or "").upper()])
     table([*columns, ""], rows)
 
 
 def complete(topic: Topic, offsets: Mapping[TopicPartition, int] | None = None) -> dict[str, Any]:
     partitions = []
     for p in topic.partitions:
-        entry = {**asdict(p), "offsets": p.offsets, "trouble": p.trouble}
+        entry = {**asdict(p), "offsets": p.offsets, "trouble": p.problem}
         if offsets is not None:
             entry["offset"] = offset = offsets.get(TopicPartition(topic.name, p.number))
             entry["lag"] = _lag(topic, p, offsets)

@@ -1,4 +1,4 @@
-"""Records out of topics for people to look at: from where they say, to the end or on and on."""
+"""A console consumer: records from a start offset to the current end, or following new ones."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ _PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_MAX_POLL_EXCEEDED", "_RESOLVE",
 
 
 class RecordConsumer:
-    """`with Reading(…) as reading: for records in reading.batches(): …`
+    """`with RecordConsumer(…) as consumer: for records in consumer.batches(): …`
 
-    Without a group partitions are assigned, nobody else is concerned, and nothing is committed. With one, its
-    members share the partitions, a committed offset counts more than the places to begin, and `done` moves it.
+    Without a group, partitions are assigned, no other consumer is concerned, and nothing is committed. With a group,
+    its members share the partitions, a committed offset overrides the start offset, and `mark_printed` commits.
     """
 
-    def __init__(self, client: Client, places: ConsumePlan, *, group: str | None, follow: bool) -> None:
+    def __init__(self, client: Client, plan: ConsumePlan, *, group: str | None, follow: bool) -> None:
         from confluent_kafka import Consumer
 
         self._client = client
-        self._places = places
+        self._plan = plan
         self._group = group
         self._follow = follow
         self._ends: dict[TopicPartition, int] = {}
         self._next_commit: dict[TopicPartition, int] = {}
-        self._over: dict[TopicPartition, tuple[int | None, int]] = {}
-        self._known: set[TopicPartition] = set()
-        self._found: list[Record] = []
+        self._partition_eof: dict[TopicPartition, tuple[int | None, int]] = {}
+        self._assigned_partitions: set[TopicPartition] = set()
+        self._batch: list[Record] = []
         self._names: list[str] = []
         self._joined = group is None
-        self._refreshed = self._answered = time.monotonic()
+        self._refreshed = self._last_message = time.monotonic()
         owned = {
             "group.id": group or "headrace-consume",
             "enable.auto.commit": False,
-            "auto.offset.reset": "error",  # an offset that has aged out is told, never skipped
+            "auto.offset.reset": "error",  # an offset that was deleted by retention is reported, never skipped
             "enable.partition.eof": True,
         }
         usual = {"isolation.level": "read_committed", "fetch.wait.max.ms": 100}
@@ -61,12 +61,12 @@ class RecordConsumer:
         self._consumer = client.build_tuned(Consumer, owned, usual)
 
     def __enter__(self) -> RecordConsumer:
-        names = self._places.names()
-        begins = self._places.begins(names)  # what cannot work is said before others are bothered
+        names = self._plan.topic_names()
+        start_offsets = self._plan.start_offsets(names)  # before joining: an error must not cause a rebalance
         if self._group is None:
-            self._known |= begins.keys()
-            self._set_end_offsets(begins)
-            self._consumer.assign(_positions(begins))
+            self._assigned_partitions |= start_offsets.keys()
+            self._set_end_offsets(start_offsets)
+            self._consumer.assign(_positions(start_offsets))
         else:
             self._subscribe(names)
         return self
@@ -74,67 +74,66 @@ class RecordConsumer:
     def __exit__(self, *_: object) -> None:
         try:
             if self._group is not None:
-                self._commit_soon()
+                self._commit_with_timeout()
         finally:
-            if not self._close_blocked:  # else it is in use, and ends with the process
+            if not self._close_blocked:  # otherwise it is in use, and ends with the process
                 self._consumer.close()
 
     def batches(self) -> Iterator[list[Record]]:
-        """Empty while nothing comes. Ends where the log ended at the start, unless it follows."""
+        """Empty while nothing comes. Ends at the end offsets of the start, unless it follows."""
         while self._follow or not self._joined or self._ends:
             yield self._poll()
             if self._follow and time.monotonic() - self._refreshed > _REFRESH_SECONDS:
                 with suppress(RetriableError):  # a broker that is away may come back
                     self._refresh()
 
-    def done(self, records: Iterable[Record]) -> None:
-        """These were printed: with a group, its offset moves behind them."""
+    def mark_printed(self, records: Iterable[Record]) -> None:
+        """These were printed: with a group, its offset is committed behind them."""
         for record in records:
             if record.offset is not None:
                 self._next_commit[_at(record)] = record.offset + 1
         self._skip_transaction_markers()
         if self._group is not None and self._next_commit:
-            with self._told():
+            with self._translated():
                 self._consumer.commit(offsets=_positions(self._next_commit), asynchronous=True)
 
     def _skip_transaction_markers(self) -> None:
-        """Where all records up to the end of a partition were printed, pass what lies behind the last one: the marks of
-        transactions, which nobody is ever given, and which would count as lag."""
-        for at, (last, end) in self._over.items():
+        """After the last printed record, commit past trailing transaction markers so they do not show as lag."""
+        for at, (last, end) in self._partition_eof.items():
             behind = self._next_commit.get(at)
             if last is None or behind == last:
                 self._next_commit[at] = end if behind is None else max(behind, end)
-        self._over.clear()
+        self._partition_eof.clear()
 
     def _poll(self) -> list[Record]:
-        """What is there, without waiting for more: a record is shown when it comes."""
-        self._found.clear()
+        """What is available, without waiting for more: a record is printed when it comes."""
+        self._batch.clear()
         message = self._next(_POLL_SECONDS)
         if message is None:
             self._check_idle_timeout()
             return []
-        self._answered = time.monotonic()
+        self._last_message = time.monotonic()
         while message is not None:
             if (error := message.error()) is not None:
                 self._handle_error(error, message)
             else:
                 self._accept(message)
-            message = self._next(0) if len(self._found) < _AT_ONCE else None
-        return list(self._found)
+            message = self._next(0) if len(self._batch) < _AT_ONCE else None
+        return list(self._batch)
 
     def _next(self, seconds: float) -> Any:
         return self._client.call(lambda: self._consumer.poll(seconds), "records")
 
     def _accept(self, message: Any) -> None:
         at = TopicPartition(message.topic(), message.partition())
-        if self._follow or at in self._ends:  # else it came after the end that was agreed on
-            self._found.append(as_record(message))
+        if self._follow or at in self._ends:  # otherwise it is behind the end offset of the start
+            self._batch.append(as_record(message))
             self._reached(at, message.offset() + 1)
 
     def _check_idle_timeout(self) -> None:
-        """Who follows waits; who reads to the end must be answered. A group lets go of a dead member in 45 s."""
+        """RetriableError if nothing comes for long, unless it follows. A group drops a dead member after 45 s."""
         patience = _SILENT_SECONDS if self._joined else 2 * _SILENT_SECONDS
-        if not self._follow and time.monotonic() - self._answered > patience:
+        if not self._follow and time.monotonic() - self._last_message > patience:
             raise RetriableError(
                 f"Kafka at {self._client.bootstrap} has not answered for {patience:g} s",
                 hint=f"headrace doctor --bootstrap {self._client.bootstrap}",
@@ -144,10 +143,10 @@ class RecordConsumer:
         if offset >= self._ends.get(at, offset + 1):
             del self._ends[at]
 
-    def _ended(self, at: TopicPartition, end: int) -> None:
-        if self._follow or at in self._ends:  # else there may be records that came after the end that was agreed on
-            unprinted = [record.offset for record in self._found if _at(record) == at and record.offset is not None]
-            self._over[at] = (unprinted[-1] + 1 if unprinted else None, end)
+    def _reached_eof(self, at: TopicPartition, end: int) -> None:
+        if self._follow or at in self._ends:  # otherwise there may be records behind the end offset
+            unprinted = [record.offset for record in self._batch if _at(record) == at and record.offset is not None]
+            self._partition_eof[at] = (unprinted[-1] + 1 if unprinted else None, end)
         self._reached(at, end)
 
     def _handle_error(self, error: Any, message: Any) -> None:
@@ -155,49 +154,49 @@ class RecordConsumer:
 
         at = TopicPartition(message.topic() or "", message.partition() or 0)
         if error.code() == KafkaError._PARTITION_EOF:
-            self._ended(at, message.offset())
+            self._reached_eof(at, message.offset())
         elif self._group is None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            return  # the client asks for a group that it has by name alone
+            return  # the client asks for its group though it does not join it
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             forget = f"headrace groups delete {self._group} --execute forgets it" if self._group else "--from earliest"
-            raise DataLoss(f"{at}: records that were to be read are gone: {error.str()}", hint=forget)
+            raise DataLoss(f"{at}: records to be read no longer exist: {error.str()}", hint=forget)
         elif error.name() not in _PASSING:
             raise self._client.to_headrace_error(error, f"the records of {at.topic or 'these topics'}")
 
-    def _set_end_offsets(self, begins: Mapping[TopicPartition, int]) -> None:
-        """The ends to read to are those of now."""
+    def _set_end_offsets(self, start_offsets: Mapping[TopicPartition, int]) -> None:
+        """Read to the current end offsets."""
         if not self._follow:
-            ends = self._places.ends(begins)
-            self._ends |= {at: end for at, end in ends.items() if begins[at] < end}
+            ends = self._plan.end_offsets(start_offsets)
+            self._ends |= {at: end for at, end in ends.items() if start_offsets[at] < end}
 
     def _refresh(self) -> None:
-        """New partitions, and new topics of a pattern, are read from their beginning."""
+        """New partitions, and new topics of a pattern, are read from their first offset."""
         self._refreshed = time.monotonic()
         if self._group is None:
-            new = self._places.newcomers(self._known)
+            new = self._plan.new_partitions(self._assigned_partitions)
             if new:
-                self._known |= new.keys()
+                self._assigned_partitions |= new.keys()
                 self._consumer.incremental_assign(_positions(new))
-        elif self._places.wanted.pattern is not None:
-            self._subscribe(self._places.names())
+        elif self._plan.wanted.pattern is not None:
+            self._subscribe(self._plan.topic_names())
 
     def _subscribe(self, names: list[str]) -> None:
-        if names != self._names:  # for it makes all members share out anew
+        if names != self._names:  # it causes a rebalance
             self._names = names
             self._consumer.subscribe(names, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def _assigned(self, consumer: Any, given: list[Any]) -> None:
-        """The group gave us these: a committed offset counts; where there is none, the place to begin does."""
+        """The group assigned these. A partition without a committed offset begins at its start offset."""
         committed = consumer.committed(given, timeout=TIMEOUT) if given else []
         if any(position.offset < 0 for position in committed):
-            begins = self._places.begins(sorted({position.topic for position in given}))
+            start_offsets = self._plan.start_offsets(sorted({position.topic for position in given}))
             for position in committed:
                 if position.offset < 0:
                     at = TopicPartition(position.topic, position.partition)
-                    # Committed with the first records, or without any: the next start goes on here.
-                    position.offset = self._next_commit[at] = begins[at]
-        begins = {TopicPartition(p.topic, p.partition): p.offset for p in committed}
-        self._set_end_offsets(begins)
+                    # Committed also without any record, so that the next start begins here.
+                    position.offset = self._next_commit[at] = start_offsets[at]
+        start_offsets = {TopicPartition(p.topic, p.partition): p.offset for p in committed}
+        self._set_end_offsets(start_offsets)
         self._joined = True
         if self._cooperative:
             consumer.incremental_assign(committed)
@@ -205,34 +204,34 @@ class RecordConsumer:
             consumer.assign(committed)
 
     def _revoked(self, consumer: Any, taken: list[Any]) -> None:
-        """Whoever reads on begins behind what was printed here; what was not yet, they print."""
+        """The next owner begins behind what was printed here."""
         self._commit()
         self._lost(consumer, taken)
 
     def _lost(self, consumer: Any, taken: list[Any]) -> None:
-        """The same if others have them already: then nothing can be committed."""
+        """Others have these partitions already: nothing can be committed."""
         gone = {TopicPartition(position.topic, position.partition) for position in taken}
-        self._found[:] = [record for record in self._found if _at(record) not in gone]
+        self._batch[:] = [record for record in self._batch if _at(record) not in gone]
         for at in gone:
             self._next_commit.pop(at, None)
-            self._over.pop(at, None)
+            self._partition_eof.pop(at, None)
             self._ends.pop(at, None)
-        if self._cooperative:  # the others are kept, and read on
+        if self._cooperative:  # the other partitions stay assigned
             consumer.incremental_unassign(taken)
         else:
             self._joined = False
             consumer.unassign()
 
     def _commit(self) -> None:
-        """Where all that was printed ends, and wait for the answer."""
+        """Commit behind all that was printed, and wait for the answer."""
         if self._next_commit:
-            with self._told():
+            with self._translated():
                 self._consumer.commit(offsets=_positions(self._next_commit), asynchronous=False)
             self._next_commit.clear()
 
-    def _commit_soon(self) -> None:
-        """The same, but not for as long as the client would wait for a broker that is away. Not where the client calls
-        us: it lets nobody else in, then."""
+    def _commit_with_timeout(self) -> None:
+        """The same, but not as long as librdkafka waits for a broker that is away. Not within a callback of librdkafka:
+        it admits no other thread then."""
         failed: list[Exception] = []
 
         def commit() -> None:
@@ -255,7 +254,7 @@ class RecordConsumer:
             raise failed[0]
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         from confluent_kafka import KafkaException
 
         try:
@@ -269,7 +268,7 @@ def _at(record: Record) -> TopicPartition:
 
 
 def _cooperative(tuning: Mapping[str, str]) -> bool:
-    """Whether members keep what they read while they share out anew; the client is to be told of changes only, then."""
+    """Whether members keep their partitions in a rebalance: then only changes are assigned."""
     strategy = tuning.get("partition.assignment.strategy", "")
     return strategy.startswith("cooperative") or tuning.get("group.protocol", "").lower() == "consumer"
 

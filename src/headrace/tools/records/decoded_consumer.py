@@ -1,4 +1,4 @@
-"""The part of `headrace consume` that needs Spark: records decoded as a pipeline does, and chosen by a condition."""
+"""A console consumer on Spark: records decoded as in a pipeline, and filtered by a condition."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _PAUSE = 0.3
 _REFRESH_SECONDS = 10.0
-_AT_ONCE = 50_000
-"""Records of a partition that are asked for together."""
+_RECORDS_PER_QUERY = 50_000
+"""Records of a partition that one Spark query reads."""
 
 
 def format_of(name: str, columns: str | None, registry: str | None, schema: Path | None) -> Format:
@@ -58,31 +58,31 @@ def format_like(target: str, topics: list[str], profile: str | None = None) -> F
     return replace(next(reading, sources[0]).format, on_error="drop")
 
 
-class Decoded:
-    """`batches` of records, of which `left_out` were not of the format. `query`, made of the topics, starts Spark,
-    which takes the signals."""
+class DecodedRecordConsumer:
+    """`batches` of records; `left_out` counts those that were not of the format. `query` is called with the topics; it
+    starts Spark, which installs signal handlers."""
 
-    def __init__(self, places: ConsumePlan, query: Callable[[list[str]], DecodedRecordQuery]) -> None:
-        names = places.names()
-        self._places = places
-        self._positions = places.begins(names)
-        self._ends = places.ends(self._positions)
-        self._looking = query(names)
+    def __init__(self, plan: ConsumePlan, query: Callable[[list[str]], DecodedRecordQuery]) -> None:
+        names = plan.topic_names()
+        self._plan = plan
+        self._positions = plan.start_offsets(names)
+        self._ends = plan.end_offsets(self._positions)
+        self._query = query(names)
         self.left_out = 0
 
     @property
     def first_bad(self) -> str | None:
         """The first record that was left out, and what is wrong with it."""
-        return self._looking.first_bad
+        return self._query.first_bad
 
     def batches(
-        self, most: Callable[[], int | None], stop: Callable[[], bool], *, follow: bool
+        self, limit: Callable[[], int | None], stop: Callable[[], bool], *, follow: bool
     ) -> Iterator[list[Record]]:
-        """`most` says how many more are wanted. Ends where the log ended at the start, unless it follows."""
+        """`limit` says how many more are wanted. Ends at the end offsets of the start, unless it follows."""
         refreshed = time.monotonic()
         while not stop():
             if wanted := self._next():
-                found, left_out = self._looking.records(wanted, most())
+                found, left_out = self._query.records(wanted, limit())
                 self.left_out += left_out
                 self._positions |= {r.at: r.until for r in wanted}
                 yield found
@@ -93,14 +93,14 @@ class Decoded:
             if follow:
                 with suppress(RetriableError):  # a broker that is away may come back
                     if time.monotonic() - refreshed > _REFRESH_SECONDS:
-                        self._positions |= self._places.newcomers(self._positions.keys())
+                        self._positions |= self._plan.new_partitions(self._positions.keys())
                         refreshed = time.monotonic()
-                    self._ends = self._places.ends(self._positions)
+                    self._ends = self._plan.end_offsets(self._positions)
 
     def _next(self) -> list[Range]:
         wanted = []
         for at, start in self._positions.items():
-            until = min(self._ends.get(at, start), start + _AT_ONCE)
+            until = min(self._ends.get(at, start), start + _RECORDS_PER_QUERY)
             if until > start:
                 wanted.append(Range(at, start, until))
         return wanted

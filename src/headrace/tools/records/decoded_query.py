@@ -1,4 +1,4 @@
-"""Decoded records for people to look at: as a pipeline would see them, and only those that a condition holds for."""
+"""Decoded records as a pipeline would see them, filtered by a SQL condition."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from headrace.types import Range
 
 _AS_JSON = {"ignoreNullFields": "false", **TIME_OPTIONS}
-_PLACE = ("topic", "partition", "offset", "timestamp", "key", "headers")
+_METADATA_FIELDS = ("topic", "partition", "offset", "timestamp", "key", "headers")
 
 
 class DecodedRecordQuery:
-    """The records of ranges that are of `fmt` and that `where`, a condition in SQL over the columns and `_kafka`,
-    holds for. Their values are what was decoded, as JSON; text and bytes stay what they are."""
+    """The records of ranges that are of `fmt` and match `where`, a SQL condition on the columns and `_kafka`. Their
+    values are the decoded columns as JSON; text and bytes stay as they are."""
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class DecodedRecordQuery:
         self._where = where
         self.first_bad: str | None = None
         """The first record that was not of the format, and what is wrong with it."""
-        self._chosen(self._decoder.empty_argument())
+        self._filtered(self._decoder.empty_argument())
 
-    def records(self, ranges: Sequence[Range], most: int | None) -> tuple[list[Record], int]:
-        """At the most `most` of them, and how many were left out because they are not of the format."""
+    def records(self, ranges: Sequence[Range], limit: int | None) -> tuple[list[Record], int]:
+        """At most `limit` of them, and how many were left out because they are not of the format."""
         self._decoder.start_batch()
         while True:
             raw = self._reader.rows(ranges)
             decoded = self._decoder.decode(raw)
-            chosen = self._chosen(decoded.rows)
+            filtered = self._filtered(decoded.rows)
             try:
-                found = (chosen if most is None else chosen.limit(most)).collect()
+                found = (filtered if limit is None else filtered.limit(limit)).collect()
             except Exception as error:
                 if self._decoder.fetch_missing_schemas(error, raw):
                     continue
@@ -70,20 +70,20 @@ class DecodedRecordQuery:
                 self.first_bad = bad.message
             return [_record(row) for row in found], left_out
 
-    def _chosen(self, rows: DataFrame) -> DataFrame:
+    def _filtered(self, rows: DataFrame) -> DataFrame:
         try:
             columns = [sql.col(quoted(name)) for name in self._decoder.columns]
             whole = sql.when(~sql.col(f"{METADATA}.tombstone"), sql.to_json(sql.struct(*columns), _AS_JSON))
             value = sql.col(quoted("value")) if self._plain else whole
-            chosen = rows if self._where is None else rows.where(sql.expr(self._where))
+            filtered = rows if self._where is None else rows.where(sql.expr(self._where))
             # As a number: Python has no time for what lies beyond the year 9999.
             when = sql.unix_millis(f"{METADATA}.timestamp").alias("at")
-            place = (sql.col(f"{METADATA}.{name}").alias(name) for name in _PLACE if name != "timestamp")
-            return chosen.select(*place, when, value.cast("binary").alias("v"))
+            metadata = (sql.col(f"{METADATA}.{name}").alias(name) for name in _METADATA_FIELDS if name != "timestamp")
+            return filtered.select(*metadata, when, value.cast("binary").alias("v"))
         except (AnalysisException, ParseException) as error:
             raise ConfigError(
                 f"--where {self._where}: {short(error)}",
-                hint=f"columns: {', '.join(self._decoder.columns)}, {METADATA}.{{{', '.join(_PLACE)}}}",
+                hint=f"columns: {', '.join(self._decoder.columns)}, {METADATA}.{{{', '.join(_METADATA_FIELDS)}}}",
             ) from error
 
     def _failed(self, error: Exception) -> ConfigError | None:

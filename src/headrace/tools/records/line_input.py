@@ -1,4 +1,4 @@
-"""Lines to produce: where they come from, and what each says."""
+"""Lines to produce: from files or standard input, and how each becomes a record."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 16
 _CHUNKS = 64
-_PATIENCE = 0.1
-_LONGEST = 256 << 20
-"""Bytes of a line. It is held in memory, and brokers take a megabyte unless they are told otherwise."""
+_POLL_SECONDS = 0.1
+_MAX_LINE_BYTES = 256 << 20
+"""A line is kept in memory, and brokers take a megabyte by default."""
 
 
 @contextmanager
@@ -42,12 +42,12 @@ def open_input(path: Path) -> Iterator[IO[bytes]]:
 def from_files(paths: Sequence[Path]) -> Iterator[bytes]:
     for path in paths:
         with open_input(path) as file:
-            while line := file.readline(_LONGEST + 1):
-                yield _short(line, str(path))
+            while line := file.readline(_MAX_LINE_BYTES + 1):
+                yield _check_length(line, str(path))
 
 
 def from_stdin(stop: Callable[[], bool]) -> Iterator[bytes | None]:
-    """None while nothing comes, so that whoever sends can hear of what was sent, and stop."""
+    """None while nothing comes, so that the caller can poll its producer, and stop."""
     if sys.stdin is None:
         raise ConfigError("standard input is closed", hint="--file FILE, or < FILE")
     chunks: Queue[bytes | Exception] = Queue(_CHUNKS)
@@ -60,7 +60,7 @@ def from_stdin(stop: Callable[[], bool]) -> Iterator[bytes | None]:
             while chunk != b"":
                 try:
                     chunk = os.read(descriptor, _CHUNK)
-                except BlockingIOError:  # whoever shares it made it so that nobody waits
+                except BlockingIOError:  # another process that shares it made it non-blocking
                     readable(descriptor)
                 else:
                     chunks.put(chunk)
@@ -72,7 +72,7 @@ def from_stdin(stop: Callable[[], bool]) -> Iterator[bytes | None]:
     size = 0
     while not stop():
         try:
-            chunk = chunks.get(timeout=_PATIENCE)
+            chunk = chunks.get(timeout=_POLL_SECONDS)
         except Empty:
             yield None
             continue
@@ -85,7 +85,7 @@ def from_stdin(stop: Callable[[], bool]) -> Iterator[bytes | None]:
         rest, *others = chunk.split(b"\n")
         parts.append(rest)
         size += len(rest)
-        if size > _LONGEST:
+        if size > _MAX_LINE_BYTES:
             raise _too_long("standard input")
         if others:
             yield b"".join(parts)
@@ -93,15 +93,15 @@ def from_stdin(stop: Callable[[], bool]) -> Iterator[bytes | None]:
             parts, size = [others[-1]], len(others[-1])
 
 
-def _short(line: bytes, where: str) -> bytes:
-    if len(line) > _LONGEST:
+def _check_length(line: bytes, where: str) -> bytes:
+    if len(line) > _MAX_LINE_BYTES:
         raise _too_long(where)
     return line
 
 
 def _too_long(where: str) -> ConfigError:
     return ConfigError(
-        f"a line of {where} is longer than {_LONGEST >> 20} MiB: it is not sent, nor what comes after it",
+        f"a line of {where} is longer than {_MAX_LINE_BYTES >> 20} MiB: it is not sent, nor what comes after it",
         hint="a record is a line: is this a text file?",
     )
 
@@ -118,25 +118,26 @@ class Lines:
     headers: Headers = ()
     partition: int | None = None
     encode: Callable[[bytes], bytes] | None = None
-    """What makes a value of a line, in place of its format; ValueError if it cannot."""
+    """Encodes the value, in place of `value_format`; ValueError if it cannot."""
 
     def record(self, line: bytes) -> Record:
-        """BadRecord if the line does not say what it should."""
+        """BadRecord if the line does not fit."""
         line = line.rstrip(b"\n").removesuffix(b"\r")
         key, value = None, line
         if self.separator is not None:
             key, found, value = line.partition(self.separator)
             if not found:
                 raise BadRecord(f"no key: the line has no {self.separator.decode()!r}")
-        made = self._part(key, ENCODERS[self.key_format], f"the key is not {self.key_format}")
+        encoded_key = self._part(key, ENCODERS[self.key_format], f"the key is not {self.key_format}")
+        encode, wrong = ENCODERS[self.value_format], f"the value is not {self.value_format}"
         if self.encode is not None:
-            return self._made(made, self._part(value, self.encode, "the value does not fit the Avro schema"))
-        return self._made(made, self._part(value, ENCODERS[self.value_format], f"the value is not {self.value_format}"))
+            encode, wrong = self.encode, "the value does not fit the Avro schema"
+        return self._new_record(encoded_key, self._part(value, encode, wrong))
 
-    def as_it_is(self, line: bytes) -> Record:
-        return self._made(None, line.rstrip(b"\n"))
+    def raw_record(self, line: bytes) -> Record:
+        return self._new_record(None, line.rstrip(b"\n"))
 
-    def _made(self, key: bytes | None, value: bytes | None) -> Record:
+    def _new_record(self, key: bytes | None, value: bytes | None) -> Record:
         return Record(self.topic, self.partition, None, None, None, key, value, self.headers)
 
     def _part(self, raw: bytes | None, encode: Callable[[bytes], bytes], wrong: str) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Records into one topic, each accounted for: acknowledged or failed, with the reason."""
+"""Sends records to one topic; each is reported as acknowledged, or as failed with the reason."""
 
 from __future__ import annotations
 
@@ -22,18 +22,16 @@ if TYPE_CHECKING:
     from headrace.kafka.headers import Headers
 
 _FULL_SECONDS = 0.05
-_MOST_SECONDS = 2_147_483
+_MAX_TIMEOUT_SECONDS = 2_147_483
 """The client counts milliseconds in 31 bits."""
 _NOW = 0
-"""The timestamp that the client reads as now."""
+"""A timestamp that librdkafka replaces by the current time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """How records are sent. `timeout` is how many seconds one may take; `linger` (milliseconds) and `batch_size`
-    (bytes) say how long and how far a batch is filled before it goes.
-
-    What is said here counts more than the user's options for all clients; where nothing is, they do.
+    """How records are sent. A record fails after `timeout` seconds; a batch is sent after `linger` milliseconds, or
+    when it has `batch_size` bytes. None leaves a setting to the user's options.
     """
 
     acks: str | None = None
@@ -43,11 +41,11 @@ class ProducerSettings:
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.timeout <= _MOST_SECONDS:
+        if not 0 < self.timeout <= _MAX_TIMEOUT_SECONDS:
             raise ConfigError(f"{self.timeout:g} is no number of seconds to wait", hint="--timeout 30")
 
-    def owned(self) -> dict[str, Any]:
-        said = {
+    def required(self) -> dict[str, Any]:
+        options = {
             "acks": self.acks,
             "enable.idempotence": None if self.acks is None else self.acks == "all",
             "compression.type": self.compression,
@@ -55,9 +53,9 @@ class ProducerSettings:
             "batch.size": self.batch_size,
             "message.timeout.ms": max(1, int(self.timeout * 1000)),
         }
-        return {name: value for name, value in said.items() if value is not None}
+        return {name: value for name, value in options.items() if value is not None}
 
-    def usual(self, acks: str, most_bytes: int) -> dict[str, Any]:
+    def defaults(self, acks: str, max_bytes: int) -> dict[str, Any]:
         return {
             "acks": "all",
             # Kept in order and free of duplicates, also when a batch is sent again.
@@ -68,38 +66,38 @@ class ProducerSettings:
             # Records without a key are spread one by one, not a batch each.
             "sticky.partitioning.linger.ms": 0,
             # The topic's own limit decides; a smaller one here would refuse what it takes.
-            "message.max.bytes": most_bytes,
+            "message.max.bytes": max_bytes,
         }
 
 
 class TopicProducer:
-    """Sends to one topic, which must be there. `told` hears of each acknowledged record, `failed` of each other; with
-    `acks=0` nobody is `asked`, and all count as acknowledged.
+    """Sends to one topic, which must exist. Each record ends in a call of `on_acknowledged` or `on_failed`; with
+    `acks=0` all count as acknowledged, and `wants_acknowledgement` is False.
 
-    Nothing is sent twice by hand: the client itself repeats what may succeed, until the time is up.
+    Nothing is retried here: librdkafka itself retries until `timeout`.
     """
 
     def __init__(
         self,
         client: Client,
         topic: str,
-        how: ProducerSettings,
-        told: Callable[[Record], None] | None = None,
-        failed: Callable[[Record, str], None] = lambda record, reason: None,
+        settings: ProducerSettings,
+        on_acknowledged: Callable[[Record], None] | None = None,
+        on_failed: Callable[[Record, str], None] = lambda record, reason: None,
     ) -> None:
         from confluent_kafka import Producer
 
-        (self.topic,) = describe_topics(Admin(client, how.timeout), [topic])
+        (self.topic,) = describe_topics(Admin(client, settings.timeout), [topic])
         self.acknowledged = 0
         self.failures = 0
-        self._told = told
-        self._failed = failed
-        self._timeout = how.timeout
+        self._on_acknowledged = on_acknowledged
+        self._on_failed = on_failed
+        self._timeout = settings.timeout
         # 1,000 to 1,000,000,000 is what the client takes.
-        most = min(max(int(self.topic.setting("max.message.bytes") or 1_048_588), 1000), 1_000_000_000)
-        acks = how.acks or client.tuning.get("acks", "all")
-        self.asked = acks != "0"
-        self._producer = client.build_tuned(Producer, how.owned(), how.usual(acks, most))
+        max_bytes = min(max(int(self.topic.setting("max.message.bytes") or 1_048_588), 1000), 1_000_000_000)
+        acks = settings.acks or client.tuning.get("acks", "all")
+        self.wants_acknowledgement = acks != "0"
+        self._producer = client.build_tuned(Producer, settings.required(), settings.defaults(acks, max_bytes))
         self._began = time.monotonic()
 
     @property
@@ -122,10 +120,10 @@ class TopicProducer:
         if record.headers:
             extra["headers"] = list(record.headers)
         # A report has the key and the value. It lacks these, and the whole record would be in memory twice.
-        heard = partial(self._heard, record.timestamp, record.headers)
+        on_delivery = partial(self._on_delivery, record.timestamp, record.headers)
         while True:
             try:
-                self._producer.produce(self.topic.name, record.value, record.key, on_delivery=heard, **extra)
+                self._producer.produce(self.topic.name, record.value, record.key, on_delivery=on_delivery, **extra)
             except BufferError:
                 self._producer.poll(_FULL_SECONDS)
                 continue
@@ -137,29 +135,28 @@ class TopicProducer:
     def refuse(self, record: Record, reason: str) -> None:
         """A record that cannot be sent counts as failed."""
         self.failures += 1
-        self._failed(record, reason)
+        self._on_failed(record, reason)
 
     def wait(self, seconds: float) -> None:
         """Let time pass, and hear of what was sent."""
         self._producer.poll(seconds)
 
     def finish(self) -> None:
-        """On return every record is acknowledged or failed."""
+        """On return every record is acknowledged or has failed."""
         self._producer.flush(self._timeout + 1)
         if len(self._producer):
             self._producer.purge()
             self._producer.flush(1)
 
-    def _heard(self, timestamp: int | None, headers: Headers, error: KafkaError | None, message: Any) -> None:
+    def _on_delivery(self, timestamp: int | None, headers: Headers, error: KafkaError | None, message: Any) -> None:
         if error is None:
             self.acknowledged += 1
-            if self._told is not None:
-                self._told(as_record(message))
+            if self._on_acknowledged is not None:
+                self._on_acknowledged(as_record(message))
         else:
-            made = None if timestamp is None else "create"
-            self.refuse(
-                replace(as_record(message), timestamp=timestamp, timestamp_type=made, headers=headers), error.str()
-            )
+            kind = None if timestamp is None else "create"
+            record = replace(as_record(message), timestamp=timestamp, timestamp_type=kind, headers=headers)
+            self.refuse(record, error.str())
 
 
 def as_record(message: Any) -> Record:

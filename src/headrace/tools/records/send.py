@@ -1,4 +1,4 @@
-"""Records sent at a pace, each when it is due."""
+"""Sends records at a given rate or at given times."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _PAUSE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A line that makes no record: what there is of it, and why."""
+class InvalidLine:
+    """A line that is not a record: what there is of it, and the reason."""
 
     record: Record
     reason: str
@@ -25,7 +25,7 @@ class Refused:
 
 def send_all(
     sender: TopicProducer,
-    records: Iterator[Record | Refused | None],
+    records: Iterator[Record | InvalidLine | None],
     stop: Callable[[], bool],
     due: Callable[[int], float] | None = None,
     count: int | None = None,
@@ -42,10 +42,10 @@ def send_all(
             return
         if record is None:
             sender.wait(0)
-            if due is not None:  # what was not there in its time is not made up for
+            if due is not None:  # do not catch up after an input stall
                 began = max(began, time.monotonic() - due(number))
             continue
-        if isinstance(record, Refused):
+        if isinstance(record, InvalidLine):
             sender.refuse(record.record, record.reason)
         else:
             sender.send(record)
@@ -53,7 +53,7 @@ def send_all(
 
 
 def wait_for_delivery(sender: TopicProducer, until: float, stop: Callable[[], bool]) -> bool:
-    """False if it was told to stop before."""
+    """False if it stopped before."""
     while (left := until - time.monotonic()) > 0:
         if stop():
             return False

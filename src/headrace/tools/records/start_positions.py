@@ -1,4 +1,4 @@
-"""Which partitions are looked at, and from where."""
+"""Which partitions are consumed, and from which offsets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """Where to begin: exactly one of these. `offsets` also choose the partitions that are read."""
+    """Where to start: exactly one of these. `offsets` also select the partitions that are read."""
 
     edge: str | None = None
     time: datetime | None = None
@@ -33,7 +33,7 @@ class StartAt:
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """What is read: topics by name or by pattern, and of them all partitions or some."""
+    """Topics by name or by pattern, and all their partitions or some."""
 
     topics: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
@@ -45,7 +45,7 @@ class TopicSelection:
 
 @dataclass(frozen=True)
 class _ChosenPartitions(Subscription):
-    """Of these topics only the partitions that are wanted: the others may have no leader to ask."""
+    """Only the selected partitions of these topics: others may have no leader to ask."""
 
     takes: Callable[[TopicPartition], bool]
     names: Sequence[str] = ()
@@ -61,7 +61,7 @@ class _ChosenPartitions(Subscription):
 def positions(
     start: StartAt, logs: Mapping[str, TopicLog], wanted: TopicSelection, at_time: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Where each partition begins. ConfigError for an offset that a log does not have. Pure."""
+    """The start offset of each partition. ConfigError for an offset that a log does not have. Pure."""
     found: dict[TopicPartition, int] = {}
     for log in logs.values():
         for at, first in sorted(log.beginnings.items()):
@@ -97,7 +97,7 @@ def _position(start: StartAt, first: int, end: int, at_time: int | None) -> int:
 
 
 class ConsumePlan:
-    """What is wanted, asked of the cluster. Who follows is told of new topics and partitions."""
+    """Start and end offsets of the selected partitions. With `follow`, a pattern may match nothing yet."""
 
     def __init__(self, client: Client, wanted: TopicSelection, start: StartAt, *, follow: bool) -> None:
         self._admin = Admin(client)
@@ -106,8 +106,8 @@ class ConsumePlan:
         self._start = start
         self._follow = follow
 
-    def names(self) -> list[str]:
-        """The topics. ConfigError names one that is not there."""
+    def topic_names(self) -> list[str]:
+        """The topics. ConfigError names one that does not exist."""
         if self.wanted.pattern is not None:
             found = topic_names(self._admin, self.wanted.pattern)
             if not found and not self._follow:
@@ -118,16 +118,16 @@ class ConsumePlan:
             raise missing_topic(self._admin, missing[0])
         return list(self.wanted.topics)
 
-    def begins(self, names: Sequence[str]) -> dict[TopicPartition, int]:
-        """Where each partition of these topics begins."""
+    def start_offsets(self, names: Sequence[str]) -> dict[TopicPartition, int]:
+        """The start offset of each partition of these topics."""
         logs = self._logs(names)
         partitions = [at for log in logs.values() for at in log.ends]
         at_time = self._cluster.at_time(partitions, self._start.time) if self._start.time else {}
         return positions(self._start, logs, self.wanted, at_time)
 
-    def newcomers(self, known: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Partitions that were not there before, and their beginnings, where they are read from."""
-        names = self.names()
+    def new_partitions(self, known: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Partitions that are not `known`, with their first offsets."""
+        names = self.topic_names()
         if self._start.offsets or not names:
             return {}
         return {
@@ -138,6 +138,6 @@ class ConsumePlan:
         chosen = self._start.offsets.__contains__ if self._start.offsets else self.wanted.takes
         return self._cluster.logs(_ChosenPartitions(chosen, tuple(names))) if names else {}
 
-    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Up to where there is something to read, now."""
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The current end offsets."""
         return self._cluster.ends(partitions)

@@ -12,7 +12,7 @@ from headrace.tools.records.producer import ProducerSettings
 def test_records_are_kept_in_order_and_free_of_duplicates_unless_fewer_acknowledge_them(said, acks, idempotent):
     """`said` by --acks counts more than `acks` of the options."""
     how = ProducerSettings(said)
-    settings = {**how.usual(acks, 1_000_000), "acks": acks, **how.owned()}
+    settings = {**how.defaults(acks, 1_000_000), "acks": acks, **how.required()}
     assert settings["acks"] == (said or acks)
     assert settings["enable.idempotence"] is idempotent
     assert "max.in.flight.requests.per.connection" not in settings  # the client holds it to what keeps the order

@@ -229,7 +229,7 @@ def test_an_input_that_cannot_be_read_and_a_line_without_an_end_are_told(monkeyp
     with pytest.raises(ConfigError, match="Is a directory"):
         next(given(monkeypatch, directory))
     os.close(directory)
-    monkeypatch.setattr(lines, "_LONGEST", 1 << 20)
+    monkeypatch.setattr(lines, "_MAX_LINE_BYTES", 1 << 20)
     (tmp_path / "long").write_bytes(b"x\n" + b"x" * (1 << 20) + b"\n")
     found = lines.from_files([tmp_path / "long"])
     assert next(found) == b"x\n"
