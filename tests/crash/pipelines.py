@@ -165,7 +165,7 @@ def _sqlite(directory):
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A sink, the store beside it (None: the sink is the store), and how to read every row that is in the sink.
+    """A sink, the store beside it (None: the sink has its own), and how to read every row that is in the sink.
 
     `random_kills` is how often the short suite kills its whole process group under exactly-once: seconds each.
     `plain` sinks store a repeated batch twice. `servers` must be up, each with its address in the environment under
