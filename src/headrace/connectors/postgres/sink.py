@@ -159,7 +159,7 @@ class Postgres(DeadLetterTables):
         return self.require_open(self._target)
 
     def _write_partitions(self, batch: Batch, rows: DataFrame, target: PostgresTable) -> None:
-        """1. claim the pipeline; 2. per task, in its own transaction, rows and offset; 3. note the batch."""
+        """1. claim the pipeline; 2. per task, in its own transaction, rows and offset; 3. record the batch."""
         store = self._offsets
         store.claim_for(batch)
         work = CopyAndCommitTask(
@@ -174,8 +174,8 @@ class Postgres(DeadLetterTables):
     def _write_batch(
         self, batch: Batch, rows: DataFrame, target: PostgresTable, dead_letters: DeadLetterBatch | None
     ) -> None:
-        """1. claim the pipeline; 2. fill the staging table; in one transaction 3. publish it, 4. store dead letters and
-        5. move the offsets."""
+        """1. claim the pipeline; 2. fill the staging table; in one transaction 3. move the offsets, 4. publish the rows
+        and 5. store dead letters."""
         self._offsets.claim_for(batch)
         stage = self._ensure_staging_table(target)
         most = None if dead_letters is None else dead_letters.limit
@@ -201,7 +201,7 @@ class Postgres(DeadLetterTables):
         self._truncate_staging_table(stage)
 
     def _publish(self, driver: Any, stage: str, target: PostgresTable, reports: Sequence[Report]) -> None:
-        """Only what the attempts left that Spark counts: one that was reported failed may have committed as well."""
+        """Publish the rows of the attempts that Spark counts: one reported as failed may have committed as well."""
         psycopg = require("psycopg", extra="postgres")
         attempts = ", ".join(str(report.attempt) for report in reports if report.rows)
         if not attempts:
@@ -217,7 +217,7 @@ class Postgres(DeadLetterTables):
         except psycopg.errors.UniqueViolation as error:
             raise row_exists_error(self, error.diag.message_detail or error) from error
         except (psycopg.DataError, psycopg.IntegrityError) as error:
-            # Such as a foreign key: seen when the batch is published, and not row by row.
+            # Such as a foreign key: the staging table does not check it, so no single row is known.
             raise bad_row(error, hint="correct the rows in the transform, or what they refer to") from error
 
     def _ensure_staging_table(self, target: PostgresTable) -> str:
@@ -232,21 +232,21 @@ class Postgres(DeadLetterTables):
         return self._staging_table
 
     def _truncate_staging_table(self, stage: str) -> None:
-        """Rows of attempts that did not count may still be on their way: then a new table is taken next time."""
+        """An attempt that did not count may still write to it: then the next batch gets a new table."""
         try:
             self._execute_unless_locked(f"TRUNCATE {stage}")
         except require("psycopg", extra="postgres").Error:
             self._staging_table = None
 
     def _drop_stale_staging_tables(self) -> None:
-        """Drop what other runs of this pipeline left. One that still lives finds out, and stops."""
+        """Drop the staging tables of other runs of this pipeline. A run that is still alive notices, and stops."""
         like = self._stage_prefix().replace("_", r"\_") + "%"
         for (name,) in self._query(_STAGING, like):
             with suppress(require("psycopg", extra="postgres").errors.LockNotAvailable):
                 self._execute_unless_locked(f"DROP TABLE IF EXISTS {name}")
 
     def _execute_unless_locked(self, statement: str) -> None:
-        """On a staging table: a task that froze may hold it, and somebody else clears it then."""
+        """A frozen task may hold a lock on a staging table; a later run drops the table then."""
         connection = self._offsets.connection
         with connection.transaction():
             connection.execute("SET LOCAL lock_timeout = '1s'")
