@@ -220,4 +220,4 @@ def test_a_schema_to_write_by_is_tried_and_not_registered(spark, where, topic, a
     )
     done = cli("check", file)
     assert done.code == 2
-    assert f"refuses the schema for {target.name}-value, as incompatible" in done.line("error: ")
+    assert f"rejects the schema for {target.name}-value as incompatible" in done.line("error: ")

@@ -183,7 +183,7 @@ def test_a_column_more_is_the_next_version_and_another_type_is_refused(write, to
     last = read_committed(target.bootstrap, target.name)[-1].value()
     assert decoded(schema_of(schema_registry, last), io.BytesIO(last[5:])) == {"id": 3, "name": "c", "more": 1.5}
 
-    with pytest.raises(ConfigError, match=rf"refuses the schema for {subject}.*LONG") as refused:
+    with pytest.raises(ConfigError, match=rf"rejects the schema for {subject}.*LONG") as refused:
         write(target, [{"id": 4}], "id STRING, name STRING")
     assert "subject=" in refused.value.hint
     assert len(read_committed(target.bootstrap, target.name)) == 3

@@ -525,7 +525,7 @@ def test_a_function_of_a_batch_gets_its_values_as_arrow_and_the_plan_stays_narro
 def test_a_function_that_gives_something_else_fails_the_batch_and_says_so(spark):
     for function, said in (
         (lambda values: {"other": values}, "from the function, got other"),
-        (lambda values: {"n": [1]}, "expected 8 rows from the function, got 1"),
+        (lambda values: {"n": [1]}, "rows from the function, got 1"),
         (lambda values: 5, "from the function, got int"),
     ):
         decoder, frame = Decoder(spark, hr.Custom(function, "n BIGINT")), raw(spark, [b"a", b"b"] * 4)

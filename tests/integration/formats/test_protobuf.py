@@ -181,7 +181,7 @@ def test_columns_that_the_message_does_not_have_are_refused(spark):
     fmt = hr.Protobuf("shop.Order", descriptor=SHOP)
     with pytest.raises(ConfigError, match="has no field colour"):
         fmt.encode_expr({"colour": "string"}, "t")
-    with pytest.raises(ConfigError, match="id does not fit") as refused:
+    with pytest.raises(ConfigError, match="id does not match") as refused:
         fmt.encode_expr({"id": "long"}, "t")
     assert refused.value.hint == "CAST(id AS INT) in the transform"
 
