@@ -1,4 +1,4 @@
-"""Text that people read: characters that a terminal does not obey, counted nouns. Pure."""
+"""Text for people: escaped control characters, counted nouns. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-# What a terminal would obey, or would show in another order than it stands: C0 but the tab, DEL, C1, line and
+# Characters that control a terminal or change the order of text: C0 but the tab, DEL, C1, line and
 # paragraph separators, direction marks, the byte order mark; and surrogates, which are no characters.
 UNSAFE = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 

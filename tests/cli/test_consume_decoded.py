@@ -44,7 +44,7 @@ def test_text_is_chosen_by_what_it_says(topic, cli):
     assert (done.code, done.out) == (1, "an error: \\x1b[31mred\n")
 
 
-def test_a_condition_that_fails_at_a_record_is_said_in_two_lines(topic, cli):
+def test_a_condition_that_fails_at_a_record_is_reported_in_two_lines(topic, cli):
     events = topic(partitions=1)
     events.produce([b"1", b"abc"])
     done = cli("consume", events.name, "--where", "CAST(value AS INT) > 1")
@@ -122,7 +122,7 @@ def test_a_pipeline_may_say_how_its_records_are_decoded(topic, cli, tmp_path):
     ],
     ids=lambda given: " ".join(given) if isinstance(given, tuple) else given,
 )
-def test_what_cannot_be_decoded_is_said_with_the_cure(topic, cli, arguments, said):
+def test_what_cannot_be_decoded_is_reported_with_a_hint(topic, cli, arguments, said):
     done = cli("consume", topic().name, *arguments)
     assert (done.code, said in done.line("error: ")) == (2, True), done.err
     assert done.line("hint: ")

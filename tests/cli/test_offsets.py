@@ -63,7 +63,7 @@ def service(topic, tmp_path):
     return Service(events, tmp_path)
 
 
-def test_a_reset_shows_the_change_and_does_nothing_until_told(service):
+def test_a_reset_only_shows_the_change_without_execute(service):
     service.processed(40, 50)
     shown = service.say("reset", "--to", "shift:-10")
     assert "40" in shown.stdout
@@ -141,7 +141,7 @@ def test_lag_of_a_partition_without_an_offset_counts_what_is_there(service):
     assert "none" in service.say("lag", "--topic", service.events.name).stdout
 
 
-def test_offsets_outside_the_log_are_marked_and_refused_unless_told(service):
+def test_offsets_outside_the_log_are_marked_and_refused_without_outside(service):
     service.processed(40, 50)
     assert "OUTSIDE" in service.say("reset", "--to", "5000").stdout
     with pytest.raises(ConfigError, match="outside"):
@@ -160,7 +160,7 @@ def test_a_running_pipeline_is_left_alone_and_named(service):
     assert service.offsets() == [40, 50]
 
 
-def test_a_run_that_died_without_a_word_holds_nobody_up(service):
+def test_a_run_that_was_killed_does_not_block_the_next(service):
     service.processed(40, 50)
     with service.store.open("svc") as store:
         store.set_lease(replace(this_run(), pid=2**22 - 3))

@@ -166,7 +166,7 @@ def test_what_was_compressed_or_acknowledged_otherwise_reads_the_same(topic, cli
         assert [record["value"] for record in found if record["partition"] == number] == wanted, way
 
 
-def test_a_value_that_cannot_be_written_is_told_though_nobody_is_asked(topic, cli, lines):
+def test_a_value_that_cannot_be_encoded_is_reported_also_with_acks_0(topic, cli, lines):
     """Without acknowledgements only what is wrong before the sending shows."""
     events = topic(partitions=1)
     file = lines("Precision Products:France", 'Precision Products:"France"')
@@ -202,7 +202,7 @@ def test_files_may_be_packed_and_values_bytes(topic, cli, tmp_path):
     assert "value" not in first
 
 
-def test_what_a_terminal_would_obey_is_shown_escaped(topic, cli):
+def test_control_characters_are_shown_escaped(topic, cli):
     events = topic(partitions=1)
     events.produce([b"\x1b[2Jcleared\r\nhidden\x07", "caf\u00e9 \u202egnp.exe".encode(), b"\xff\xfe raw", b"\ttab"])
     shown = cli("consume", events.name).out
@@ -236,7 +236,7 @@ def test_a_topic_that_is_not_there_is_an_error_and_is_not_made(cli, name):
 
 
 @pytest.mark.parametrize("verb", ["produce", "replay"])
-def test_nobody_to_talk_to_is_told_after_the_time_given(cli, lines, verb):
+def test_an_unreachable_cluster_is_reported_after_the_timeout(cli, lines, verb):
     file = lines('{"at": 1763208000}')
     given = ("any", "--file", file) if verb == "produce" else (file, "--to", "any", "--time", "at")
     began = time.monotonic()
@@ -257,7 +257,7 @@ def test_the_first_ctrl_c_leaves_a_server_that_says_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("verb", [("produce", "any"), ("consume", "any"), ("replay", __file__, "--to", "any")])
-def test_a_cluster_that_nobody_named_is_asked_for(cli, monkeypatch, verb):
+def test_a_missing_bootstrap_is_an_error(cli, monkeypatch, verb):
     monkeypatch.delenv("KAFKA_BOOTSTRAP")
     done = cli(*verb)
     assert (done.code, done.line("error: ")) == (2, "no Kafka cluster given")
@@ -293,7 +293,7 @@ def test_the_same_seed_and_start_send_the_same_records(topic, cli):
     assert "older than" in old.err
 
 
-def test_reading_begins_where_it_is_told(topic, cli):
+def test_reading_begins_at_the_given_position(topic, cli):
     events = topic(partitions=2, config={"retention.ms": "-1"})  # its records are old
     events.produce([{"id": number} for number in range(10)], timestamp=1_700_000_000_000)
     events.produce([{"id": number} for number in range(10, 14)], timestamp=1_700_000_060_000)
@@ -334,7 +334,7 @@ def test_a_group_goes_on_where_it_was_whatever_from_says(topic, cli, name):
     assert (unnamed.code, unnamed.out, unnamed.line("hint: ")[:7]) == (2, "", "--group")
 
 
-def test_a_group_whose_offset_has_aged_out_is_told_and_skips_nothing(topic, cli, name):
+def test_a_group_whose_offset_has_aged_out_is_reported_and_skips_nothing(topic, cli, name):
     events = topic(partitions=1)
     events.produce([{"id": number} for number in range(10)])
     assert cli("consume", events.name, "--group", name, "--count", 2).code == 0
@@ -343,7 +343,7 @@ def test_a_group_whose_offset_has_aged_out_is_told_and_skips_nothing(topic, cli,
     assert (gone.code, gone.out, f"groups delete {name}" in gone.err) == (4, "", True)
 
 
-def test_what_was_read_of_a_file_that_ends_badly_is_sent_and_told(topic, cli, tmp_path):
+def test_what_was_read_of_a_file_that_ends_badly_is_sent_and_reported(topic, cli, tmp_path):
     events = topic(partitions=1)
     packed = tmp_path / "values.gz"
     packed.write_bytes(gzip.compress(b"one\ntwo\n" + uuid.uuid4().bytes * 1000)[:-20])
@@ -353,7 +353,7 @@ def test_what_was_read_of_a_file_that_ends_badly_is_sent_and_told(topic, cli, tm
     assert told == len(records(cli("consume", events.name, "--json"))) >= 2
 
 
-def test_a_packed_file_that_is_damaged_is_said(topic, cli, tmp_path):
+def test_a_packed_file_that_is_damaged_is_reported(topic, cli, tmp_path):
     packed = tmp_path / "values.gz"
     damaged = bytearray(gzip.compress(b"one\ntwo\n"))
     damaged[10] = 0xFF  # the first block is of a kind that there is not
@@ -371,7 +371,7 @@ def test_a_count_bounds_one_reading_and_the_next_goes_on_behind_it(topic, cli, n
     assert [json.loads(line)["id"] for some in read for line in some] == list(range(250))
 
 
-def test_a_file_of_options_may_hold_what_is_meant_for_other_programs(topic, cli, tmp_path):
+def test_a_file_of_options_may_hold_settings_of_other_programs(topic, cli, tmp_path):
     events = topic(partitions=1)
     events.produce([{"id": 1}])
     file = tmp_path / "client.properties"
@@ -445,7 +445,7 @@ def test_who_follows_sees_new_records_new_partitions_and_new_topics(topic, cli, 
     assert (done.code, len(done.out.splitlines())) == (0, 15)
 
 
-def test_a_sender_to_whom_nobody_listens_sends_on_and_gives_its_account(topic, cli, lines):
+def test_a_producer_whose_output_is_closed_sends_on_and_reports_totals(topic, cli, lines):
     events = topic(partitions=1)
     typed = f"{sys.executable} -m headrace.cli.main produce {events.name} -v --file {lines(*range(5000))} | head -1"
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {typed}"], capture_output=True, timeout=60, check=False)
@@ -453,14 +453,14 @@ def test_a_sender_to_whom_nobody_listens_sends_on_and_gives_its_account(topic, c
     assert len(cli("consume", events.name).out.splitlines()) == 5000
 
 
-def test_what_is_closed_is_said(topic, kafka):
+def test_what_is_closed_is_reported(topic, kafka):
     for verb, closed in (("produce", "<&-"), ("consume", ">&-")):
         typed = f"{sys.executable} -m headrace.cli.main {verb} {topic().name} {closed}"
         done = subprocess.run(["bash", "-c", typed], capture_output=True, timeout=60, check=False)
         assert (done.returncode, b"is closed" in done.stderr, b"Traceback" in done.stderr) == (2, True, False)
 
 
-def test_a_reader_whose_output_is_closed_ends_without_a_word(topic, kafka):
+def test_a_reader_whose_output_is_closed_ends_silently(topic, kafka):
     events = topic(partitions=1)
     events.produce([{"id": number, "text": "x" * 500} for number in range(5000)])
     typed = f"{sys.executable} -m headrace.cli.main consume {events.name} | head -2"
@@ -497,7 +497,7 @@ def test_a_reader_whose_output_is_closed_ends_without_a_word(topic, kafka):
     ],
     ids=lambda given: " ".join(map(str, given[2:])) or "nothing" if isinstance(given, tuple) else None,
 )
-def test_wrong_use_is_said_with_the_cure(cli, topic, arguments, tmp_path):
+def test_wrong_use_is_an_error_with_a_hint(cli, topic, arguments, tmp_path):
     if "no.such.option=1" in arguments:
         arguments = (arguments[0], topic().name, *arguments[2:])
     done = cli(*arguments)

@@ -216,7 +216,7 @@ def test_help_documents_the_exit_codes(cli):
 @pytest.mark.parametrize(
     "arguments", [["run"], ["run", "app.py", "--until", "done"], ["rum"], ["run", "app.py", "--drain", "-1"]]
 )
-def test_wrong_words_on_the_command_line_are_exit_code_2(cli, arguments):
+def test_a_usage_error_is_exit_code_2(cli, arguments):
     done = cli(*arguments)
     assert done.code == 2
     assert "Usage:" in done.err
@@ -254,7 +254,7 @@ def test_offsets_that_are_gone_are_exit_code_4_and_nothing_is_written(topic, kaf
     assert sorted(in_duckdb(tmp_path / "x.duckdb")) == shouted(0, 10)
 
 
-def test_a_topic_made_anew_is_exit_code_4_though_its_log_is_longer(topic, spark, cli, tmp_path, kafka):
+def test_a_recreated_topic_is_exit_code_4_though_its_log_is_longer(topic, spark, cli, tmp_path, kafka):
     where = topic(partitions=1)
     where.produce(clicks(0, 10))
     app = write(tmp_path / "app.py", APP, bootstrap=where.bootstrap, topic=where.name, path=tmp_path / "x.duckdb")

@@ -92,7 +92,7 @@ def committed(tmp_path):
     [(signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, True)],
     ids=["SIGTERM", "SIGINT", "Ctrl-C to the whole terminal group", "kill %1 to the whole group"],
 )
-def test_a_signal_lets_the_batch_in_hand_finish_and_ends_with_0(running, tmp_path, number, everyone):
+def test_a_signal_lets_the_batch_in_flight_finish_and_ends_with_0(running, tmp_path, number, everyone):
     run = running(seconds=0.02)
     run.wait_for(lambda: '"BatchDone"' in run.out)
     os.killpg(run.process.pid, number) if everyone else run.process.send_signal(number)
@@ -165,7 +165,7 @@ def test_a_signal_while_spark_starts_leaves_at_once_and_no_jvm(topic, tmp_path, 
 
 
 @pytest.mark.parametrize("sink", ["sinks.DuckDB", "Stuck"], ids=["on the workers", "in the sink"])
-def test_a_batch_that_outlasts_the_deadline_is_given_up_and_nothing_of_it_is_stored(running, tmp_path, sink):
+def test_a_batch_that_outlasts_the_deadline_is_abandoned_and_nothing_of_it_is_stored(running, tmp_path, sink):
     run = running("--drain", "1", seconds=600, delivery=f"to_duckdb({sink})")
     run.process.send_signal(signal.SIGTERM)
     done = run.finish(30)

@@ -70,7 +70,7 @@ def test_sections_tell_the_settings_that_somebody_made_and_all_of_them_if_asked(
     assert "segment.bytes" in cli("topics", "describe", events.name, "--all-settings").out
 
 
-def test_a_regex_takes_whole_names_and_internal_topics_only_where_they_are_meant(cli, topic, name):
+def test_a_regex_matches_whole_names_and_internal_topics_only_by_their_prefix(cli, topic, name):
     for ending in ("a", "b", "ab"):
         assert cli("topics", "create", f"{name}-{ending}").code == 0
     assert [t["topic"] for t in answer(cli("topics", "list", f"{name}-.", "--json"))] == [f"{name}-a", f"{name}-b"]
@@ -89,7 +89,7 @@ def test_a_regex_takes_whole_names_and_internal_topics_only_where_they_are_meant
     assert "__consumer_offsets" not in cli("topics", "list", ".*").out
 
 
-def test_what_cannot_be_is_said_with_the_cure(cli, topic, name, monkeypatch):
+def test_what_cannot_be_is_reported_with_a_hint(cli, topic, name, monkeypatch):
     missing = cli("topics", "describe", name)
     assert (missing.code, missing.line("hint: ")) == (2, f"headrace topics create {name} --partitions 3")
     assert "Unknown topic config name: nonsense" in cli("topics", "create", name, "--config", "nonsense=1").err
@@ -141,7 +141,7 @@ def test_our_offset_and_lag_are_those_of_the_group_or_the_pipeline_that_is_named
     assert "our offset" in cli("topics", "describe", events.name, "--pipeline", file).out
 
 
-def test_a_group_is_described_with_its_offsets_and_forgotten_when_told(cli, topic, name):
+def test_a_group_is_described_with_its_offsets_and_deleted_with_execute(cli, topic, name):
     events = topic(partitions=2)
     events.produce([{"id": number} for number in range(10)])
     assert cli("consume", events.name, "--group", name).code == 0
@@ -160,7 +160,7 @@ def test_a_group_is_described_with_its_offsets_and_forgotten_when_told(cli, topi
     assert cli("groups", "describe", name).code == 2
 
 
-def test_the_group_of_a_pipeline_is_told_from_others(cli, topic, name):
+def test_the_group_of_a_pipeline_is_marked(cli, topic, name):
     from headrace import stores
     from headrace.types import Batch, Range, TopicPartition
 
@@ -244,7 +244,7 @@ def test_members_share_the_partitions_and_print_every_record_once(cli, topic, na
     assert [p["offset"] for p in group["partitions"]] == [ends[number] for number in range(4)]
 
 
-def test_brokers_that_die_show_and_no_record_is_lost_without_a_word(cli, tmp_path):
+def test_brokers_that_die_show_and_no_record_is_lost_silently(cli, tmp_path):
     quick = {"broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 500}
     with Kafka(tmp_path / "two", brokers=2, heap="256m", options=quick) as kafka:
         safe, alone, address = "safe", "alone", ["--bootstrap", kafka.brokers[0].address]

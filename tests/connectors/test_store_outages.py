@@ -314,7 +314,7 @@ def assert_the_sink_says_so_too(hosts: str, username: str) -> None:
         opened.prepare(StructType.fromDDL("id BIGINT"))
 
 
-def test_a_redis_that_may_forget_is_told_of_and_one_that_does_not_is_not(tmp_path: Any, own_redis: Place) -> None:
+def test_a_redis_that_may_lose_data_is_reported_and_a_durable_one_is_not(tmp_path: Any, own_redis: Place) -> None:
     assert own_redis.new_store().durability_warnings("p") == []
     import redis
 
@@ -332,14 +332,14 @@ def test_a_redis_that_may_forget_is_told_of_and_one_that_does_not_is_not(tmp_pat
     assert "failover" in redis_client.losses({"appendonly": "yes", "appendfsync": "always"}, 2)[0]
 
 
-def test_a_cassandra_with_one_copy_is_told_of(own_cassandra: Place) -> None:
+def test_a_cassandra_with_one_copy_is_reported(own_cassandra: Place) -> None:
     store = own_cassandra.new_store()
     store.open("p").close()
     (said,) = store.durability_warnings("p")
     assert "one copy" in said
 
 
-def test_a_postgres_that_does_not_wait_for_the_disk_is_told_of(tmp_path: Any, own_postgres: Place) -> None:
+def test_a_postgres_that_does_not_wait_for_the_disk_is_reported(tmp_path: Any, own_postgres: Place) -> None:
     assert own_postgres.new_store().durability_warnings("p") == []
     with dev.Postgres(tmp_path, options={"fsync": "off"}) as server:
         (said,) = stores.Postgres(server.dsn).durability_warnings("p")

@@ -14,7 +14,7 @@ from headrace.testing.shared_jvm import gateway_environment
 pytestmark = pytest.mark.timeout(600)
 
 
-def test_a_loop_killed_at_every_step_misses_nothing_and_repeats_only_the_batch_in_hand(spark, topic, tmp_path):
+def test_a_manual_loop_killed_at_every_step_loses_nothing_and_repeats_only_the_batch_in_flight(spark, topic, tmp_path):
     where = topic(partitions=2)
     environment = {**os.environ, **gateway_environment(spark)}
     command = [sys.executable, str(Path(__file__).with_name("loop.py")), str(tmp_path), where.bootstrap, where.name]

@@ -25,7 +25,7 @@ def test_offsets_outside_the_log_are_counted(outside, said):
         editor.execute(editor.state.progress, [OffsetChange(at, 5, 90, 0, 50) for at in outside], "seek", "")
 
 
-def test_a_batch_in_hand_counts_offsets():
+def test_a_batch_in_flight_counts_offsets():
     assert repr(StreamBatch(Batch(3, (Range(A, 0, 1),)), None, None, replay=False)) == "batch 3: 1 offset"
 
 

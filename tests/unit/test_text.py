@@ -188,5 +188,5 @@ ONE = Batch(1, (Range(TopicPartition("t", 0), 0, 1),), {})
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_one_thing_is_said_in_the_singular(event, said):
+def test_one_thing_is_reported_in_the_singular(event, said):
     assert said in describe_event(event)

@@ -64,7 +64,7 @@ def test_what_earlier_versions_journalled_is_read():
     assert State.from_json(text) == State(Progress({A: 5}, batch, {}, 3))
 
 
-def test_a_topic_made_anew_has_another_fingerprint():
+def test_a_recreated_topic_has_another_fingerprint():
     old, new = Batch(1, (Range(A, 0, 10),), {"clicks": "old"}), Batch(1, (Range(A, 0, 10),), {"clicks": "new"})
     assert old.fingerprint != new.fingerprint
     assert old != new

@@ -236,7 +236,7 @@ def _print_decoded(
     def left() -> int | None:
         return None if count is None else count - printer.printed
 
-    # Of records that may not be of the format, nobody knows how many make so many lines.
+    # If records may have another format, more of them are needed than lines.
     most = left if printer.key_format != "json" else lambda: None
     for records in decoded.batches(most, stop, follow=follow):
         printer.print(records, left())

@@ -271,5 +271,5 @@ def _matching(admin: Admin, pattern: str) -> Sequence[str]:
     found = topic_names(admin, regex(pattern), internal=True)
     if not found:
         raise missing_topic(admin, pattern)
-    # An internal topic is described when it is meant, not when '.*' is.
+    # '.*' does not select internal topics; a pattern that begins with __ does.
     return [name for name in found if not name.startswith("__") or pattern.startswith("__")] or found

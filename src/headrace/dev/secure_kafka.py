@@ -37,7 +37,7 @@ class SecureKafka(Kafka):
         directory: Path,
         *,
         users: Mapping[str, str] | None = None,
-        doors: Sequence[Sequence[int]] = (),
+        listener_ports: Sequence[Sequence[int]] = (),
         **rest: Any,
     ) -> None:
         super().__init__(directory, **rest)
@@ -45,7 +45,7 @@ class SecureKafka(Kafka):
         self.certificate = Certificate(self.directory / "tls", next(iter(self.users.values())))
         found = iter(loopback.free(len(_LISTENERS) * len(self.brokers)))
         for number, broker in enumerate(self.brokers):
-            chosen = doors[number] if doors else [next(found) for _ in _LISTENERS]
+            chosen = listener_ports[number] if listener_ports else [next(found) for _ in _LISTENERS]
             broker.ports.update(zip(_LISTENERS, chosen, strict=True))
 
     @property
@@ -77,8 +77,8 @@ class SecureKafka(Kafka):
         }
 
     def settings(self) -> dict[str, Any]:
-        doors = [[broker.ports[listener] for listener in _LISTENERS] for broker in self.brokers]
-        return {**super().settings(), "users": self.users, "doors": doors}
+        listener_ports = [[broker.ports[listener] for listener in _LISTENERS] for broker in self.brokers]
+        return {**super().settings(), "users": self.users, "listener_ports": listener_ports}
 
     def start(self, launched: Callable[[Self], None] | None = None, seconds: float = DEADLINE) -> None:
         self.certificate.make()

@@ -199,7 +199,7 @@ def metadata_updates(
 def reissue(
     group: Mapping[TopicPartition, CommittedOffset], unknown_epoch: int, entry: CommittedOffset
 ) -> CommittedOffset:
-    """What `entry` becomes when a run takes over: it says the same, anew, and signed by nobody."""
+    """The entry that a new run commits: the same offset, without a heartbeat."""
     own = _parsed(entry)
     texts = [text for text in (own, *map(_parsed, group.values())) if text]
     number = 1 + max((text.number for text in texts), default=0)

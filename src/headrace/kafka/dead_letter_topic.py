@@ -144,7 +144,7 @@ class DeadLetterTopic:
             consumer.commit(offsets=ends, asynchronous=False)
 
     def _unread(self, consumer: Any) -> list[Range]:
-        """What lies behind the committed offset in each partition."""
+        """What comes after the committed offset in each partition."""
         admin = Admin(self._client, _SECONDS)
         described = admin.describe_topics([self.topic]).get(self.topic)
         if described is None:
@@ -172,7 +172,7 @@ class DeadLetterTopic:
         fields = dict(headers)
         if fields.get(_READER) != self._reader.encode():
             return 0
-        # A marker lies behind the offset in it: any other was not written by us.
+        # A marker comes after the offset in it: any other was not written by us.
         until = _number(fields.get(_SETTLED))
         return until if until is not None and until <= (message.offset() or 0) else 0
 

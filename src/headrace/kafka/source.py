@@ -152,7 +152,10 @@ class Kafka:
         given = [name for name in ("topics", "pattern", "partitions") if getattr(self, name) is not None]
         if len(given) != 1:
             found = f"{' and '.join(given)} are" if given else "neither topics nor pattern nor partitions is"
-            raise ConfigError(f"{found} given; one of them is meant", hint='topics=["clicks"], or pattern="clicks.*"')
+            raise ConfigError(
+                f"expected topics or pattern or partitions, got {found}",
+                hint='topics=["clicks"], or pattern="clicks.*"',
+            )
         if self.pattern is not None:
             return Pattern(self.pattern)
         if self.partitions is not None:

@@ -51,7 +51,7 @@ class Topics(Subscription):
     def __post_init__(self) -> None:
         if isinstance(self.names, str):
             raise ConfigError(
-                f"topics={self.names!r} is one string; a list of names is meant", hint=f"topics=[{self.names!r}]"
+                f"topics={self.names!r} is one string; expected a list of names", hint=f"topics=[{self.names!r}]"
             )
         if not isinstance(self.names, list | tuple | set | frozenset):
             raise ConfigError(f"topics={self.names!r} is not a list of names", hint='topics=["clicks"]')

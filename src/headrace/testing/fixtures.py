@@ -110,7 +110,7 @@ class Topic:
             future.result(30)
 
     def recreate(self) -> None:
-        """Delete the topic and make it anew under the same name."""
+        """Delete the topic and create it again under the same name."""
         from confluent_kafka import KafkaException
 
         self.delete()

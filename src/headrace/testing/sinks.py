@@ -158,7 +158,7 @@ class IdempotentSinkContract(SinkContract):
     """Whether what is read again after the offsets were moved back is stored again."""
 
     @pytest.mark.parametrize("until", [3, 2])
-    def test_what_is_read_again_after_the_offsets_were_moved_back_is_stored_again_where_rows_are_appended(
+    def test_records_read_again_after_moving_offsets_back_are_stored_again_by_appending_sinks(
         self, sink: Any, spark: SparkSession, until: int
     ) -> None:
         """Cut as before, or otherwise."""
@@ -226,9 +226,7 @@ class KeyedSinkContract(IdempotentSinkContract):
         with pytest.raises(ConfigError, match="several rows come from one record"):
             sink.write(batch(1, 0, 2), frame(spark, [(7, "same")]).union(frame(spark, [(7, "same")])))
 
-    def test_rows_of_one_record_that_are_told_apart_by_nothing_are_refused(
-        self, sink: Any, spark: SparkSession
-    ) -> None:
+    def test_several_rows_of_one_record_without_a_key_are_refused(self, sink: Any, spark: SparkSession) -> None:
         twice = frame(spark, [(7, "a")]).selectExpr("explode(array(id, id + 1)) AS id", "text", "_kafka")
         with pytest.raises(ConfigError, match="several rows come from one record"):
             sink.write(batch(1, 0, 2), twice)
@@ -264,13 +262,13 @@ class KeyedSinkContract(IdempotentSinkContract):
         upserting.write(batch(3, 4, 5), upserts(spark, (4, 1, "again")))
         self.expect_upserted([(1, "again"), (2, "b")])
 
-    def test_a_topic_made_anew_starts_again_at_offset_0_and_its_values_count(
+    def test_a_recreated_topic_starts_at_offset_0_and_its_values_count(
         self, upserting: Any, spark: SparkSession
     ) -> None:
         upserting.write(batch(1, 7, 9), upserts(spark, (7, 1, "a"), (8, 2, "b")))
-        anew = replace(batch(2, 0, 1), topic_ids={"clicks": "id-2"})
-        upserting.write(anew, upserts(spark, (0, 1, "anew")))
-        self.expect_upserted([(1, "anew"), (2, "b")])
+        recreated = replace(batch(2, 0, 1), topic_ids={"clicks": "id-2"})
+        upserting.write(recreated, upserts(spark, (0, 1, "new")))
+        self.expect_upserted([(1, "new"), (2, "b")])
 
     def test_a_null_in_the_key_is_a_bad_record(self, upserting: Any, spark: SparkSession) -> None:
         with pytest.raises(BadRecord, match=r"(?s)clicks\[0\] offset 1.*NULL"):
@@ -299,7 +297,7 @@ class TransactionalSinkContract(SinkContract, OffsetStoreContract):
         assert sink.offsets is sink.offsets
         assert sink.offsets.load() == Progress()
 
-    def test_what_is_read_again_after_the_offsets_were_moved_back_is_stored_again(
+    def test_records_read_again_after_moving_offsets_back_are_stored_again(
         self, sink: Any, spark: SparkSession
     ) -> None:
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))

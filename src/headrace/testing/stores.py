@@ -266,7 +266,7 @@ class OffsetStoreContract(ABC):
         assert store.load().offsets == {A: 20}
         assert list(store.history()) == []
 
-    def test_a_run_whose_offsets_were_moved_by_hand_is_refused(self, store: OffsetStore, rival: OffsetStore) -> None:
+    def test_a_run_whose_offsets_were_moved_manually_is_refused(self, store: OffsetStore, rival: OffsetStore) -> None:
         running = batch(2, (A, 10, 20))
         store.commit(batch(1, (A, 0, 10)))
         store.begin(running)

@@ -69,7 +69,7 @@ class DeadLetterAdmin:
     def chosen(self, ids: Sequence[str], *, everything: bool) -> Sequence[DeadLetter]:
         """Those that `ids` name as TOPIC:PARTITION:OFFSET, or all of them; ConfigError if one is not there."""
         if bool(ids) == everything:
-            raise ConfigError("which dead letters are meant is not said", hint="TOPIC:PARTITION:OFFSET …, or --all")
+            raise ConfigError("no dead letters given", hint="TOPIC:PARTITION:OFFSET …, or --all")
         letters = self.letters()
         if everything:
             return letters
@@ -95,7 +95,7 @@ class DeadLetterAdmin:
         sources = list(self.pipeline.sources.values())
         if to and len({source.bootstrap for source in sources}) > 1:
             raise ConfigError(
-                f"{self.pipeline.name} reads several clusters: which one has {to} is not said",
+                f"{self.pipeline.name} reads several clusters; expected the topic {to} in a source of one of them",
                 hint="without --to they go back to the topics they came from",
             )
         shares = [(sources[0], letters)] if to else self._by_source(letters, sources)

@@ -150,7 +150,7 @@ def test_a_new_table_has_the_key_that_was_named_and_the_newest_offset_first(ask,
 # What is missing
 
 
-def test_what_is_missing_is_said_with_its_cure(ask, cassandra, table, sink_on):
+def test_what_is_missing_is_reported_with_a_hint(ask, cassandra, table, sink_on):
     with pytest.raises(ConfigError, match="no such table") as caught:
         sink_on(key="id").prepare(schema("id BIGINT"))
     assert "create=True" in caught.value.hint
@@ -172,7 +172,7 @@ def test_what_is_missing_is_said_with_its_cure(ask, cassandra, table, sink_on):
         sinks.Cassandra(cassandra.hosts, "sink.rows", options={"ssl_context": ssl.create_default_context()})
 
 
-def test_nobody_at_the_address_is_said_in_seconds():
+def test_nobody_at_the_address_is_reported_in_seconds():
     began = time.monotonic()
     with pytest.raises(RetriableError):
         sinks.Cassandra(NOBODY, "sink.rows", username="app", password="falsch").open("p")

@@ -487,7 +487,7 @@ def test_evolve_adds_columns_and_only_then(spark, path):
     assert [(row["id"], row["x"]) for row in rows] == [(0, None), (1, 1.5), (2, None)]
 
 
-def test_a_table_that_is_not_there_is_made_only_when_told_so(spark, path):
+def test_a_table_that_is_not_there_is_made_only_with_create(spark, path):
     with Delta(path, create=False).open("clicks") as sink:
         assert sink.last_batch() == 0
         with pytest.raises(ConfigError, match="create=False"):

@@ -243,7 +243,7 @@ def test_a_row_with_a_value_that_python_has_none_for_is_put_aside(per, notes, sp
 
 
 @pytest.mark.parametrize("kind", [BadRecord, ConfigError, RetriableError])
-def test_an_error_of_a_class_made_of_ours_is_told_as_ours(kind, spark):
+def test_an_error_of_a_class_made_of_ours_is_reported_as_ours(kind, spark):
     class Mine(kind):
         def __init__(self):
             Exception.__init__(self, "mine")
@@ -255,7 +255,7 @@ def test_an_error_of_a_class_made_of_ours_is_told_as_ours(kind, spark):
         sink.write(batch(1, 0, 1), frame(spark, numbered(0, 1)))
 
 
-def test_an_error_is_told_though_close_fails_after_it(notes, spark):
+def test_an_error_is_reported_though_close_fails_after_it(notes, spark):
     note = failing(str(notes), BadRecord)
 
     def close(_):
@@ -271,7 +271,7 @@ def test_an_error_is_told_though_close_fails_after_it(notes, spark):
         write(1)
 
 
-def test_rows_of_one_record_are_told_apart_by_their_number_or_by_a_key(topic, notes, spark, tmp_path):
+def test_rows_of_one_record_are_distinguished_by_their_number_or_by_a_key(topic, notes, spark, tmp_path):
     where = topic(partitions=2)
     where.produce([{"id": n} for n in range(20)])
     source = hr.Kafka(where.bootstrap, topics=[where.name], format=hr.Json("id BIGINT"))
@@ -356,7 +356,7 @@ def test_exactly_once_is_refused_with_the_reason():
         ({"once": stores.Redis("redis://h"), "keep": 0}, "keep: expected a number of seconds above 0"),
     ],
 )
-def test_what_cannot_work_is_said_when_the_sink_is_made(arguments, said):
+def test_what_cannot_work_is_reported_when_the_sink_is_made(arguments, said):
     with pytest.raises(ConfigError, match=said):
         sinks.Foreach(**{"fn": print, **arguments})
 

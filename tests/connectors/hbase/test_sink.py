@@ -140,7 +140,7 @@ def test_offsets_are_compared_within_one_topic_and_take_the_place_of_what_others
 # What is missing
 
 
-def test_what_is_missing_is_said_with_its_cure(spark, connection, table, sink_on, hbase):
+def test_what_is_missing_is_reported_with_a_hint(spark, connection, table, sink_on, hbase):
     with pytest.raises(ConfigError, match="no such table") as caught:
         sink_on(key="id").prepare(schema("id BIGINT"))
     assert "create=True" in caught.value.hint
@@ -159,7 +159,7 @@ def test_what_is_missing_is_said_with_its_cure(spark, connection, table, sink_on
             sinks.HBase(**{"thrift": hbase.thrift, "table": table, **wrong})
 
 
-def test_a_gateway_that_is_not_there_is_said_in_seconds():
+def test_a_gateway_that_is_not_there_is_reported_in_seconds():
     began = time.monotonic()
     with pytest.raises(RetriableError, match=r"sinks\.HBase"):
         sinks.HBase("127.0.0.1:1", "rows").open("p")

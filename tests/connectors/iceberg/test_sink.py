@@ -255,7 +255,7 @@ def test_a_name_mapping_that_lacks_a_column_is_refused_because_it_would_be_null(
         sink.prepare(frame(spark, []).schema)
 
 
-def test_a_table_that_is_not_there_is_made_only_when_told_so(place, spark):
+def test_a_table_that_is_not_there_is_made_only_with_create(place, spark):
     with place.sink(create=False).open("clicks") as sink:
         assert sink.last_batch() == 0
         with pytest.raises(ConfigError, match="create=False"):

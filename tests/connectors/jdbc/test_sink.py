@@ -276,7 +276,7 @@ def test_a_key_of_several_columns(place, spark):
     assert place.rows() == Counter([(1, "a"), (1, "b"), (2, "a")])
 
 
-def test_a_key_that_does_not_say_which_row_is_meant_is_refused(place, spark):
+def test_a_key_that_does_not_identify_a_row_is_refused(place, spark):
     place.make()
     with place.sink(key="id").open("clicks") as sink:
         with pytest.raises(ConfigError, match="several rows with one key"):
@@ -291,7 +291,7 @@ def test_a_key_that_does_not_say_which_row_is_meant_is_refused(place, spark):
 # Tables
 
 
-def test_a_table_is_made_only_when_told_so_and_then_holds_every_plain_type(place, spark):
+def test_a_table_is_made_only_with_create_and_then_holds_every_plain_type(place, spark):
     every = spark.sql("""SELECT id, CAST(id AS INT) AS whole, CAST(id AS SMALLINT) AS small, CAST(id AS DOUBLE) AS x,
         true AS truth, CAST(id + 0.25 AS DECIMAL(20, 2)) AS exact, CAST('ab' AS BINARY) AS bytes, 'naïve' AS text,
         DATE'2024-02-29' AS day, TIMESTAMP'2024-05-06 07:08:09.123456' AS moment FROM range(2)""")

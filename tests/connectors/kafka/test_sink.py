@@ -178,7 +178,7 @@ def test_rows_that_the_format_cannot_write_are_refused_before_anything_is_read(f
 # What a topic does not take
 
 
-def test_a_topic_that_is_not_there_is_made_only_when_told(filled, spark):
+def test_a_topic_that_is_not_there_is_made_only_with_create(filled, spark):
     source, name = filled(), f"made-{uuid.uuid4().hex[:8]}"
     with pytest.raises(ConfigError, match="there is no topic") as refused:
         caught_up(pipeline(source, sinks.Kafka(source.bootstrap, name)), spark)
@@ -586,7 +586,7 @@ def test_options_that_librdkafka_refuses_are_a_mistake_and_not_retried(kafka, to
             sink.offsets.load()
 
 
-def test_a_topic_made_anew_under_a_run_is_of_this_cluster_still(work):
+def test_a_topic_recreated_under_a_run_is_of_this_cluster_still(work):
     one, _ = work()
     source = one.task.writes[0].range.at.topic
     Topic.recreate(existing(one.sink.offsets.bootstrap, source))
@@ -605,7 +605,7 @@ def existing(bootstrap, name):
     return found
 
 
-def test_groups_and_topics_with_dashes_and_dots_are_told_apart():
+def test_groups_and_topics_with_dashes_and_dots_are_distinguished():
     def names(group, topic):
         offsets = sinks.Kafka("localhost:9092", "t").offsets
         offsets._group = SimpleNamespace(name=group)

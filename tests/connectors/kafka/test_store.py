@@ -222,7 +222,7 @@ def test_reading_fences_nobody(new, kafka, name, topic):
     assert store.swap(version, state, state.committed(batch(2, (a, 10, 11))))
 
 
-def test_a_first_commit_is_seen_by_whoever_reads_next(kafka, topic):
+def test_a_first_commit_is_seen_by_the_next_reader(kafka, topic):
     (a, _) = partitions(topic())
     for number in range(10):
         name = f"first-{uuid.uuid4().hex[:12]}"
@@ -310,21 +310,21 @@ def test_a_group_with_live_consumers_is_refused(kafka, name, topic):
     consumer.close()
 
 
-def test_a_topic_that_is_not_there_is_told_at_once(new):
+def test_a_topic_that_is_not_there_is_reported_at_once(new):
     store, began = new(), time.monotonic()
     with pytest.raises(ConfigError, match="no-such-topic"):
         store.commit(batch(1, (TopicPartition("no-such-topic", 0), 0, 1)))
     assert time.monotonic() - began < 8
 
 
-def test_a_broker_that_is_not_there_is_told_within_seconds(name):
+def test_a_broker_that_is_not_there_is_reported_within_seconds(name):
     began = time.monotonic()
     with pytest.raises(RetriableError, match="does not answer"):
         stores.Kafka("127.0.0.1:1").open(name).load()
     assert time.monotonic() - began < 15
 
 
-def test_options_that_cannot_be_are_told_and_no_secret_with_them(name):
+def test_options_that_cannot_be_are_reported_and_no_secret_with_them(name):
     options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "NO-SUCH", "sasl.password": "geheim"}
     store = stores.Kafka("127.0.0.1:1", options=options)
     with pytest.raises(ConfigError) as error:
@@ -512,7 +512,7 @@ def test_a_broker_killed_under_a_run_of_commits_loses_none_that_returned(own_bro
 
 
 @pytest.mark.timeout(400)
-def test_what_the_broker_forgets_is_told_and_what_a_run_keeps_alive_is_not_forgotten(tmp_path):
+def test_expired_offsets_are_reported_and_a_running_pipeline_keeps_its_own_alive(tmp_path):
     options = {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 1000}
     with dev.Kafka(tmp_path / "forgetful", heap="512m", options=options) as server:
         a, b = make_topic(server.bootstrap, "clicks", 2)

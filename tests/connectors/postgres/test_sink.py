@@ -380,7 +380,7 @@ def test_no_more_connections_than_tasks_at_once(spark, filled, postgres, table, 
     assert max(most) <= 1 + spark.sparkContext.defaultParallelism + 1
 
 
-def test_a_wrong_password_is_said_without_showing_it(postgres, spark):
+def test_a_wrong_password_is_reported_without_showing_it(postgres, spark):
     dsn = postgres.address.replace(f"postgres:{postgres.password}@", "nobody:secret-word@")
     with pytest.raises(ConfigError) as refused:
         sinks.Postgres(dsn, "t").open("p")

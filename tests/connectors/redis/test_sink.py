@@ -101,7 +101,7 @@ def test_an_upsert_replaces_the_whole_hash(spark, redis, client, name):
     assert client.hgetall(f"{name}:0") == {"id": "0", "other": "b"}
 
 
-def test_rows_live_as_long_as_they_are_told_and_their_guards_longer(spark, redis, client, name):
+def test_rows_live_as_long_as_their_ttl_and_their_guards_longer(spark, redis, client, name):
     rows = frame(spark, numbered(0, 2)).selectExpr("*", "IF(id = 0, 100, NULL) AS lives")
     written(sinks.Redis(redis.url, name, key="id", ttl="lives", keep_deleted=1_000), 1, 0, 2, rows)
     assert 0 < client.ttl(f"{name}:0") <= 100
@@ -142,7 +142,7 @@ def test_several_rows_of_one_record_are_noticed_in_whatever_order_a_function_han
         )
 
 
-def test_that_a_row_was_deleted_is_remembered_beside_it_and_not_for_ever(spark, redis, client, name):
+def test_that_a_row_was_deleted_is_remembered_beside_it_and_not_forever(spark, redis, client, name):
     sink = sinks.Redis(redis.url, name, key="id", keep_deleted=50)
     written(sink, 1, 0, 2, upserts(spark, (0, 1, "a"), (1, 1, None)))
     assert not client.exists(f"{name}:1")
@@ -439,9 +439,7 @@ def test_a_server_that_cannot_write_now_is_asked_again_and_then_has_every_row(st
     assert (asked.xlen(name) if structure == "stream" else len(list(asked.scan_iter(f"{name}:*")))) == 3
 
 
-def test_a_server_that_was_killed_is_noticed_soon_and_a_restarted_one_is_told_its_scripts_again(
-    own, asked, spark, name
-):
+def test_a_killed_server_is_noticed_soon_and_a_restarted_one_gets_the_scripts_again(own, asked, spark, name):
     with sinks.Redis(own.url, name, structure="stream").open("p") as sink:
         sink.write(batch(1, 0, 2), frame(spark, numbered(0, 2)))
         own.kill()
@@ -481,6 +479,6 @@ def test_a_node_of_a_cluster_is_refused(tmp_path):
         ({"url": "localhost"}, "URL"),
     ],
 )
-def test_what_cannot_work_is_said_when_the_sink_is_made(arguments, said):
+def test_what_cannot_work_is_reported_when_the_sink_is_made(arguments, said):
     with pytest.raises(ConfigError, match=said):
         sinks.Redis(**{"url": "redis://localhost", "name": "users", **arguments})

@@ -126,7 +126,7 @@ def test_an_older_row_never_takes_the_place_of_a_newer_one(database, keyed, spar
     assert database.ask("SELECT name, age FROM {t}") == [("ann", 39)]
 
 
-def test_a_topic_made_anew_starts_over_and_its_rows_count(database, keyed, spark):
+def test_a_recreated_topic_starts_over_and_its_rows_count(database, keyed, spark):
     with keyed() as sink:
         sink.write(batch(1, 0, 10), users(spark, (9, "ann", 39)))
         sink.offsets.set_offsets(sink.offsets.load(), {AT: 0}, _change(), {"users": "id-2"})
@@ -246,7 +246,7 @@ def test_a_column_that_the_table_lacks_is_refused_before_anything_is_read_with_b
     assert "evolve=True" in refused.value.hint
 
 
-def test_a_column_that_the_table_lacks_is_added_if_told(database, pipeline, spark):
+def test_a_column_that_the_table_lacks_is_added_if_configured(database, pipeline, spark):
     database.do("CREATE TABLE {t} (name TEXT)", "INSERT INTO {t} VALUES ('old')")
     with database.sink(evolve=True).open(pipeline) as sink:
         sink.prepare(users(spark).schema)
@@ -294,7 +294,7 @@ def test_what_sqlite_has_no_type_for_is_text(tmp_path, pipeline, spark):
     assert row[9:] == ("[1,null]", '{"a":1,"b":"x"}')
 
 
-def test_duckdb_has_a_type_for_everything(tmp_path, pipeline, spark):
+def test_duckdb_has_a_type_foreverything(tmp_path, pipeline, spark):
     with sinks.DuckDB(tmp_path / "x.db", "t").open(pipeline) as sink:
         sink.write(batch(1, 0, 1), spark.sql(TYPES))
     with duckdb.connect(str(tmp_path / "x.db")) as connection:

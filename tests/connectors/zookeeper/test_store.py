@@ -103,7 +103,7 @@ def test_a_number_set_under_a_pending_batch_gives_the_batch_up(new, client, name
     assert store.load().offsets == {A: 3, B: 10}
 
 
-def test_a_node_deleted_and_made_anew_by_hand_counts(new, client, name):
+def test_a_node_deleted_and_recreated_manually_counts(new, client, name):
     store = new()
     for number in range(3):
         store.commit(batch(number + 1, (A, number, number + 1), (B, number, number + 1)))
@@ -161,7 +161,7 @@ def test_a_thousand_partitions_stay_far_below_the_limit_of_a_request(new, client
     assert len(text) < 300_000, len(text)
 
 
-def test_more_than_a_server_takes_at_once_is_told(new):
+def test_more_than_a_server_takes_at_once_is_reported(new):
     store = new()
     store.largest_request = 5_000
     with pytest.raises(ConfigError, match="more than ZooKeeper takes"):
@@ -225,7 +225,7 @@ def test_the_audit_log_keeps_the_newest_changes(new, monkeypatch):
     assert [change.at for change in new().history()] == [2.0, 3.0, 4.0]
 
 
-def test_a_server_that_is_not_there_is_told_within_seconds(name):
+def test_a_server_that_is_not_there_is_reported_within_seconds(name):
     began = time.monotonic()
     store = stores.ZooKeeper("127.0.0.1:1")
     with pytest.raises(RetriableError, match="does not answer"):
@@ -234,19 +234,19 @@ def test_a_server_that_is_not_there_is_told_within_seconds(name):
     assert time.monotonic() - began < 15
 
 
-def test_a_path_that_is_not_there_is_told(zookeeper, name):
+def test_a_path_that_is_not_there_is_reported(zookeeper, name):
     store = stores.ZooKeeper(f"{zookeeper.hosts}/no/such/path")
     with pytest.raises(ConfigError, match="/no/such/path"):
         store.open(name)
     store.close()
 
 
-def test_a_group_that_cannot_be_a_node_is_told(zookeeper):
+def test_a_group_that_cannot_be_a_node_is_reported(zookeeper):
     with pytest.raises(ConfigError, match="a/b"):
         stores.ZooKeeper(zookeeper.hosts, group="a/b").open("clicks")
 
 
-def test_nodes_closed_to_this_user_are_told_and_opened_by_auth(zookeeper, client, name):
+def test_nodes_closed_to_this_user_are_reported_and_opened_by_auth(zookeeper, client, name):
     acl = make_digest_acl("ann", "geheim", all=True)
     client.ensure_path("/consumers")
     client.create(f"/consumers/{name}", acl=[acl])

@@ -140,7 +140,7 @@ def test_a_server_dies_with_an_owner_that_is_killed(tmp_path: Path) -> None:
     eventually(lambda: gone(pid))
 
 
-def test_a_pid_that_belongs_to_a_stranger_is_never_signalled(tmp_path: Path) -> None:
+def test_a_reused_pid_is_never_signalled(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as stranger:
         process = Process(tmp_path / "log")
         process.identity = ProcessId(stranger.pid, psutil.Process(stranger.pid).create_time() - 3600)
@@ -226,7 +226,7 @@ def test_a_server_has_the_same_port_after_down_and_up(state: Path, monkeypatch: 
         assert other.address != before.address
 
 
-def test_a_server_nobody_knows_is_named_together_with_those_that_exist(state: Path) -> None:
+def test_an_unknown_server_is_named_with_those_that_exist(state: Path) -> None:
     error = CliRunner().invoke(app, ["up", "kofka"]).exception
     assert isinstance(error, ConfigError)
     assert "kofka" in error.message

@@ -270,7 +270,7 @@ def backends(pid: int | None) -> list[psutil.Process]:
     return found
 
 
-def test_a_postmaster_killed_by_a_stranger_is_started_again_though_a_child_of_it_still_computes(
+def test_a_killed_postmaster_is_started_again_while_one_of_its_children_still_computes(
     tmp_path: Path,
 ) -> None:
     with dev.Postgres(tmp_path) as server:
@@ -320,7 +320,7 @@ def test_postgres_and_all_its_children_die_with_an_owner_that_is_killed(tmp_path
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become another user")
-def test_root_is_told_which_folder_keeps_postgres_from_its_programs(
+def test_the_error_names_the_folder_that_keeps_postgres_from_its_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "closed" / "bin" / "postgres"

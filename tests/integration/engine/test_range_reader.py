@@ -174,7 +174,7 @@ def client_ids(spark):
     return {name.getKeyProperty("client-id") for name in query.invoke(server, arguments)}
 
 
-def test_brokers_know_the_consumers_of_tasks_by_the_name_of_the_pipeline_unless_told_another(kafka, topic, spark):
+def test_the_client_id_of_task_consumers_is_the_pipeline_name_by_default(kafka, topic, spark):
     where, name = topic(partitions=2), f"headrace-named-{uuid.uuid4().hex[:8]}"
     where.produce([{"n": number} for number in range(10)])
     before = client_ids(spark)
@@ -270,7 +270,7 @@ class Without:
         raise RuntimeError(f"java.lang.ClassNotFoundException: {name}")
 
 
-def test_a_session_without_the_connector_is_told_what_to_do(spark):
+def test_a_session_without_the_connector_fails_with_a_hint(spark):
     with pytest.raises(ConfigError, match="no Kafka connector") as refused:
         RangeReader(Without(spark), "k:9092", {}, group="g")
     assert "hr.configure(builder)" in refused.value.hint

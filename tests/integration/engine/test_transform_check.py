@@ -209,7 +209,7 @@ def test_the_frame_has_the_decoded_columns_and_the_origin(spark, topic):
     assert origins["ann"]["tombstone"] is False
 
 
-def test_a_spark_that_has_gone_is_said_so(spark, topic, monkeypatch):
+def test_a_spark_session_that_has_gone_is_reported(spark, topic, monkeypatch):
     from headrace.spark import session
 
     engine = DirectEngine(spark, pipeline(topic(1), lambda rows: rows, sinks.Memory()))

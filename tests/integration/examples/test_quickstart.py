@@ -57,7 +57,7 @@ def test_lag_and_rows_of_the_quickstart_can_be_seen_while_it_runs(project, cli, 
         assert run.process.poll() is None
 
 
-def test_the_producer_of_the_demo_sends_what_it_was_told_and_no_more(topic, tmp_path):
+def test_the_producer_of_the_demo_stays_within_its_limits(topic, tmp_path):
     where = topic(partitions=1)
     ledger = tmp_path / "ids"
     ledger.touch()

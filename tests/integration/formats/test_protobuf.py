@@ -109,7 +109,7 @@ def decoded(spark, fmt, values):
     return [row.asDict(recursive=True) for row in found.drop("_kafka").collect()]
 
 
-def test_every_kind_of_field_is_a_column_and_what_is_absent_is_null_where_that_can_be_told(spark, tmp_path):
+def test_every_kind_of_field_is_a_column_and_absent_fields_are_null_if_presence_is_tracked(spark, tmp_path):
     (tmp_path / "shop.desc").write_bytes(SHOP)
     fmt = hr.Protobuf("shop.Order", descriptor=tmp_path / "shop.desc")
     assert decoded(spark, fmt, [full(), b"", None]) == [FULL, EMPTY, dict.fromkeys(FULL)]

@@ -157,7 +157,7 @@ def test_an_id_that_is_registered_late_is_read_from_then_on_and_a_registry_that_
     assert (row["id"], row["name"], row["bad"]) == (2, "Bea", None)
 
 
-def test_all_ids_that_a_batch_names_and_nobody_knows_are_asked_for_at_once(spark, named, monkeypatch):
+def test_all_unknown_schema_ids_of_a_batch_are_requested_at_once(spark, named, monkeypatch):
     topic, url = named
     one = registered(url, f"{topic}-value", V1)
     other = registered(url, f"elsewhere-{topic}", V2)
@@ -300,7 +300,7 @@ def test_a_text_that_is_not_utf_8_is_found_at_any_depth(spark):
     assert found[0]["deep"] == [[], [{}, {"k": [None, "é"]}]]
 
 
-def test_what_cannot_be_read_by_is_said_before_anything_is_read(spark, named):
+def test_what_cannot_be_read_by_is_reported_before_anything_is_read(spark, named):
     topic, url = named
     with pytest.raises(ConfigError, match=f"no reader schema; requested: {topic}-value") as refused:
         Decoder(spark, hr.Avro(registry=url), topics=[topic])
@@ -402,7 +402,7 @@ def test_a_subject_with_many_versions_is_one_case(spark, named):
     assert row == {"id": 3, **{f"f{n}": "x" for n in range(5)}}
 
 
-def test_a_loop_in_hand_learns_schemas_before_it_hands_a_batch_out(topic, spark, schema_registry):
+def test_a_manual_loop_learns_schemas_before_it_hands_a_batch_out(topic, spark, schema_registry):
     where = topic(partitions=1)
     one = registered(schema_registry.url, f"{where.name}-value", V1)
     other = registered(schema_registry.url, f"elsewhere-{where.name}", V2)

@@ -158,7 +158,7 @@ def wrong(secure_kafka, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["password", "user", "mechanism", "authority", "plaintext", "certificate"])
-def test_what_is_wrong_with_a_login_is_told_soon_and_without_the_password(wrong, what):
+def test_what_is_wrong_with_a_login_is_reported_soon_and_without_the_password(wrong, what):
     bootstrap, options, said = wrong(what)
     began = time.monotonic()
     with pytest.raises(ConfigError, match=said) as error:
@@ -183,7 +183,7 @@ def test_a_wrong_password_ends_a_run_of_any_kind_soon(secure_kafka, topic, wrong
         assert "wr0ng-secret" not in f"{error.value.hint} {error.value} {seen} {made!r}"
 
 
-def test_a_user_without_rights_is_told_so(secure_kafka, topic, spark, tmp_path):
+def test_a_user_without_rights_gets_an_error(secure_kafka, topic, spark, tmp_path):
     where = topic(numbered(1))
     rows = sinks.DuckDB(tmp_path / "rows.duckdb", "rows")
     made = pipeline(secure_kafka.secure, where, rows, secure_kafka.client("guest"))

@@ -77,7 +77,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(spark, topic):
     assert {at.partition for event in live.all(events.PartitionsFound) for at in event.positions} == {0, 1, 2}
 
 
-def test_assigned_partitions_are_read_alone_and_the_rest_is_told(spark, topic):
+def test_assigned_partitions_are_read_alone_and_the_rest_is_reported(spark, topic):
     where = topic(partitions=3)
     where.produce(numbers(0, 9))
     sink, seen = sinks.Memory(), []
@@ -380,7 +380,7 @@ def test_offsets_committed_after_each_batch_are_those_behind_its_last_records(sp
     assert steps == [(999, 1000), (1999, 2000), (2499, 2500)]
 
 
-def test_the_loop_in_hand_gives_each_batch_once_and_goes_on_where_it_was(spark, topic, tmp_path):
+def test_the_manual_loop_gives_each_batch_once_and_goes_on_where_it_was(spark, topic, tmp_path):
     where = topic(partitions=2)
     where.produce(numbers(0, 25))
     source = hr.Kafka(where.bootstrap, topics=[where.name], format=NUMBERS)
@@ -439,7 +439,7 @@ def test_a_forgotten_commit_is_an_error_and_not_a_loss(spark, topic):
         next(batches)
 
 
-def test_a_signal_ends_the_loop_after_the_batch_in_hand(spark, topic):
+def test_a_signal_ends_the_loop_after_the_batch_in_flight(spark, topic):
     where = topic(partitions=1)
     where.produce(numbers(0, 10))
     source = hr.Kafka(where.bootstrap, topics=[where.name], format=NUMBERS)
@@ -472,7 +472,7 @@ def test_a_loop_without_a_place_for_its_offsets_is_refused():
         hr.stream("k:1", offsets=stores.Memory())
 
 
-def test_a_loop_heeds_bytes_and_tells_what_was_dropped(spark, topic):
+def test_a_manual_loop_limits_bytes_and_reports_dropped_records(spark, topic):
     where = topic(partitions=1)
     where.produce([b"bad", *({"n": number, "padding": "x" * 980} for number in range(200))])
     source = hr.Kafka(where.bootstrap, topics=[where.name], format=hr.Json("n INT", on_error="drop"))

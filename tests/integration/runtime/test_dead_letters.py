@@ -187,7 +187,7 @@ def test_a_record_cannot_pass_itself_off_as_the_mark_of_what_was_dealt_with(topi
     assert len(box.read()) == 3
 
 
-def test_a_broker_that_goes_away_while_letters_are_read_is_told(tmp_path, monkeypatch):
+def test_a_broker_that_goes_away_while_dead_letters_are_read_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("headrace.kafka.dead_letter_topic._SECONDS", 3.0)
     with Kafka(tmp_path / "kafka", heap="256m") as server:
         dead = Topic(server.bootstrap, "dead", 1, {})
@@ -426,7 +426,7 @@ def test_list_and_show_say_what_is_there(filed, mixed, cli):
     assert [entry["offset"] for entry in machine] == [5, 6]
 
 
-def test_all_letters_are_listed_for_machines_and_nothing_a_terminal_would_obey(filed, topic, cli):
+def test_dead_letters_are_listed_as_json_without_control_characters(filed, topic, cli):
     dead = topic(partitions=1)
     file = filed(f'{{ topic = "{dead.name}", limit = 0.9 }}')
     hostile = (("\x1b]0;owned\x07h", b"\x1b[2J"),)
@@ -495,7 +495,7 @@ def test_a_topic_lets_go_of_all_or_none(filed, mixed, topic, cli):
 
 
 @pytest.mark.parametrize("which", [[], ["nonsense"], ["t:0:999"], ["t:0:5", "--all"]])
-def test_a_letter_that_is_not_there_is_said(filed, which, cli):
+def test_a_letter_that_is_not_there_is_reported(filed, which, cli):
     answered = cli("dead-letters", "show", filed(), *which)
     assert answered.code == 2
     assert "hint:" in answered.err

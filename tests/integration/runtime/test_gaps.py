@@ -109,7 +109,7 @@ def test_latest_goes_on_at_the_end_of_the_log(carried):
     assert len(pipe.gaps()) == 1
 
 
-def test_a_topic_made_anew_is_recognised_even_when_its_log_is_longer(carried):
+def test_a_recreated_topic_is_recognised_even_when_its_log_is_longer(carried):
     pipe = carried()
     pipe.topic.produce(numbered(0, 10))
     pipe.run()

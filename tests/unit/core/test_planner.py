@@ -148,7 +148,7 @@ def test_a_second_topic_added_to_a_running_pipeline_starts_where_start_says():
     assert first_positions(Progress({A: 7}), logs, "latest", {}) == (Range(orders, 5, 5),)
 
 
-def test_partitions_already_known_are_never_placed_anew():
+def test_partitions_already_known_are_never_placed_again():
     assert first_positions(Progress({A: 7}), {"clicks": log({A: 0}, {A: 9})}, "earliest", {}) == ()
 
 

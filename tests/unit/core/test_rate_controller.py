@@ -20,7 +20,7 @@ def test_a_batch_takes_the_time_it_should(per_second):
     assert batches(lambda _, size: size / per_second, 20)[-1] == pytest.approx(per_second, rel=0.02)
 
 
-def test_what_a_batch_takes_whatever_is_in_it_is_heeded():
+def test_the_fixed_time_of_each_batch_counts():
     assert batches(lambda _, size: 0.3 + size / 10_000, 20)[-1] == pytest.approx(7_000, rel=0.02)
 
 

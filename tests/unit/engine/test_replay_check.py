@@ -110,5 +110,5 @@ def test_any_function_of_the_rows_is_taken(right):
         (ZeroDivisionError("division by zero"), False),
     ],
 )
-def test_an_error_of_programming_is_told_from_one_for_want_of_rows(error, cannot):
+def test_a_programming_error_is_distinguished_from_missing_rows(error, cannot):
     assert transforms.cannot_run(error) is cannot

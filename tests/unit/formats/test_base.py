@@ -36,7 +36,7 @@ def test_text_and_bytes_write_one_column(fmt):
         fmt.encode_expr({"id": "long"}, "t")
 
 
-def test_a_bad_record_fails_the_batch_unless_something_else_was_said():
+def test_a_bad_record_fails_the_batch_by_default():
     assert {hr.Json("a INT").on_error, hr.Text().on_error, hr.Bytes().on_error} == {"fail"}
 
 

@@ -209,7 +209,7 @@ def test_a_lost_jar_is_fetched_again(fake: FakeIvy) -> None:
     assert cache.fetch(BUNDLE)[0].exists()
 
 
-def test_the_alternative_is_taken_when_the_exact_version_is_missing_and_it_is_said(fake: FakeIvy) -> None:
+def test_the_alternative_is_taken_when_the_exact_version_is_missing_and_it_is_reported(fake: FakeIvy) -> None:
     fake.answers = [(1, MISSING, {}), (0, DONE, {"spark-sql-kafka-0-10_2.13-4.2.0.jar": b"bytes"})]
     lines: list[str] = []
 
@@ -314,7 +314,7 @@ def test_a_mirror_file_that_is_not_there_is_a_config_error(fake: FakeIvy, monkey
         cache.fetch(BUNDLE)
 
 
-def test_a_machine_without_java_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_java_the_hint_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -489,7 +489,7 @@ def test_a_bundle_without_pinned_checksums_is_taken_with_a_warning_or_refused(
     assert told.state == "ok"
 
 
-def test_a_pipeline_on_a_spark_without_pinned_checksums_is_told_so_by_check(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_reports_a_spark_without_pinned_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark_install, "version", lambda: "4.3.9")
     assert [note.split(":")[0] for note in check._unpinned()] == ["spark-kafka 4.3.9", "spark-avro 4.3.9"]
     monkeypatch.setattr(pyspark_install, "version", lambda: PROVEN)

@@ -69,7 +69,7 @@ def test_each_client_gets_its_own_where_both_are_given():
         ({"ssl.cipher.suites": "ECDHE+AESGCM"}, "Java"),
     ],
 )
-def test_what_one_of_the_clients_cannot_do_is_told_when_the_source_is_made(options, said):
+def test_what_one_of_the_clients_cannot_do_is_reported_when_the_source_is_made(options, said):
     with pytest.raises(ConfigError, match=said) as error:
         hr.Kafka("kafka:9092", topics=["clicks"], options=options)
     assert error.value.hint
@@ -107,7 +107,7 @@ def test_a_pkcs12_keystore_and_a_name_that_tells_the_type_need_no_translation():
     }
 
 
-def test_the_drivers_client_takes_what_java_alone_is_told_and_the_other_way_round():
+def test_options_for_one_client_are_accepted_by_the_other():
     options = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -133,7 +133,7 @@ def test_a_file_that_is_not_there_is_named_before_anybody_connects(tmp_path):
         Client("127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "no-ca.pem")})
 
 
-def test_options_without_security_are_told_as_they_are():
+def test_options_without_security_are_reported_as_they_are():
     options = {"fetch.min.bytes": "10", "client.id": "me", "reconnect.backoff.ms": "5"}
     assert to_java_config(options) == options
     assert to_librdkafka_config(options) == options
@@ -195,7 +195,7 @@ def test_the_syntax_of_properties(text, pairs):
     assert client_options.parse_properties(text) == pairs
 
 
-def test_options_that_cannot_be_read_are_told_and_not_shown(tmp_path, monkeypatch):
+def test_options_that_cannot_be_read_are_reported_and_not_shown(tmp_path, monkeypatch):
     monkeypatch.delenv("NO_SUCH_VARIABLE", raising=False)
     file = tmp_path / "client.properties"
     file.write_text("sasl.password=${NO_SUCH_VARIABLE}geheim\n")

@@ -19,7 +19,7 @@ def test_a_topic_is_known_by_its_id_or_where_brokers_have_none_by_its_name(said,
     assert cluster.logs_of(["clicks"])["clicks"].topic_id == known
 
 
-def test_brokers_know_the_clients_of_a_pipeline_by_its_name_unless_told_another():
+def test_the_client_id_is_the_pipeline_name_by_default():
     sources = {"rows": hr.Kafka("localhost:1", topics=["clicks"])}
     named = {"rows": hr.Kafka("localhost:1", topics=["clicks"], options={"client.id": "mine"})}
     for given, expected in ((sources, "headrace-clicks"), (named, "mine")):

@@ -89,7 +89,7 @@ def test_a_newcomer_goes_on_though_the_old_run_wrote_a_last_heartbeat_over_its_o
     assert not old.heartbeat(OLD)
 
 
-def test_the_heartbeat_of_a_run_is_heard_beside_a_newer_one_that_another_run_left():
+def test_the_heartbeat_of_a_run_counts_beside_a_newer_one_of_another_run():
     group = Group()
     group.places = [B]
     assert group.handle().heartbeat(OLD)

@@ -82,7 +82,7 @@ def test_without_offsets_there_is_no_client(clients):
     assert clients.made == []
 
 
-def test_a_commit_that_fails_is_told_and_made_with_the_next_offsets(clients):
+def test_a_commit_that_fails_is_reported_and_made_with_the_next_offsets(clients):
     clients.refusals.append(KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)))
     failed = threading.Event()
     with GroupMirror(hr.Kafka("localhost:1", topics=["clicks"]), "shown", lambda _: failed.set(), reads=bool) as shown:
@@ -93,7 +93,7 @@ def test_a_commit_that_fails_is_told_and_made_with_the_next_offsets(clients):
     assert consumer.committed == [{("clicks", 0): 3, ("clicks", 1): 6}]
 
 
-def test_a_client_that_cannot_be_made_is_told_and_ends_the_thread_all_the_same(monkeypatch):
+def test_a_client_that_cannot_be_made_is_reported_and_ends_the_thread_all_the_same(monkeypatch):
     def refuse(settings):
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
 

@@ -41,7 +41,7 @@ class Odd:
         return None
 
 
-def test_a_message_whose_headers_cannot_be_told_has_none():
+def test_a_message_whose_headers_cannot_be_decoded_has_none():
     assert headers_of(Odd()) == ()
     assert as_record(Odd()).value == b"v"
 

@@ -31,8 +31,8 @@ def source(**changes):
         {"topics": None},
     ],
 )
-def test_what_is_read_is_said_in_one_way(both):
-    with pytest.raises(ConfigError, match="one of them is meant"):
+def test_topics_and_patterns_exclude_each_other(both):
+    with pytest.raises(ConfigError, match="expected topics or pattern or partitions"):
         source(**both)
 
 

@@ -74,7 +74,7 @@ def test_a_file_becomes_the_pipeline_it_describes(toml):
     assert pipeline.limits == hr.Limits()
 
 
-def test_every_part_of_a_pipeline_can_be_said(toml):
+def test_every_part_of_a_pipeline_can_be_configured(toml):
     pipeline = toml("""
         name = "clicks"
         guarantee = "at-least-once"
@@ -119,7 +119,7 @@ def test_every_part_of_a_pipeline_can_be_said(toml):
         ('{ text = true, on_error = "keep" }', hr.Text(on_error="keep")),
     ],
 )
-def test_formats_can_be_said_by_name(toml, written, meant):
+def test_formats_can_be_given_by_name(toml, written, meant):
     assert toml(GOOD.replace('{ json = "user STRING, page STRING" }', written)).pipeline.source.format == meant
 
 
@@ -139,7 +139,7 @@ def test_a_sink_of_kafka_can_write_avro(toml):
     assert sink._mapping.format == hr.Avro(registry="http://localhost:8081", namespace="com.example")
 
 
-def test_console_can_be_said_without_settings(toml):
+def test_console_can_be_given_without_settings(toml):
     text = GOOD.replace('duckdb = "app.duckdb"\ntable = "clicks"', "console = true").replace("exactly", "at-least")
     assert repr(toml(text).pipeline.sink) == "sinks.Console(limit=20)"
 
@@ -237,7 +237,7 @@ def test_a_part_that_is_missing_is_named(refused, key):
         ("page STRING", 'page STRING", on_err = "drop', "on_err"),
     ],
 )
-def test_a_key_that_nobody_knows_is_named_with_the_known_ones(refused, before, after, named):
+def test_an_unknown_key_is_named_with_the_known_ones(refused, before, after, named):
     error = refused(GOOD.replace(before, after))
     assert named in error.message
     assert error.hint
@@ -255,7 +255,7 @@ def test_two_sinks_in_one_table_are_refused(refused):
 
 
 @pytest.mark.parametrize("table", ["source", "sink", "transform", "limits", "offsets", "spark"])
-def test_a_value_where_a_table_is_meant_is_refused(refused, table):
+def test_a_value_where_a_table_is_expected_is_refused(refused, table):
     text = GOOD.replace(f"[{table}]", f"[other_{table}]") if f"[{table}]" in GOOD else GOOD
     head = text.replace('name = "clicks"', f'name = "clicks"\n{table} = 5', 1)
     if f"[other_{table}]" in head:

@@ -166,7 +166,7 @@ def test_a_run_that_starts_over_elsewhere_says_where_the_last_one_was(tmp_path, 
     assert file_locations.paths_changed(pipeline(second)) == []
 
 
-def test_it_is_said_once_when_a_run_has_started(tmp_path, monkeypatch):
+def test_it_is_reported_once_when_a_run_has_started(tmp_path, monkeypatch):
     from headrace import events
 
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
@@ -194,7 +194,7 @@ def test_a_run_says_that_relative_paths_were_below_the_current_directory_before(
 
 
 @pytest.mark.parametrize("path", ["out", "{folder}/out"])
-def test_nothing_is_said_where_the_path_is_there_or_was_absolute(folder, tmp_path, monkeypatch, path):
+def test_nothing_is_reported_where_the_path_is_there_or_was_absolute(folder, tmp_path, monkeypatch, path):
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
     (tmp_path / "elsewhere" / "out").mkdir()
     if path == "out":

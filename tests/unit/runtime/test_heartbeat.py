@@ -314,7 +314,7 @@ def opened_elsewhere(path):
         yield child
 
 
-def test_a_file_that_another_process_has_open_is_said_before_spark_starts(tmp_path):
+def test_a_file_that_another_process_has_open_is_reported_before_spark_starts(tmp_path):
     path = str(tmp_path / "offsets.duckdb")
     stores.DuckDB(path).open("clicks").close()
     with opened_elsewhere(path), pytest.raises(OffsetConflict, match="another process has") as refused:

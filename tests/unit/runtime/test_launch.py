@@ -96,7 +96,7 @@ def test_a_signal_asks_for_a_stop_and_says_which_it_was(number, heard, launched)
     assert heard.empty()
 
 
-def test_a_signal_heard_when_spark_is_up_and_the_run_has_not_begun_is_not_lost(heard, launched, spark_jobs):
+def test_a_signal_received_before_the_run_has_begun_is_not_lost(heard, launched, spark_jobs):
     spark_jobs.when_made = lambda _: os.kill(os.getpid(), signal.SIGTERM)
 
     def work(stop):

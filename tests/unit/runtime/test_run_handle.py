@@ -254,7 +254,7 @@ def test_an_error_that_is_being_repeated_is_in_the_status_until_a_batch_is_done(
     assert errors[events.BatchDone] == "None"
 
 
-def test_several_threads_may_stop_and_wait_and_the_stop_is_told_once():
+def test_several_threads_may_stop_and_wait_and_the_stop_is_reported_once():
     sim, seen, done = simulate({A: 5}), [], []
     run = begin(sim, observer=seen.append)
 

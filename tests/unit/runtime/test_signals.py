@@ -14,7 +14,7 @@ def handlers():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_signal_is_heard_and_the_second_meets_what_was_there_before(number):
+def test_the_first_signal_is_handled_and_the_second_meets_the_previous_handler(number):
     calls, before = [], handlers()
     with on_stop_signal(calls.append):
         os.kill(os.getpid(), number)
@@ -23,7 +23,7 @@ def test_the_first_signal_is_heard_and_the_second_meets_what_was_there_before(nu
     assert handlers() == before
 
 
-def test_the_second_signal_meets_what_is_told():
+def test_the_second_signal_meets_the_given_handler():
     before = handlers()
     with on_stop_signal(lambda _: None, second=signal.SIG_IGN):
         os.kill(os.getpid(), signal.SIGTERM)

@@ -48,7 +48,7 @@ def test_a_table_of_the_files_folder_is_taken(load):
         (GOOD.replace('[transform]\nsql = "SELECT * FROM rows"\n', ""), "are for a transform in SQL", "SELECT"),
     ],
 )
-def test_what_is_wrong_with_a_table_is_said(load, wrong, message, hint):
+def test_what_is_wrong_with_a_table_is_reported(load, wrong, message, hint):
     with pytest.raises(ConfigError) as refused:
         load(wrong)
     assert message in refused.value.message

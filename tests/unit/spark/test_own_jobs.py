@@ -51,7 +51,7 @@ def test_the_thread_of_a_run_inherits_what_its_starter_had_set_but_not_the_tag_o
     context.removeJobTag.assert_called_once_with("headrace-run-of-another")
 
 
-def test_without_pinned_threads_nobody_knows_whose_a_job_is_and_all_are_cancelled(monkeypatch, session):
+def test_without_pinned_threads_all_jobs_are_cancelled(monkeypatch, session):
     monkeypatch.setattr(SparkContext, "_gateway", object())
     jobs = OwnJobs(session)
     jobs.adopt_thread()

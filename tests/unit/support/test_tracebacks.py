@@ -86,7 +86,7 @@ def test_a_syntax_error_of_spark_is_shown_with_its_place():
     assert short(Exception(text)) == "[PARSE_SYNTAX_ERROR] Syntax error at or near 'SELEC'. (line 1, pos 0)"
 
 
-def test_of_an_error_in_java_the_last_cause_is_told():
+def test_of_an_error_in_java_the_last_cause_is_reported():
     text = """An error occurred while calling o125.parquet.
 : org.apache.spark.SparkException: [JOB_ABORTED] Job aborted.
 \tat org.apache.spark.Somewhere.run(Somewhere.scala:7)

@@ -230,7 +230,7 @@ def test_a_simulation_in_a_thread_is_stopped_from_another():
     assert not thread.is_alive()
 
 
-def test_a_fake_clock_goes_on_when_told():
+def test_a_fake_clock_advances_on_request():
     clock = FakeClock(5)
     clock.advance(2.5)
     assert clock() == 7.5

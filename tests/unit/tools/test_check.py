@@ -75,7 +75,7 @@ def test_a_topic_for_dead_letters_that_is_not_there_is_an_error_with_the_command
     assert error.hint == "headrace topics create clicks-dead --bootstrap localhost:1"
 
 
-def test_the_name_of_a_topic_for_dead_letters_that_was_meant_is_told(checked):
+def test_the_name_of_a_topic_for_dead_letters_that_was_meant_is_reported(checked):
     brokers = Brokers("clicks", "clicks-dead")
     (error,) = checked(brokers=brokers, dead_letters=hr.DeadLetters(topic="click-dead")).errors
     assert error.hint.startswith("did you mean clicks-dead? Else headrace topics create click-dead")
@@ -330,7 +330,7 @@ def test_parquet_below_a_directory_that_this_user_may_not_write_is_an_error(tmp_
     assert [*tmp_path.iterdir()] == []
 
 
-def test_who_does_not_answer_is_told_while_it_is_waited_for(monkeypatch):
+def test_who_does_not_answer_is_reported_while_it_is_waited_for(monkeypatch):
     told, shown = threading.Event(), []
     monkeypatch.setattr(checking, "_PATIENCE", 0.01)
     with checking._told(lambda line: shown.append(line) or told.set(), "waiting for Kafka at localhost:1 …"):

@@ -1,4 +1,4 @@
-"""Records as lines: their values, what else is asked for before them, or all of it as JSON."""
+"""Records as lines: values with selected fields before them, or JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "headers")
 
 @dataclass(slots=True)
 class Printer:
-    """`printed` are the records that were, `wrong` those that are not of the format."""
+    """`printed` counts records, `wrong` those in another format."""
 
     value_format: str
     key_format: str
@@ -58,8 +58,8 @@ class Printer:
         return cls(value_format, key_format, columns, null, key_separator or "\t", as_json)
 
     def print(self, records: Sequence[Record], most: int | None = None) -> int:
-        """At the most `most` of them; says how many were dealt with. Leaves without a word if whoever read the output
-        has gone, as `head` does."""
+        """Print at most `most` records; return how many were processed. Exit silently if the reader of the output has
+        gone, as `head` does."""
         lines: list[str] = []
         wrong = 0
         for record in records:
@@ -102,7 +102,7 @@ class Printer:
                 return printable(str(getattr(record, name)))
 
     def _part(self, record: Record, raw: bytes | None, form: str) -> str | None:
-        """None, after a word about it, if it is not of the format."""
+        """None, after a message, if it is not in the format."""
         if raw is None:
             return self.null
         try:
@@ -113,8 +113,7 @@ class Printer:
 
 
 def write(data: bytes) -> None:
-    """All of it: an output without a buffer, as with PYTHONUNBUFFERED, takes what fits, and so does one that does not
-    wait."""
+    """Write all of it: an unbuffered output (PYTHONUNBUFFERED) and a non-blocking one may take only a part."""
     out, left = sys.stdout.buffer, memoryview(data)
     while left:
         try:
@@ -134,5 +133,5 @@ def write(data: bytes) -> None:
 
 
 def close_output() -> None:
-    """Nobody reads the output any more: what is left in its buffer must not complain at the end."""
+    """The reader of the output has gone: the rest of the buffer must not cause an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -104,7 +104,7 @@ def retention(topic: Topic) -> str:
 def _limits(milliseconds: int, size: int) -> str:
     found = [_in_units(milliseconds, _UNITS, "ms")] if milliseconds >= 0 else []
     found += [f"{_in_units(size, _SIZES, 'B')} a partition"] if size >= 0 else []
-    return " or ".join(found) or "for ever"
+    return " or ".join(found) or "forever"
 
 
 def _in_units(amount: int, units: tuple[tuple[int, str], ...], smallest: str) -> str:

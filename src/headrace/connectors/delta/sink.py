@@ -198,7 +198,7 @@ class Delta(IdempotentSink):
                 added, "append", table.schema(), list(partition_columns(table)), commit_properties=properties
             )
         except require("deltalake.exceptions", extra="delta").CommitFailedError as error:
-            # Another run's commit, or our own whose answer was lost: nobody can tell, so no file may be removed.
+            # Another run's commit, or our own whose answer was lost. Both look the same, so no file may be removed.
             now = self._last_batch(self._place.load())
             if now == seen:
                 raise RetriableError(f"{self!r}: {error}", hint="did another writer change the table?") from error

@@ -46,7 +46,7 @@ class Gateway:
 
 
 class ReconnectingConnection:
-    """A connection that is made when it is first needed, and anew after an error."""
+    """A connection that is opened when first needed, and again after an error."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

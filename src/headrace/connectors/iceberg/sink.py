@@ -58,7 +58,7 @@ class Iceberg(IdempotentSink):
         evolve: bool = False,
     ) -> None:
         if not isinstance(table, str) or not _IDENTIFIER.fullmatch(table):
-            raise ConfigError(f"table={table!r}: a namespace and a name are meant", hint='sinks.Iceberg("web.clicks")')
+            raise ConfigError(f"table={table!r}: expected a namespace and a name", hint='sinks.Iceberg("web.clicks")')
         if is_ambiguous(uri := str((properties or {}).get("uri", ""))):
             raise ConfigError(f"uri={masked(uri)!r} has more than one @", hint="write %40 for an @ in the password")
         self._table = table

@@ -60,9 +60,9 @@ class Kafka(OffsetStore):
     tool, is seen by the next read, but not between the read and the commit of one swap (milliseconds).
 
     Kafka has no room for the audit log: it is a file on this machine, `history/<group>@<cluster>.jsonl` in the state
-    directory, written after the commit. Nor does Kafka remember a group for ever: see `durability_warnings`. A file
+    directory, written after the commit. Nor does Kafka keep a group forever: see `durability_warnings`. A file
     beside it, `kafka/<group>@<cluster>.json`, remembers which partitions had offsets, so that a pipeline that ran
-    before on this machine stops with DataLoss instead of starting over. Every partition is committed anew each hour of
+    before on this machine stops with DataLoss instead of starting over. Every partition is committed again each hour of
     a run.
     """
 

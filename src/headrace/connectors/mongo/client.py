@@ -56,7 +56,7 @@ def translate_error(who: str) -> Iterator[None]:
 
 def _ours(who: str, error: Any) -> HeadraceError:
     errors = require("pymongo.errors", extra="mongo")
-    if isinstance(error, errors.ConnectionFailure):  # whom it asked, and in vain, in many words
+    if isinstance(error, errors.ConnectionFailure):  # its message lists every server that it tried
         return RetriableError(f"{who}: {str(error).partition(', Timeout:')[0]}", hint=UP)
     if isinstance(error, errors.OperationFailure):
         return failure(who, error.code, str(error).partition(", full error:")[0])

@@ -33,7 +33,7 @@ class Directories:
         self._root = root
         self._pipeline = pipeline
         self._partition_by = partition_by
-        self._desk = StagingDirectory(self._staging_directories)
+        self._staging = StagingDirectory(self._staging_directories)
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """1. write the files aside; 2. make them durable; 3. publish them by renaming their directory."""
@@ -44,10 +44,10 @@ class Directories:
             if published.exists() or merged_batches.contains(self._root / ASIDE / MERGED, name):
                 sync(self._root)  # whoever renamed it may have died before
                 return
-            if not self._desk.in_place:
-                self._desk.clear()
-                self._desk = StagingDirectory(self._staging_directories)
-            aside = self._desk.path / uuid.uuid4().hex
+            if not self._staging.in_place:
+                self._staging.clear()
+                self._staging = StagingDirectory(self._staging_directories)
+            aside = self._staging.path / uuid.uuid4().hex
             write_files(rows, f"file://{aside}", self._partition_by)
             reach("parquet: written aside")
             sync_tree(aside)
@@ -60,7 +60,7 @@ class Directories:
             sync(self._root)
 
     def close(self) -> None:
-        self._desk.clear()
+        self._staging.clear()
 
     @property
     def _staging_directories(self) -> Path:

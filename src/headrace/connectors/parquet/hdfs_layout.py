@@ -45,7 +45,7 @@ class HdfsDirectories:
         self._files.remove_directory(attempts)
 
     def close(self) -> None:
-        """Attempts of dead runs stay until their batch is repeated: nobody can tell them from those of a live one."""
+        """Attempts of dead runs stay until their batch is repeated: they look the same as those of a live run."""
 
 
 class _Hdfs(Hadoop):

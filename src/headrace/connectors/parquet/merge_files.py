@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyarrow import Schema, Table
 
 _SPARK = b"org.apache.spark.sql.parquet.row.metadata"
-_ROWS_IN_HAND = 1 << 20
-_BYTES_IN_HAND = 128 << 20
+_ROWS_AT_ONCE = 1 << 20
+_BYTES_AT_ONCE = 128 << 20
 # Spark's types that Arrow takes for others: written again, they would come back as what they are not.
 _ONLY_SPARKS = re.compile(rb'"(type|elementType|keyType|valueType)":"(variant|interval|udt|geometry|geography)')
 
@@ -100,14 +100,14 @@ class _Held:
         self._pieces.append(piece)
         self._rows += piece.num_rows
         self._bytes += piece.nbytes
-        if self._rows >= _ROWS_IN_HAND or self._bytes >= _BYTES_IN_HAND:
+        if self._rows >= _ROWS_AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
             self.flush()
 
     def flush(self) -> None:
         import pyarrow as pa
 
         if self._pieces:
-            self._out.write_table(pa.concat_tables(self._pieces), row_group_size=_ROWS_IN_HAND)
+            self._out.write_table(pa.concat_tables(self._pieces), row_group_size=_ROWS_AT_ONCE)
         self._pieces, self._rows, self._bytes = [], 0, 0
 
 

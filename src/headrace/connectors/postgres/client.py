@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.connectors.sql import offset_tables
     from headrace.connectors.sql.own_tables import OwnTable
 
-# What a DSN may override. A server that vanished without a word is noticed; a standby, which may be behind, is refused.
+# What a DSN may override. A server that vanished silently is noticed; a standby, which may be behind, is refused.
 _DEFAULTS = {
     "connect_timeout": 5,
     "keepalives_idle": 5,

@@ -199,4 +199,4 @@ def _numeric(name: str, schema: StructType) -> None:
 
     if not isinstance(schema[name].dataType, NumericType):
         shown = schema[name].dataType.simpleString()
-        raise ConfigError(f"ttl={name!r}: that column is {shown}", hint="a number of seconds, NULL for ever")
+        raise ConfigError(f"ttl={name!r}: that column is {shown}", hint="a number of seconds, NULL for no expiry")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # How a reader that is not Spark expects Parquet: the calendar that everybody else uses, and no INT96, which has no
-# statistics and is taken for a time without a zone.
+# statistics and is read as a time without a zone.
 _SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",

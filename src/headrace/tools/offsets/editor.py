@@ -79,7 +79,7 @@ def undo_directory() -> Path:
 
 
 class OffsetEditor:
-    """`with Desk(…) as editor:` opens the store; the cluster is asked only when something needs it.
+    """`with OffsetEditor(…) as editor:` opens the store; the cluster is asked only when something needs it.
 
     Unless it `changes` offsets, nothing is created: a store that is not there has no offsets, and `missing` says so.
     """

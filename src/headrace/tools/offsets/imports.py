@@ -58,7 +58,7 @@ def from_file(path: Path) -> Offsets:
             topic, partition, offset = fields[-3:]
             offsets[TopicPartition(topic, int(partition))] = _offset(offset)
         except ValueError as error:
-            raise ConfigError(f"{path}, line {number}: topic,partition,offset is meant: {line!r}") from error
+            raise ConfigError(f"{path}, line {number}: expected topic,partition,offset, got {line!r}") from error
     return offsets
 
 
@@ -71,7 +71,7 @@ def from_spark_checkpoint(directory: Path) -> tuple[Offsets, str]:
     if committed is None:
         raise ConfigError(
             f"{directory} holds no committed batch; looked for {directory / 'commits'}",
-            hint="the checkpointLocation of the query is meant",
+            hint="give the checkpointLocation of the query",
         )
     planned = _newest(directory / "offsets")
     log = directory / "offsets" / str(committed)

@@ -37,7 +37,7 @@ def format_of(name: str, columns: str | None, registry: str | None, schema: Path
         raise ConfigError("a registry and a schema are of Avro", hint="--format avro")
     if name in ("json", "csv") or columns:
         if columns is None:
-            raise ConfigError(f"which columns the {name} has is not said", hint="--columns 'user STRING, amount INT'")
+            raise ConfigError(f"no columns given for {name}", hint="--columns 'user STRING, amount INT'")
         return Csv(columns, on_error="drop") if name == "csv" else Json(columns, on_error="drop")
     return Text(on_error="drop") if name == "text" else Bytes(on_error="drop")
 

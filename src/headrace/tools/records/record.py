@@ -195,7 +195,7 @@ _LENIENT = json.JSONDecoder(parse_int=_whole)
 
 
 def shown(raw: bytes) -> str:
-    """Text for a terminal and for one line: what is not UTF-8, and what a terminal would obey, is escaped."""
+    """Text for a terminal, on one line: control characters and bytes that are not UTF-8 are escaped."""
     return printable(raw.decode(errors="backslashreplace"))
 
 

@@ -74,7 +74,7 @@ def test_every_event_there_is_has_its_words():
 
 
 @pytest.mark.parametrize(("event", "said"), SAID, ids=lambda value: type(value).__name__)
-def test_an_event_is_said_in_a_line(event, said):
+def test_an_event_is_reported_in_a_line(event, said):
     assert describe_event(event) == said
 
 

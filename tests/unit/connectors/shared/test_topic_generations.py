@@ -35,7 +35,7 @@ class Register:
         return topic_generation(Batch(1, ranges, dict(topics)), "a sink", self.read, self.swap, first=1)
 
 
-def test_a_topic_keeps_its_era_and_one_made_anew_gets_the_next():
+def test_a_topic_keeps_its_era_and_one_recreated_gets_the_next():
     register = Register()
     assert [register.era(("clicks", "a")), register.era(("clicks", "a")), register.era(("clicks", "b"))] == [1, 1, 2]
 

@@ -68,7 +68,7 @@ def test_a_number_ahead_of_the_text_was_set_by_a_tool():
     assert znodes.settled(left, found, {}) == found
 
 
-def test_a_node_made_anew_by_hand_counts_and_one_deleted_is_gone():
+def test_a_node_recreated_manually_counts_and_one_deleted_is_gone():
     left, found = {A: VersionedOffset(20, 4), B: VersionedOffset(20, 4)}, {A: VersionedOffset(3, 0)}
     assert znodes.unclear(left, found) == {A, B}
     assert znodes.settled(left, found, {A: VersionedOffset(3, 0), B: None}) == {A: VersionedOffset(3, 0)}

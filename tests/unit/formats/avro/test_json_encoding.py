@@ -70,7 +70,7 @@ def test_a_record_may_hold_itself():
         ([1], "expected an object"),
     ],
 )
-def test_what_the_schema_does_not_allow_is_said_with_its_field(value, said):
+def test_what_the_schema_does_not_allow_is_reported_with_its_field(value, said):
     with pytest.raises(ValueError) as refused:
         write(CLICK, value)
     assert said in str(refused.value)

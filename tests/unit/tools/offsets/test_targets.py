@@ -160,7 +160,7 @@ def test_a_folder_that_is_no_checkpoint_is_refused_by_name(tmp_path):
         imports.from_spark_checkpoint(tmp_path)
 
 
-def test_offsets_of_a_topic_made_anew_are_moved_together():
+def test_offsets_of_a_recreated_topic_are_moved_together():
     old = Progress({A: 500, B: 500}, topic_ids={"t": "old"})
     new = {"t": TopicLog("new", {A: 0}, {A: 5})}
     assert stale(old, new, {A: 0}) == {B: 0}

@@ -224,7 +224,7 @@ def test_an_input_that_does_not_wait_is_waited_for(monkeypatch, pipe):
     assert list(found) == [b"two", b"three"]
 
 
-def test_an_input_that_cannot_be_read_and_a_line_without_an_end_are_told(monkeypatch, pipe, tmp_path):
+def test_an_input_that_cannot_be_read_and_a_line_without_an_end_are_reported(monkeypatch, pipe, tmp_path):
     directory = os.open(tmp_path, os.O_RDONLY)
     with pytest.raises(ConfigError, match="Is a directory"):
         next(given(monkeypatch, directory))
