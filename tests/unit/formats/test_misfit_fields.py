@@ -54,7 +54,7 @@ def test_a_name_that_a_json_path_cannot_have_has_none(name):
     assert Field((name,), "long").json_path is None
 
 
-def test_what_is_said_of_a_misfit_quotes_what_was_found_cut_and_without_control_characters():
+def test_the_message_of_a_misfit_quotes_the_value_truncated_and_escaped():
     assert mismatch_expr(Field(("n",), "long"), None) == "'field n: expected BIGINT'"
     sql = mismatch_expr(Field(("n",), "long"), "found")
     assert sql.startswith("concat('field n: expected BIGINT', coalesce(")

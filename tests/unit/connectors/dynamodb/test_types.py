@@ -51,7 +51,7 @@ def test_a_value_as_an_attribute(kind, value, made):
         (time(1, 2), {"S": "01:02:00"}),
     ],
 )
-def test_a_value_of_a_variant_is_told_by_its_own_type(value, made):
+def test_a_value_of_a_variant_has_its_own_type(value, made):
     assert document_encoder().variant(value) == made
 
 
