@@ -41,7 +41,7 @@ def test_what_does_not_name_partition_columns_is_refused(given):
         (schema(Headrace_batch=t.LongType()), [], "a name of ours"),
     ],
 )
-def test_rows_can_be_partitioned_or_the_reason_is_told(rows, partition_by, reason):
+def test_rows_can_be_partitioned_or_the_reason_is_reported(rows, partition_by, reason):
     if reason is None:
         check(rows, partition_by, "lake")
     else:
