@@ -525,7 +525,7 @@ def test_another_partitioning_than_the_tables_is_refused(spark, path):
 @pytest.mark.parametrize(
     ("ddl", "settings", "said"),
     [
-        ("id BIGINT, x DOUBLE", {"partition_by": "x"}, "it is double"),
+        ("id BIGINT, x DOUBLE", {"partition_by": "x"}, "got double"),
         ("id BIGINT, x DOUBLE", {"partition_by": "y"}, "no column of the rows"),
         ("id BIGINT", {"partition_by": "id"}, "a column beside"),
         ("`a b` BIGINT", {}, "no column named 'a b'"),
