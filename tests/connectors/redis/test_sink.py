@@ -16,7 +16,7 @@ from headrace.connectors.shared.keyed_sink import Row
 from headrace.core.dead_letters import DeadLetter, DeadLetterBatch, RecordId
 from headrace.errors import BadRecord, ConfigError, RetriableError
 from headrace.spark.origin_columns import ORIGIN_COLUMNS
-from headrace.spark.tasks import map_in_arrow
+from headrace.spark.tasks import map_in_arrow, report_of
 from headrace.testing.sinks import batch, frame, numbered, upserts
 from headrace.types import Range, TopicPartition
 
@@ -234,7 +234,7 @@ def test_a_repeat_that_is_cut_elsewhere_appends_the_rest_and_no_record_in_half(a
 
 
 def test_a_row_with_an_offset_that_is_not_in_the_batch_is_refused(append):
-    kind, message, _ = append(iter([arrow(100_000, 100_001)])).error
+    kind, message, _ = report_of(append, iter([arrow(100_000, 100_001)])).error
     assert kind == "ConfigError" and "offset 100000, which is not in this batch" in message
 
 
@@ -264,7 +264,7 @@ def test_a_missing_right_is_found_before_anything_is_appended(structure, command
     whole = replace(append, structure=structure, maxlen=1_000)
     lacking = replace(whole, place=RedisTarget(without(command), name, "sink"))
     for _ in range(2):
-        kind, message, hint = lacking(iter([arrow(0, 5)])).error
+        kind, message, hint = report_of(lacking, iter([arrow(0, 5)])).error
         assert kind == "ConfigError" and "rights" in hint
         assert "password" not in message, "the user was to get in"
         assert stored(client, name, structure) == []
@@ -276,7 +276,7 @@ def test_an_append_that_fails_half_way_goes_on_where_it_stopped(append, client, 
     """The stream has ids left for four entries: the second record is appended in part."""
     client.xadd(name, {"id": "first"}, id="18446744073709551615-18446744073709551611")
     for _ in range(3):
-        kind, message, _ = append(iter([arrow(0, 5, times=3)])).error
+        kind, message, _ = report_of(append, iter([arrow(0, 5, times=3)])).error
         assert kind == "ConfigError" and "exhausted" in message
         assert stored(client, name, "stream") == ["first", "0", "0", "0", "1"]
     # What an operator would do: entries are copied to a stream with ids of its own.
