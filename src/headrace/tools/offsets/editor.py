@@ -68,7 +68,8 @@ class Undo:
     def write(self) -> Path:
         directory = undo_directory()
         private_directory(directory)
-        path = directory / f"{self.pipeline}-{time.strftime('%Y%m%dT%H%M%S')}-{time.time_ns() % 10**9:09}.json"
+        seconds, rest = divmod(time.time_ns(), 10**9)  # read once: the newest file is the last one by name
+        path = directory / f"{self.pipeline}-{time.strftime('%Y%m%dT%H%M%S', time.localtime(seconds))}-{rest:09}.json"
         before, after = to_spark_json(self.before), to_spark_json(self.after)
         write_private(path, json.dumps({"pipeline": self.pipeline, "before": before, "after": after}, indent=2))
         return path
