@@ -4,6 +4,7 @@ import json
 import time
 import uuid
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -206,7 +207,8 @@ def arrow(first, until, times=1):
 def append(redis, name):
     at = Range(TopicPartition("clicks", 0), 0, 100_000)
     place = RedisTarget(redis.url, name, "sink")
-    return Append(place, "stream", "p", {"id": int}, (at,), {"clicks": "id-1"}, 0, None, None, None)
+    task = Append(place, "stream", "p", {"id": int}, (at,), {"clicks": "id-1"}, 0, None, None, None)
+    return partial(report_of, task)
 
 
 def test_a_task_that_wakes_up_after_its_successor_appends_nothing(append, client, name):
@@ -261,14 +263,15 @@ def stored(client, name, structure):
     ("structure", "command"), [("stream", "xtrim"), ("stream", "hset"), ("list", "ltrim"), ("list", "rpush")]
 )
 def test_a_missing_right_is_found_before_anything_is_appended(structure, command, append, without, client, name):
-    whole = replace(append, structure=structure, maxlen=1_000)
+    (task,) = append.args
+    whole = replace(task, structure=structure, maxlen=1_000)
     lacking = replace(whole, place=RedisTarget(without(command), name, "sink"))
     for _ in range(2):
         kind, message, hint = report_of(lacking, iter([arrow(0, 5)])).error
         assert kind == "ConfigError" and "rights" in hint
         assert "password" not in message, "the user was to get in"
         assert stored(client, name, structure) == []
-    assert whole(iter([arrow(0, 5)])).error is None
+    assert report_of(whole, iter([arrow(0, 5)])).error is None
     assert len(stored(client, name, structure)) == 5
 
 
