@@ -31,8 +31,10 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):  # of the JVMs that the tests of commands start
         os.environ.setdefault(name, " ".join(SMALL_JVM))
-    if config.option.seed is None:  # the workers of xdist get it with the other options
-        config.option.seed = random.SystemRandom().randrange(1_000_000)
+    if config.option.seed is None:
+        # In the environment, where the workers of xdist find it: they must collect the same sample.
+        given = os.environ.setdefault("HEADRACE_TEST_SEED", str(random.SystemRandom().randrange(1_000_000)))
+        config.option.seed = int(given)
     config.addinivalue_line("markers", "matrix(sample): many cases of one kill test; with --sample so many of them run")
     for name in sorted(SERVERS):
         config.addinivalue_line("markers", f"{name}: uses the fixture {name}; added by tests/conftest.py")
