@@ -1,4 +1,4 @@
-"""Several sinks for each batch: the source is read once, and each sink recognises what it already has."""
+"""Writes each batch to several sinks: reads the source once; each sink recognises a batch that it already has."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Fanout(Sink):
-    """Writes every batch to each of `sinks`, in their order.
+    """Writes every batch to each of `sinks`, in order.
 
-    A batch that is repeated because one of them failed leaves the others as they are: an idempotent sink recognises
-    it, a transactional one by its own offsets. With only such sinks a fan-out is idempotent itself.
+    If one sink fails, the batch is repeated and the other sinks do not change: an idempotent sink recognises the batch,
+    and a transactional sink recognises it by its own offsets. A fan-out of only such sinks is idempotent.
     """
 
     needs_one_task_per_partition = False  # the batch is cached, and tasks that read a cache are not aligned with ranges
@@ -74,7 +74,7 @@ class Fanout(Sink):
 
     @property
     def identity_columns(self) -> Sequence[str] | None:
-        """Of the sinks that write a repeated batch again: transactional sinks do not."""
+        """The columns for all sinks that write a repeated batch again; transactional sinks do not."""
         met = [sink.identity_columns for sink in self._sinks.values() if not isinstance(sink, TransactionalSink)]
         return None if None in met else tuple(dict.fromkeys(name for names in met for name in names or ()))
 
@@ -112,7 +112,7 @@ class Fanout(Sink):
 
     def check_reachable(self) -> None:
         for sink in self._sinks.values():
-            if isinstance(sink, TransactionalSink):  # by itself it would be asked as the store
+            if isinstance(sink, TransactionalSink):  # alone, such a sink would be checked as the offset store
                 with sink.offsets as store:
                     store.open_for_reading("headrace-check")
             sink.check_reachable()
@@ -137,7 +137,7 @@ class Fanout(Sink):
 
 
 class IdempotentFanout(Fanout, IdempotentSink):
-    """A fan-out of sinks none of which stores a repeated batch twice."""
+    """A fan-out whose sinks all store a repeated batch once."""
 
     def last_batch(self) -> int:
         return max(
@@ -148,7 +148,7 @@ class IdempotentFanout(Fanout, IdempotentSink):
 
 
 def _has(store: OffsetStore, batch: Batch) -> bool:
-    """Whether `batch` is in the sink of `store` already. If not, its offsets stand where the batch starts."""
+    """Whether the sink of `store` already has `batch`. If not, this moves its offsets to the start of the batch."""
     progress = store.load()
     if progress.last_batch >= batch.id:
         if all(progress.offsets.get(r.at) == r.until for r in batch.ranges):
@@ -160,7 +160,7 @@ def _has(store: OffsetStore, batch: Batch) -> bool:
     moved = progress.behind(batch)
     recreated = any(progress.topic_ids.get(topic, known) != known for topic, known in batch.topic_ids.items())
     if moved or recreated:
-        # Somebody moved the offsets of the pipeline: the sink follows them.
+        # The offsets of the pipeline were moved manually: set those of the sink to the same positions.
         before = {r.at: progress.offsets[r.at] for r in moved}
         after = {r.at: r.start for r in moved}
         change = AuditEntry(time.time(), "fanout", "follow", before, after, "the offsets of the pipeline were moved")
@@ -169,5 +169,5 @@ def _has(store: OffsetStore, batch: Batch) -> bool:
 
 
 def _mark(sink: Sink) -> str:
-    """The name under which the state of `sink` is stored: it must never change."""
+    """The name under which the state of `sink` is stored. It must never change."""
     return hashlib.sha256(sink.identity.encode()).hexdigest()[:8]

@@ -23,7 +23,7 @@ _KEYSPACE = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_na
 
 
 def parse_hosts(hosts: str | Sequence[str]) -> list[tuple[str, int]]:
-    """Host and port of each in `"host:port,host"` or a list of such texts. Raises ConfigError."""
+    """Host and port of each address in `"host:port,host"` or in a list of such texts. Raises ConfigError."""
     parts = hosts.split(",") if isinstance(hosts, str) else list(hosts)
     parsed = []
     for part in (part.strip() for part in parts):
@@ -105,7 +105,7 @@ class OffsetsFromTable:
 
 
 class SessionOwner(Resource):
-    """The cluster and the session that the sink and the store each hold from `open` to `close`."""
+    """Holds the cluster and the session of a sink or a store from `open` to `close`."""
 
     _cluster: Any = None
     _session: Any = None
@@ -147,7 +147,7 @@ def prepare_statements(session: Any, statements: Sequence[str], *, create: str |
 def connect(
     hosts: Sequence[tuple[str, int]], username: str | None, password: str | None, options: Mapping[str, Any]
 ) -> tuple[Any, Any]:
-    """A cluster, which the caller shuts down, and a session. `options` are for the driver's Cluster and win."""
+    """Return a cluster, which the caller shuts down, and a session. `options` override the defaults for the cluster."""
     module = require("cassandra.cluster", extra="cassandra")
     policies = require("cassandra.policies", extra="cassandra")
     profile = module.ExecutionProfile(

@@ -78,10 +78,10 @@ class Cassandra(client.SessionOwner, OffsetStore):
         keyspace: str | None = None,
         **options: Any,
     ) -> Self:
-        """A store that starts after the last row of each partition of `table` ("keyspace.table"), as long as nothing
-        is stored for the pipeline. The offsets are then stored in `keyspace`, by default that of `table`.
+        """A store that starts after the last row of each partition of `table` ("keyspace.table") as long as nothing is
+        stored for the pipeline. It keeps the offsets in `keyspace`, by default that of `table`.
 
-        That is right for rows that were written in order within a partition, or by a batch that was finished.
+        This is correct if the rows were written in order within each partition, or by batches that were finished.
         """
         home, rows = client.split_table(table)
         store = cls(hosts, keyspace=keyspace or home, **options)

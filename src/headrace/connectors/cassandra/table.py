@@ -56,7 +56,7 @@ class PrimaryKey:
 
 
 class CqlTable:
-    """The table that rows with columns of these types need. `by_origin`: the key of each row is that of its record."""
+    """The table that rows with columns of these types need. `by_origin`: the key of a row is the id of its record."""
 
     def __init__(
         self, name: str, key: PrimaryKey, types: Mapping[str, DataType], ttl: str | None, *, by_origin: bool

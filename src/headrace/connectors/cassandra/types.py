@@ -52,7 +52,7 @@ class CqlType:
 
     @property
     def is_unfrozen_list(self) -> bool:
-        """Each element is a cell of its own: a list that is written twice with one timestamp has them twice."""
+        """Each element is a separate cell: a list that is written twice with one timestamp has each element twice."""
         return self.name == "list" and not self.frozen
 
     def to_driver(self, value: Any) -> Any:
@@ -87,7 +87,7 @@ class CqlType:
 
 
 def check_key_value(value: Any) -> Any:
-    """The value; ValueError if Cassandra would store it like another value, so that one row replaced the other."""
+    """The value; ValueError if Cassandra stores it like another value, so that one row would replace the other."""
     if isinstance(value, datetime) and value.microsecond % 1000:
         raise ValueError(f"a key column with microseconds, and Cassandra stores milliseconds: {value}")
     return value

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 
 _CONCURRENT_WRITES = 64
 _BUSY = RetryPolicy(attempts=5, first=0.1, factor=3.2, longest=3.0)
-"""How the writes that a busy cluster rejected are repeated."""
+"""How to repeat writes that a busy cluster rejected."""
 _REQUEST_TIMEOUT = 15.0
 _MAX_BATCH_BYTES = 16 * 2**10
-"""Of the values in one write. Older servers reject batches above 50 KB, also those to one partition."""
+"""Maximum size of the values in one write. Older servers reject batches above 50 KB, even if they write to one
+partition."""
 _MAX_ROW_BYTES = 16 * 2**20
-"""Of the values in one row, by default. Servers before 4.1 do not give this reason when they fail to write it."""
+"""Default maximum size of the values in one row. Servers before 4.1 fail to write a larger row without giving this
+reason."""
 _CONVERSION_ERRORS = (TypeError, ValueError, ArithmeticError, AttributeError, KeyError)
 """What the driver raises for a value that its column cannot store."""
 _MESSAGE = re.compile(r'message="(.*)"$', re.DOTALL)
@@ -38,7 +40,7 @@ _MESSAGE = re.compile(r'message="(.*)"$', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class CassandraConnection:
-    """The address of a cluster and the settings to connect. `cache_key` is different for different ones."""
+    """The address of a cluster and the connection settings. Different connections have different `cache_key`s."""
 
     hosts: tuple[tuple[str, int], ...]
     username: str | None = field(repr=False)
@@ -87,14 +89,14 @@ class CassandraWriter:
         for row in rows:
             try:
                 bound = self._bind(session, row)
-                _ = bound.routing_key  # encodes the key: raises here and not in a batch with other rows
+                _ = bound.routing_key  # encodes the key, so an error is raised here and not in a batch with other rows
                 writes.append((row, bound))
             except _CONVERSION_ERRORS as error:
                 rejected.append((row, str(error)))
             except struct.error:
                 rejected.append((row, f"a part of its key ({', '.join(self.key)}) is above 64 KB"))
         by_server = session.execute(writes)
-        if by_server:  # Either values are wrong or the table was replaced by another one: then this raises.
+        if by_server:  # Values are wrong, or the table was replaced: in that case this raises.
             session.prepare(self.insert, self.consistency)
         return rejected + by_server
 
@@ -122,7 +124,7 @@ class CassandraWriter:
 
 
 class _WriteSession:
-    """A session that sends each write to a replica of its row, and its prepared statements."""
+    """A session, which sends each write to a replica of its row, and its prepared statements."""
 
     def __init__(self, connection: CassandraConnection) -> None:
         module = require("cassandra.cluster", extra="cassandra")
@@ -180,7 +182,7 @@ class _WriteSession:
                     continue
                 if isinstance(answer, cassandra.InvalidRequest) and len(group) == 1:
                     rejected.append((group[0][0], _server_message(answer)))
-                elif isinstance(answer, cassandra.InvalidRequest):  # it does not tell which row of the group
+                elif isinstance(answer, cassandra.InvalidRequest):  # the server does not report which row of the group
                     remaining += [[write] for write in group]
                 elif isinstance(answer, busy) and (delay := delay or next(delays, None)) is not None:
                     remaining.append(group)
@@ -194,7 +196,7 @@ class _WriteSession:
 
 
 def _group_by_partition(writes: Sequence[tuple[Row, Any]]) -> list[list[tuple[Row, Any]]]:
-    """Writes to one partition of the table, up to a size: the server applies a group at once, which is much faster."""
+    """Group writes to one partition of the table, up to a size. The server applies a group at once: much faster."""
     full: list[list[tuple[Row, Any]]] = []
     filling: dict[bytes, tuple[list[tuple[Row, Any]], int]] = {}
     for row, bound in writes:

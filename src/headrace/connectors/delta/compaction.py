@@ -1,4 +1,4 @@
-"""Compaction of a Delta table, which deltalake does."""
+"""Compacts a Delta table with deltalake."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def compact(uri: str, *, target: int, execute: bool, tell: Callable[[str], None] = lambda line: None) -> Plan:
-    """1. deltalake merges small files and commits the merged ones in their place; 2. they are made durable.
+    """1. deltalake merges small files and commits the merged files as their replacement; 2. sync the merged files.
 
-    The replaced files stay for readers of older versions, until a vacuum. `target` is in bytes.
+    The replaced files remain for readers of older versions until VACUUM. `target` is in bytes.
     """
     place, exceptions = DeltaTablePath(uri), require("deltalake.exceptions", extra="delta")
     try:
@@ -33,7 +33,7 @@ def compact(uri: str, *, target: int, execute: bool, tell: Callable[[str], None]
                 f"there is no Delta table at {uri}", hint="sinks.Parquet datasets are compacted on local disks only"
             )
         with _alone(place) if execute else nullcontext():
-            table.update_incremental()  # what was compacted before the lock was ours is not to be merged once more
+            table.update_incremental()  # do not merge again what was compacted before we got the lock
             small = _small(table, target)
             files, into = sum(len(merge.files) for merge in small), sum(-(-merge.size // target) for merge in small)
             if execute and small:
@@ -53,10 +53,10 @@ def compact(uri: str, *, target: int, execute: bool, tell: Callable[[str], None]
 
 @contextmanager
 def _alone(place: DeltaTablePath) -> Iterator[None]:
-    """One compaction at a time, of a table on this machine.
+    """Allow one compaction at a time of a table on this machine.
 
-    deltalake lets a second one commit that has merged the same files, and every row would be there twice: files that
-    were replaced without a change of data do not count as a conflict (https://github.com/delta-io/delta-rs/pull/3982).
+    deltalake also commits a second compaction that merged the same files, which would duplicate every row: it does not
+    treat replaced files as a conflict if the data did not change (https://github.com/delta-io/delta-rs/pull/3982).
     """
     lock = locked(place.local / LOG) if place.local is not None else None
     if place.local is not None and lock is None:
@@ -69,7 +69,7 @@ def _alone(place: DeltaTablePath) -> Iterator[None]:
 
 
 def _small(table: Any, target: int) -> tuple[Merge, ...]:
-    """By partition, the files that are smaller than `target`, where two of them fit into one."""
+    """The files smaller than `target`, by partition, if at least two of them fit into one file."""
     import pyarrow as pa
 
     by_partition: dict[str, list[Small]] = {}

@@ -1,4 +1,4 @@
-"""What a Delta log says of a Parquet file: its size, its partition, and statistics that readers prune by."""
+"""What a Delta log records about a Parquet file: its size, its partition, and statistics that readers prune by."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PARTITION_TYPES = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "string", "date"})
-"""Types whose text is the same for every reader; of the others some read a partition's value differently."""
+"""Types whose text all readers parse in the same way; readers disagree on partition values of other types."""
 _UNBOUNDED = ("array", "map", "binary")
 _NONE = "__HIVE_DEFAULT_PARTITION__"
 
@@ -38,17 +38,17 @@ class File:
         return json.dumps({**said, "minValues": self.low, "maxValues": self.high} if self.low else said)
 
     def may_be_null(self, column: str) -> bool:
-        """Whether a row has, or may have, no value there."""
+        """Whether a row has or may have NULL in this column."""
         if column in self.partition:
             return self.partition[column] is None
         return self.nulls.get(column, 1) > 0
 
 
 def folded(rows: DataFrame, partition_by: Sequence[str]) -> tuple[DataFrame, list[str]]:
-    """The rows with partition columns replaced by ones whose values are safe in a path, and the names of these.
+    """The rows with each partition column replaced by one whose values are safe in a path, and the new names.
 
-    Hexadecimal: readers disagree on how a path with special characters is escaped in the log, and Spark's own
-    folders do not tell an empty text from null. The value that counts stands in the log, not in the path.
+    The values are hexadecimal: readers disagree on how the log escapes special characters in a path, and Spark's folder
+    names do not distinguish an empty text from NULL. Readers take the partition value from the log, not from the path.
     """
     from headrace.spark.sql import quoted, verbatim
 
@@ -65,7 +65,7 @@ def folded(rows: DataFrame, partition_by: Sequence[str]) -> tuple[DataFrame, lis
 
 
 def unfolded(path: str, partition_by: Sequence[str]) -> dict[str, str | None]:
-    """The partition that a folder of `folded` rows stands for. Delta has no empty text: it is read as null."""
+    """The partition values of a folder of `folded` rows. Delta reads an empty text as NULL."""
     parts = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
     raw = [parts[f"p{number}"] for number in range(len(partition_by))]
     texts = [None if value == _NONE else bytes.fromhex(value[1:]).decode() or None for value in raw]
@@ -73,10 +73,10 @@ def unfolded(path: str, partition_by: Sequence[str]) -> dict[str, str | None]:
 
 
 def described(path: str, size: int, footer: Any, table: StructType, partition_by: Sequence[str]) -> File:
-    """A file by its footer: bounds of every column that readers prune by, or of none.
+    """Describe a file by its footer, with the bounds of every column that readers prune by, or of none.
 
-    Bounds of some columns would be right, too. But deltalake's Arrow dataset, once a file has any, takes those that are
-    missing for ones that exclude every row (https://github.com/delta-io/delta-rs/issues/3173).
+    Bounds of some columns would also be valid. But if a file has any bounds, deltalake's Arrow dataset treats a missing
+    bound as one that excludes every row (https://github.com/delta-io/delta-rs/issues/3173).
     """
     columns = _statistics(footer)
     nulls: dict[str, int] = {}
@@ -86,7 +86,7 @@ def described(path: str, size: int, footer: Any, table: StructType, partition_by
         if field.name in partition_by or kind.startswith(_UNBOUNDED):
             continue
         if field.name not in columns and not kind.startswith("struct"):
-            nulls[field.name] = footer.num_rows  # added to the table by others: null in this file
+            nulls[field.name] = footer.num_rows  # a column that another writer added to the table: NULL in this file
             continue
         groups = columns.get(field.name, [])
         known = bool(groups) and all(group is not None and group.has_null_count for group in groups)
@@ -102,7 +102,7 @@ def described(path: str, size: int, footer: Any, table: StructType, partition_by
 
 
 def _statistics(footer: Any) -> dict[str, list[Any]]:
-    """By name of a column, its statistics in each row group; none for nested columns and what looks like one."""
+    """The statistics of each row group, by column name; none for nested columns and for names with a dot."""
     found: dict[str, list[Any]] = {}
     for position in range(footer.num_columns):
         name, dot, _ = footer.schema.column(position).path.partition(".")
@@ -118,7 +118,7 @@ def _bounds(kind: str, groups: Sequence[Any]) -> tuple[Any, Any] | None:
         return None
     try:
         pairs = [shown(group.min_raw, group.max_raw) for group in filled]
-    except (OverflowError, ValueError):  # a year beyond 9999, not a number, a text that is not UTF-8
+    except (OverflowError, ValueError):  # a year after 9999, NaN, or a text that is not UTF-8
         return None
     return min(low for low, _ in pairs), max(high for _, high in pairs)
 
@@ -128,7 +128,7 @@ def _numbers(low: Any, high: Any) -> tuple[Any, Any]:
 
 
 def _fractions(low: float, high: float) -> tuple[float, float]:
-    if not (math.isfinite(low) and math.isfinite(high)):  # NaN has no place in an order, infinity none in JSON
+    if not (math.isfinite(low) and math.isfinite(high)):  # NaN has no order, and JSON has no infinity
         raise ValueError("not finite")
     return low or -0.0, high or 0.0
 
@@ -143,7 +143,7 @@ def _dates(low: int, high: int) -> tuple[str, str]:
 
 
 def _moments(low: int, high: int) -> tuple[str, str]:
-    # Milliseconds are what every reader parses: rounded outwards, so that no row falls out of its own bounds.
+    # Every reader parses milliseconds. Round outwards, so that each row is within the bounds of its file.
     return _moment(low // 1000), _moment(-(-high // 1000))
 
 
@@ -152,7 +152,7 @@ def _moment(milliseconds: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# Not here: decimals, which some readers of JSON round, and timestamps without a zone, which some read as if in one.
+# Without decimals, which some JSON readers round, and timestamps without a zone, which some readers assign to a zone.
 _SHOWN: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
     "boolean": _numbers,
     "float": _fractions,

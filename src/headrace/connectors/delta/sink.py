@@ -1,4 +1,4 @@
-"""A Delta table: executors write Parquet files, the driver commits them together with the batch's number."""
+"""The Delta sink: executors write Parquet files; the driver commits them together with the batch id."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _POINTER = "_last_checkpoint"
-# Of a folder that cannot be used the driver has no code, only the name that Rust has for it.
+# For an unusable folder the driver reports no error code, only the name of the Rust error.
 _REFUSALS = ("NotADirectory", "PermissionDenied", "ReadOnlyFilesystem")
 _DIGITS = 15
-"""Of a fingerprint: as many as fit into the number that a transaction identifier holds."""
+"""Digits of a fingerprint: as many as fit into the number in a transaction identifier."""
 
 
 class Delta(IdempotentSink):
-    """Appends to the Delta table at `path`, a local folder or a URI that deltalake and Spark both can write.
+    """Appends to the Delta table at `path`: a local folder, or a URI that both deltalake and Spark can write to.
 
-    The table remembers the newest batch by Delta's transaction identifiers (`headrace:<pipeline>`), in the same commit
-    as its rows. `app_id` takes another name than the pipeline's: the one it had before it was renamed.
+    Delta's transaction identifiers (`headrace:<pipeline>`) record the newest batch in the same commit as its rows.
+    `app_id` replaces the name of the pipeline there: after a rename, set it to the earlier name.
     """
 
     driver = ("deltalake", "delta")
@@ -84,7 +84,7 @@ class Delta(IdempotentSink):
         self._app_id = app_id
         self._name = ""
         self._synced: set[str] = set()
-        """Files of the log that are known to be on disk: an entry or a checkpoint is never written again."""
+        """Log files that were synced: entries and checkpoints are never rewritten."""
 
     @property
     def identity(self) -> str:
@@ -122,7 +122,7 @@ class Delta(IdempotentSink):
             return self._last_batch(table).id if table else 0
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        """1. look up the newest batch; 2. write files; 3. make them durable; 4. commit them on what 1 has seen."""
+        """1. look up the newest batch; 2. write files; 3. sync them; 4. commit them on the snapshot of step 1."""
         self.require_open(self._name or None)
         rows = without_metadata(rows)
         with self._translating_errors():
@@ -132,7 +132,7 @@ class Delta(IdempotentSink):
             with self._translating_errors():
                 self._sync_log()  # the run that committed it may have died before its sync
             return
-        # Not hidden, so that VACUUM finds what a dead run left. Plain characters: the path stands in the log as it is.
+        # Not hidden, so that VACUUM finds the files of dead runs. Plain characters: the log has the path unescaped.
         folder = f"{self._folder}/{batch.id}-{batch.fingerprint}-{uuid.uuid4().hex[:12]}"
         by = partition_columns(table)
         spread, names = folded(rows, by)
@@ -141,7 +141,7 @@ class Delta(IdempotentSink):
         with self._translating_errors():
             files = self._describe_files(folder, spark_schema(table), by)
             if sum(file.records for file in files) != row_count:
-                # Another run has committed the batch, and so removed these files; or somebody else removes some.
+                # Another run has committed the batch and removed these files, or another program removed some of them.
                 if self._last_batch(self._place.load()).holds(batch, self):
                     self._sync_log()
                     return
@@ -149,7 +149,7 @@ class Delta(IdempotentSink):
                     f"{self!r}: the files in {folder} are not what was written", hint="who removes them?"
                 )
             self._refuse_nulls(rows.schema, spark_schema(table), files)
-            if self._place.local:  # an object store has done so
+            if self._place.local:  # an object store has already stored them durably
                 sync_with_parents(self._place.local / folder)
             reach("delta: files durable")
             ours = self._commit(table, newest, batch, files)
@@ -173,10 +173,11 @@ class Delta(IdempotentSink):
         return LastBatch(number or 0, "" if ranges is None else f"{ranges:0{_DIGITS}x}")
 
     def _commit(self, table: Any, seen: LastBatch, batch: Batch, files: Sequence[File]) -> bool:
-        """Commit on the snapshot in which the newest batch was looked up; False when the batch was there already.
+        """Commit on the snapshot in which the newest batch was looked up; False if the batch was already committed.
 
-        delta-rs tries again behind the commits of other writers, but not behind one with the same transaction
-        identifier: so what held in the snapshot holds in the commit. It does not compare versions; `LastBatch` does.
+        After commits of other writers, delta-rs tries again, but not after a commit with the same transaction
+        identifier. So the newest batch in the snapshot is still the newest in the commit. delta-rs does not compare
+        versions; `LastBatch` does.
         """
         transaction = require("deltalake.transaction", extra="delta")
         written = int(time.time() * 1000)
@@ -185,8 +186,8 @@ class Delta(IdempotentSink):
             for file in files
             if file.records
         ]
-        # Without a time of update they never expire. The ranges are one too, because the metadata of a commit goes
-        # when the log is cleaned, and a repeated batch is to be known for as long as there is a table.
+        # Without an update time identifiers never expire. The fingerprint of the ranges also is an identifier: a log
+        # cleanup deletes commit metadata, and a repeated batch must be recognised as long as the table exists.
         identifiers = [
             transaction.Transaction(self._transaction, batch.id),
             transaction.Transaction(f"{self._transaction}:ranges", int(batch.fingerprint[:_DIGITS], 16)),
@@ -198,7 +199,7 @@ class Delta(IdempotentSink):
                 added, "append", table.schema(), list(partition_columns(table)), commit_properties=properties
             )
         except require("deltalake.exceptions", extra="delta").CommitFailedError as error:
-            # Another run's commit, or our own whose answer was lost. Both look the same, so no file may be removed.
+            # The commit of another run, or our own whose reply was lost. They look the same, so remove no files.
             now = self._last_batch(self._place.load())
             if now == seen:
                 raise RetriableError(f"{self!r}: {error}", hint="did another writer change the table?") from error
@@ -235,17 +236,17 @@ class Delta(IdempotentSink):
             path = f"{self._folder}/{name}"
             with suppress(OSError):  # left for VACUUM
                 filesystem.delete_dir(path)
-                if self._place.local:  # only the files went: an object store has no folders
+                if self._place.local:  # only files were deleted: an object store has no folders
                     shutil.rmtree(self._place.local / path, ignore_errors=True)
 
     def _sync_log(self) -> None:
-        """Sync every entry and checkpoint of any writer: a table is readable only if all before the newest exist."""
+        """Sync the entries and checkpoints of all writers: readers need every one up to the newest."""
         if self._place.local is None:
             return
         log = self._place.local / LOG
         there = {entry.name for entry in os.scandir(log) if entry.is_file()}
         for name in sorted(there - self._synced):
-            with suppress(FileNotFoundError):  # cleaned up a moment ago
+            with suppress(FileNotFoundError):  # deleted by a log cleanup a moment ago
                 sync(log / name)
         self._synced = there - {_POINTER}
         sync(log)

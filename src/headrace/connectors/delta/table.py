@@ -1,4 +1,4 @@
-"""Where a Delta table is, and whether rows fit it: made, or given more columns, where that is allowed."""
+"""The path of a Delta table, and the check of its schema: creates or evolves the table where that is allowed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 LOG = "_delta_log"
 _TYPES = PARTITION_TYPES | {"float", "double", "decimal", "binary", "timestamp", "timestamp_ntz"}
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
-# What a table may ask of its writers and one that hands over finished files does not do.
+# Features that a table may require of its writers and that a writer of finished files does not support.
 _UNMET = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaTablePath:
-    """A local folder or a URI. `options` are for deltalake; Spark reaches the same place by settings of its own."""
+    """A local folder or a URI. `options` are for deltalake; Spark accesses the same path with its own settings."""
 
     uri: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -51,7 +51,7 @@ class DeltaTablePath:
         return PyFileSystem(require("deltalake.fs", extra="delta").DeltaStorageHandler(self.uri, dict(self.options)))
 
     def load(self) -> Any:
-        """The table as it is now; None if there is none."""
+        """The newest version of the table; None if it does not exist."""
         try:
             return require("deltalake", extra="delta").DeltaTable(self.uri, storage_options=dict(self.options))
         except require("deltalake.exceptions", extra="delta").TableNotFoundError:
@@ -103,7 +103,7 @@ class DeltaTablePath:
             raise ConfigError(f"Delta({self.uri!r}): the rows have {twice} twice but for capitals", hint="rename one")
 
     def _check_new(self, rows: StructType) -> None:
-        """ConfigError if a table for `rows` cannot be created, or must not."""
+        """ConfigError if a table for `rows` cannot be created or must not be created."""
         self._check_rows(rows)
         if not self.create:
             raise ConfigError(f"there is no Delta table at {self.uri}, and create=False", hint="create=True makes it")
@@ -122,7 +122,7 @@ class DeltaTablePath:
         deltalake = require("deltalake", extra="delta")
         if self.local:
             make_directory(self.local)
-        # "ignore": if two runs create it at once, the second uses the table of the first.
+        # "ignore": if two runs create the table at once, the second uses the table of the first.
         deltalake.DeltaTable.create(
             self.uri,
             deltalake.Schema.from_json(nullable_schema(rows).json()),  # a Delta schema has the JSON format of Spark's
@@ -134,7 +134,7 @@ class DeltaTablePath:
         return self.load()
 
     def _unsupported_feature(self, table: Any, schema: StructType) -> str:
-        """What this writer does not support of the table; empty if nothing."""
+        """The table feature that this writer does not support; empty if it supports all."""
         settings, by = table.metadata().configuration, partition_columns(table)
         if self.partition_by and self.partition_by != by:
             return f"it is partitioned by {', '.join(by) or 'nothing'} and not by {', '.join(self.partition_by)}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DuckDB(EmbeddedOffsetStore):
-    """One file, on a local disk. DuckDB lets one process at a time into a file that is written."""
+    """One file on a local disk. While a process writes the file, DuckDB lets no other process open it."""
 
     driver = ("duckdb", "duckdb")
     system = "DuckDB"
@@ -42,7 +42,7 @@ class DuckDB(EmbeddedOffsetStore):
             self._connection = duckdb.connect(str(self.path))
             if created:
                 self.path.chmod(0o600)
-            with suppress(OSError):  # DuckDB would create it with the umask, when rows do not fit into memory
+            with suppress(OSError):  # otherwise DuckDB creates it with the umask when rows do not fit into memory
                 self._spill_directory.mkdir(mode=0o700)
         except duckdb.IOException as error:
             raise self.open_error(error) from error
@@ -70,7 +70,7 @@ class DuckDB(EmbeddedOffsetStore):
             return super().swap(version, old, new, change)
         except RetriableError as error:
             if isinstance(error.__cause__, duckdb.TransactionException | duckdb.ConstraintException):
-                return False  # another connection of this process was first
+                return False  # another connection of this process committed first
             raise
 
     @property
@@ -82,7 +82,7 @@ class DuckDB(EmbeddedOffsetStore):
         return bool(self.connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", [name]).fetchall())
 
     def reading(self) -> AbstractContextManager[Any]:
-        """A transaction that changes nothing."""
+        """A read-only transaction."""
         return self.transaction()
 
     @contextmanager
@@ -97,7 +97,7 @@ class DuckDB(EmbeddedOffsetStore):
                 raise
             connection.commit()
             self._restrict_log()
-            sync(self.path.parent)  # DuckDB syncs its log, but not the name of one that it has just created
+            sync(self.path.parent)  # DuckDB syncs its log, but not the directory entry of a new log
 
     def _restrict_log(self) -> None:
         """Give the write-ahead log the mode of the database file.

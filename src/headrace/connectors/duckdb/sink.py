@@ -1,4 +1,4 @@
-"""A table in a DuckDB file, written with its offsets in one transaction."""
+"""The DuckDB sink: writes rows and offsets to a file in one transaction."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _COLUMNS = """SELECT column_name, data_type, NOT is_nullable AND column_default 
 
 
 class DuckDB(EmbeddedTable):
-    """Rows into `table` of the file at `path`, both created when they are not there: appended, or put in place of the
-    row with the same `key`. See `sinks.Postgres` for the modes.
+    """Appends rows to `table` in the file at `path`, or replaces the row with the same `key`. The sink creates the file
+    and the table if they do not exist. See `sinks.Postgres` for the modes.
 
-    Rows pass through the driver as Arrow. DuckDB lets one process at a time into a file that is written, so
-    the table is read by others when the pipeline is not running.
+    Rows pass through the driver as Arrow. While a process writes a file, DuckDB lets no other process open it: other
+    programs can read the table when the pipeline is not running.
     """
 
     driver = ("duckdb", "duckdb")
@@ -85,7 +85,7 @@ class DuckDB(EmbeddedTable):
     def _staged(self, connection: Any, rows: Any) -> Iterator[None]:
         connection.register(ROWS, rows)
         yield
-        connection.unregister(ROWS)  # after an error the rollback takes it away
+        connection.unregister(ROWS)  # after an error the rollback removes it
 
     @contextmanager
     def _connected_read_only(self) -> Iterator[Any]:

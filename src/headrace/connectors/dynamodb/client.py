@@ -1,4 +1,4 @@
-"""Connections to DynamoDB, retries of throttled writes, and its errors in our own terms."""
+"""Connects to DynamoDB, repeats throttled writes and translates errors to Headrace's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ UP = "is the endpoint up, and the region right?"
 
 
 def connect(region: str | None, endpoint: str | None) -> Any:
-    """A client. Credentials come from where AWS tools look for them; DynamoDB Local on this machine takes any."""
+    """Create a client. Credentials come from where AWS tools look for them; DynamoDB Local accepts any."""
     boto3 = require("boto3", extra="dynamodb")
     config = require("botocore.config", extra="dynamodb").Config(
         connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 3}
@@ -51,7 +51,7 @@ def connect(region: str | None, endpoint: str | None) -> Any:
         settings |= {"aws_access_key_id": "local", "aws_secret_access_key": "local", "region_name": region or "local"}
     try:
         with translate_error(f"DynamoDB ({endpoint or region or 'the default region'})"):
-            # A session of its own: that of boto3.client is one for all threads.
+            # A separate session: `boto3.client` uses one session for all threads.
             return boto3.session.Session().client("dynamodb", **settings)
     except ValueError as error:
         raise ConfigError(f"{error}", hint='endpoint="http://localhost:8000", or leave it out') from error
@@ -102,7 +102,7 @@ def _ours(who: str, error: Any) -> HeadraceError:
 
 
 def write_until_done(write: Callable[[], bool], resource_name: str) -> None:
-    """Call `write` until it returns that all is written, also after errors of throttling."""
+    """Call `write` until it returns True: all is written. Throttling errors are repeated, too."""
     errors = require("botocore.exceptions", extra="dynamodb")
     for _ in _THROTTLING.tries():
         try:
@@ -118,7 +118,7 @@ def write_until_done(write: Callable[[], bool], resource_name: str) -> None:
 
 
 class WriteUnitLimiter:
-    """Holds one worker to so many write units a second: what was spent is waited for before more is."""
+    """Limits the write units per second of one worker: `wait` returns when the spent units are available again."""
 
     def __init__(self, units: float) -> None:
         self._units = units

@@ -1,4 +1,4 @@
-"""Rows as items in DynamoDB: one per record, or one per business key, whose newest value stays."""
+"""The DynamoDB sink: one item per record, or the newest value of each business key."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _CLASSES = ("standard", "standard-infrequent-access")
 
 
 class DynamoDB(KeyedSink):
-    """Items in one table. `key` is the partition key, or that and the sort key. With `transactions` all rows of one
-    record are stored in a transaction.
+    """Stores rows as items of one table. `key` is the partition key, or the partition key and the sort key. With
+    `transactions` all rows of one record are stored in one transaction.
 
-    The rest is for a table that is made: `billing` ("on-demand", or {"rcu": 5, "wcu": 5}), `indexes` (by name, the
-    columns of each one's key), `stream`, `sse`, `table_class`.
+    The other options apply to a table that the sink creates: `billing` ("on-demand", or {"rcu": 5, "wcu": 5}),
+    `indexes` (the key columns of each index, by its name), `stream`, `sse`, `table_class`.
     """
 
     driver = ("boto3", "dynamodb")
@@ -136,7 +136,7 @@ class DynamoDB(KeyedSink):
                 raise self._no_such_table()
 
     def _expected_schema(self, schema: StructType) -> tuple[list[str], dict[str, dict[str, str]]]:
-        """The key of the table, and the types of it and of the indexes. ConfigError if rows cannot be items."""
+        """The key of the table and the types of key and index columns. ConfigError if rows cannot be items."""
         if self._transactions and METADATA not in schema.names:
             raise log_order.origin_required()
         stored = self._stored_schema(schema)
@@ -151,7 +151,7 @@ class DynamoDB(KeyedSink):
         return wanted, {name: self._attribute(stored, name) for name in named}
 
     def _ensure_table(self, key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> Any:
-        """The table, made if it was not there and may be, and ready to be written to."""
+        """Return the table when it accepts writes; create it first if it does not exist and `create` is set."""
         found = self._describe_table()
         if found is None:
             if not self._create:
@@ -186,7 +186,7 @@ class DynamoDB(KeyedSink):
 
     def _writer(self, batch: Batch, schema: StructType) -> DynamoDBWriter:
         self.ensure_prepared(schema)
-        # Each task gets an even share, for they know nothing of each other.
+        # Each task gets an equal share, because tasks do not know each other's use.
         units = None if self._units is None else self._units / max(self._tasks, 1)
         return DynamoDBWriter(
             DynamoDBTarget(self._table, self._region, self._endpoint, units),
@@ -205,7 +205,7 @@ class DynamoDB(KeyedSink):
         return dynamodb_types.attribute(schema, name, self)
 
     def _describe_table(self) -> Any:
-        """None: there is no such table."""
+        """None if the table does not exist."""
         dynamodb = self.require_open(self._client)
         with client.translate_error(repr(self)):
             try:
@@ -242,10 +242,10 @@ class DynamoDB(KeyedSink):
             try:
                 self._client.create_table(**request)
             except self._client.exceptions.ResourceInUseException:
-                return  # another run was faster
+                return  # another run created it first
 
     def _enable_expiry(self) -> None:
-        """A table has one attribute for this at most; another one is left alone."""
+        """A table has at most one attribute for this; if it already uses another one, leave that unchanged."""
         with client.translate_error(repr(self)):
             found = self._client.describe_time_to_live(TableName=self._table)["TimeToLiveDescription"]
             if found["TimeToLiveStatus"] == "DISABLED":

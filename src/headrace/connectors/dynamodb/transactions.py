@@ -1,4 +1,4 @@
-"""All rows of a record in one transaction of DynamoDB: readers see all of them, or none."""
+"""Writes all rows of a record in one DynamoDB transaction: readers see all of them or none."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ByRecord:
-    """What a task does with its rows, in the order of the log. `limit` records may be rejected; None: none."""
+    """Writes the rows of a task in the order of the log. `limit` records may be rejected; None: none."""
 
     items: DynamoDBWriter
     limit: int | None
@@ -48,7 +48,7 @@ class ByRecord:
     def __call__(self, batches: Iterator[Any]) -> Report:
         rejected = RejectedRows(self.items.sink, self.limit)
         stored = 0
-        client, pace = self.items.target.client(), self.items.target.pace()  # shared: both are made for threads
+        client, pace = self.items.target.client(), self.items.target.pace()  # shared: both are thread-safe
         with (
             dynamodb_client.translate_error(self.items.sink),
             ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headrace-dynamodb") as pool,
@@ -63,7 +63,7 @@ class ByRecord:
         return Report(stored, refused=rejected.rows)
 
     def _records(self, batches: Iterator[Any], rejected: RejectedRows) -> Iterator[_Record]:
-        """Those whose rows can all be stored."""
+        """The records whose rows can all be stored."""
         encoders = self.items.encoders()
         for origin, found in log_order.group_by_record(batches, rejected):
             if any(rejected == origin for rejected, _ in rejected.rows):  # one of its rows could not be read
@@ -78,7 +78,7 @@ class ByRecord:
     def _puts(
         self, origin: RecordId, found: Sequence[dict[str, Any]], encoders: Mapping[str, Callable[[Any], Any]]
     ) -> list[Put]:
-        """Of several rows with one key the last counts."""
+        """One put per key: the last row with that key."""
         rows = {row.key: row for row in (row_of(origin, values, self.items.key) for values in found)}
         if len(rows) > MOST:
             raise UnsupportedValue(
@@ -90,7 +90,7 @@ class ByRecord:
         return [self.items.put(row, encoders) for row in rows.values()]
 
     def _write(self, client: Any, pace: WriteUnitLimiter | None, record: _Record) -> str | None:
-        """Why it was rejected, if it was."""
+        """Store a record. Returns the reason if DynamoDB rejects it, else None."""
         if len(record.puts) == 1:  # a transaction costs twice as much
             return self.items.one(client, pace, record.puts[0])
         errors = require("botocore.exceptions", extra="dynamodb")
@@ -105,7 +105,7 @@ class ByRecord:
                 answer = client.transact_write_items(TransactItems=operations, ReturnConsumedCapacity="TOTAL")
             except client.exceptions.TransactionCanceledException as error:
                 codes = [reason.get("Code") for reason in _reasons(error)]
-                # A newer item keeps its own place only: the others of this record are still to be stored.
+                # A newer item only prevents the put of its own key; still store the other items of this record.
                 left = [put for put, code in zip(left, codes, strict=True) if code != _OVERTAKEN]
                 if left and not {_OVERTAKEN, *_PASSING} & set(codes):
                     raise
@@ -124,7 +124,7 @@ class ByRecord:
 
 
 def _waves(records: Iterator[_Record]) -> Iterator[list[_Record]]:
-    """Records that can be written at once, because no two of them have a key in common."""
+    """Groups of records that can be written concurrently, because no two of them share a key."""
     wave: list[_Record] = []
     keys: set[Any] = set()
     for record in records:
@@ -138,12 +138,12 @@ def _waves(records: Iterator[_Record]) -> Iterator[list[_Record]]:
 
 
 def _reasons(error: Any) -> list[dict[str, Any]]:
-    """One per item, in their order."""
+    """One reason per item, in the order of the items."""
     return list(error.response.get("CancellationReasons", ()))
 
 
 def _refusal(error: Any) -> str | None:
-    """What is wrong with an item, if that is reason there was no transaction."""
+    """The reason why DynamoDB rejected an item and so canceled the transaction; None if no item was rejected."""
     if dynamodb_client.code_of(error) in OF_ITEM:
         return dynamodb_client.reason_of(error)
     rejected = [reason for reason in _reasons(error) if reason.get("Code") in _REFUSED]

@@ -1,4 +1,4 @@
-"""Spark's values as attributes of DynamoDB."""
+"""Encodes Spark's values as DynamoDB attributes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def document_encoder() -> DocumentEncoder:
 
 
 def attribute(schema: StructType, column: str, who: object) -> dict[str, str]:
-    """The definition of a column that is in a key. ConfigError if it cannot be."""
+    """The attribute definition of a key column. ConfigError if its type cannot be in a key."""
     kinds = {field.name: field.dataType for field in schema.fields}
     if column not in kinds:
         raise ConfigError(f"{who!r}: the rows have no column {column}, which is in a key", hint=f"rows: {list(kinds)}")
@@ -73,7 +73,7 @@ def _float(value: float) -> dict[str, Any]:
 
 
 def _time(value: datetime) -> dict[str, Any]:
-    """With all its digits, so that texts are in the order of times."""
+    """A time with all digits, so that texts sort in the order of times."""
     if value.tzinfo is None:
         return {"S": value.isoformat(timespec="microseconds")}
     return {"S": value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"}

@@ -1,4 +1,4 @@
-"""The writer on the executors: encodes rows as items and puts them into the table."""
+"""Runs on the executors: encodes rows as items and puts them into the table."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from headrace.connectors.shared.keyed_sink import Row
 
 PK = "pk"
-"""The key of a table whose rows have none of their own: the record a row came from."""
+"""The key of a table without a business key: the id of the record that the row came from."""
 SOURCE, VERSION, DELETED, EXPIRES = "headrace_source", "headrace_version", "headrace_deleted", "headrace_expires"
 _NOT_NEWER = f"attribute_not_exists({SOURCE}) OR {SOURCE} <> :source OR {VERSION} <= :version"
 _BATCH, AT_ONCE = 25, 8
-# Errors of one item, and not of the request or the table.
+# Errors that concern one item, not the request or the table.
 OF_ITEM = frozenset({"ValidationException", "ItemCollectionSizeLimitExceededException"})
 
 
@@ -61,10 +61,10 @@ class Put(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DynamoDBWriter:
-    """The writer of rows with this schema, which has the columns that are stored and no others.
+    """Stores rows with this schema, which has exactly the stored columns.
 
-    `indexed` are columns in keys of indexes, where DynamoDB takes no NULL. What a deleted item leaves expires after
-    `keep_seconds`.
+    `indexed` are the key columns of indexes, for which DynamoDB accepts no NULL. The marker of a deleted item expires
+    after `keep_seconds`.
     """
 
     target: DynamoDBTarget
@@ -98,7 +98,7 @@ class DynamoDBWriter:
         return {field.name: encoder.encoder_for(field.dataType, self.nulls) for field in self.schema.fields}
 
     def put(self, row: Row, encoders: Mapping[str, Callable[[Any], Any]]) -> Put:
-        """UnsupportedValue if a value cannot be stored."""
+        """Encode a row. UnsupportedValue if a value cannot be stored."""
         return Put(row, self._item(row, encoders))
 
     def _item(self, row: Row, encoders: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
@@ -118,7 +118,8 @@ class DynamoDBWriter:
         return {**kept, **key, **guard}
 
     def _put_batch(self, puts: Sequence[Put]) -> list[tuple[Row, str]]:
-        """All at once, and what the service leaves over again; one by one if it refuses one of them, to see which."""
+        """Send all puts in one request and repeat unprocessed ones. If the service rejects an item, send them one by
+        one to find it."""
         errors = require("botocore.exceptions", extra="dynamodb")
         table = self.target.table
         client, pace = self.target.client(), self.target.pace()
@@ -145,13 +146,13 @@ class DynamoDBWriter:
     def _put_each(self, puts: Sequence[Put]) -> list[tuple[Row, str]]:
         if not puts:
             return []
-        client, pace = self.target.client(), self.target.pace()  # shared: both are made for threads
+        client, pace = self.target.client(), self.target.pace()  # shared: both are thread-safe
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headrace-dynamodb") as pool:
             said = list(pool.map(lambda put: self.one(client, pace, put), puts))
         return [(put.row, reason) for put, reason in zip(puts, said, strict=True) if reason is not None]
 
     def one(self, client: Any, pace: WriteUnitLimiter | None, put: Put) -> str | None:
-        """Why it was rejected, if it was."""
+        """Store one item. Returns the reason if DynamoDB rejects it, else None."""
         errors = require("botocore.exceptions", extra="dynamodb")
         if put.row.deleted and put.row.source is None:
             call = client.delete_item
@@ -173,12 +174,12 @@ class DynamoDBWriter:
         except errors.ClientError as error:
             if dynamodb_client.code_of(error) in OF_ITEM:
                 return dynamodb_client.reason_of(error)
-            if dynamodb_client.code_of(error) != "ConditionalCheckFailedException":  # else a newer one is there
+            if dynamodb_client.code_of(error) != "ConditionalCheckFailedException":  # this code: a newer item exists
                 raise
         return None
 
     def request(self, put: Put) -> dict[str, Any]:
-        """To store an item unless a newer one is there."""
+        """The request that stores an item unless a newer one exists."""
         request: dict[str, Any] = {"TableName": self.target.table, "Item": put.item}
         if put.row.source is not None:
             request["ConditionExpression"] = _NOT_NEWER

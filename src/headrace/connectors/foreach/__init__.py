@@ -1,1 +1,1 @@
-"""A function of the user's own, called with each row or each partition."""
+"""A function of the user, called with each row or each partition."""

@@ -22,9 +22,10 @@ _LONG = 200
 
 @dataclass(frozen=True, slots=True)
 class EffectGuard:
-    """Goes to the executors. A message is a row, told by its record and number there, or by the columns `key`.
+    """Runs on the executors. A message is a row, identified by its record and its number within the record, or by the
+    columns `key`.
 
-    `numbered`: the rows of a record come in an order that a repeat has, too.
+    `numbered`: a repeated batch has the rows of a record in the same order.
     """
 
     marks: EffectLog
@@ -34,13 +35,13 @@ class EffectGuard:
     numbered: bool
 
     def message(self, origin: RecordId | None, number: int, row: Mapping[str, Any]) -> str | None:
-        """The name of a message; None if a column of its key is NULL."""
+        """The id of a message; None if a column of its key is NULL."""
         if self.key:
             values = [row[name] for name in self.key]
             text = json.dumps(values, default=str)
             short = text if len(text) <= _LONG else hashlib.sha256(text.encode()).hexdigest()
             return None if None in values else f"key:{short}"
-        if origin is None:  # `in_order` does not let it come to this
+        if origin is None:  # `in_order` already refuses such rows
             raise ConfigError("a row without its origin cannot be marked")
         if number and not self.numbered:
             raise ConfigError(
@@ -50,7 +51,7 @@ class EffectGuard:
         return f"{self.topic_ids.get(origin.topic, '')}:{origin.partition}:{origin.offset}:{number}"
 
     def marker(self) -> EffectLogClient:
-        """The one of this process."""
+        """The client of this process."""
         found: EffectLogClient = tasks.worker_cached(("marks", self.marks), self.marks.connect)
         return found
 
@@ -62,7 +63,7 @@ class EffectGuard:
             raise
 
     def carry_out(self, message: str, effect: Callable[[], object]) -> None:
-        """The effect and its mark. What raises is not done."""
+        """Run the effect and set its mark. An effect that raises is not marked as done."""
         try:
             marker = self.marker()
             if self.mark == "after":

@@ -34,13 +34,14 @@ _DELETE_EXPIRED_SECONDS = 3600.0
 
 
 class Foreach(TaskSink):
-    """Calls `fn(row)` for each row, a dict of its columns with `_kafka` among them; or, `per="partition"`, `fn(rows)`
-    once per task, with an iterator of such dicts.
+    """Calls `fn(row)` for each row, a dict of its columns including `_kafka`. With `per="partition"` it calls
+    `fn(rows)` once per task, with an iterator of such dicts.
 
-    What `open()` returns, once per task, is the second argument of `fn`; `close(it)` is called in the end, whatever
-    happened. `once` is a store that remembers for `keep` seconds which messages are done, so that a repeated batch
-    skips them: by the record a row came from, or by its columns `key`. A mark is set "after" the effect (a crash in
-    between repeats that effect) or "before" it (a crash in between loses it).
+    `open()` is called once per task; its result is the second argument of `fn`. `close(it)` is always called at the
+    end, also after an error. `once` is a store that remembers for `keep` seconds which messages are done, so that a
+    repeated batch skips them. It identifies a message by the record of its row, or by the columns `key`. `mark` says
+    whether the mark is set "after" the effect (a crash in between repeats the effect) or "before" it (a crash in
+    between loses the effect).
     """
 
     no_exactly_once_reason = (
@@ -154,10 +155,10 @@ class Foreach(TaskSink):
     def _check_picklable(self) -> None:
         from pyspark import cloudpickle
 
-        pickled: Any = cloudpickle.dumps  # which has no types
+        pickled: Any = cloudpickle.dumps  # cloudpickle has no type hints
         try:
             pickled((self._fn, self._open, self._close))
-        except Exception as error:  # whatever an object of the user's raises there
+        except Exception as error:  # pickling a user's object may raise anything
             raise ConfigError(
                 f"{self!r} cannot be sent to the executors: {error}",
                 hint="a connection, lock or file cannot be pickled: open it in open=…",

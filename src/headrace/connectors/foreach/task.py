@@ -1,4 +1,4 @@
-"""What a task does with its rows: calls the user's functions, one by one and marked, or all at once."""
+"""Runs in the tasks: calls the user's functions row by row, with marks, or once for all rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PIECE = 100
 
 @dataclass(frozen=True, slots=True)
 class UserFunctions:
-    """The user's functions."""
+    """The functions that the user gave to the sink."""
 
     fn: Callable[..., object]
     open: Callable[[], Any] | None
@@ -39,7 +39,7 @@ class UserFunctions:
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[Any], object]]:
-        """`fn` of one argument, with the resource that it needs."""
+        """`fn` as a function of one argument; its resource, if it has one, is bound."""
         if self.open is None:
             yield self.fn
             return
@@ -48,7 +48,7 @@ class UserFunctions:
         try:
             yield lambda rows: self.fn(rows, resource)
         except BaseException:
-            with suppress(Exception):  # what went wrong first is what is told
+            with suppress(Exception):  # the first error is raised
                 close()
             raise
         close()
@@ -128,7 +128,7 @@ class Task:
                 yield message, origin, row
 
     def _call(self, effect: Callable[[], object], origin: RecordId | None, rejected: RejectedRows) -> bool:
-        """Whether it was done. What is put aside was not, and what raises further ends the batch."""
+        """Whether the effect was done. It was not if the row was rejected; an error that is raised ends the batch."""
         try:
             effect()
         except (RetriableError, ConfigError):
@@ -147,14 +147,14 @@ class Task:
 
 
 def _error_text(error: Exception) -> str:
-    """What was raised, and where."""
+    """The error, with the file and line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"
 
 
 def shaper(schema: StructType) -> Callable[[Row], Row]:
-    """Arrow gives a map as pairs; a dict is what is expected."""
+    """Converts maps in a row to dicts: Arrow returns them as pairs."""
     made = {field.name: shape for field in schema.fields if (shape := _shape(field.dataType)) is not None}
     if not made:
         return _as_it_is

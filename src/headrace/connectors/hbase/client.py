@@ -1,4 +1,4 @@
-"""What all that speaks to HBase needs: the address of its Thrift gateway, a connection, errors in our own terms."""
+"""Connects to HBase's Thrift gateway and translates errors to Headrace's."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 _DEFAULT_PORT = 9090
 _ANSWER_MILLISECONDS = 10_000
 _REFUSALS = ("TableNotFoundException", "NoSuchColumnFamilyException", "AccessDeniedException", "NamespaceNotFound")
-# What HBase itself would not try again, but for a connection that the gateway has closed. The timestamp that is out of
-# range has an exception of its own, a subclass.
+# Errors that HBase itself does not retry, except for a connection that the gateway closed. A timestamp out of range
+# raises a subclass of its own.
 _NEVER = re.compile(r"FailedSanityCheckException|DoNotRetryIOException(?!.*\bclosed\b)")
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Where it is."""
+    """The address of a Thrift gateway."""
 
     host: str
     port: int
 
     @classmethod
     def of(cls, thrift: str) -> Gateway:
-        """Of "host:port", or ConfigError."""
+        """Parse "host:port". Raises ConfigError."""
         host, _, port = thrift.rpartition(":") if ":" in thrift else (thrift, "", str(_DEFAULT_PORT))
         if not host or not port.isdecimal():
             raise ConfigError(f"{thrift!r} is not a Thrift gateway of HBase", hint='HBase("localhost:9090")')
@@ -46,7 +46,7 @@ class Gateway:
 
 
 class ReconnectingConnection:
-    """A connection that is opened when first needed, and again after an error."""
+    """A connection that is opened on first use, and reopened after an error."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -66,7 +66,7 @@ class ReconnectingConnection:
                     self._connection = self._gateway.connect()
                 yield self._connection
         except HeadraceError:
-            self.close()  # after a timeout the next answer read would be that of this question
+            self.close()  # after a timeout the next response would be that of this request
             raise
 
 
@@ -87,7 +87,7 @@ def translate_error(who: object, rights: str) -> Iterator[None]:
 
 
 def status_message(error: Exception) -> str:
-    """What HBase says, without the Java stack."""
+    """HBase's message without the Java stack trace."""
     text = _text(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
 

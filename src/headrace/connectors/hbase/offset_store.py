@@ -20,10 +20,10 @@ _COLUMN = f"{_FAMILY}:document".encode()
 
 
 class HBase(DocumentStore):
-    """Any number of pipelines in one table, which is created when it is not there. `thrift` is "host:port".
+    """Any number of pipelines in one table, which is created if it does not exist. `thrift` is "host:port".
 
-    A gateway repeats a change for minutes while HBase is away. One that was given up here and is carried out there
-    later stops the run with OffsetConflict, with nothing lost: start it again.
+    While HBase is down, a gateway repeats a change for minutes. If Headrace has stopped waiting for a change and the
+    gateway applies it later, the run stops with OffsetConflict. Nothing is lost: start the run again.
     """
 
     driver = ("happybase", "hbase")
@@ -45,7 +45,7 @@ class HBase(DocumentStore):
         with self._connected() as connection:
             if self._table.encode() not in connection.tables():
                 exists = require("Hbase_thrift", extra="hbase").AlreadyExists
-                with suppress(exists):  # another run was quicker
+                with suppress(exists):  # another run created it first
                     connection.create_table(self._table, {_FAMILY: {"max_versions": 1}})
         return self
 
@@ -76,7 +76,7 @@ class HBase(DocumentStore):
     def put(self, text: str, version: Any) -> bool:
         with self._connected() as connection:
             mutation = require("Hbase_thrift", extra="hbase").Mutation(column=_COLUMN, value=text.encode())
-            # The text that was read is the version; None asks that there be none.
+            # The stored text is the version; None requires that there is no text.
             row = self._pipeline.encode()
             return bool(connection.client.checkAndPut(self._table.encode(), row, _COLUMN, version, mutation, {}))
 

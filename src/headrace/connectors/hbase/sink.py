@@ -1,4 +1,4 @@
-"""A table in HBase, through its Thrift gateway: rows under their records' own keys, or the newest value of a key."""
+"""The HBase sink, through the Thrift gateway: one row per record, or the newest value of each business key."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from headrace.types import Batch
 
 _FIRST_GENERATION = 16
-"""HBase's own timestamps are milliseconds: from this era on ours are above them, for 500 years. Below them, a row that
-somebody deletes by hand would hide everything we write to it later."""
+"""For 500 years, the timestamps of this and later generations are above HBase's own, which are milliseconds. With lower
+ones, a row that a user deletes manually would hide all later writes to it."""
 _FOREVER = 2**31 - 1
 _TOPICS, _TOPICS_FAMILY = "headrace_topics", "d"
 _TOPICS_COLUMN = b"d:topics"
 
 
 class HBase(KeyedSink):
-    """Rows into `table`, written by the executors: a cell `family:column` for each value that is not NULL.
+    """Writes rows to `table` from the executors: a cell `family:column` for each value that is not NULL.
 
-    The row key is made of the columns of `key`: by default topic, partition and offset of the record. Cells under
-    other keys have the source offset as their timestamp, so that an older value never takes the place of a newer one.
-    `thrift` is "host:port". `create` makes the table.
+    The row key consists of the columns of `key`: by default topic, partition and offset of the record. Cells under
+    other keys have the source offset as their timestamp, so that an older value never replaces a newer one. `thrift` is
+    "host:port". `create=True` creates the table.
     """
 
     driver = ("happybase", "hbase")
@@ -132,7 +132,7 @@ class HBase(KeyedSink):
     def _topic_generation(self, batch: Batch, schema: StructType) -> int | None:
         with self._connected() as connection:
             if _TOPICS.encode() not in connection.tables():
-                with suppress(require("Hbase_thrift", extra="hbase").AlreadyExists):  # another run was quicker
+                with suppress(require("Hbase_thrift", extra="hbase").AlreadyExists):  # another run created it first
                     connection.create_table(_TOPICS, {_TOPICS_FAMILY: {"max_versions": 1}})
             if METADATA not in schema.names:
                 refuse_unversioned(repr(self), self._read_topics(connection))

@@ -1,4 +1,4 @@
-"""Spark's values as the bytes of a cell: UTF-8 text that people can read, binary as it is, and row keys of several."""
+"""Encodes Spark's values as the bytes of a cell (readable UTF-8 text, binary unchanged) and as row keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN = frozenset(
 
 
 def check(schema: StructType) -> None:
-    """ConfigError, naming the column, for a type that is not stored."""
+    """ConfigError, with the name of the column, for a type that is not supported."""
     from pyspark.sql import types as t
 
     def kinds(kind: DataType) -> list[DataType]:
@@ -46,7 +46,7 @@ def check(schema: StructType) -> None:
 
 
 def cell(kind: DataType, value: Any) -> bytes:
-    """A value that is not NULL. `kind` tells an empty map from an empty array."""
+    """Encode a value that is not NULL. `kind` distinguishes an empty map from an empty array."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -57,7 +57,7 @@ def cell(kind: DataType, value: Any) -> bytes:
 
 
 def row_key(kinds: Sequence[DataType], values: Sequence[Any]) -> bytes:
-    """The values one after the other, with a separator between them that is escaped where it is in a value."""
+    """The values joined by a separator, which is escaped where it occurs in a value."""
     cells = (cell(kind, value) for kind, value in zip(kinds, values, strict=True))
     return SEPARATOR.join(
         one.replace(_ESCAPE, _ESCAPE + _ESCAPE).replace(SEPARATOR, _ESCAPE + SEPARATOR) for one in cells

@@ -1,4 +1,4 @@
-"""What the executors do for the HBase sink, through its Thrift gateway."""
+"""Runs on the executors for the HBase sink: writes rows through the Thrift gateway."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _TOO_LARGE = "exceeds limit of"
 class HBaseWriter:
     """Stores rows of one schema. `generation` is that of their topic; None if offsets are not versions.
 
-    A call of the gateway has one timestamp for all its rows. So rows without versions go in one call, and those with
-    versions in one each, over several connections at a time. `replacing`: a NULL takes the cell away that is there.
+    A gateway call has one timestamp for all its rows. So rows without versions share a call, and each row with a
+    version needs its own, over several connections at a time. `replacing`: a NULL deletes the existing cell.
     """
 
     sink: str
@@ -68,7 +68,7 @@ class HBaseWriter:
             batch = [module.BatchMutation(row=self._row_key(row), mutations=made) for row, made in some]
             try:
                 clients.first.mutateRows(self.table.encode(), batch, {})
-            except module.IllegalArgument:  # of one of them, which it does not say
+            except module.IllegalArgument:  # the error of one row; HBase does not report which
                 rejected += clients.share(self._write_row, [row for row, _ in some])
             except module.IOError as error:
                 if _TOO_LARGE not in thrift.status_message(error):
@@ -91,7 +91,7 @@ class HBaseWriter:
             yield some
 
     def _write_row(self, client: Any, row: Row) -> str | None:
-        """Store one row, or the reason reason HBase does not take it."""
+        """Store one row. Returns the reason if HBase rejects it."""
         module = require("Hbase_thrift", extra="hbase")
         place = (self.table.encode(), self._row_key(row), self._mutations(row))
         try:
@@ -113,8 +113,8 @@ class HBaseWriter:
         return row_key([self.types[name] for name in self.key], row.key)
 
     def _mutations(self, row: Row) -> list[Any]:
-        """A delete hides what is there up to its own timestamp: with that of the record it hides all that is older,
-        and nothing that comes later. In a record's mutations no column is both put and deleted."""
+        """A delete hides all values up to its timestamp. With the record's timestamp it hides older values and no
+        later ones. The mutations of a record never both put and delete a column."""
         mutation = require("Hbase_thrift", extra="hbase").Mutation
         if row.deleted:
             return [mutation(isDelete=True, column=self.family.encode())]
@@ -129,7 +129,7 @@ class HBaseWriter:
 
 
 class _Clients:
-    """A few connections, to write several rows at a time; the gateway handles the requests of each in turn."""
+    """A few connections, to write several rows at a time: the gateway handles the requests of a connection in turn."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -152,7 +152,7 @@ class _Clients:
             answers = ((row, store(client, row)) for row in rows[number::_CONNECTIONS])
             return [(row, reason) for row, reason in answers if reason is not None]
 
-        # All of them end before an error is raised: a connection is used by one at a time.
+        # Wait for all of them before raising an error: a connection serves one thread at a time.
         futures = [self._pool.submit(part, number) for number in range(_CONNECTIONS)]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:

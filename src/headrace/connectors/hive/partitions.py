@@ -1,4 +1,4 @@
-"""Partitions of a Hive table, from the directories that hold them. Pure."""
+"""The partitions of a Hive table, derived from their directories. Pure."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def partitions(files: Iterable[str], depth: int) -> list[str]:
-    """The directories (`day=…/kind=…`) of data files, named from the batch's; one without a name if `depth` is 0."""
+    """The directories (`day=…/kind=…`) of data files, relative to that of the batch; one empty name if `depth` is 0."""
     found = {tuple(file.split("/")[:-1]) for file in files if not file.rpartition("/")[2].startswith(("_", "."))}
     return sorted("/".join(parts) for parts in found if len(parts) == depth)
 
 
 def partition_sql(directory: str, batch: str, place: str) -> str:
-    """`PARTITION (…) LOCATION '…'` for one directory of a batch, whose files are below `place`."""
+    """`PARTITION (…) LOCATION '…'` for one directory of a batch. The files of the batch are below `place`."""
     pairs = [part.partition("=") for part in directory.split("/")] if directory else []
     values = [
         f"{quoted(unquote(name))} = {'NULL' if value == _NULL else literal(unquote(value))}" for name, _, value in pairs
@@ -36,7 +36,7 @@ def partition_sql(directory: str, batch: str, place: str) -> str:
 
 
 def fits(rows: StructType, table: Sequence[tuple[str, str, bool]], partition_by: Sequence[str], name: str) -> None:
-    """ConfigError, with both sides, unless the rows' columns are in the table with their types and partitions."""
+    """ConfigError, with both schemas, unless the table has the columns of the rows with their types and partitions."""
     there = {column.lower(): kind for column, kind, _ in table}
     by = {column.lower() for column, _, partition in table if partition}
     wrong = [f for f in rows.fields if there.get(f.name.lower()) != f.dataType.simpleString()]
@@ -53,5 +53,5 @@ def fits(rows: StructType, table: Sequence[tuple[str, str, bool]], partition_by:
 
 
 def quoted(name: str) -> str:
-    """A name, or a name in a database, for Spark SQL."""
+    """A table name, with or without its database, quoted for Spark SQL."""
     return ".".join(sql.quoted(part) for part in name.split("."))

@@ -1,4 +1,4 @@
-"""A table in a Hive metastore, as Parquet files. The metastore decides what is visible."""
+"""The Hive sink: Parquet files, which become visible as partitions in the metastore."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ _CATALOG = "spark.sql.catalogImplementation"
 
 
 class Hive(IdempotentSink):
-    """Each batch is a partition `headrace_batch=<ranges>` of the table, or one per value of `partition_by`.
+    """Writes each batch as a partition `headrace_batch=<ranges>` of the table, or one per value of `partition_by`.
 
-    The files are written first, where no reader looks; then one call adds all partitions of the batch to the metastore,
-    in one transaction there. The partition's name is derived from the ranges, so a repeated batch finds itself.
+    The sink first writes the files to a directory that no reader reads. Then one call adds all partitions of the batch
+    to the metastore in one transaction. The name of a partition is derived from the ranges, so a repeated batch is
+    recognised.
     """
 
     needs_one_task_per_partition = False
 
     spark_options = MappingProxyType({_CATALOG: "hive"})
-    """What a session for this sink must be started with; it cannot be changed later."""
+    """Static settings that a session for this sink must be started with."""
 
     def __init__(
         self,
@@ -94,8 +95,8 @@ class Hive(IdempotentSink):
             self._prepare(active, schema)
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        """1. write the files to a staging directory; 2. make them durable; 3. claim the batch for them; 4. add the
-        partitions of the attempt that holds the claim, all in one transaction.
+        """1. write the files to a staging directory; 2. sync them; 3. claim the batch for them; 4. add the partitions
+        of the attempt that holds the claim, all in one transaction.
 
         Two attempts may have different partitions if the transform is not deterministic. The metastore would add both.
         """
@@ -126,25 +127,25 @@ class Hive(IdempotentSink):
             if found and not self._add_partitions(spark, name, found, attempt):
                 return
             reach("hive: partitions added")
-            # Whatever others wrote for this batch can no longer become visible. The claim stays: one may be late.
+            # Files of other attempts at this batch can no longer become visible. The claim stays: one may be late.
             others = (file for file in files.list_files(attempts) if not file.startswith(f"{attempt}/"))
             files.remove(other for other in others if other != claim)
 
     def _list_partitions(self, files: FileStore, attempt: str) -> list[str]:
-        """The partitions for which an attempt has files."""
+        """The partitions that an attempt has files for."""
         names = [file.removeprefix(f"{attempt}/") for file in files.list_files(attempt)]
         return partitions(names, len(self._partition_by))
 
     def _add_partitions(self, spark: SparkSession, name: str, found: Sequence[str], attempt: str) -> bool:
-        """Add the partitions of an attempt: all or none. False if the batch is there by another one."""
+        """Add all partitions of an attempt or none. False if another attempt has already added the batch."""
         added = " ".join(partition_sql(directory, name, f"{self._place}/{attempt}") for directory in found)
         try:
             # Spark sends 100 at a time, each its own transaction; a batch must be one.
             with session_settings(spark, {"spark.sql.addPartitionInBatch.size": str(len(found))}):
                 _sql(spark, f"ALTER TABLE {quoted(self._table)} ADD {added}")
         except Exception:
-            # Without IF NOT EXISTS a rival that was first shows. Or it was this call, and only its reply was lost:
-            # so nothing is removed, be it the rival's or ours.
+            # Without IF NOT EXISTS the call fails if another attempt was first, or if this call succeeded and only its
+            # reply was lost. So remove no files: the partitions may be ours.
             if self._is_published(spark, name):
                 return False
             raise
@@ -200,7 +201,7 @@ class Hive(IdempotentSink):
 
 
 def _below_folder(location: str) -> str:
-    """A relative path is below the folder of the pipeline's file; Spark would put it below that of the database."""
+    """Resolve a relative path against the folder of the pipeline's file; Spark would use that of the database."""
     text = str(location)
     return text if ":/" in text else str(located(text))
 
@@ -212,7 +213,7 @@ def _sql(spark: SparkSession, statement: str) -> DataFrame:
 
 @contextmanager
 def _translate_error(table: str) -> Iterator[None]:
-    """Within it, errors of the metastore become errors of Headrace."""
+    """Translate the metastore's errors to Headrace's within the block."""
     try:
         yield
     except Exception as error:
@@ -228,7 +229,7 @@ def _translate_error(table: str) -> Iterator[None]:
 
 
 def _messages(error: BaseException) -> Iterator[str]:
-    """The message of an error, and those of its causes in Java."""
+    """The message of an error and those of its Java causes."""
     yield str(error)
     java: Any = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
     while java is not None:

@@ -1,4 +1,4 @@
-"""An Iceberg table: executors write Parquet files, the driver adds them together with the batch's number."""
+"""The Iceberg sink: executors write Parquet files; the driver commits them together with the batch id."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _SQLITE, _TABLES = "sqlite:///", "iceberg_tables"
 
 
 class Iceberg(IdempotentSink):
-    """Appends to `table` ("namespace.name") of an Iceberg catalog, which pyiceberg opens by `catalog` and `properties`.
+    """Appends to `table` ("namespace.name") of an Iceberg catalog. pyiceberg loads it by `catalog` and `properties`.
 
-    The table remembers the newest batch in its property `headrace.<pipeline>`, in the same commit as the rows.
+    The table property `headrace.<pipeline>` records the newest batch in the same commit as its rows.
     """
 
     driver = ("pyiceberg", "iceberg")
@@ -106,7 +106,7 @@ class Iceberg(IdempotentSink):
             return self._last_batch(table).id if table else 0
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        """1. look up the newest batch; 2. write files; 3. make them durable; 4. commit them on what 1 has seen."""
+        """1. look up the newest batch; 2. write files; 3. sync them; 4. commit them on the snapshot of step 1."""
         self.require_open(self._pipeline or None)
         rows = without_metadata(rows)
         with self._translating_errors():
@@ -141,12 +141,12 @@ class Iceberg(IdempotentSink):
         catalogs = require("pyiceberg.catalog", extra="iceberg")
         catalog = catalogs.load_catalog(self._catalog, **{**self._properties, **more})
         if urlparse(str(catalog.properties.get("warehouse", "s3:"))).scheme in ("", "file"):
-            # If a power failure takes metadata that the catalog names, all batches before are lost, too.
+            # If a power failure loses metadata that the catalog refers to, all earlier batches are lost, too.
             catalog.properties.setdefault("py-io-impl", "headrace.connectors.iceberg.synced_files.SyncedFileIO")
         return catalog
 
     def _load_if_cataloged(self) -> Any:
-        """As `_load_table`, but leaves a SQL catalog as it is: pyiceberg creates its tables by default."""
+        """As `_load_table`, but does not change a SQL catalog, in which pyiceberg creates its tables by default."""
         uri = str(self._properties.get("uri", ""))
         if uri.startswith(_SQLITE) and not Path(uri.removeprefix(_SQLITE)).exists():
             return None
@@ -215,7 +215,7 @@ class Iceberg(IdempotentSink):
         return LastBatch(**json.loads(stored)) if stored else LastBatch()
 
     def _list_files_with_rows(self, table: Any, batch: Batch, folder: Folder, row_count: int) -> list[str] | None:
-        """The files that have rows; None when another run committed the batch, and so removed them."""
+        """The files that have rows; None if another run committed the batch and removed them."""
         with suppress(FileNotFoundError):
             rows = {file: _count_rows(table, file) for file in folder.parquet_files()}
             if sum(rows.values()) == row_count:
@@ -227,9 +227,9 @@ class Iceberg(IdempotentSink):
         )
 
     def _commit(self, table: Any, seen: LastBatch, batch: Batch, files: Sequence[str]) -> bool:
-        """Add the files and set the property in one commit; False when the batch was there already.
+        """Add the files and set the property in one commit; False if the batch was already committed.
 
-        A commit on another snapshot than the table's newest is refused by the catalog. So each try begins with a look.
+        The catalog refuses a commit on any snapshot but the newest. So each attempt first reads the table again.
         """
         refused = require("pyiceberg.exceptions", extra="iceberg").CommitFailedException
         summary = {"headrace.pipeline": self._pipeline, "headrace.batch": batch.to_json()}
@@ -249,7 +249,7 @@ class Iceberg(IdempotentSink):
                 table = self._load_table()
                 now = self._last_batch(table)
                 if now == seen:
-                    continue  # a writer of another kind
+                    continue  # a writer other than Headrace
                 if now.holds(batch, self):
                     return False
                 raise now.conflict(batch, self) from None
@@ -278,7 +278,7 @@ def _count_rows(table: Any, file: str) -> int:
 
 
 def _unsupported_feature(table: Any) -> str:
-    """What this writer does not support of the table; empty if nothing."""
+    """The table feature that this writer does not support; empty if it supports all."""
     if not table.spec().is_unpartitioned():
         return f"it is partitioned ({table.spec()}), and the files of a batch are not"
     if required := [field.name for field in table.schema().fields if field.required]:

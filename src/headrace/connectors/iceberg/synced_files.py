@@ -1,4 +1,4 @@
-"""Files of a local Iceberg table that are on disk before the catalog names them: it has no other way to them."""
+"""Syncs files of a local Iceberg table before the catalog refers to them: without them the table is unreadable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SyncedFileIO(PyArrowFileIO):
-    """What pyiceberg writes with, by name: a file is synced when it is closed, and so is its name."""
+    """The FileIO that pyiceberg loads by name: closing a file syncs the file and its directory entry."""
 
     def new_output(self, location: str) -> Any:
         return _Output(super().new_output(location))

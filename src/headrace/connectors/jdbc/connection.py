@@ -25,7 +25,7 @@ _MISTAKES = ("22", "23", "28", "3D", "3F", "42")
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """The address of a database and the options of its driver. Its text form has no secrets."""
+    """The address of a database and the options of its driver. `repr` has no secrets."""
 
     url: str = field(repr=False)
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -62,13 +62,13 @@ class Database:
 
     @contextmanager
     def translating_errors(self) -> Iterator[None]:
-        """Within it, errors of the driver become errors of Headrace."""
+        """Translate the driver's errors to Headrace's within the block."""
         try:
             yield
         except Exception as error:
             if ours := self._to_headrace_error(getattr(error, "java_exception", None)):
                 raise ours from None  # the trace of the JVM would show the URL
-            raise  # of a Spark job: not about the database, or Spark explains it
+            raise  # an error of a Spark job: not about the database, or explained by Spark
 
     def _to_headrace_error(self, cause: Any) -> HeadraceError | None:
         if cause is None:
@@ -103,7 +103,7 @@ class Connection:
         return str(self.java.getMetaData().getDatabaseProductName())
 
     def quoted(self, name: str) -> str:
-        """The name of a column or table, in the quotes of the database."""
+        """The name of a column or table, quoted for the database."""
         return f"{self._quote}{name.replace(self._quote, self._quote * 2)}{self._quote}" if self._quote else name
 
     def execute(self, statement: str, *values: Any) -> int:
@@ -127,7 +127,7 @@ class Connection:
             prepared.close()
 
     def can_read(self, table: str) -> bool:
-        """Whether the table exists and may be read; `table` is quoted."""
+        """Whether the table exists and this user may read it; `table` is quoted."""
         try:
             self.query(f"SELECT 1 FROM {table} WHERE 1 = 0")
         except Exception as error:
@@ -142,11 +142,11 @@ class Connection:
         return [name for *_, name, kind in found if "TABLE" in kind]  # some drivers list indexes as well
 
     def resolve(self, table: str) -> str:
-        """The name under which the database stores a table, however `table` spells it: with its schema, and with its
-        catalog where that is not the connection's own. Of a table that is not there, the name it would get."""
+        """The full name of a table for any spelling in `table`: with its schema, and with its catalog if that is not
+        the connection's. For a table that does not exist, the name that it would get."""
         *qualifiers, name = table.split(".")
         if self.product == "PostgreSQL":
-            # It alone knows which schema of the search path a name without one belongs to.
+            # Only the database knows which schema of the search path an unqualified name belongs to.
             quoted = ".".join(self.quoted(part) for part in (*qualifiers, name))
             stored = self.query(_POSTGRES_NAME, quoted)
             return ".".join(stored[0]) if stored else ".".join([*(qualifiers or [self._schema]), name])
@@ -165,7 +165,7 @@ class Connection:
 
     @property
     def _schema(self) -> str:
-        """The schema of tables that are named without one; empty if the database has no schemas."""
+        """The schema of unqualified table names; empty if the database has no schemas."""
         return str(self.java.getSchema() or "")
 
     def _tables(self, catalog: str | None, schema: str | None, name: str) -> list[tuple[str, str, str, str]]:
@@ -197,7 +197,7 @@ class Connection:
     def _prepared(self, statement: str, values: Sequence[Any]) -> Any:
         prepared = self.java.prepareStatement(statement)
         for number, value in enumerate(values, 1):
-            # py4j would hand a small int over as an Integer, which strict drivers do not store as a BIGINT.
+            # py4j would pass a small int as an Integer, which strict drivers do not store as a BIGINT.
             prepared.setLong(number, value) if isinstance(value, int) else prepared.setString(number, value)
         return prepared
 
@@ -211,7 +211,7 @@ def _state(cause: Any) -> str | None:
 
 
 def session() -> SparkSession:
-    """The session of this process."""
+    """The Spark session of this process."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()

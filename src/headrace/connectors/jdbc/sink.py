@@ -1,4 +1,4 @@
-"""A table behind JDBC: executors fill a staging table, one transaction publishes it and records the batch id."""
+"""The JDBC sink: executors fill a staging table; one transaction publishes it and records the batch id."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LEDGER = "headrace_batches"
 _CREATE_LEDGER = f"""CREATE TABLE {_LEDGER} (pipeline VARCHAR(100) NOT NULL, target VARCHAR(200) NOT NULL,
     batch_id BIGINT NOT NULL, fingerprint VARCHAR(40) NOT NULL, PRIMARY KEY (pipeline, target))"""
 _LONGEST_TARGET = 200
-# An empty copy of some columns of a table; per database where the standard syntax does not work.
+# Creates an empty copy of some columns of a table; per database where the standard syntax does not work.
 _COPY = "CREATE TABLE {staging} AS SELECT {columns} FROM {target} WHERE 1 = 0"
 _COPIES = {
     "Apache Derby": "CREATE TABLE {staging} AS SELECT {columns} FROM {target} WITH NO DATA",
@@ -64,10 +64,10 @@ class _Target:
 
 
 class Jdbc(IdempotentSink):
-    """Appends to `table` in the database at `url`; with `key`, a row takes the place of the one with the same key.
+    """Appends to `table` in the database at `url`; with `key`, a row replaces the row with the same key.
 
-    `properties` go to the driver (user, password and the like). `table` may be "schema.table". The batch is recognised
-    by its id in the table `headrace_batches`, which changes in the same transaction as the rows.
+    `properties` are passed to the driver (user, password and so on). `table` may be "schema.table". A repeated batch is
+    recognised by its id in the table `headrace_batches`, which changes in the same transaction as the rows.
     """
 
     needs_one_task_per_partition = False
@@ -120,7 +120,7 @@ class Jdbc(IdempotentSink):
             rows = stored_schema(schema)
             self._check_rows(rows)
             there = connection.can_read(self._in_target_schema(connection, self._table.rpartition(".")[2]))
-            if there or not self._create:  # else it would be made
+            if there or not self._create:  # otherwise the sink creates it
                 self._ensure_table(connection, rows)
 
     def last_batch(self) -> int:
@@ -152,11 +152,11 @@ class Jdbc(IdempotentSink):
 
     @property
     def _prefix(self) -> str:
-        """With which the names of the staging tables of this pipeline and target begin."""
+        """The prefix of the names of all staging tables of this pipeline and target."""
         return f"headrace_{hashlib.sha256(f'{self._pipeline} {self._table}'.encode()).hexdigest()[:12]}_"
 
     def _in_target_schema(self, connection: Connection, name: str) -> str:
-        """A table in the schema of the target."""
+        """The quoted name of a table in the schema of the target."""
         return ".".join(connection.quoted(part) for part in (*self._table.split(".")[:-1], name))
 
     def _ensure_table(self, connection: Connection, rows: StructType) -> _Target:
@@ -188,11 +188,11 @@ class Jdbc(IdempotentSink):
     def _last_batch(self, connection: Connection) -> LastBatch:
         """The newest batch in the ledger, which is created if it does not exist."""
         if not connection.can_read(_LEDGER):
-            with suppress(HeadraceError), self._database.translating_errors():  # another run may create it as well
+            with suppress(HeadraceError), self._database.translating_errors():  # another run may create it, too
                 connection.execute(_CREATE_LEDGER)
         found = self._ledger(connection)
         if not found:
-            # From now on there is a row to lock.
+            # The transaction that publishes a batch locks this row.
             target = _short(connection.resolve(self._table))
             with suppress(HeadraceError), self._database.translating_errors():
                 connection.execute(f"INSERT INTO {_LEDGER} VALUES (?, ?, 0, ?)", self._pipeline, target, "none")
@@ -204,10 +204,10 @@ class Jdbc(IdempotentSink):
         return _newest_of(found)
 
     def _ledger(self, connection: Connection) -> dict[str, LastBatch]:
-        """The rows of this pipeline for this table, by the name they have it under.
+        """The rows of this pipeline for this table, by the table name in each.
 
-        One pipeline may fill several tables. Earlier versions stored a table's name as it was spelled: `rows` and
-        `APP.rows` may both be there.
+        One pipeline may fill several tables. Earlier versions stored a table's name as the user spelled it: the ledger
+        may have both `rows` and `APP.rows`.
         """
         target = _short(connection.resolve(self._table))
         rows = connection.query(
@@ -220,7 +220,7 @@ class Jdbc(IdempotentSink):
         }
 
     def _newest_by_key(self, rows: DataFrame) -> DataFrame:
-        """Of rows with one key, the one that came last into its partition of Kafka: later offsets are later values."""
+        """The newest row of each key: the one with the highest offset."""
         from pyspark.sql import functions as f
 
         if not self._key or METADATA not in rows.columns:
@@ -249,7 +249,7 @@ class Jdbc(IdempotentSink):
         targets = sorted(self._ledger(connection))
         where = f"WHERE pipeline = ? AND target IN ({', '.join('?' * len(targets)) or 'NULL'})"
         with connection.transaction():
-            # Changes nothing, and locks the row in every database: from here on no other run can publish.
+            # Changes no value, but locks the row in every database: from here on no other run can publish.
             connection.execute(f"UPDATE {_LEDGER} SET batch_id = batch_id {where}", self._pipeline, *targets)
             found = self._ledger(connection)
             if sorted(found) != targets or not found:
@@ -291,10 +291,10 @@ class Jdbc(IdempotentSink):
             connection.execute(f"DROP TABLE {staging}")
 
     def _clear(self, connection: Connection) -> None:
-        """Once a run, when its first batch is through, drop the staging tables of dead runs.
+        """Once per run, after its first batch, drop the staging tables of dead runs.
 
-        One may belong to a run that is alive. It was overtaken by this batch, and its own would be refused; or it is a
-        successor, whose batch fails and is repeated.
+        One may belong to a live run. Either this batch overtook that run, so its batch would be refused; or that run
+        took over from this one, and its batch fails and is repeated.
         """
         if not self._cleared:
             for name in connection.tables(self._prefix):
