@@ -1,1 +1,1 @@
-"""The command line: thin verbs over the library."""
+"""The command line: a thin layer of commands over the library."""

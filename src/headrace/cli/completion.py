@@ -1,4 +1,4 @@
-"""What the shell completes: topics, groups, dev servers, pipelines. Quick, and silent when something fails."""
+"""Shell completion of topics, groups, dev servers and pipelines. It must be fast, and it never reports an error."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from headrace.kafka.admin import Admin
 
 _SECONDS = 1.0
-"""For a cluster to answer: a person waits with a finger on the key."""
+"""Seconds that a cluster has to answer: the user waits for the completion."""
 _PIPELINES = (".toml", ".py")
 _PLAIN = re.compile(r"[\w.:@%+=,/][\w.:@%+=,/-]*")
-"""What a shell takes as one word and nothing else. bash inserts a completion as it is, zsh evaluates it, and whoever
-may commit offsets names a group."""
+"""Names that a shell reads as one plain word. bash inserts a completion unquoted and zsh evaluates it, and any client
+that may commit offsets can choose the name of a group."""
 _WORDS, _CURRENT, _JOINED = "COMP_WORDS", "COMP_CWORD", "_HEADRACE_JOINED"
 
 
 def join_words(environment: MutableMapping[str, str] = os.environ) -> None:
-    """bash takes `app.py:clicks` for three words, and completes the last; here they are one again.
+    """Join the words of `app.py:clicks`, which bash splits into three, to complete only the last one.
 
-    A `:` behind an option is left alone: it is a value, as in `--key-separator :`.
+    A `:` after an option stays a word of its own: it is a value, as in `--key-separator :`.
     """
     if _WORDS not in environment or not environment.get(_CURRENT, "").isdigit():
         return
     joined: list[str] = []
     places: list[int] = []
-    open_ended = False  # the last one ends with a colon that was a word of its own
+    open_ended = False  # whether the last one ends with a colon that was a word of its own
     for word in environment[_WORDS].split("\n"):
         colon = word == ":" and len(joined) > 1 and not joined[-1].startswith("-")
         if colon or (open_ended and not word.startswith("-")):
@@ -51,7 +51,8 @@ def join_words(environment: MutableMapping[str, str] = os.environ) -> None:
 
 
 class _BehindColon(str):
-    """What bash completes of a word with a colon. typer would drop it: it does not begin with the whole word."""
+    """The part of a completion that bash inserts after a colon. typer would drop it, because it does not begin with the
+    whole word."""
 
     __slots__ = ()
 
@@ -60,7 +61,7 @@ class _BehindColon(str):
 
 
 def _silent(find: Callable[[typer.Context], Iterable[str]]) -> Callable[[typer.Context, str], list[str]]:
-    """Plain words that begin with what was typed; none if they cannot be found."""
+    """The plain words that begin with the typed text; none if looking them up fails."""
 
     @wraps(find)
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -69,7 +70,7 @@ def _silent(find: Callable[[typer.Context], Iterable[str]]) -> Callable[[typer.C
         except Exception:
             return []
 
-    # typer looks at the signature, which is not the one that was wrapped.
+    # typer reads the signature, and that of the wrapped function is a different one.
     del complete.__wrapped__
     complete.__annotations__ = {"ctx": typer.Context, "incomplete": str}
     return complete
@@ -77,13 +78,13 @@ def _silent(find: Callable[[typer.Context], Iterable[str]]) -> Callable[[typer.C
 
 @_silent
 def topics(ctx: typer.Context) -> Iterable[str]:
-    """Of the pipeline that is named, if one is: its own, or all of its cluster."""
+    """The topics of the cluster. If the command line names a pipeline: its topics, or all topics of its cluster."""
     if file := _pipeline_file(ctx):
         from headrace.kafka.admin import Admin
         from headrace.kafka.client import Client
         from headrace.runtime.config import PROFILE, from_toml
 
-        # A Python file is not run for a key that is pressed.
+        # A completion never runs a Python file.
         pipeline = from_toml(Path(file), ctx.params.get("profile") or os.environ.get(PROFILE) or None).pipeline
         sources = pipeline.sources.values()
         return pipeline.topics or [
@@ -95,7 +96,7 @@ def topics(ctx: typer.Context) -> Iterable[str]:
 def _pipeline_file(ctx: typer.Context) -> str | None:
     if not any("FILE[:NAME]" in str(parameter.metavar) for parameter in ctx.command.params):
         return None
-    # While an option lacks its value, what is no option has not been given to its parameter.
+    # While an option has no value yet, click has not assigned the positional arguments to their parameters.
     return ctx.params.get("file") or next(iter(ctx.args), None)
 
 
@@ -116,7 +117,7 @@ def servers(ctx: typer.Context) -> Iterable[str]:
 
 
 def pipelines(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Files that may hold a pipeline and directories on the way to them; behind `app.py:` its names."""
+    """Files that may hold a pipeline, and directories on the way to them; after `app.py:` the pipelines in it."""
     try:
         file, colon, name = incomplete.partition(":")
         if colon:
@@ -138,7 +139,7 @@ def _may_hold(path: Path) -> bool:
 
 
 def _pipeline_names(path: Path) -> list[str]:
-    """Names that a module gives to what it calls Pipeline(…). It is read, not run."""
+    """The names to which a module assigns the result of Pipeline(…). The module is parsed, not run."""
     names = []
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Call):

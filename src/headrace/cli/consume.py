@@ -1,4 +1,4 @@
-"""`headrace consume`: records of topics, one a line."""
+"""`headrace consume`: prints records of topics, one per line."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def _print_decoded(
     def left() -> int | None:
         return None if count is None else count - printer.printed
 
-    # If records may have another format, more of them are needed than lines.
+    # Records in another format print no line, so more records than lines may be needed.
     most = left if printer.key_format != "json" else lambda: None
     for records in decoded.batches(most, stop, follow=follow):
         printer.print(records, left())
@@ -280,12 +280,12 @@ def _start(given: list[str]) -> StartAt:
         raise ConfigError(f"--from: expected a start position, got {text!r}", hint=hint) from error
     if target.edge is None and target.time is None:
         raise ConfigError(f"--from: expected a start position, got {text!r}", hint=hint)
-    # Kafka has no times before 1970: its numbers for them mean something else.
+    # Kafka has no times before 1970: it uses negative numbers for other purposes.
     return StartAt(edge=target.edge, time=None if target.time is None else max(target.time, _FIRST))
 
 
 def _is_time(text: str) -> bool:
-    """2026-11-15T19:00:00 has two colons, too."""
+    """Whether it is a time: 2026-11-15T19:00:00 has two colons, too."""
     try:
         datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`headrace dead-letters`: records that could not be stored."""
+"""`headrace dead-letters`: lists, shows, replays and drops records that could not be stored."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _preview(letters: Any, what: str, *, execute: bool) -> None:
 
 
 def _first(error: str) -> str:
-    """Without the traceback, which `show` prints."""
+    """The error without its traceback, which `show` prints."""
     return error.partition("\n")[0]
 
 

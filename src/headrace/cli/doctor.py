@@ -1,4 +1,4 @@
-"""`headrace doctor`: look at everything, say what is wrong and what to type."""
+"""`headrace doctor`: checks the installation, and prints each problem with the command that fixes it."""
 
 from __future__ import annotations
 

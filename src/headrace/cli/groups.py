@@ -1,4 +1,4 @@
-"""`headrace groups`: consumer groups, who is in them and how far they are."""
+"""`headrace groups`: consumer groups, their members, committed offsets and lag."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _matching(admin: Admin, pattern: str | None) -> list[str]:
     from headrace.tools.groups import group_names
 
     names = group_names(admin)
-    # A name is taken literally first: groups have any name.
+    # Match the name literally first: a group may have any name, also one that looks like a pattern.
     found = names if pattern is None else [pattern] if pattern in names else group_names(admin, regex(pattern))
     if pattern is not None and not found:
         raise ConfigError(f"there is no group {pattern} at {admin.client.bootstrap}", hint="headrace groups list")

@@ -1,4 +1,4 @@
-"""`headrace jars`: what was fetched from Maven, for clusters and machines without network."""
+"""`headrace jars`: the jars fetched from Maven, for clusters and machines without a network."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def fetch(
             if dev or name in named or bundle.directory.exists()
         ),
     ]
-    # Together: one alone leaves the network idle while it waits for a registry's answers.
+    # Concurrently: a single fetch leaves the network idle while it waits for responses of the repository.
     with progress() as show, ThreadPoolExecutor(max_workers=len(bundles)) as pool:
         fetches = [pool.submit(cache.fetch, bundle, show) for bundle in bundles]
         wait(fetches)

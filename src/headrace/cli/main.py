@@ -1,4 +1,4 @@
-"""`headrace`: the verbs, and how an error reaches the terminal.
+"""`headrace`: the commands, and how errors are printed to the terminal.
 
 Exit codes: 0 success, 1 failure, 2 usage error, 3 another run is active, 4 data loss.
 """
@@ -262,7 +262,7 @@ def main() -> None:
 
 
 def _show_user_code(error: BaseException) -> None:
-    """The frames of the user's functions that `error` came through."""
+    """Print the frames of the user's functions in the traceback of `error`."""
     from headrace.support.tracebacks import in_user_code
 
     if frames := in_user_code(error):

@@ -1,4 +1,4 @@
-"""`headrace offsets`: move offsets, take them elsewhere and back. Nothing changes without --execute."""
+"""`headrace offsets`: resets, imports, copies and restores offsets. Nothing changes without --execute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headrace offsets`: look at offsets and lag."""
+"""`headrace offsets`: shows offsets, lag and the audit log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 _LAG = ["topic", "partition", "offset", "end", "lag", "seconds"]
 _PASSING = (RetriableError, OffsetConflict)
-"""What a watch outlasts: a server that does not answer, a file that a run has to itself."""
+"""Errors after which a watch continues: a server that does not answer, a file that a run has locked."""
 
 
 @app.command(epilog="Example: headrace offsets show clicks.toml")
@@ -103,7 +103,7 @@ def lag(
 
 
 def _look(editor: OffsetEditor) -> list[Lag]:
-    """The store is open while it is read and no longer: a run may need it for itself, as that of a DuckDB file does."""
+    """Keep the store open only while it is read: a run may need it exclusively, such as a DuckDB file."""
     with editor:
         editor.refuse_missing()
         progress = editor.state.progress
@@ -133,7 +133,7 @@ def _print_lag(editor: OffsetEditor, lags: Sequence[Lag], *, as_json: bool, inde
 
 
 def _watch_lag(editor: OffsetEditor, every: float) -> None:
-    """The table in place, until Ctrl-C; the last one stays, also while there is no other to be had."""
+    """Update the table in place until Ctrl-C. The last table stays visible while no new one can be read."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
@@ -175,7 +175,7 @@ def _lag_rows(lags: Sequence[Lag]) -> list[list[object]]:
 
 
 def _oldest(lags: Sequence[Lag]) -> float | None:
-    """The age of the oldest unread record of all partitions; None if one of them is not known."""
+    """The age of the oldest unread record of all partitions; None if the age is unknown for one of them."""
     ages = [entry.seconds for entry in lags]
     return None if None in ages else max((age for age in ages if age is not None), default=0.0)
 
@@ -233,7 +233,7 @@ def export(
 
 
 def _only_topics(progress: Progress, topics: Sequence[str] | None) -> Progress:
-    """What of it is of these topics. A pending batch is shown by its ranges there."""
+    """The progress limited to these topics. A pending batch keeps its ranges of these topics."""
     if not topics:
         return progress
     pending = progress.pending

@@ -1,4 +1,4 @@
-"""Options and arguments that several verbs take, and what they stand for."""
+"""Options and arguments that several commands share, and the objects they create."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pairs(flag: str, given: Iterable[str] | None, example: str) -> dict[str, str
     for item in given or ():
         key, equals, value = item.partition("=")
         if not equals:
-            # What follows the name may be a secret with the wrong sign before it.
+            # The text after the name may be a secret with a wrong separator before it.
             name = _NAME.match(item)
             raise ConfigError(
                 f"{flag}: expected KEY=VALUE, got {name[0] if name else ''!r} without =", hint=f"{flag} {example}"
@@ -57,7 +57,7 @@ def pairs(flag: str, given: Iterable[str] | None, example: str) -> dict[str, str
 
 
 def kafka_options(given: Iterable[str] | None, file: Path | None) -> dict[str, str]:
-    """Settings from `--options-file`, and those of `--option` over them. A value is never shown: it may be secret."""
+    """Settings from `--options-file`, overridden by `--option`. Never show a value: it may be a secret."""
     from headrace.kafka.client_options import FileOptions, read_properties
     from headrace.support.environment import expand_environment
 
@@ -80,14 +80,15 @@ def spark_options(given: Iterable[str] | None) -> dict[str, str]:
 
 
 def addresses(text: str | None) -> str | None:
-    """Callback of `--bootstrap`: what cannot be the address of a broker is refused before anybody is asked."""
+    """Callback of `--bootstrap`: rejects an invalid broker address before any request."""
     from headrace.kafka.addresses import brokers
 
     return brokers(text) if text and text.strip() else text
 
 
 def expand_environment(text: str | None) -> str | None:
-    """Callback of an option that may hold a password: `${NAME}` is read from the environment, so nobody types it."""
+    """Callback of an option that may hold a password: `${NAME}` is an environment variable, so that the password is not
+    on the command line."""
     from headrace.support.environment import expand_environment
 
     return text and expand_environment(text)
@@ -110,7 +111,7 @@ _Cluster = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A cluster, and the settings of its clients."""
+    """A cluster and the settings of its clients."""
 
     bootstrap: str
     options: Mapping[str, str] = field(repr=False)
@@ -138,11 +139,11 @@ def _connection(
 
 
 _OPTIONS = {"bootstrap": _Cluster, "option": Option, "options_file": OptionsFile}
-"""What every verb takes, as `_connection` does."""
+"""The options that every command takes, as `_connection` does."""
 
 
 def connecting(verb: Callable[Concatenate[Connection, P], None]) -> Callable[..., None]:
-    """Give a verb the options above, and the connection they describe as its first argument."""
+    """Add the options above to a command; it gets the connection they describe as its first argument."""
 
     @wraps(verb)
     def command(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -217,9 +218,9 @@ def offset_editor(
     *,
     changes: bool = False,
 ) -> OffsetEditor:
-    """A pipeline's offsets, not opened yet: `with` it as often as there is something to look at.
+    """The editor of a pipeline's offsets, not opened yet; it can be entered with `with` several times.
 
-    Unless it `changes` them, nothing is created, and a store that is not there is empty.
+    Unless it `changes` offsets, it creates nothing, and a store that does not exist counts as empty.
     """
     from headrace.runtime.config import load
     from headrace.runtime.plugins import store_at
@@ -227,7 +228,7 @@ def offset_editor(
 
     if file is not None:
         pipeline = load(file, profile).pipeline
-        sources = list(pipeline.sources.values())  # and not --bootstrap, which the environment may have set
+        sources = list(pipeline.sources.values())  # not --bootstrap, which the environment may have set
         first = sources[0]
         return OffsetEditor(
             name or pipeline.name,

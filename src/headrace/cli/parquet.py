@@ -1,4 +1,5 @@
-"""`headrace files` and `headrace compact`: what a Parquet dataset holds, and fewer files for it or a Delta table."""
+"""`headrace files` and `headrace compact`: list the files of a Parquet dataset, and merge those of one or of a Delta
+table."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def files(
         print_json(found)
     else:
         for file in found:
-            # Exact for the next command of a pipe, harmless on a terminal.
+            # The exact name in a pipe; without control characters on a terminal.
             typer.echo(printable(file) if sys.stdout.isatty() else file)
 
 
@@ -77,7 +78,7 @@ def _compact(path: str, target: int, *, execute: bool, tell: Callable[[str], Non
 
 
 def size(text: str) -> int:
-    """`128MB`, `1GiB`, `500000`, in bytes."""
+    """The number of bytes of `128MB`, `1GiB` or `500000`."""
     found = _SIZE.fullmatch(text.strip())
     if found is None or not (wanted := _bytes(*found.groups())):
         raise ConfigError(f"--target-size: expected a size, got {text!r}", hint="--target-size 128MB")

@@ -1,4 +1,4 @@
-"""`headrace produce`: records into a topic, from lines or made up."""
+"""`headrace produce`: sends lines or generated samples to a topic."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def produce(
         rate = _DEFAULT_RATE
     how = ProducerSettings(acks, compression, timeout, linger, batch_size)
     with FailedRecordLog(errors) as failures:
-        # Before it can be stopped gently: nothing is sent yet, and a server that says nothing is left at once.
+        # Before signals stop gracefully: nothing is sent yet, so Ctrl-C may end a wait for a silent server at once.
         sender = TopicProducer(connection.client(), topic, how, OffsetPrinter() if verbose else None, failures)
         if first is not None:
             warn_about_retention(sender, int(first.timestamp() * 1000))
@@ -209,7 +209,7 @@ def _avro(topic: str, schema: Path | None, registry: str | None, subject: str | 
 
     if schema is None:
         raise ConfigError("--registry and --subject need --avro", hint="--avro click.avsc")
-    text = str(Avro(schema, registry=registry, subject=subject).schema)  # checked
+    text = str(Avro(schema, registry=registry, subject=subject).schema)  # validated
     encode = encoder(text)
     if registry is None:
         return encode
@@ -252,7 +252,7 @@ def _samples(
     made = weblogs(seed, times, malformed) if name is SampleName.WEBLOGS else SAMPLES[name](seed, times)
     try:
         for key, value, headers, at in made:
-            when = int(at.timestamp()) * 1000 + at.microsecond // 1000  # cut, as the times in the values are
+            when = int(at.timestamp()) * 1000 + at.microsecond // 1000  # truncated, as the times in the values are
             yield Record(lines.topic, lines.partition, None, when, "create", key, value, (*headers, *lines.headers))
     except OverflowError as error:
         raise ConfigError(
@@ -265,7 +265,7 @@ def _pace(rate: float) -> Callable[[int], float]:
 
 
 def _headers(given: list[str] | None) -> Headers:
-    """Not a table: Kafka lets a name stand twice."""
+    """The headers as a list, because Kafka allows a name to occur twice."""
     found = []
     for item in given or ():
         name, equals, value = item.partition("=")

@@ -1,4 +1,4 @@
-"""`headrace replay`: records from a file, sent again as they once came."""
+"""`headrace replay`: sends recorded records from a file again with their original timing."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def replay(
 def _scan_file(
     file: Path, lines: IO[bytes], time_field: str | None, key: str | None
 ) -> tuple[array[int], list[tuple[int, float]]]:
-    """Where each line begins, and the order to send them in. ConfigError names a line that is no record."""
+    """The position of each line, and the order in which to send them. ConfigError names a line that is not a record."""
     from headrace.tools.records.replay import in_order, timed_record
 
     starts = array("q")
@@ -155,7 +155,7 @@ def _read_record(lines: IO[bytes], start: int, time_field: str | None, key: str 
 
 @contextmanager
 def _seekable(path: Path) -> Iterator[IO[bytes]]:
-    """The file; a packed one unpacked aside, for its lines are read in another order than they stand in."""
+    """Open the file. A compressed one is unpacked to a temporary file, because lines are not read in file order."""
     from headrace.tools.records.line_input import open_input
 
     with open_input(path) as file:

@@ -1,4 +1,4 @@
-"""`headrace topics`: look at topics, make, change and delete them."""
+"""`headrace topics`: lists, describes, creates, alters and deletes topics."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def describe(
     if group and pipeline:
         raise ConfigError("--group and --pipeline cannot be combined", hint="leave out one of them")
     offsets: Mapping[TopicPartition, int] | None = None
-    if pipeline:  # before the cluster is asked: a mistake in the file shows at once
+    if pipeline:  # before any request to the cluster: a mistake in the file shows at once
         from headrace.cli.options import offset_editor
 
         with offset_editor(pipeline, None, None, None, None, profile) as editor:
@@ -192,7 +192,7 @@ def alter(
     (topic,) = describe_topics(admin, [name])
     if partitions is not None:
         _check(topic, partitions)
-        if settings or unset:  # all of it or nothing: partitions cannot be taken back
+        if settings or unset:  # all or nothing: adding partitions cannot be undone
             admin.alter_topic_config(name, settings, unset or (), validate_only=True)
         _grow(admin, topic, partitions)
     if settings or unset:

@@ -1,4 +1,4 @@
-"""`headrace transactions`: what was left open in a Kafka cluster."""
+"""`headrace transactions`: lists and aborts open transactions of a Kafka cluster."""
 
 from __future__ import annotations
 

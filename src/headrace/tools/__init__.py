@@ -1,1 +1,1 @@
-"""What people ask for beside running pipelines: checks, topics, groups, records, offsets."""
+"""Tools for operators: checks, topics, groups, records, offsets and dead letters."""

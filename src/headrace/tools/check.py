@@ -1,6 +1,6 @@
-"""What a pipeline will do, why its guarantee holds, and what keeps it from running; changes nothing anywhere.
+"""Checks a pipeline: reports what it will do, why its guarantee holds, and what prevents a run. Changes nothing.
 
-What needs no Spark is asked first: a topic that is not there costs a second.
+Checks that need no Spark come first: a missing topic is found within a second.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 _PATIENCE = 1.0
-"""Seconds of silence after which whoever waits is told for whom."""
+"""Seconds after which a slow check is reported as progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a pipeline cannot run, and the cure."""
+    """A reason why a pipeline cannot run, and the cure."""
 
     message: str
     hint: str | None = None
@@ -73,7 +73,7 @@ class Report:
 def check(
     pipeline: Pipeline, options: Mapping[str, str], progress: Callable[[str], None] = lambda line: None
 ) -> Report:
-    """Ask everybody that the pipeline needs. `errors` of the report say why it cannot run."""
+    """Check all systems that the pipeline needs. The `errors` of the report say why it cannot run."""
     found = Findings()
     _check_drivers(pipeline, found)
     for source in pipeline.sources.values():
@@ -113,7 +113,7 @@ def check(
 
 @contextmanager
 def _told(progress: Callable[[str], None], line: str) -> Iterator[None]:
-    """Show `line` if what is done within takes long."""
+    """Show `line` if the block takes long."""
     timer = threading.Timer(_PATIENCE, progress, [line])
     timer.daemon = True
     timer.start()
@@ -124,7 +124,7 @@ def _told(progress: Callable[[str], None], line: str) -> Iterator[None]:
 
 
 def _described(resource: Resource) -> str:
-    """With its whole path, where a relative one was given."""
+    """The resource, with its absolute path if a relative one was given."""
     path = resource.local_path
     return repr(resource) if path is None or str(path) in repr(resource) else f"{resource!r} at {path}"
 
@@ -164,7 +164,7 @@ def _check_formats(source: Kafka, found: Findings, progress: Callable[[str], Non
 
 
 def _check_letter_topic(pipeline: Pipeline, found: Findings) -> None:
-    """A run would meet a topic that is not there at the first bad record."""
+    """Check that the topic for dead letters exists: a run would only fail at the first bad record."""
     if pipeline.dead_letter_target is None or (topic := pipeline.dead_letter_target.topic) is None:
         return
     try:
@@ -176,7 +176,7 @@ def _check_letter_topic(pipeline: Pipeline, found: Findings) -> None:
 
 
 def _skips(source: Kafka) -> list[str]:
-    """What the guarantee does not speak of: records that are not read at all, or read by another run again."""
+    """Notes on records that the guarantee does not cover: those that are skipped, or read again by each run."""
     notes = []
     if not source.resume:
         notes.append(f"resume=False: every run starts at {source.start}, whatever the runs before have read or left")
@@ -209,7 +209,7 @@ def _check_store(pipeline: Pipeline, found: Findings) -> None:
     try:
         with pipeline.store as store:
             store.open_for_reading(pipeline.name)
-    except OffsetConflict as error:  # a run has it open, which is a way of being usable
+    except OffsetConflict as error:  # a run has it open, so it is usable
         found.notes.append(f"the store could not be looked at: {error.message}")
         return
     except HeadraceError as error:
@@ -217,15 +217,15 @@ def _check_store(pipeline: Pipeline, found: Findings) -> None:
         return
     try:
         found.notes += pipeline.store.durability_warnings(pipeline.name)
-    except RetriableError as error:  # nobody answers: a run would wait
+    except RetriableError as error:  # no answer: a run would wait
         found.add(error)
-    except HeadraceError as error:  # a run does not ask this
+    except HeadraceError as error:  # a run does not make this check
         found.notes.append(f"the store could not be asked: {error.message}")
 
 
 def _check_sink(pipeline: Pipeline, found: Findings) -> None:
     if found.errors:
-        return  # of the store, which may be the same server
+        return  # an error of the store, which may be on the same server
     try:
         pipeline.sink.check_reachable()
     except OffsetConflict as error:
@@ -250,13 +250,13 @@ def _check_rows(
     except HeadraceError as error:
         found.add(error)
         return None
-    except Exception as error:  # of the user's own function
+    except Exception as error:  # raised by the user's function
         _add_raised(error, found)
         return None
     found.notes += replay_check.replay_warnings(trace(rows))
     try:
         pipeline.sink.check_target(rows.schema)
-    except OffsetConflict as error:  # a run has the file: it fits, or that one says so
+    except OffsetConflict as error:  # a run has locked the file, and makes this check itself
         found.notes.append(f"the sink could not be looked at: {error.message}")
     except HeadraceError as error:
         found.add(error)

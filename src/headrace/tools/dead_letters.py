@@ -1,4 +1,4 @@
-"""The dead letters of a pipeline, wherever they are kept: looked at, sent back, dropped."""
+"""Reads, replays and drops the dead letters of a pipeline, in a topic or in a table of the sink."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class DeadLetterAdmin:
-    """A sink is opened for one question each: the file of an embedded one is free in between."""
+    """The dead letters of a pipeline. It opens the sink for one call at a time, so that an embedded database file is
+    not locked in between."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         if pipeline.dead_letter_target is None:
@@ -40,9 +41,9 @@ class DeadLetterAdmin:
         return f"topic {self._place.topic}" if self._place.topic else f"table {self._place.table}"
 
     def letters(self) -> Sequence[DeadLetter]:
-        """Oldest first in each partition; of one that was sent to a topic twice, the first.
+        """All dead letters, oldest first in each partition. If a topic has several of one record, the first counts.
 
-        A run sends the same again after a crash. One that differs and comes later may be forged.
+        A run sends the same dead letter again after a crash. A later one that differs may be forged.
         """
         if self._topic is not None:
             found: dict[RecordId, DeadLetter] = {}
@@ -67,7 +68,7 @@ class DeadLetterAdmin:
             raise ConfigError(f"{self.pipeline.name} has no dead letters: {missing}", hint="run the pipeline first")
 
     def chosen(self, ids: Sequence[str], *, everything: bool) -> Sequence[DeadLetter]:
-        """Those that `ids` name as TOPIC:PARTITION:OFFSET, or all of them; ConfigError if one is not there."""
+        """The dead letters with these `ids` (TOPIC:PARTITION:OFFSET), or all; ConfigError if one does not exist."""
         if bool(ids) == everything:
             raise ConfigError("no dead letters given", hint="TOPIC:PARTITION:OFFSET …, or --all")
         letters = self.letters()
@@ -80,10 +81,10 @@ class DeadLetterAdmin:
         return [by_origin[origin] for origin in wanted]
 
     def replay(self, letters: Sequence[DeadLetter], to: str | None, *, execute: bool = True) -> None:
-        """Send records back to Kafka, into `to` or the topics they came from, then drop their letters.
+        """Send records back to Kafka, to the topic `to` or to the topics they came from, then drop their dead letters.
 
-        Without `to` only into topics that the pipeline reads: what a letter names may be forged. ConfigError for what
-        cannot be sent; without `execute` that is all.
+        Without `to`, records are sent only to topics that the pipeline reads, because the topic in a dead letter may be
+        forged. ConfigError for a record that cannot be sent. Without `execute`, nothing is sent.
         """
         self._refuse_some(letters)
         if gone := [letter.origin for letter in letters if letter.record_missing]:
@@ -100,7 +101,8 @@ class DeadLetterAdmin:
             )
         shares = [(sources[0], letters)] if to else self._by_source(letters, sources)
         for source, own in shares:
-            # Asked first: a broker may make a topic that a record is sent to, and their letters would be gone.
+            # Check that the topics exist: a broker may create a topic when a record is sent to it, and the dead letters
+            # would then be dropped although no pipeline reads that topic.
             wanted = {to} if to else {source.cluster_topic_name(letter.origin.topic) for letter in own}
             describe_topics(Admin(Client(source.bootstrap, source.options)), sorted(wanted))
         if not execute:
@@ -112,7 +114,7 @@ class DeadLetterAdmin:
     def _by_source(
         self, letters: Sequence[DeadLetter], sources: Sequence[Kafka]
     ) -> list[tuple[Kafka, Sequence[DeadLetter]]]:
-        """Each source with the letters that go back to its topics."""
+        """Each source with the dead letters that go back to its topics."""
         owners: dict[int, list[DeadLetter]] = {}
         for letter in letters:
             number = source_for_topic(dict(enumerate(sources)), letter.origin.topic)

@@ -1,4 +1,4 @@
-"""What could keep Headrace from working on this machine, and what to type about it."""
+"""Checks what could keep Headrace from working on this machine, and suggests a command for each problem."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MEGABYTE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One answer: what was looked at, how it is, what was found, and the cure for anything not ok."""
+    """The result of one check: its subject, status and finding, and the cure if it is not ok."""
 
     name: str
     state: Literal["ok", "warn", "fail"]
@@ -42,9 +42,9 @@ class Check:
 
 
 def examine(bootstrap: Sequence[str] = (), options: Mapping[str, str] | None = None) -> Iterator[Check]:
-    """Every check, in the order a person would ask. One that cannot be made has failed; none raises.
+    """Run all checks, basic ones first. A check that cannot be made has failed; none raises.
 
-    `options` are those of Kafka's clients.
+    `options` are settings of Kafka's clients.
     """
     checks: list[tuple[str, Callable[[], list[Check]]]] = [
         ("java", check_java),

@@ -1,4 +1,4 @@
-"""Consumer groups as the command line shows them: members, and what they have committed."""
+"""Consumer groups as the command line shows them: members and committed offsets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`offsets` are None while a transaction holds them. `is_headrace`: they are those of a Headrace pipeline."""
+    """A consumer group. `offsets` are None while an open transaction covers them. `is_headrace`: of a pipeline."""
 
     name: str
     state: str
@@ -75,7 +75,7 @@ def group_offsets(admin: Admin, name: str) -> dict[TopicPartition, CommittedOffs
 
 
 def _partitions(admin: Admin) -> list[TopicPartition]:
-    """All of the cluster: a group may have offsets of any of them."""
+    """All partitions of the cluster: a group may have offsets of any of them."""
     return [TopicPartition(topic, number) for topic, count in admin.topics().items() for number in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""A look at what a pipeline makes of the newest records; nothing is committed, and nothing is created."""
+"""Previews the rows that a pipeline makes of the newest records; commits and creates nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.runtime.pipeline import Pipeline
 
 _SCHEMAS = 10
-"""Times that a registry is asked for schemas which the records name."""
+"""How often a registry is asked for schemas that the records refer to."""
 
 
 def preview(
@@ -32,8 +32,8 @@ def preview(
 ) -> DataFrame:
     """At most `n` rows that the transform makes of the newest `n` records of each partition.
 
-    Neither offsets nor the sink are touched. Bad records raise BadRecord, or are left out where the pipeline has dead
-    letters. `session` and `spark` are as in `Pipeline.run`.
+    Uses neither the stored offsets nor the sink. A bad record raises BadRecord, or is left out if the pipeline has dead
+    letters. `session` and `spark` are those of `Pipeline.run`.
     """
     from headrace.engine.source_readers import SourceReaders
     from headrace.spark import session as sessions

@@ -29,7 +29,7 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """`first` and `next` are its first and next offsets. They are None, as is `leader`, while it has no leader."""
+    """A partition with its `first` and `next` offsets. They are None, like `leader`, while it has no leader."""
 
     number: int
     leader: int | None
@@ -51,7 +51,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`source` is topic, broker or default. A hidden value is None."""
+    """A setting of a topic. `source` is topic, broker or default. The value is None if it is hidden."""
 
     name: str
     value: str | None
@@ -61,7 +61,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`settings` are None if this user may not read them."""
+    """A topic. `settings` are None if this user may not read them."""
 
     name: str
     id: str
@@ -71,8 +71,8 @@ class Topic:
 
     @property
     def offsets(self) -> int | None:
-        """An upper bound of the number of records: compaction and transactions leave offsets without one. None while
-        those of a partition are unknown."""
+        """The number of offsets, an upper bound of the number of records: compaction and transactions leave offsets
+        without a record. None if it is unknown for a partition."""
         known = [partition.offsets for partition in self.partitions if partition.offsets is not None]
         return sum(known) if len(known) == len(self.partitions) else None
 
@@ -86,7 +86,7 @@ class Topic:
 
 
 def topic_names(admin: Admin, pattern: re.Pattern[str] | None = None, *, internal: bool = False) -> list[str]:
-    """Those whose whole name matches `pattern`; without internal ones, unless asked for."""
+    """The topics whose full name matches `pattern`; internal ones only if requested."""
     return sorted(
         name
         for name in admin.topics()
@@ -95,7 +95,7 @@ def topic_names(admin: Admin, pattern: re.Pattern[str] | None = None, *, interna
 
 
 def describe_topics(admin: Admin, names: Sequence[str]) -> list[Topic]:
-    """ConfigError names a topic that does not exist."""
+    """Describe these topics. ConfigError names a topic that does not exist."""
     if not all(names):
         raise ConfigError("the name of a topic must not be empty", hint="headrace topics list")
     described = admin.describe_topics(names)
@@ -108,7 +108,7 @@ def describe_topics(admin: Admin, names: Sequence[str]) -> list[Topic]:
         for partition in found.partitions
         if _leader(partition) is not None
     ]
-    # Both are requested before either is awaited: each may take long.
+    # Send both requests before waiting for either: each may take long.
     asked = [
         admin.request_offsets(dict.fromkeys(led, edge), timeout=_OFFSETS_SECONDS) for edge in ("earliest", "latest")
     ]
@@ -140,7 +140,7 @@ def missing_topic(admin: Admin, name: str) -> ConfigError:
 
 
 def answered(futures: Mapping[TopicPartition, Future[Any]]) -> dict[TopicPartition, int]:
-    """The offsets of partitions whose leader answers: another may have died since they were described."""
+    """The offsets of partitions whose leader answers: a leader may have died since the partitions were described."""
     from confluent_kafka import KafkaException
 
     found = {}

@@ -1,4 +1,4 @@
-"""Open transactions of a Kafka cluster, through Kafka's own Java client: no Python client can list them."""
+"""Lists and aborts open transactions through Kafka's Java client: no Python client can list them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PERMANENT = ("Authentication", "Authorization", "ConfigException", "Unsupported
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """An open transaction: it blocks readers of committed records in each of its partitions."""
+    """An open transaction. It blocks read_committed consumers in each of its partitions."""
 
     id: str
     state: str
@@ -33,7 +33,7 @@ class Transaction:
 
 
 class Transactions:
-    """A connection to one cluster; `options` are settings of its clients."""
+    """Transactions of one cluster; `options` are settings of its clients."""
 
     def __init__(self, gateway: Any, bootstrap: str, options: Mapping[str, str]) -> None:
         self._jvm = gateway.jvm
@@ -50,7 +50,7 @@ class Transactions:
             self._admin = self._jvm.org.apache.kafka.clients.admin.Admin.create(settings)
 
     def open(self, prefix: str = "") -> list[Transaction]:
-        """Those whose transactional id begins with `prefix`, the oldest first."""
+        """The open transactions whose transactional id begins with `prefix`, oldest first."""
         admin = self._jvm.org.apache.kafka.clients.admin
         states = self._jvm.java.util.HashSet()
         for state in _OPEN:
@@ -66,7 +66,7 @@ class Transactions:
         return sorted(found, key=lambda one: (one.since or datetime.max.replace(tzinfo=UTC), one.id))
 
     def abort(self, ids: Sequence[str]) -> None:
-        """Abort them and fence their producers. A run that is alive continues with a new producer."""
+        """Abort transactions and fence their producers. A live run continues with a new producer."""
         java_ids = self._jvm.java.util.ArrayList()
         for name in ids:
             java_ids.add(name)
@@ -96,7 +96,7 @@ class Transactions:
 def connected(
     bootstrap: str, options: Mapping[str, str], progress: cache.Progress = cache.silent
 ) -> Iterator[Transactions]:
-    """Starts a small JVM, which ends with the block."""
+    """Start a small JVM, which ends with the block."""
     from py4j.java_gateway import (  # type: ignore[import-untyped]
         GatewayParameters,
         JavaGateway,

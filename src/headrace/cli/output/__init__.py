@@ -1,1 +1,1 @@
-"""Tables, lines and JSON: what the verbs print."""
+"""The output of the commands: tables, lines and JSON."""

@@ -86,7 +86,7 @@ class _Line:
             self._state, self._since = state, self._clock()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        """A line that is too long is folded between its parts, and never within one."""
+        """Wrap a line that is too long between its parts, never inside one."""
         line, *others = self._parts()
         for part in others:
             if line.cell_len + len(_BETWEEN) + part.cell_len > options.max_width:
@@ -134,7 +134,7 @@ def _short(seconds: float) -> str:
 
 
 def _shares(phases: list[events.Phases]) -> str:
-    """Which part of the time each phase took, the largest first; those below a percent are left out."""
+    """The share of the time that each phase took, largest first, without those below one percent."""
     took = {name: sum(getattr(one, name) for one in phases) for name in ("metadata", "plan", "write", "commit")}
     total = sum(took.values())
     parts = sorted(

@@ -1,4 +1,4 @@
-"""A change of offsets as it is shown before it is made."""
+"""Prints a change of offsets before it is executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headrace run --preview`: rows as a table."""
+"""Prints the rows of `headrace run --preview` as a table."""
 
 from __future__ import annotations
 

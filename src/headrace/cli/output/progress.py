@@ -1,4 +1,4 @@
-"""One line that changes on a terminal, a few plain lines elsewhere; always on stderr."""
+"""Progress on stderr: one line that is updated on a terminal, a few plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _PAUSE = 2.0
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """A function that shows a line to whoever waits."""
-    if sys.stderr is None:  # closed: nobody waits
+    """Return a function that shows a line of progress."""
+    if sys.stderr is None:  # closed: nobody reads it
         yield lambda line: None
         return
     if sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""Records as lines: values with selected fields before them, or JSON."""
+"""Prints records as lines: the value with selected fields before it, or JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "headers")
 
 @dataclass(slots=True)
 class Printer:
-    """`printed` counts records, `wrong` those in another format."""
+    """Prints records. `printed` counts them, `wrong` counts those in another format."""
 
     value_format: str
     key_format: str
@@ -58,8 +58,8 @@ class Printer:
         return cls(value_format, key_format, columns, null, key_separator or "\t", as_json)
 
     def print(self, records: Sequence[Record], most: int | None = None) -> int:
-        """Print at most `most` records; return how many were processed. Exit silently if the reader of the output has
-        gone, as `head` does."""
+        """Print at most `most` records; return how many were processed. Exit silently if the reader closed the pipe, as
+        `head` does."""
         lines: list[str] = []
         wrong = 0
         for record in records:
@@ -102,7 +102,7 @@ class Printer:
                 return printable(str(getattr(record, name)))
 
     def _part(self, record: Record, raw: bytes | None, form: str) -> str | None:
-        """None, after a message, if it is not in the format."""
+        """A part of the record as text; None, after a message, if it does not match the format."""
         if raw is None:
             return self.null
         try:
@@ -113,7 +113,7 @@ class Printer:
 
 
 def write(data: bytes) -> None:
-    """Write all of it: an unbuffered output (PYTHONUNBUFFERED) and a non-blocking one may take only a part."""
+    """Write all bytes: an unbuffered (PYTHONUNBUFFERED) or non-blocking output may accept only a part per call."""
     out, left = sys.stdout.buffer, memoryview(data)
     while left:
         try:
@@ -133,5 +133,5 @@ def write(data: bytes) -> None:
 
 
 def close_output() -> None:
-    """The reader of the output has gone: the rest of the buffer must not cause an error at exit."""
+    """Discard the rest of the buffer after the reader closed the pipe, so that it causes no error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

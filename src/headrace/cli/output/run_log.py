@@ -1,4 +1,4 @@
-"""What a run looks like: a live line on a terminal, log lines elsewhere, JSON for machines."""
+"""The output of a run: a live line on a terminal, log lines elsewhere, or JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def console_observer(pipeline: str, log_format: str) -> Iterator[Observer]:
-    """The observer that suits `log_format` and the place the output goes to."""
+    """The observer for `log_format`, which by default depends on whether the output is a terminal."""
     if log_format == "json":
         yield lambda event: print(json_text(record(pipeline, event)), flush=True)
     elif log_format == "auto" and sys.stdout.isatty():

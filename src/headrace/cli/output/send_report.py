@@ -1,4 +1,4 @@
-"""What `produce` and `replay` print: where records lie, which ones failed, and the account at the end."""
+"""The output of `produce` and `replay`: offsets of records, failed records, and the totals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN = 5
 
 
 class FailedRecordLog:
-    """Called with each failed record: the first ones are shown, all go to the file, if there is one."""
+    """Called with each failed record. Shows the first ones, and writes all of them to the file, if there is one."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -46,7 +46,7 @@ class FailedRecordLog:
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
-            with suppress(OSError):  # each record was flushed, or the loss of one was told
+            with suppress(OSError):  # each record was flushed, or its loss was reported
                 self._file.close()
 
     def __call__(self, record: Record, reason: str) -> None:
@@ -56,18 +56,18 @@ class FailedRecordLog:
         if self.path is None:
             return
         try:
-            private_file(self.path)  # what is kept is a user's data
+            private_file(self.path)  # it contains user data
             self._file = self._file or self.path.open("a", encoding="utf-8")
             self._file.write(to_json(record, error=reason) + "\n")
             self._file.flush()
         except OSError as error:
-            path, self.path = self.path, None  # it is said once
+            path, self.path = self.path, None  # report it once
             why = f"--errors {path} cannot be written: {error.strerror or error}"
             raise ConfigError(why, hint="the failed records were not saved; send them again") from error
 
 
 class OffsetPrinter:
-    """Called with each acknowledged record: prints where it lies, as long as somebody reads that."""
+    """Called with each acknowledged record: prints its partition and offset until the reader closes the pipe."""
 
     def __init__(self) -> None:
         self._heard = sys.stdout is not None
@@ -83,7 +83,7 @@ class OffsetPrinter:
 
 
 def warn_about_retention(sender: TopicProducer, first: int) -> None:
-    """A broker deletes by the time of a record, not by its arrival."""
+    """Warn that retention deletes records by their timestamp, not by their arrival."""
     kept = int(sender.topic.setting("retention.ms") or -1)
     deletes = "delete" in (sender.topic.setting("cleanup.policy") or "")
     if deletes and 0 <= kept < time.time() * 1000 - first:
@@ -96,7 +96,7 @@ def warn_about_retention(sender: TopicProducer, first: int) -> None:
 
 @contextmanager
 def report_totals(sender: TopicProducer, failures: FailedRecordLog, stop: Callable[[], bool]) -> Iterator[None]:
-    """Whatever ends the block, what was given to the sender is sent, and the last line says what became of it."""
+    """After the block, also after an error, send the records that are still queued and print the totals."""
     try:
         yield
     finally:

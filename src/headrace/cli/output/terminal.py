@@ -1,4 +1,4 @@
-"""What the verbs print: lines and tables that hold no control character of anybody's data."""
+"""Prints lines and tables without control characters, which names and data may contain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDEST = 10_000
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Print lines for people, an empty one without arguments."""
+    """Print lines; without arguments an empty one."""
     for line in lines or ("",):
         typer.echo(printable(line), err=err)
 
@@ -33,7 +33,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
     if sys.stdout is None:
         raise ConfigError("standard output is closed", hint="> FILE")
-    # A pipe has no width: a name must not be cut or folded there.
+    # A pipe has no width: names must not be truncated or wrapped.
     Console(width=None if sys.stdout.isatty() else _WIDEST).print(rich_table(columns, rows))
 
 
@@ -43,7 +43,7 @@ def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Tabl
 
     made = Table(*columns, box=None, pad_edge=False)
     for row in rows:
-        # As Text: a name may hold what would be markup.
+        # As Text: rich would interpret markup in a name.
         made.add_row(*(Text(printable(str(cell))) for cell in row))
     return made
 

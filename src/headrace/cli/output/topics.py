@@ -1,4 +1,4 @@
-"""A topic as people read it, in sections, and as machines do."""
+"""Prints a topic in sections, or as JSON."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def complete(topic: Topic, offsets: Mapping[TopicPartition, int] | None = None) 
 
 
 def retention(topic: Topic) -> str:
-    """`7 d`, `7 d or 1 GiB`, `the last of each key`."""
+    """The retention as text: `7 d`, `7 d or 1 GiB`, `the last of each key`."""
     if topic.settings is None:
         return "?"
     policy = (topic.setting("cleanup.policy") or "delete").split(",")
@@ -113,14 +113,15 @@ def _in_units(amount: int, units: tuple[tuple[int, str], ...], smallest: str) ->
 
 
 def _lag(topic: Topic, partition: Partition, offsets: Mapping[TopicPartition, int]) -> int | None:
-    """Without an offset everything there is still to be read."""
+    """The lag; a partition without a committed offset lags by all of its records."""
     if partition.next is None or partition.first is None:
         return None
     return max(0, partition.next - offsets.get(TopicPartition(topic.name, partition.number), partition.first))
 
 
 def _past(partition: Partition, offset: int | None) -> bool:
-    """There is no such offset: the topic was recreated, or a copy was lost. Nothing will be read there."""
+    """Whether the offset is beyond the end of the log, where nothing can be read: the topic was recreated, or a replica
+    was lost."""
     return offset is not None and partition.next is not None and offset > partition.next
 
 

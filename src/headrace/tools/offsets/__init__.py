@@ -1,1 +1,1 @@
-"""Offsets looked at and moved by hand: shown before they are changed, refused when it is not safe, undone at will."""
+"""Shows and changes offsets manually: a change is previewed, refused if it is not safe, and can be undone."""

@@ -1,4 +1,4 @@
-"""One pipeline's offsets on the editor: its store and its cluster, opened to be looked at and changed."""
+"""Reads and changes the offsets of one pipeline, through its store and its cluster."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from headrace.types import Progress, TopicPartition
 
 FORCE_SECONDS = 30.0
-"""How long a forced move looks for a moment between two batches of a live run."""
+"""Seconds that a forced change waits for a moment between two batches of a live run."""
 _LOOK_EVERY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far one partition is behind. `committed` is None if nothing is: then all records there are unread.
-    `seconds` is the age of the oldest unread record, None if not known."""
+    """The lag of one partition. `committed` is None if it has no committed offset: then all its records are unread.
+    `seconds` is the age of the oldest unread record, None if unknown."""
 
     at: TopicPartition
     committed: int | None
@@ -49,7 +49,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """What takes a change back: a file that says where each partition stood before and after."""
+    """Undoes a change: a file with the offset of each partition before and after it."""
 
     pipeline: str
     before: Mapping[TopicPartition, int]
@@ -80,9 +80,9 @@ def undo_directory() -> Path:
 
 
 class OffsetEditor:
-    """`with OffsetEditor(…) as editor:` opens the store; the cluster is asked only when something needs it.
+    """`with OffsetEditor(…) as editor:` opens the store. It connects to the cluster only when a method needs it.
 
-    Unless it `changes` offsets, nothing is created: a store that is not there has no offsets, and `missing` says so.
+    Unless it `changes` offsets, it creates nothing: a store that does not exist has no offsets, and `missing` says so.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class OffsetEditor:
         return State() if self.missing else self.store.read()[0]
 
     def refuse_missing(self) -> None:
-        """ConfigError if there is no store to look at."""
+        """ConfigError if the store does not exist."""
         if self.missing:
             raise ConfigError(
                 f"{self.pipeline} has no offsets: {self.missing}", hint="run the pipeline first, or check the path"
@@ -147,7 +147,7 @@ class OffsetEditor:
         return self.lag_of(self.state.progress)
 
     def lag_of(self, progress: Progress) -> list[Lag]:
-        """Asks the cluster alone, and so works when the store is closed again."""
+        """The lag of each partition. Reads only from the cluster, so it also works after the store was closed."""
         logs = self.logs(progress)
         ends = {at: end for log in logs.values() for at, end in log.ends.items()}
         beginnings = {at: first for log in logs.values() for at, first in log.beginnings.items()}
@@ -189,10 +189,10 @@ class OffsetEditor:
         outside: bool = False,
         force: bool = False,
     ) -> Path:
-        """Change the offsets as the table of `moves` says; returns the undo file, written before the change.
+        """Change the offsets as `moves` lists them. Return the undo file, which is written before the change.
 
-        With `force` also under a live run, between two of its batches: what a batch has stored in part could not be
-        told from what it has not. The run is refused at its next batch.
+        With `force` also during a live run, between two of its batches: within a batch it is unknown which of its rows
+        are stored. The store refuses the next batch of the run.
         """
         forced = force and self.live() is not None
         if not force:
@@ -223,11 +223,11 @@ class OffsetEditor:
                 undo.unlink()
                 if not forced or time.monotonic() >= deadline:
                     raise
-                continue  # the live run has begun a batch meanwhile
+                continue  # the live run has begun a batch in the meantime
             return undo
 
     def live(self) -> RunLease | None:
-        """The run that is at the pipeline, or may be: one that cannot be looked up counts while its heart beats."""
+        """The run that is or may be active. A run whose process cannot be checked counts while it sends heartbeats."""
         run = self.store.lease()
         if run is None or (state := liveness(run)) == "dead":
             return None
@@ -236,7 +236,7 @@ class OffsetEditor:
         return run if self._still_beats(run) else None
 
     def _still_beats(self, run: RunLease) -> bool:
-        """Clocks of two machines may differ: a heartbeat that seems too old is watched for the next one."""
+        """Whether a new heartbeat arrives. The clocks of two machines may differ, so an old time proves nothing."""
         latest: RunLease | None = run
 
         def changed() -> bool:
@@ -257,7 +257,10 @@ class OffsetEditor:
             )
 
     def _refuse_pending(self, progress: Progress, moved: Mapping[TopicPartition, int]) -> None:
-        """A move drops the pending batch: what stays of it, or is cut in two, would be read again as another batch."""
+        """OffsetConflict if the change would drop a pending batch only in part.
+
+        A partition of the batch that is not moved, or is moved into its range, would be read again as another batch.
+        """
         pending = progress.pending
         if pending is None:
             return

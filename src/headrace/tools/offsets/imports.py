@@ -1,4 +1,4 @@
-"""Offsets from elsewhere: a JSON file, a Spark checkpoint, a Kafka group."""
+"""Imports offsets from a JSON file, a Spark checkpoint or a Kafka group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Offsets = dict[TopicPartition, int]
 
 
 def to_spark_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """`{"clicks": {"0": 10}}`, as Spark's `startingOffsets` takes it."""
+    """The offsets in the format of Spark's `startingOffsets`: `{"clicks": {"0": 10}}`."""
     named: dict[str, dict[str, int]] = {}
     for at in sorted(offsets):
         named.setdefault(at.topic, {})[str(at.partition)] = offsets[at]
@@ -38,7 +38,7 @@ def from_spark_json(raw: Any, where: str) -> Offsets:
 
 
 def from_file(path: Path) -> Offsets:
-    """JSON as `headrace offsets export` writes it, or `topic,partition,offset` lines as Kafka's own tool does."""
+    """Offsets in the JSON of `headrace offsets export`, or in the `topic,partition,offset` lines of Kafka's tool."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -63,9 +63,9 @@ def from_file(path: Path) -> Offsets:
 
 
 def from_spark_checkpoint(directory: Path) -> tuple[Offsets, str]:
-    """The offsets after the last committed batch of a Structured Streaming query, and a word about it.
+    """The offsets after the last committed batch of a Structured Streaming query, and a note about it.
 
-    A batch that was planned and never committed is read again: Spark would have done the same.
+    A batch that was planned but not committed is read again, as Spark would do.
     """
     committed = _newest(directory / "commits")
     if committed is None:
@@ -95,7 +95,7 @@ def from_spark_checkpoint(directory: Path) -> tuple[Offsets, str]:
 
 
 def from_kafka_group(bootstrap: str, options: Mapping[str, str], group: str) -> Offsets:
-    """The committed offsets of a consumer group; ConfigError while a transaction is open over some of them."""
+    """The committed offsets of a consumer group; ConfigError while an open transaction covers some of them."""
     committed = group_offsets(Admin(Client(bootstrap, options)), group)
     offsets = {at: entry.offset for at, entry in committed.items()}
     if not offsets:

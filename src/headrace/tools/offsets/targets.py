@@ -1,4 +1,4 @@
-"""Where offsets are to go, and what that means record by record. Pure."""
+"""Targets of an offset reset, and the change that a target means for each partition. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResetTarget:
-    """What `--to` said: exactly one of the fields is set."""
+    """The value of `--to`: exactly one of the fields is set."""
 
     edge: str | None = None
     time: datetime | None = None
@@ -28,7 +28,7 @@ class ResetTarget:
 
 
 def parse(text: str, now: datetime) -> ResetTarget:
-    """`earliest`, `latest`, `2026-11-01T12:00:00Z`, `1h` or `PT1H` (that long ago), `1000`, `shift:-1000`."""
+    """Parse `earliest`, `latest`, `2026-11-01T12:00:00Z`, `1h` or `PT1H` (that long ago), `1000` or `shift:-1000`."""
     text = text.strip()
     if text in {"earliest", "latest"}:
         return ResetTarget(edge=text)
@@ -40,7 +40,7 @@ def parse(text: str, now: datetime) -> ResetTarget:
         if (ago := duration(text)) is not None:
             return ResetTarget(time=now - ago)
         time = datetime.fromisoformat(text)
-    except (OverflowError, ValueError) as error:  # longer ago than Python has times for, or none
+    except (OverflowError, ValueError) as error:  # before the first time that Python has, or not a time
         raise ConfigError(
             f"{text!r} is no place to go to",
             hint="earliest, latest, 2026-11-01T12:00:00Z, 1h, an offset such as 1000, or shift:-1000",
@@ -50,7 +50,7 @@ def parse(text: str, now: datetime) -> ResetTarget:
 
 @dataclass(frozen=True, slots=True)
 class OffsetChange:
-    """One partition before and after. `before` is None for one that has no offset yet."""
+    """The offset of one partition before and after a change. `before` is None if it has no offset yet."""
 
     at: TopicPartition
     before: int | None
@@ -64,7 +64,7 @@ class OffsetChange:
 
     @property
     def outside(self) -> bool:
-        """The log has no such offset: reading there would fail, or begin somewhere else."""
+        """Whether the log does not have the new offset: reading would fail there, or start elsewhere."""
         return not self.beginning <= self.after <= self.end
 
 
@@ -75,7 +75,7 @@ def moves(
     at_time: Mapping[TopicPartition, int],
     only: Iterable[TopicPartition] = (),
 ) -> list[OffsetChange]:
-    """What `target` means for each partition (or those in `only`). `at_time` holds the offsets at its time."""
+    """The changes that `target` means for all partitions, or for those in `only`. `at_time`: offsets at its time."""
     wanted = set(only)
     found: list[OffsetChange] = []
     for log in logs.values():
@@ -95,7 +95,7 @@ def moves(
 def to_offsets(
     progress: Progress, logs: Mapping[str, TopicLog], offsets: Mapping[TopicPartition, int]
 ) -> list[OffsetChange]:
-    """What setting these offsets means. A partition that the cluster does not have is marked as outside."""
+    """The changes that set these offsets. A partition that the cluster does not have is marked as outside."""
     found = []
     for at, after in sorted(offsets.items()):
         log = logs.get(at.topic)
@@ -111,16 +111,17 @@ def _after(target: ResetTarget, before: int, beginning: int, end: int, at_time: 
     if target.shift is not None:
         return before + target.shift
     if target.time is not None:
-        return end if at_time is None else at_time  # nothing younger than that time: the next record to come
+        return end if at_time is None else at_time  # no record since that time: start at the next one
     return beginning if target.edge == "earliest" else end
 
 
 def stale(
     progress: Progress, logs: Mapping[str, TopicLog], moved: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Offsets of recreated topics that are of the topic before, in partitions that the new one has not: at 0 now.
+    """Offset 0 for the partitions that a recreated topic no longer has, in place of the offsets in the deleted topic.
 
-    ConfigError for one in a partition that it has and that is not `moved`: it would pass for an offset of the new one.
+    ConfigError if the recreated topic has such a partition and it is not `moved`: its old offset would count as one in
+    the new topic.
     """
     found: dict[TopicPartition, int] = {}
     for topic, log in logs.items():

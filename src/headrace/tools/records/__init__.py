@@ -1,1 +1,1 @@
-"""Records read, decoded, sent and replayed from the command line."""
+"""Consumes, decodes, produces and replays records for the command line."""

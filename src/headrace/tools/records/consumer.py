@@ -30,8 +30,8 @@ _PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_MAX_POLL_EXCEEDED", "_RESOLVE",
 class RecordConsumer:
     """`with RecordConsumer(…) as consumer: for records in consumer.batches(): …`
 
-    Without a group, partitions are assigned, no other consumer is concerned, and nothing is committed. With a group,
-    its members share the partitions, a committed offset overrides the start offset, and `mark_printed` commits.
+    Without a group, it assigns the partitions to itself, affects no other consumer and commits nothing. With a group,
+    the members share the partitions, a committed offset overrides the start offset, and `mark_printed` commits.
     """
 
     def __init__(self, client: Client, plan: ConsumePlan, *, group: str | None, follow: bool) -> None:
@@ -52,7 +52,7 @@ class RecordConsumer:
         owned = {
             "group.id": group or "headrace-consume",
             "enable.auto.commit": False,
-            "auto.offset.reset": "error",  # an offset that was deleted by retention is reported, never skipped
+            "auto.offset.reset": "error",  # report an offset that retention has deleted; never skip it
             "enable.partition.eof": True,
         }
         usual = {"isolation.level": "read_committed", "fetch.wait.max.ms": 100}
@@ -62,7 +62,7 @@ class RecordConsumer:
 
     def __enter__(self) -> RecordConsumer:
         names = self._plan.topic_names()
-        start_offsets = self._plan.start_offsets(names)  # before joining: an error must not cause a rebalance
+        start_offsets = self._plan.start_offsets(names)  # before joining the group: an error must not cause a rebalance
         if self._group is None:
             self._assigned_partitions |= start_offsets.keys()
             self._set_end_offsets(start_offsets)
@@ -76,19 +76,19 @@ class RecordConsumer:
             if self._group is not None:
                 self._commit_with_timeout()
         finally:
-            if not self._close_blocked:  # otherwise it is in use, and ends with the process
+            if not self._close_blocked:  # otherwise a call still uses it; it ends with the process
                 self._consumer.close()
 
     def batches(self) -> Iterator[list[Record]]:
-        """Empty while nothing comes. Ends at the end offsets of the start, unless it follows."""
+        """Batches of records, empty while none arrive. Ends at the end offsets of the start, unless it follows."""
         while self._follow or not self._joined or self._ends:
             yield self._poll()
             if self._follow and time.monotonic() - self._refreshed > _REFRESH_SECONDS:
-                with suppress(RetriableError):  # a broker that is away may come back
+                with suppress(RetriableError):  # an unreachable broker may come back
                     self._refresh()
 
     def mark_printed(self, records: Iterable[Record]) -> None:
-        """These were printed: with a group, its offset is committed behind them."""
+        """Record that these were printed. With a group, commit the offset after them."""
         for record in records:
             if record.offset is not None:
                 self._next_commit[_at(record)] = record.offset + 1
@@ -106,7 +106,7 @@ class RecordConsumer:
         self._partition_eof.clear()
 
     def _poll(self) -> list[Record]:
-        """What is available, without waiting for more: a record is printed when it comes."""
+        """Return the available records without waiting for more, so that each is printed when it arrives."""
         self._batch.clear()
         message = self._next(_POLL_SECONDS)
         if message is None:
@@ -126,12 +126,12 @@ class RecordConsumer:
 
     def _accept(self, message: Any) -> None:
         at = TopicPartition(message.topic(), message.partition())
-        if self._follow or at in self._ends:  # otherwise it is behind the end offset of the start
+        if self._follow or at in self._ends:  # otherwise it is past the end offset of the start
             self._batch.append(as_record(message))
             self._reached(at, message.offset() + 1)
 
     def _check_idle_timeout(self) -> None:
-        """RetriableError if nothing comes for long, unless it follows. A group drops a dead member after 45 s."""
+        """RetriableError if nothing arrives for long, unless it follows. A group drops a dead member after 45 s."""
         patience = _SILENT_SECONDS if self._joined else 2 * _SILENT_SECONDS
         if not self._follow and time.monotonic() - self._last_message > patience:
             raise RetriableError(
@@ -144,7 +144,7 @@ class RecordConsumer:
             del self._ends[at]
 
     def _reached_eof(self, at: TopicPartition, end: int) -> None:
-        if self._follow or at in self._ends:  # otherwise there may be records behind the end offset
+        if self._follow or at in self._ends:  # otherwise there may be records after the end offset
             unprinted = [record.offset for record in self._batch if _at(record) == at and record.offset is not None]
             self._partition_eof[at] = (unprinted[-1] + 1 if unprinted else None, end)
         self._reached(at, end)
@@ -156,7 +156,7 @@ class RecordConsumer:
         if error.code() == KafkaError._PARTITION_EOF:
             self._reached_eof(at, message.offset())
         elif self._group is None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            return  # the client asks for its group though it does not join it
+            return  # the client looks up the coordinator although it does not join the group
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             forget = f"headrace groups delete {self._group} --execute forgets it" if self._group else "--from earliest"
             raise DataLoss(f"{at}: records to be read no longer exist: {error.str()}", hint=forget)
@@ -170,7 +170,7 @@ class RecordConsumer:
             self._ends |= {at: end for at, end in ends.items() if start_offsets[at] < end}
 
     def _refresh(self) -> None:
-        """New partitions, and new topics of a pattern, are read from their first offset."""
+        """Read new partitions, and new topics that match the pattern, from their first offset."""
         self._refreshed = time.monotonic()
         if self._group is None:
             new = self._plan.new_partitions(self._assigned_partitions)
@@ -186,14 +186,14 @@ class RecordConsumer:
             self._consumer.subscribe(names, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def _assigned(self, consumer: Any, given: list[Any]) -> None:
-        """The group assigned these. A partition without a committed offset begins at its start offset."""
+        """The group assigned these partitions. One without a committed offset starts at its start offset."""
         committed = consumer.committed(given, timeout=TIMEOUT) if given else []
         if any(position.offset < 0 for position in committed):
             start_offsets = self._plan.start_offsets(sorted({position.topic for position in given}))
             for position in committed:
                 if position.offset < 0:
                     at = TopicPartition(position.topic, position.partition)
-                    # Committed also without any record, so that the next start begins here.
+                    # Commit also without any record, so that the next start begins here.
                     position.offset = self._next_commit[at] = start_offsets[at]
         start_offsets = {TopicPartition(p.topic, p.partition): p.offset for p in committed}
         self._set_end_offsets(start_offsets)
@@ -204,12 +204,12 @@ class RecordConsumer:
             consumer.assign(committed)
 
     def _revoked(self, consumer: Any, taken: list[Any]) -> None:
-        """The next owner begins behind what was printed here."""
+        """Commit, so that the next owner begins after the records that were printed here."""
         self._commit()
         self._lost(consumer, taken)
 
     def _lost(self, consumer: Any, taken: list[Any]) -> None:
-        """Others have these partitions already: nothing can be committed."""
+        """Other members own these partitions already: nothing can be committed."""
         gone = {TopicPartition(position.topic, position.partition) for position in taken}
         self._batch[:] = [record for record in self._batch if _at(record) not in gone]
         for at in gone:
@@ -223,15 +223,15 @@ class RecordConsumer:
             consumer.unassign()
 
     def _commit(self) -> None:
-        """Commit behind all that was printed, and wait for the answer."""
+        """Commit the offsets after all printed records, and wait for the response."""
         if self._next_commit:
             with self._translated():
                 self._consumer.commit(offsets=_positions(self._next_commit), asynchronous=False)
             self._next_commit.clear()
 
     def _commit_with_timeout(self) -> None:
-        """The same, but not as long as librdkafka waits for a broker that is away. Not within a callback of librdkafka:
-        it admits no other thread then."""
+        """The same with a timeout, because librdkafka waits longer for an unreachable broker. Not to be called within a
+        callback of librdkafka, which blocks other threads."""
         failed: list[Exception] = []
 
         def commit() -> None:
@@ -268,7 +268,7 @@ def _at(record: Record) -> TopicPartition:
 
 
 def _cooperative(tuning: Mapping[str, str]) -> bool:
-    """Whether members keep their partitions in a rebalance: then only changes are assigned."""
+    """Whether members keep their partitions in a rebalance, so that only changes are assigned."""
     strategy = tuning.get("partition.assignment.strategy", "")
     return strategy.startswith("cooperative") or tuning.get("group.protocol", "").lower() == "consumer"
 

@@ -1,4 +1,4 @@
-"""A console consumer on Spark: records decoded as in a pipeline, and filtered by a condition."""
+"""A console consumer on Spark: it decodes records as a pipeline does, and filters them by a condition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PAUSE = 0.3
 _REFRESH_SECONDS = 10.0
 _RECORDS_PER_QUERY = 50_000
-"""Records of a partition that one Spark query reads."""
+"""Records per partition that one Spark query reads."""
 
 
 def format_of(name: str, columns: str | None, registry: str | None, schema: Path | None) -> Format:
@@ -43,14 +43,14 @@ def format_of(name: str, columns: str | None, registry: str | None, schema: Path
 
 
 def is_plain(fmt: Format) -> bool:
-    """Whether values stay the text or the bytes that they are."""
+    """Whether the format leaves values as text or bytes."""
     from headrace.formats.raw import Bytes, Text
 
     return isinstance(fmt, Text | Bytes)
 
 
 def format_like(target: str, topics: list[str], profile: str | None = None) -> Format:
-    """The format of the source of a pipeline, of the one that reads these topics if it has several."""
+    """The format of a pipeline's source; if there are several sources, of the one that reads these topics."""
     from headrace.runtime.config import load
 
     sources = list(load(target, profile).pipeline.sources.values())
@@ -59,8 +59,8 @@ def format_like(target: str, topics: list[str], profile: str | None = None) -> F
 
 
 class DecodedRecordConsumer:
-    """`batches` of records; `left_out` counts those that were not of the format. `query` is called with the topics; it
-    starts Spark, which installs signal handlers."""
+    """Consumes decoded records. `left_out` counts those that do not match the format. `query` is called with the topics
+    and starts Spark, which installs signal handlers."""
 
     def __init__(self, plan: ConsumePlan, query: Callable[[list[str]], DecodedRecordQuery]) -> None:
         names = plan.topic_names()
@@ -72,13 +72,14 @@ class DecodedRecordConsumer:
 
     @property
     def first_bad(self) -> str | None:
-        """The first record that was left out, and what is wrong with it."""
+        """The first record that was left out, and its error."""
         return self._query.first_bad
 
     def batches(
         self, limit: Callable[[], int | None], stop: Callable[[], bool], *, follow: bool
     ) -> Iterator[list[Record]]:
-        """`limit` says how many more are wanted. Ends at the end offsets of the start, unless it follows."""
+        """Batches of records; `limit` returns how many more are needed. Ends at the end offsets of the start, unless it
+        follows."""
         refreshed = time.monotonic()
         while not stop():
             if wanted := self._next():
@@ -91,7 +92,7 @@ class DecodedRecordConsumer:
             else:
                 time.sleep(_PAUSE)
             if follow:
-                with suppress(RetriableError):  # a broker that is away may come back
+                with suppress(RetriableError):  # an unreachable broker may come back
                     if time.monotonic() - refreshed > _REFRESH_SECONDS:
                         self._positions |= self._plan.new_partitions(self._positions.keys())
                         refreshed = time.monotonic()

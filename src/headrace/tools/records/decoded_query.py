@@ -1,4 +1,4 @@
-"""Decoded records as a pipeline would see them, filtered by a SQL condition."""
+"""Decodes records as a pipeline does, and filters them by a SQL condition."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _METADATA_FIELDS = ("topic", "partition", "offset", "timestamp", "key", "headers
 
 
 class DecodedRecordQuery:
-    """The records of ranges that are of `fmt` and match `where`, a SQL condition on the columns and `_kafka`. Their
-    values are the decoded columns as JSON; text and bytes stay as they are."""
+    """Reads the records in ranges that match the format `fmt` and `where`, a SQL condition on the columns and `_kafka`.
+    Their values are the decoded columns as JSON; text and bytes stay unchanged."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class DecodedRecordQuery:
         self._plain = isinstance(fmt, Text | Bytes)
         self._where = where
         self.first_bad: str | None = None
-        """The first record that was not of the format, and what is wrong with it."""
+        """The first record that does not match the format, and its error."""
         self._filtered(self._decoder.empty_argument())
 
     def records(self, ranges: Sequence[Range], limit: int | None) -> tuple[list[Record], int]:
-        """At most `limit` of them, and how many were left out because they are not of the format."""
+        """At most `limit` records, and how many were left out because they do not match the format."""
         self._decoder.start_batch()
         while True:
             raw = self._reader.rows(ranges)
@@ -76,7 +76,7 @@ class DecodedRecordQuery:
             whole = sql.when(~sql.col(f"{METADATA}.tombstone"), sql.to_json(sql.struct(*columns), _AS_JSON))
             value = sql.col(quoted("value")) if self._plain else whole
             filtered = rows if self._where is None else rows.where(sql.expr(self._where))
-            # As a number: Python has no time for what lies beyond the year 9999.
+            # As a number: Python has no datetime after the year 9999.
             when = sql.unix_millis(f"{METADATA}.timestamp").alias("at")
             metadata = (sql.col(f"{METADATA}.{name}").alias(name) for name in _METADATA_FIELDS if name != "timestamp")
             return filtered.select(*metadata, when, value.cast("binary").alias("v"))
@@ -87,7 +87,7 @@ class DecodedRecordQuery:
             ) from error
 
     def _failed(self, error: Exception) -> ConfigError | None:
-        """A condition that breaks off at a value, as a cast of one that does not fit does; None for any other error."""
+        """The error of a condition that fails on a value, such as a cast; None for any other error."""
         if self._where is None or not isinstance(error, PySparkException):
             return None
         condition, state = error.getCondition() or "", error.getSqlState() or ""

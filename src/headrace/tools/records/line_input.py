@@ -1,4 +1,4 @@
-"""Lines to produce: from files or standard input, and how each becomes a record."""
+"""Reads lines to produce from files or standard input, and converts each to a record."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _CHUNK = 1 << 16
 _CHUNKS = 64
 _POLL_SECONDS = 0.1
 _MAX_LINE_BYTES = 256 << 20
-"""A line is kept in memory, and brokers take a megabyte by default."""
+"""Maximum size of a line. It is kept in memory, and brokers accept one megabyte by default."""
 
 
 @contextmanager
 def open_input(path: Path) -> Iterator[IO[bytes]]:
-    """A file, unpacked if its name ends in .gz."""
+    """Open a file; it is decompressed if its name ends in .gz."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             yield file  # type: ignore[misc]
@@ -47,20 +47,20 @@ def from_files(paths: Sequence[Path]) -> Iterator[bytes]:
 
 
 def from_stdin(stop: Callable[[], bool]) -> Iterator[bytes | None]:
-    """None while nothing comes, so that the caller can poll its producer, and stop."""
+    """The lines of standard input; None while none arrives, so that the caller can poll its producer, and stop."""
     if sys.stdin is None:
         raise ConfigError("standard input is closed", hint="--file FILE, or < FILE")
     chunks: Queue[bytes | Exception] = Queue(_CHUNKS)
     descriptor = sys.stdin.fileno()
 
     def read() -> None:
-        # Not through sys.stdin: its lock, held at the end of the process, would be fatal.
+        # Not through sys.stdin: if its lock is held at exit, Python aborts.
         chunk: bytes | None = None
         try:
             while chunk != b"":
                 try:
                     chunk = os.read(descriptor, _CHUNK)
-                except BlockingIOError:  # another process that shares it made it non-blocking
+                except BlockingIOError:  # another process with the same input made it non-blocking
                     readable(descriptor)
                 else:
                     chunks.put(chunk)
@@ -68,7 +68,7 @@ def from_stdin(stop: Callable[[], bool]) -> Iterator[bytes | None]:
             chunks.put(error)
 
     threading.Thread(target=read, name="headrace-stdin", daemon=True).start()
-    parts: list[bytes] = []  # of the line that has not ended
+    parts: list[bytes] = []  # the parts of an incomplete line
     size = 0
     while not stop():
         try:
@@ -108,7 +108,7 @@ def _too_long(where: str) -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """How a line becomes a record: its key before `separator`, `null` for nothing, the rest by its format."""
+    """Converts a line to a record: the key stands before `separator`, and `null` stands for an absent key or value."""
 
     topic: str
     separator: bytes | None = None
@@ -118,10 +118,10 @@ class Lines:
     headers: Headers = ()
     partition: int | None = None
     encode: Callable[[bytes], bytes] | None = None
-    """Encodes the value, in place of `value_format`; ValueError if it cannot."""
+    """Encodes the value instead of `value_format`; ValueError if it cannot."""
 
     def record(self, line: bytes) -> Record:
-        """BadRecord if the line does not fit."""
+        """The record of a line; BadRecord if the line cannot be converted."""
         line = line.rstrip(b"\n").removesuffix(b"\r")
         key, value = None, line
         if self.separator is not None:

@@ -1,4 +1,4 @@
-"""Sends records to one topic; each is reported as acknowledged, or as failed with the reason."""
+"""Sends records to one topic, and reports each as acknowledged, or as failed with the reason."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _FULL_SECONDS = 0.05
 _MAX_TIMEOUT_SECONDS = 2_147_483
-"""The client counts milliseconds in 31 bits."""
+"""The upper bound of durations: the client counts milliseconds in 31 bits."""
 _NOW = 0
-"""A timestamp that librdkafka replaces by the current time."""
+"""A timestamp that librdkafka replaces with the current time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +58,23 @@ class ProducerSettings:
     def defaults(self, acks: str, max_bytes: int) -> dict[str, Any]:
         return {
             "acks": "all",
-            # Kept in order and free of duplicates, also when a batch is sent again.
+            # In order and without duplicates, also if a batch is sent again.
             "enable.idempotence": acks in ("all", "-1"),
             "linger.ms": 5.0,
-            # A key goes where Java's producer would send it.
+            # The partition of a key is the one that Java's producer would choose.
             "partitioner": "murmur2_random",
-            # Records without a key are spread one by one, not a batch each.
+            # Spread records without a key one by one, not batch by batch.
             "sticky.partitioning.linger.ms": 0,
-            # The topic's own limit decides; a smaller one here would refuse what it takes.
+            # The limit of the topic decides; a smaller one here would reject records that the topic accepts.
             "message.max.bytes": max_bytes,
         }
 
 
 class TopicProducer:
-    """Sends to one topic, which must exist. Each record ends in a call of `on_acknowledged` or `on_failed`; with
-    `acks=0` all count as acknowledged, and `wants_acknowledgement` is False.
+    """Sends records to one topic, which must exist. Calls `on_acknowledged` or `on_failed` for each; with `acks=0` all
+    count as acknowledged, and `wants_acknowledgement` is False.
 
-    Nothing is retried here: librdkafka itself retries until `timeout`.
+    It does not retry: librdkafka does so until `timeout`.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TopicProducer:
         self._on_acknowledged = on_acknowledged
         self._on_failed = on_failed
         self._timeout = settings.timeout
-        # 1,000 to 1,000,000,000 is what the client takes.
+        # The client accepts 1,000 to 1,000,000,000.
         max_bytes = min(max(int(self.topic.setting("max.message.bytes") or 1_048_588), 1000), 1_000_000_000)
         acks = settings.acks or client.tuning.get("acks", "all")
         self.wants_acknowledgement = acks != "0"
@@ -102,11 +102,11 @@ class TopicProducer:
 
     @property
     def rate(self) -> float:
-        """Acknowledged records a second."""
+        """Acknowledged records per second."""
         return self.acknowledged / max(time.monotonic() - self._began, 1e-9)
 
     def send(self, record: Record) -> None:
-        """The record's topic and offset count for nothing, its partition only if it has one."""
+        """Send a record to this topic, and to its partition if it has one. Its topic and offset are ignored."""
         from confluent_kafka import KafkaException
 
         if record.timestamp == _NOW:
@@ -119,7 +119,7 @@ class TopicProducer:
             extra["timestamp"] = record.timestamp
         if record.headers:
             extra["headers"] = list(record.headers)
-        # A report has the key and the value. It lacks these, and the whole record would be in memory twice.
+        # A delivery report has the key and the value. Bind only what it lacks: the whole record would double memory.
         on_delivery = partial(self._on_delivery, record.timestamp, record.headers)
         while True:
             try:
@@ -127,22 +127,22 @@ class TopicProducer:
             except BufferError:
                 self._producer.poll(_FULL_SECONDS)
                 continue
-            except KafkaException as error:  # too large, or no such partition: known before anything is sent
+            except KafkaException as error:  # too large, or no such partition: detected before it is sent
                 self.refuse(record, error.args[0].str())
             self._producer.poll(0)
             return
 
     def refuse(self, record: Record, reason: str) -> None:
-        """A record that cannot be sent counts as failed."""
+        """Count a record that cannot be sent as failed."""
         self.failures += 1
         self._on_failed(record, reason)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, and hear of what was sent."""
+        """Wait, and handle delivery reports."""
         self._producer.poll(seconds)
 
     def finish(self) -> None:
-        """On return every record is acknowledged or has failed."""
+        """Wait until every record is acknowledged or has failed."""
         self._producer.flush(self._timeout + 1)
         if len(self._producer):
             self._producer.purge()
@@ -160,7 +160,7 @@ class TopicProducer:
 
 
 def as_record(message: Any) -> Record:
-    """A record as it came from a broker, or as it was given to it."""
+    """The message of a broker, or of a delivery report, as a record."""
     kind, at = message.timestamp()
     offset, partition = message.offset(), message.partition()
     return Record(

@@ -1,4 +1,4 @@
-"""A record of a topic as a value, as one line of JSON and back, and as text that is safe to show. Pure."""
+"""A record of a topic as a value, its conversion to one line of JSON and back, and as printable text. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _DIGITS = 300
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """`timestamp` is in milliseconds since the epoch, and `timestamp_type` says of what: create or append."""
+    """A record. `timestamp` is in milliseconds since the epoch; `timestamp_type` is the event it belongs to: create or
+    append."""
 
     topic: str
     partition: int | None
@@ -43,7 +44,7 @@ class Record:
 
 
 def instant(milliseconds: int) -> str | int:
-    """As ISO 8601. What is no time of the years 1 to 9999, as microseconds are not, stays the number that it is."""
+    """The time in ISO 8601. A number outside of the years 1 to 9999, such as microseconds, stays a number."""
     try:
         at = _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -52,16 +53,16 @@ def instant(milliseconds: int) -> str | int:
 
 
 def milliseconds(text: str) -> int:
-    """The other way; ValueError if it is no time. One without a zone is taken as UTC."""
+    """The milliseconds of an ISO 8601 time, in UTC if it has no zone; ValueError if it is not a valid time."""
     at = datetime.fromisoformat(text)
     return round(((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) / timedelta(milliseconds=1))
 
 
 def to_json(record: Record, *, parsed: bool = False, **more: str) -> str:
-    """One line. Bytes that are UTF-8 stand as text, others as Base64 under a name that says so: `value_base64`.
+    """A line of JSON. Bytes in UTF-8 are written as text, others as Base64 under names such as `value_base64`.
 
-    `parsed`: the value is JSON, and stands as it is, not as text; a string or null does not, to be told from text and
-    from a record without a value.
+    `parsed`: the value is JSON, and is embedded as JSON instead of text. A JSON string or null is still written as
+    text, to distinguish it from a text value and from a record without a value.
     """
     fields: dict[str, Any] = {
         "topic": record.topic,
@@ -89,14 +90,14 @@ def _bytes(name: str, raw: bytes | None) -> dict[str, str | None]:
 
 
 def is_record(fields: Mapping[str, Any]) -> bool:
-    """Whether this was written by `to_json`, and is not just any object."""
+    """Whether this object has the fields that `to_json` writes."""
     return {"topic", "partition", "offset", "timestamp"} <= fields.keys() and (
         "value" in fields or "value_base64" in fields
     )
 
 
 def from_json(line: str, fields: Mapping[str, Any]) -> Record:
-    """What `to_json` wrote, and what was found in it; BadRecord if it did not."""
+    """The record of a line that `to_json` wrote, with its decoded `fields`; BadRecord for any other line."""
     try:
         at = fields["timestamp"]
         return Record(
@@ -127,7 +128,7 @@ def _name(header: Mapping[str, Any]) -> str:
 
 
 def _raw(fields: Mapping[str, Any], name: str, line: str | None = None) -> bytes | None:
-    """What is no text is JSON, and taken from the line as it stands there: decoding rounds numbers, for one."""
+    """The bytes of a field. JSON other than a string is copied verbatim from the line: decoding would round numbers."""
     if f"{name}_base64" in fields:
         return base64.b64decode(fields[f"{name}_base64"], validate=True)
     value = fields.get(name)
@@ -140,7 +141,7 @@ def _raw(fields: Mapping[str, Any], name: str, line: str | None = None) -> bytes
 
 
 def decoded(text: str, *, strict: bool = True) -> Any:
-    """What the JSON says, for looking at only: numbers lose digits. ValueError if it is none; NaN is, if not strict."""
+    """The decoded JSON; numbers may lose digits. ValueError if it is not valid JSON; NaN is valid unless `strict`."""
     try:
         return (_STRICT if strict else _LENIENT).decode(text)
     except RecursionError as error:
@@ -148,7 +149,7 @@ def decoded(text: str, *, strict: bool = True) -> Any:
 
 
 def place_in(text: str, path: Sequence[str]) -> tuple[int, int] | None:
-    """Where in a text that is JSON the value at `path` begins and ends; of a name that stands twice, the last."""
+    """The start and end, in a text that is JSON, of the value at `path`; if a name occurs twice, of the last one."""
     begin = _behind_blank(text, 0)
     found: tuple[int, int] | None = (begin, len(text))
     for name in path:
@@ -175,10 +176,10 @@ def _behind_blank(text: str, at: int) -> int:
 
 
 def compact(raw: bytes) -> str:
-    """JSON on one line, its numbers as they were written; ValueError if it is none."""
+    """JSON on one line, with its numbers unchanged; ValueError if it is not valid JSON."""
     text = raw.decode()
     decoded(text)
-    # A line cannot break inside of a string, so every break is space between two parts.
+    # A JSON string contains no line break, so every line break is white space between tokens.
     return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", _SPACE.sub(" ", text).strip())
 
 
@@ -195,7 +196,7 @@ _LENIENT = json.JSONDecoder(parse_int=_whole)
 
 
 def shown(raw: bytes) -> str:
-    """Text for a terminal, on one line: control characters and bytes that are not UTF-8 are escaped."""
+    """Printable text on one line: control characters and bytes that are not UTF-8 are escaped."""
     return printable(raw.decode(errors="backslashreplace"))
 
 
@@ -226,4 +227,4 @@ ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
     "hex": _hex,
     "base64": _base64,
 }
-"""What a line says, as bytes; ValueError if it does not say it so (binascii's errors are such)."""
+"""The bytes that a line encodes; ValueError (such as binascii.Error) if it is not in this encoding."""

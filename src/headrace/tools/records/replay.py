@@ -1,4 +1,4 @@
-"""Recorded records and their times, to be sent again: in which order, when, and as of when. Pure."""
+"""Recorded records and their times: the order, schedule and new timestamps of a replay. Pure."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from headrace.tools.records.record import Record, decoded, from_json, instant, i
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-# A number of seconds has at most eleven digits until the year 5138, one of milliseconds has more since 1973, and so on.
+# Until the year 5138 a number of seconds has at most eleven digits; since 1973 one of milliseconds has more; and so on.
 _SCALES = ((10**11, 1), (10**14, 1_000), (10**17, 1_000_000), (10**20, 1_000_000_000))
 _TEXT = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d(?::\d\d(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:?\d\d)?")
 
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """A time as it was written: in milliseconds since the epoch, and the words or the number that said it."""
+    """A time: in milliseconds since the epoch, and the text or number as it was written."""
 
     milliseconds: float
     written: str | int | float
 
     @classmethod
     def read(cls, written: Any) -> EventTime:
-        """ValueError if it is no time."""
+        """Parse a time; ValueError if it is not a valid one."""
         if isinstance(written, bool) or written is None:
             raise ValueError(f"{written!r} is no time")
         if isinstance(written, int | float):
@@ -39,7 +39,7 @@ class EventTime:
         raise ValueError(f"{written!r} is no time")
 
     def shifted(self, milliseconds: float) -> str | int | float:
-        """Later by so much, written the same way."""
+        """The time shifted by so much, written in the same way."""
         if isinstance(self.written, str):
             return _rewritten(self.written, milliseconds)
         by = milliseconds / 1000 * _scale(self.written)
@@ -47,7 +47,7 @@ class EventTime:
 
 
 def _scale(number: float) -> int:
-    """How many of its units make a second."""
+    """The number of its units per second."""
     for most, scale in _SCALES:
         if abs(number) < most:
             return scale
@@ -77,17 +77,18 @@ def _rewritten(text: str, milliseconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TimedRecord:
-    """One line: the record, and its event time if there is one."""
+    """A line as a record, and its event time if it has one."""
 
     record: Record
     at: EventTime | None
 
 
 def timed_record(line: bytes, field: str | None, key: str | None) -> TimedRecord:
-    """A line that `headrace consume --json` wrote, or any JSON object; BadRecord if it is none of them.
+    """Parse a line that `headrace consume --json` wrote, or any JSON object; BadRecord for any other line.
 
-    `field` is where in the value the event time stands, else it is the record's own; `key` is the field of a plain
-    object that becomes its key. Both may lead inwards: `event.at`. A tombstone has no fields, and its own time counts.
+    `field` is the field of the value with the event time; without it the record's timestamp counts. `key` is the field
+    of a plain object that becomes its key. Both may be paths, such as `event.at`. A tombstone has no fields, so its
+    timestamp counts.
     """
     try:
         text = line.decode("utf-8-sig").strip()
@@ -128,10 +129,10 @@ def _inside(value: Any, path: str) -> Any:
 
 
 def in_order(lines: Iterable[tuple[tuple[str, int | None], float | None]]) -> list[tuple[int, float]]:
-    """The numbers of the lines, and the time of each, as they are to be sent; each is given by place and time.
+    """The line numbers and times in the order to send them; each line is given by its partition and time.
 
-    By time, but never before what stood earlier in the same partition: its order is kept, whatever its times say. A
-    line without a time goes with the one before it.
+    Lines are ordered by time, but the order within a partition is kept, whatever the times are. A line without a time
+    gets the time of the previous one of its partition.
     """
     latest: dict[tuple[str, int | None], float] = {}
     found = []
@@ -144,8 +145,11 @@ def in_order(lines: Iterable[tuple[tuple[str, int | None], float | None]]) -> li
 
 
 def shift(times: Sequence[float], factor: float | None, now: float) -> float:
-    """By how much to move all times, so that they are as late as can be and none is ahead of the moment it is sent at:
-    brokers refuse what is. Sent slower than they came the first one is of now; faster, the last when its turn comes."""
+    """How far to shift all times: as late as possible, but no record may be sent before its time, which brokers reject.
+
+    At the original speed or slower, the first record gets the current time; faster, the last one gets the time at which
+    it is sent.
+    """
     if not times:
         return 0.0
     first, last = min(times), max(times)
@@ -155,10 +159,10 @@ def shift(times: Sequence[float], factor: float | None, now: float) -> float:
 
 
 def shifted(given: TimedRecord, milliseconds: float, field: str | None, now: float = float("inf")) -> Record:
-    """The record as of later by so much; its field `field` too, written as it was. All else of the value stays, byte
-    for byte. BadRecord if there is no such time.
+    """The record with its timestamp, and the time in its field `field`, shifted by so much. The field keeps its
+    notation, and the rest of the value stays the same byte for byte. BadRecord if the field has no valid time.
 
-    A timestamp of its own may be much later than the time in its field: then it is of `now`, and not ahead of it.
+    A timestamp that would be later than `now` becomes `now`: it may be much later than the time in the field.
     """
     record = given.record
     if record.timestamp is not None:
@@ -179,7 +183,7 @@ def shifted(given: TimedRecord, milliseconds: float, field: str | None, now: flo
 
 
 def _token(written: str, at: EventTime, milliseconds: float) -> str:
-    """A later time in the place of one in a JSON text; a fraction keeps its digits, up to nine."""
+    """The shifted time as JSON; a fraction keeps its number of digits, up to nine."""
     if not isinstance(at.written, float):
         return json.dumps(at.shifted(milliseconds), ensure_ascii=False)
     number = Decimal(written)
@@ -189,7 +193,7 @@ def _token(written: str, at: EventTime, milliseconds: float) -> str:
 
 
 def speed(text: str) -> float | None:
-    """`60x` is 60, `max` is None."""
+    """Parse a speed: `60x` is 60, `max` is None."""
     if text == "max":
         return None
     try:
@@ -202,5 +206,5 @@ def speed(text: str) -> float | None:
 
 
 def span(times: Sequence[float]) -> str:
-    """From when to when."""
+    """The first and last time, as text."""
     return f"{instant(round(min(times)))} to {instant(round(max(times)))}" if times else "without times"

@@ -17,7 +17,7 @@ _PAUSE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class InvalidLine:
-    """A line that is not a record: what there is of it, and the reason."""
+    """A line that is not a valid record: what could be parsed, and the reason."""
 
     record: Record
     reason: str
@@ -30,8 +30,8 @@ def send_all(
     due: Callable[[int], float] | None = None,
     count: int | None = None,
 ) -> None:
-    """Send each when it is due, and ask for it then; `due` gives the seconds from now on of the record with a number.
-    None stands for nothing yet."""
+    """Send each record when it is due, and request it only then. `due` returns the seconds from the start to the record
+    with a number. A record None means that none is available yet."""
     began, number = time.monotonic(), 0
     while number != count and not stop():
         if due is not None and not wait_for_delivery(sender, began + due(number), stop):
@@ -53,7 +53,7 @@ def send_all(
 
 
 def wait_for_delivery(sender: TopicProducer, until: float, stop: Callable[[], bool]) -> bool:
-    """False if it stopped before."""
+    """Wait until the time `until`; False if it was stopped before."""
     while (left := until - time.monotonic()) > 0:
         if stop():
             return False

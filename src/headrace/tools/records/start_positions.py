@@ -1,4 +1,4 @@
-"""Which partitions are consumed, and from which offsets."""
+"""Selects the partitions to consume, and their start offsets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """Where to start: exactly one of these. `offsets` also select the partitions that are read."""
+    """Where to start: exactly one field is set. `offsets` also select the partitions to read."""
 
     edge: str | None = None
     time: datetime | None = None
@@ -45,7 +45,7 @@ class TopicSelection:
 
 @dataclass(frozen=True)
 class _ChosenPartitions(Subscription):
-    """Only the selected partitions of these topics: others may have no leader to ask."""
+    """Requests only the selected partitions of these topics: others may have no leader."""
 
     takes: Callable[[TopicPartition], bool]
     names: Sequence[str] = ()

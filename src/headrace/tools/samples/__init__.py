@@ -1,4 +1,4 @@
-"""Made-up records to try things with: endless, and the same for the same seed and times. Pure."""
+"""Generated sample records: endless, and the same for the same seed and times. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SAMPLES: Mapping[str, Callable[[int, Iterable[datetime]], Iterator[Sample]]] = {
 
 
 def spaced(start: datetime, every: timedelta) -> Iterator[datetime]:
-    """Times for a sample: from `start` on, one `every` so often."""
+    """Times for a sample: `start`, and then one after each interval `every`."""
     number = 0
     while True:
         yield start + number * every
@@ -38,6 +38,6 @@ def spaced(start: datetime, every: timedelta) -> Iterator[datetime]:
 
 
 def as_they_come() -> Iterator[datetime]:
-    """Times for a sample: of each record, when it is asked for."""
+    """Times for a sample: for each record the moment at which it is requested."""
     while True:
         yield datetime.fromtimestamp(time.time(), UTC)

@@ -1,4 +1,4 @@
-"""Clicks on the articles of a site."""
+"""Sample clicks on the articles of a site."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REFERRERS = (None, None, None, "https://search.example/", "https://news.example
 
 
 def clicks(seed: int, times: Iterable[datetime]) -> Iterator[Sample]:
-    """`{"user", "page", "at", "referrer"}`, keyed by user. A few users click much, most a little; so are pages read."""
+    """`{"user", "page", "at", "referrer"}`, keyed by user. A few users and pages have most of the clicks."""
     chance = Random(seed)  # noqa: S311 - made-up data
     for at in times:
         user = f"user-{int(USERS * chance.random() ** 2)}"

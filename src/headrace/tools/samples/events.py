@@ -1,4 +1,4 @@
-"""What sources report of the health of their clients, as `examples/events_alerts` takes it."""
+"""Sample health reports of clients, as `examples/events_alerts` reads them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=
 
 
 def events(seed: int, times: Iterable[datetime]) -> Iterator[Sample]:
-    """`{"id", "ts", "source", "client", "health"}`, keyed by source. The id is the millisecond, or the next free one:
-    more than a thousand a second have ids that run ahead of the clock, and times that do not."""
+    """`{"id", "ts", "source", "client", "health"}`, keyed by source. The id is the current millisecond, or the next
+    free one: with more than a thousand records per second the ids run ahead of the clock, but the times do not."""
     chance = Random(seed)  # noqa: S311 - made-up data
     last = -1
     for at in times:

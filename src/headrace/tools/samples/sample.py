@@ -1,4 +1,4 @@
-"""What a generator of samples yields."""
+"""The record that a sample generator yields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks for ten shares, each price a walk of its own."""
+"""Sample ask prices of ten shares, each a random walk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TICKERS = ("AMZN", "CSCO", "DELL", "GOOG", "IBM", "INTC", "MSFT", "NFLX", "ORCL"
 
 
 def trades(seed: int, times: Iterable[datetime]) -> Iterator[Sample]:
-    """`{"ticker", "ask_price", "ask_size"}`, keyed by ticker. The time is the record's own, not in the value."""
+    """`{"ticker", "ask_price", "ask_size"}`, keyed by ticker. The time is the record's timestamp, not in the value."""
     chance = Random(seed)  # noqa: S311 - made-up data
     cents = {ticker: chance.randrange(2_000, 40_000) for ticker in TICKERS}
     for at in times:

@@ -1,4 +1,4 @@
-"""Lines of a web server's log."""
+"""Sample lines of a web server's log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def weblogs(seed: int, times: Iterable[datetime], malformed: float = 0.0) -> Iterator[Sample]:
-    """Lines in the common log format, keyed by the client's address; `malformed` is the share that is cut short."""
+    """Lines in the common log format, keyed by the client's address; `malformed` is the share that is truncated."""
     chance = Random(seed)  # noqa: S311 - made-up data
     for at in times:
         host = f"10.0.{chance.randrange(4)}.{chance.randrange(1, 255)}"
@@ -26,7 +26,7 @@ def weblogs(seed: int, times: Iterable[datetime], malformed: float = 0.0) -> Ite
         path = chance.choice(_PATHS).format(n=chance.randrange(97))
         status = chance.choice(_STATUS)
         size = "-" if status == 304 else str(chance.randrange(200, 50_000))
-        # Not strftime: names of months are of no language of this machine's.
+        # Not strftime, whose month names depend on the locale.
         when = f"{at.day:02}/{_MONTHS[at.month - 1]}/{at:%Y:%H:%M:%S %z}"
         line = f'{host} - {user} [{when}] "{chance.choice(_METHODS)} {path} HTTP/1.1" {status} {size}'
         cut = chance.randrange(len(line) // 3, len(line) - len(size) - 1)

@@ -1,4 +1,4 @@
-"""Lines of text to count words in."""
+"""Sample lines of text for word counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENDS = (".", ".", ".", "!", "?")
 
 
 def words(seed: int, times: Iterable[datetime]) -> Iterator[Sample]:
-    """A sentence each, without a key."""
+    """Sentences without a key."""
     chance = Random(seed)  # noqa: S311 - made-up data
     for at in times:
         parts = [chance.choice(_WHO), chance.choice(_DOES), chance.choice(_WHO)]
