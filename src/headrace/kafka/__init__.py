@@ -1,1 +1,1 @@
-"""The cluster: what to read, and what the brokers say of it."""
+"""Kafka sources, clients, cluster metadata, and offsets in consumer groups."""

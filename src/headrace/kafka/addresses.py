@@ -1,4 +1,4 @@
-"""Addresses of brokers: a list, or one text with commas."""
+"""Broker addresses: a list, or one text with commas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.support.redaction import masked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# As Kafka's own clients take them: a security protocol may come first, IPv6 stands in brackets.
+# The format of Kafka's own clients: an optional security protocol comes first, and IPv6 addresses are in brackets.
 _ADDRESS = re.compile(
     r"(?:(?i:(?:SASL_)?(?:PLAINTEXT|SSL))://)?(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._%-]+)(?::(?P<port>[0-9]+))?"
 )
@@ -19,7 +19,7 @@ _EXAMPLE = "localhost:9092"
 
 
 def brokers(given: str | Sequence[str], example: str = f'"{_EXAMPLE}"') -> str:
-    """`given` as one text with commas. ConfigError for what cannot be the address of a broker."""
+    """`given` as one text with commas. ConfigError for an invalid broker address."""
     parts = given.split(",") if isinstance(given, str) else given
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
         raise ConfigError(f"bootstrap={masked(repr(given))}: expected addresses of brokers", hint=example)

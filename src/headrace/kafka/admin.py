@@ -24,7 +24,7 @@ _NO_GROUP = "GROUP_ID_NOT_FOUND"
 
 
 class Admin:
-    """Every method raises ConfigError for what no retry cures, and RetriableError while no broker answers."""
+    """Every method raises ConfigError for a permanent error, and RetriableError while no broker answers."""
 
     def __init__(self, client: Client, timeout: float = TIMEOUT) -> None:
         self.client = client
@@ -44,13 +44,13 @@ class Admin:
         return found
 
     def topics(self) -> dict[str, int]:
-        """How many partitions each topic has."""
-        self.describe_cluster()  # raises for a refused login at once, the next call only after its timeout
+        """The number of partitions of each topic."""
+        self.describe_cluster()  # raises at once if the login is refused; the next call would raise after its timeout
         found = self.client.call(lambda: self._driver.list_topics(timeout=self._timeout), "its topics").topics
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, Any]:
-        """Those of the topics that exist. A request for their metadata would create them where brokers do that."""
+        """The existing ones of `topics`. A metadata request could create the others (auto.create.topics.enable)."""
         from confluent_kafka import TopicCollection
 
         found: dict[str, Any] = {}
@@ -64,7 +64,7 @@ class Admin:
     def topic_configs(
         self, names: Iterable[str], ignored: Collection[str] = (_NO_TOPIC, "TOPIC_AUTHORIZATION_FAILED")
     ) -> dict[str, Mapping[str, Any]]:
-        """The settings of each topic; without topics for which an error in `ignored` is the answer."""
+        """The settings of each topic, without topics that return an error in `ignored`."""
         from confluent_kafka.admin._resource import ResourceType
 
         found: dict[str, Mapping[str, Any]] = {}
@@ -82,7 +82,7 @@ class Admin:
         return futures
 
     def missing_topics(self, names: Sequence[str], hint: str) -> ConfigError:
-        """The error for topics that do not exist, with those that do."""
+        """The error for topics that do not exist. The message lists existing topics."""
         visible = [name for name in sorted(self.topics()) if not name.startswith("__")]
         shown = ", ".join(visible[:10]) + (" …" if len(visible) > 10 else "")
         return ConfigError(
@@ -98,7 +98,7 @@ class Admin:
         config: Mapping[str, str] | None = None,
         hint: str | None = None,
     ) -> bool:
-        """False if it exists. -1 leaves a number to the broker."""
+        """Create a topic; False if it exists. With -1 the broker chooses the number."""
         from confluent_kafka.cimpl import NewTopic
 
         wanted = NewTopic(name, partitions, replication, config=dict(config or {}))
@@ -109,7 +109,7 @@ class Admin:
         return created
 
     def add_partitions(self, topic: str, count: int, ignored: Collection[str] = ()) -> None:
-        """Give `topic` `count` partitions. INVALID_PARTITIONS is the error if it has as many or more."""
+        """Increase the partitions of `topic` to `count`. INVALID_PARTITIONS is the error if it has as many or more."""
         from confluent_kafka.cimpl import NewPartitions
 
         future = self._driver.create_partitions([NewPartitions(topic, count)], request_timeout=self._timeout)[topic]
@@ -138,7 +138,7 @@ class Admin:
     def offsets(
         self, positions: Mapping[TopicPartition, str | float], *, committed: bool = True
     ) -> dict[TopicPartition, int]:
-        """The offset at a position of each partition; -1 where there is none. For positions see `request_offsets`."""
+        """The offset at a position of each partition, -1 if there is none. For positions see `request_offsets`."""
         return {
             at: self._wait(future).offset for at, future in self.request_offsets(positions, committed=committed).items()
         }
@@ -146,9 +146,9 @@ class Admin:
     def request_offsets(
         self, positions: Mapping[TopicPartition, str | float], *, committed: bool = True, timeout: float | None = None
     ) -> dict[TopicPartition, Future[Any]]:
-        """Ask for the `earliest` or `latest` offset of a partition, or the first at or after a time in epoch seconds.
+        """Request the `earliest` or `latest` offset of a partition, or the first at or after a time in epoch seconds.
 
-        The latest is that of readers of committed records, unless asked otherwise.
+        `latest` is the end for readers of committed records, unless `committed=False`.
         """
         from confluent_kafka import IsolationLevel
         from confluent_kafka import TopicPartition as Position
@@ -172,11 +172,11 @@ class Admin:
         return {TopicPartition(at.topic, at.partition): future for at, future in futures.items()}
 
     def list_groups(self) -> Any:
-        """The groups in `valid`; in `errors` those of brokers that did not answer."""
+        """The groups in `valid`; the errors of brokers that did not answer in `errors`."""
         return self._wait(self._driver.list_consumer_groups(request_timeout=self._timeout), "its groups")
 
     def describe_groups(self, names: Collection[str]) -> dict[str, Any]:
-        """Those of the groups that exist."""
+        """The existing ones of `groups`."""
         if not names:
             return {}
         futures = self._driver.describe_consumer_groups(list(names), request_timeout=self._timeout)
@@ -190,7 +190,7 @@ class Admin:
     def committed_offsets(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset] | None:
-        """What `group` has committed of these partitions; None while a transaction is open over one of them."""
+        """The committed offsets of `group` for these partitions; None while an open transaction has one of them."""
         with closing(self.client.consumer(group)) as consumer:
             what, open_transaction = f"the group {group}", {"_TIMED_OUT"}
             return self.client.committed(consumer, partitions, _UNSETTLED_SECONDS, what, open_transaction)

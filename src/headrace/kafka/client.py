@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 TIMEOUT = 10.0
-"""Seconds that one request may take."""
+"""Timeout of one request in seconds."""
 _CONNECTION = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "enable.ssl.", "https.ca.")
-"""Options that all clients take; the others concern consumers or producers only."""
+"""Prefixes of options that all clients accept; the other options are for consumers or producers only."""
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location")
 _STRATEGY = "partition.assignment.strategy"
 _COOPERATIVE = "cooperative-sticky"
@@ -37,7 +37,7 @@ _ASSIGNORS = {
     "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": _COOPERATIVE,
 }
-_PARTITIONS_PER_REQUEST = 2000  # some 500 KB of offsets with metadata, where a broker takes 1 MB
+_PARTITIONS_PER_REQUEST = 2000  # about 500 KB of offsets with metadata; brokers accept 1 MB
 _COORDINATOR_MOVED = {"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"}
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 
@@ -45,11 +45,11 @@ _UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 class Client:
     """Builds the admin clients, consumers and producers of one cluster, and translates their errors.
 
-    All of them have the connection settings of `options`, a `client.id`, a silent log and a listener for connection
-    errors; `settings` are added to those. A Spark task takes a pickled `Client` along and builds its own producers.
+    All clients have the connection settings of `options`, a `client.id`, a silent log and a listener for connection
+    errors, plus `settings`. A Spark task contains a pickled `Client` and builds its own producers.
 
-    `tuning` are the options that do not concern the connection. They may come from a file that is shared with Java
-    programs, so `build_tuned` drops those that only Java's clients have.
+    `tuning` are the options that do not concern the connection. They may come from a file that Java programs use, too,
+    so `build_tuned` drops those that only Java's clients know.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Client:
         self.settings: dict[str, Any] = {
             **connection_settings(bootstrap, options, client_id),
             **(settings or {}),
-            "log_level": 0,  # keeps all but fatal errors from the queue of a logger that may never be polled
+            "log_level": 0,  # queue only fatal errors: the logger may never be polled
         }
 
     def __getstate__(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Client:
         return self._build(AdminClient, {})
 
     def consumer(self, group: str, settings: Mapping[str, Any] | None = None) -> Any:
-        """A consumer that commits only when asked to."""
+        """A consumer without auto commit."""
         from confluent_kafka import Consumer
 
         return self._build(Consumer, {"group.id": group, "enable.auto.commit": False, **(settings or {})})
@@ -102,8 +102,8 @@ class Client:
     def build_tuned(
         self, kind: Callable[[dict[str, Any]], Any], required: Mapping[str, Any], defaults: Mapping[str, Any]
     ) -> Any:
-        """A consumer or producer with the user's own options: they override `defaults`, and `required` overrides
-        them."""
+        """Build a consumer or producer with the user's options, which override `defaults`; `required` overrides
+        both."""
         tuning = dict(self.tuning)
         while True:
             try:
@@ -121,7 +121,7 @@ class Client:
         default: Any = None,
         hint: str | None = None,
     ) -> Any:
-        """The result of a request for `what`; `default` if it fails with an error whose name is in `ignored`."""
+        """Return the result of a request for `what`; `default` if it fails with an error named in `ignored`."""
         from confluent_kafka import KafkaException
 
         try:
@@ -132,7 +132,7 @@ class Client:
             raise self.to_headrace_error(error.args[0], what, hint) from error
 
     def wait(self, client: Any, future: Future[Any], *arguments: Any, **options: Any) -> Any:
-        """As `call`, of a request that was sent. A refused login is raised at once, not after the timeout."""
+        """As `call`, for a request that was sent. A refused login is raised at once, not after the timeout."""
         return self.call(lambda: self._errors.wait(client, future), *arguments, **options)
 
     def committed(
@@ -143,10 +143,10 @@ class Client:
         what: str,
         ignored: Collection[str] = (),
     ) -> dict[TopicPartition, CommittedOffset] | None:
-        """What the consumer's group has committed; None for an error in `ignored`. Waits for open transactions.
+        """The committed offsets of the consumer's group; None for an error in `ignored`. Waits for open transactions.
 
-        Never ask an admin client: it takes the process down when the coordinator moves while it asks
-        (librdkafka #5040, #5397), and it leaves out partitions whose first commit is still in a transaction.
+        Never use an admin client for this: it crashes the process if the coordinator moves during the request
+        (librdkafka #5040, #5397), and it omits partitions whose first commit is still in a transaction.
         """
         from confluent_kafka import TopicPartition as Position
 
@@ -166,12 +166,12 @@ class Client:
         return found
 
     def to_headrace_error(self, error: KafkaError, what: str = "", hint: str | None = None) -> HeadraceError:
-        """ConfigError if waiting does not cure it, else RetriableError. `hint` is for a request that is invalid."""
+        """ConfigError for a permanent error, else RetriableError. `hint` is for an invalid request."""
         return self._errors.to_headrace_error(error, what, hint)
 
 
 def connection_settings(bootstrap: str, options: Mapping[str, str], client_id: str) -> dict[str, str]:
-    """How a client of librdkafka connects. ConfigError for a file that does not exist."""
+    """The connection settings of a librdkafka client. ConfigError for a file that does not exist."""
     translated = client_security.to_librdkafka_config(options)
     for name in _FILES:
         if (file := translated.get(name, "probe")) != "probe" and not Path(file).exists():
@@ -181,8 +181,8 @@ def connection_settings(bootstrap: str, options: Mapping[str, str], client_id: s
     return {
         "client.id": client_id,
         "socket.timeout.ms": str(int(TIMEOUT * 1000)),
-        "reconnect.backoff.max.ms": "1000",  # 10 s by default: a broker that is back should be found
-        # Requests for the controller find a new one with the next metadata only: after 5 minutes by default.
+        "reconnect.backoff.max.ms": "1000",  # 10 s by default: find a restarted broker sooner
+        # Requests to the controller find a new one only with the next metadata refresh: every 5 minutes by default.
         "topic.metadata.refresh.interval.ms": "5000",
         **{name: value for name, value in translated.items() if name.startswith(_CONNECTION)},
         "bootstrap.servers": bootstrap,
@@ -190,7 +190,7 @@ def connection_settings(bootstrap: str, options: Mapping[str, str], client_id: s
 
 
 def _silent_logger() -> logging.Logger:
-    """librdkafka would write each failed connection to stderr."""
+    """Without a logger librdkafka writes each failed connection to stderr."""
     logger = logging.getLogger("headrace.librdkafka")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
@@ -199,7 +199,7 @@ def _silent_logger() -> logging.Logger:
 
 
 def _tuning(options: Mapping[str, str]) -> dict[str, str]:
-    """Without `transactional.id`: a producer that has one must use transactions."""
+    """The tuning options, without `transactional.id`: a producer with that option must use transactions."""
     tuning = {name: value for name, value in options.items() if not name.startswith(("bootstrap.", *_CONNECTION))}
     tuning.pop("transactional.id", None)
     if "." in tuning.get(_STRATEGY, ""):

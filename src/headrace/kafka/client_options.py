@@ -1,4 +1,4 @@
-"""Options of Kafka's clients as a user gives them: a table, or a Java properties file."""
+"""Parses client options: a table, or a Java properties file."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
 class FileOptions(dict[str, str]):
-    """Options of a file that other programs may share, so names that only they know are allowed."""
+    """Options from a file that other programs may use, too: names that only those know are allowed."""
 
 
 def parse_options(options: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, str]:
-    """The options, from a table or from the file of that path."""
+    """The options from a table, or from the file at a path."""
     if options is None:
         return {}
-    if isinstance(options, FileOptions):  # a source is made again from another
+    if isinstance(options, FileOptions):  # the options of another source, which were parsed before
         return options
     if isinstance(options, str) and "=" in options:
         raise ConfigError(
-            "options=…: expected a table or the path of a file, got a text with an = in it",  # which may be a password
+            "options=…: expected a table or the path of a file, got a text with an = in it",  # it may be a password
             hint='options={"security.protocol": "SSL"}, or options="client.properties"',
         )
     if isinstance(options, str | os.PathLike):
@@ -43,13 +43,13 @@ def parse_options(options: Mapping[str, Any] | str | os.PathLike[str] | None) ->
 
 
 def _with_path(name: str, value: str) -> str:
-    """Paths such as `ssl.truststore.location` are relative to the folder of the pipeline's file, like all paths."""
+    """Resolve paths such as `ssl.truststore.location` against the folder of the pipeline's file, like all paths."""
     is_path = name.endswith(".location") or name == "sasl.kerberos.keytab"
     return str(located(value)) if is_path and value != "probe" else value
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """The options in a file. `${NAME}` in a value stands for an environment variable."""
+    """The options in a file. `${NAME}` in a value is replaced by the environment variable."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -63,7 +63,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Names and values in the syntax of Java's properties: comments, continued lines, escapes."""
+    """Parse the syntax of Java's properties: comments, continued lines, escapes."""
     found: dict[str, str] = {}
     lines = iter(re.split(r"\r\n|\r|\n", text))
     for raw in lines:
@@ -79,7 +79,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _continued(line: str) -> bool:
-    """Whether it ends with a backslash that is not itself escaped."""
+    """Whether the line ends with an unescaped backslash."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
@@ -88,7 +88,7 @@ def _unescaped(text: str) -> str:
 
 
 def flatten(options: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Names with dots and text values: TOML reads `security.protocol = "SSL"` as a table within a table."""
+    """Return names with dots and text values: TOML parses `security.protocol = "SSL"` as a nested table."""
     pairs: list[tuple[str, str]] = []
     for name, value in options.items():
         if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 """Translates security options between Kafka's Java client and librdkafka, which name the same things differently.
 
-Tasks read with the Java client; the driver and the tools use librdkafka. A user may write the names of either. If both
-names of a setting are given, each client gets its own.
+Tasks read with the Java client; the driver and the tools use librdkafka. Users may write the names of either client. If
+both names of a setting are given, each client gets its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Options that librdkafka refuses: translated below, or about the JVM only.
+# Options that librdkafka rejects: translated below, or for the JVM only.
 _JAVA = re.compile(
     r"sasl\.(jaas\.config|login\..*|client\.callback\.handler\.class|kerberos\.ticket\.renew\..*)"
     r"|sasl\.oauthbearer\.(clock|expected|header|jwks|scope\.claim|sub\.claim)\..*"
@@ -76,7 +76,7 @@ def to_librdkafka_config(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def sasl_username(options: Mapping[str, str]) -> str | None:
-    """The user in the options, if there is one."""
+    """The SASL user in the options, if any."""
     return options.get("sasl.username") or _login(options).get("username")
 
 
@@ -130,7 +130,7 @@ def _require_credentials(options: Mapping[str, str]) -> None:
 
 
 def _login(options: Mapping[str, str]) -> dict[str, str]:
-    """The options in a JAAS configuration. Never shown: they include the password."""
+    """Parse the options in a JAAS configuration. Never show them: they include the password."""
     text = options.get("sasl.jaas.config")
     if text is None:
         return {}
@@ -156,7 +156,7 @@ def _unescaped(value: str) -> str:
 
 
 def _store_type(options: Mapping[str, str], store: str) -> str:
-    """PEM, PKCS12 or JKS, which is Java's default."""
+    """PEM, PKCS12 or JKS; JKS is Java's default."""
     if f"{store}.type" in options:
         return options[f"{store}.type"].upper()
     if f"{store}.key" in options or f"{store}.certificates" in options:
@@ -232,7 +232,7 @@ def _openssl_key(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _refuse_ciphers(options: Mapping[str, str], *, openssl: bool) -> None:
-    """Java lists ciphers by names such as TLS_AES_128_GCM_SHA256, librdkafka as OpenSSL does: with no common word."""
+    """ConfigError for the other client's ciphers: Java uses names like TLS_AES_128_GCM_SHA256, librdkafka OpenSSL's."""
     named = options.get("ssl.cipher.suites")
     if named is not None and named.lstrip().startswith("TLS_") == openssl:
         whose = "the driver's client, OpenSSL" if openssl else "the Java clients of the executors"

@@ -1,4 +1,4 @@
-"""What a source knows of its brokers: topics, their ids, their first and next offsets."""
+"""Cluster metadata for a source: topics, their ids, their earliest and latest offsets."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _NO_LEADER = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 _NO_ID = "A" * 22
-"""The id that brokers without topic ids report: 16 zero bytes in Base64."""
+"""The topic id reported by brokers without topic ids: 16 zero bytes in Base64."""
 
 
 class Cluster:
     """The cluster of a source. Every method raises RetriableError while no broker answers.
 
-    If a pipeline reads several clusters, offsets and rows have names of topics with a `prefix`.
+    If a pipeline reads several clusters, the topic names in offsets and rows have a `prefix`.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Cluster:
     ) -> None:
         self._bootstrap = bootstrap
         self._prefix = prefix
-        # Ends must be those that the reader reaches: a reader of committed records stops at the last stable offset.
+        # End offsets must be reachable: a reader of committed records stops at the last stable offset.
         self._committed = options.get("isolation.level") != "read_uncommitted"
         self._client = Client(bootstrap, options, client_id)
         self._admin = Admin(self._client)
@@ -52,18 +52,18 @@ class Cluster:
         return cls(source.bootstrap, source.options, source.prefix, client_id)
 
     def close(self) -> None:
-        """End the client and its threads, even if the traceback of an error still refers to this object."""
+        """Close the client and its threads, even if the traceback of an error still refers to this object."""
         del self._admin
 
     def id(self) -> str:
-        """The same at each of its addresses."""
+        """The cluster id, which is the same for all broker addresses."""
         return str(self._admin.describe_cluster().cluster_id)
 
     def logs(self, subscription: Subscription) -> dict[str, TopicLog]:
-        """Id, beginnings and ends of each topic that is read. ConfigError names topics that do not exist."""
+        """The id, beginnings and ends of each topic of a subscription. ConfigError if a named topic does not exist."""
         if subscription.names is None:
             matching = sorted({at.topic for at in subscription.wanted(self._admin.topics())})
-            described = self._admin.describe_topics(matching)  # one that is missing was deleted just now
+            described = self._admin.describe_topics(matching)  # a missing topic was deleted a moment ago
         else:
             described = self._admin.describe_topics(subscription.names)
             if missing := [topic for topic in subscription.names if topic not in described]:
@@ -73,7 +73,7 @@ class Cluster:
         return self._logs(described, wanted)
 
     def led_logs(self, subscription: Subscription, seconds: float = 5.0) -> dict[str, TopicLog]:
-        """The same, for callers that ask once: partitions of a new topic have no leader for a moment."""
+        """As `logs`, but waits for leaders, which the partitions of a new topic get with a short delay."""
         from confluent_kafka import KafkaException
 
         def has_no_leader(error: Exception) -> bool:
@@ -87,7 +87,7 @@ class Cluster:
         return policy.call(lambda: self.logs(subscription), has_no_leader)
 
     def there(self, topics: Iterable[str]) -> dict[str, TopicLog]:
-        """Id, beginnings and ends of whole topics, by their prefixed names; without those that do not exist."""
+        """The id, beginnings and ends of all partitions of existing topics, by prefixed topic name."""
         described = self._admin.describe_topics(map(self._real_name, topics))
         counts = {topic: len(description.partitions) for topic, description in described.items()}
         return self._logs(described, set(Topics(sorted(counts)).wanted(counts)) if counts else set())
@@ -111,21 +111,21 @@ class Cluster:
         }
 
     def logs_of(self, topics: Iterable[str]) -> dict[str, TopicLog]:
-        """Id, beginnings and ends of topics, by their prefixed names."""
+        """The id, beginnings and ends of topics, by prefixed name."""
         return self.logs(Topics([*map(self._real_name, topics)]))
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The next offset of each partition that a reader may see."""
+        """The end offset of each partition, as readers see it."""
         found = self._offsets(map(self._in_cluster, partitions), "latest")
         return {self._known_as(at): offset for at, offset in found.items()}
 
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The ids of topics, by their prefixed names; without those that do not exist."""
+        """The ids of existing topics, by prefixed name."""
         described = self._admin.describe_topics(map(self._real_name, topics))
         return {self._prefix + topic: topic_id(topic, str(found.topic_id)) for topic, found in described.items()}
 
     def check_topic_exists(self, topic: str) -> str | None:
-        """ConfigError if `topic` does not exist and brokers do not create it; a note if they do."""
+        """ConfigError if `topic` does not exist and brokers do not create it; a warning if they do."""
         if self._admin.describe_topics([topic]):
             return None
         if self._creates_topics():
@@ -137,14 +137,14 @@ class Cluster:
         )
 
     def _creates_topics(self) -> bool:
-        """Whether brokers create the topic of a record. False if this user may not read their settings."""
+        """Whether brokers create missing topics. False if this user may not read their settings."""
         try:
             return bool(self._admin.broker_config()["auto.create.topics.enable"].value == "true")
         except (HeadraceError, KeyError):
             return False
 
     def leaders(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
-        """The host of the leader of each partition that has one."""
+        """The leader's host of each partition that has a leader."""
         described = self._admin.describe_topics(sorted(set(map(self._real_name, topics))))
         return {
             self._known_as(TopicPartition(topic, partition.id)): partition.leader.host
@@ -154,7 +154,7 @@ class Cluster:
         }
 
     def max_message_bytes(self, subscription: Subscription) -> dict[str, int]:
-        """`max.message.bytes` of each topic whose settings this user may read."""
+        """`max.message.bytes` of each topic, without topics whose settings this user may not read."""
         names = subscription.names or sorted({at.topic for at in subscription.wanted(self._admin.topics())})
         return {
             topic: int(config["max.message.bytes"].value) for topic, config in self._admin.topic_configs(names).items()
@@ -170,16 +170,16 @@ class Cluster:
         return topic.removeprefix(self._prefix)
 
     def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]:
-        """The first offset at or after `time` of each partition; partitions without one are left out."""
+        """The first offset at or after `time` of each partition, without partitions that have none."""
         found = self._offsets(map(self._in_cluster, partitions), time.timestamp())
         return {self._known_as(at): offset for at, offset in found.items() if offset >= 0}
 
     def lookup_times(
         self, asked: Sequence[Mapping[TopicPartition, float]], timeout: float
     ) -> list[dict[TopicPartition, tuple[int, float]]]:
-        """Offset and timestamp of the first record at or after each time (seconds since the epoch), where there is one.
+        """Offset and timestamp of the first record at or after each time (epoch seconds), if there is one.
 
-        All requests are sent before the first answer is awaited.
+        Sends all requests before it waits for the first response.
         """
         requests = [
             self._admin.request_offsets(
@@ -187,7 +187,7 @@ class Cluster:
             )
             for times in asked
         ]
-        # Not awaited with the error listener: another thread may be waiting with it.
+        # Does not wait with the error listener, which another thread may be using.
         found = [{self._known_as(at): future.result(timeout) for at, future in futures.items()} for futures in requests]
         return [
             {at: (one.offset, one.timestamp / 1000) for at, one in answers.items() if one.offset >= 0}
@@ -195,7 +195,7 @@ class Cluster:
         ]
 
     def times(self, positions: Mapping[TopicPartition, int], timeout: float = 5.0) -> dict[TopicPartition, float]:
-        """The timestamp of the record at each position, in epoch seconds; without records that are not read in time."""
+        """The record timestamp at each position in epoch seconds, without records not read before the timeout."""
         from confluent_kafka import TopicPartition as Position
 
         if not positions:
@@ -222,7 +222,7 @@ class Cluster:
 
 
 class Clusters:
-    """The clusters of several sources: each request goes to the cluster whose source reads the topic."""
+    """The clusters of several sources. Sends each request to the cluster whose source reads the topic."""
 
     def __init__(self, sources: Iterable[Kafka]) -> None:
         self._sources = dict(enumerate(sources))
@@ -246,7 +246,7 @@ class Clusters:
         return found
 
     def _by_cluster(self, topics: Iterable[str]) -> list[tuple[Cluster, set[str]]]:
-        """The clusters, each with its topics."""
+        """Each cluster with its topics."""
         found: dict[int, set[str]] = {}
         for topic in topics:
             number = source_for_topic(self._sources, topic)
@@ -260,5 +260,5 @@ class Clusters:
 
 
 def topic_id(topic: str, reported: str) -> str:
-    """The id that a broker reports, or the name of the topic if brokers are too old for ids."""
+    """The topic id that a broker reports; the topic name if the broker has no topic ids."""
     return topic if reported == _NO_ID else reported

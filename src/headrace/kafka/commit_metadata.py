@@ -1,4 +1,4 @@
-"""A pipeline's state as the commit metadata of its partitions, each carrying only its own share. Pure."""
+"""Encodes a pipeline's state as commit metadata; each partition carries only its own part. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 FORMAT = 1
-"""Of the text; see `format_version`."""
+"""Format of the text; see `format_version`."""
 
 
 class CommittedOffset(NamedTuple):
-    """What a consumer group holds of one partition: the next offset to read, and a text of the committer's own."""
+    """What a consumer group stores for one partition: the next offset to read and the committer's metadata."""
 
     offset: int
     metadata: str
 
 
 class PendingRange(NamedTuple):
-    """A partition's part in the pending batch: its id, where this range ends, how many ranges the batch has."""
+    """A partition's part of the pending batch: the batch id, the end of this range, the batch's number of ranges."""
 
     batch: int
     until: int
@@ -37,7 +37,7 @@ class PendingRange(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """A pending batch that reads none of this topic: its id, and how many ranges it has."""
+    """A pending batch that does not read this topic: its id and its number of ranges."""
 
     batch: int
     ranges: int
@@ -45,7 +45,7 @@ class Elsewhere(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """What one partition knows of itself. `unread`: it stands here for a begun batch alone, nothing was committed."""
+    """A partition's own part of the state. `unread`: the entry is only for a pending batch; nothing was committed."""
 
     offset: int
     topic_id: str | None = None
@@ -56,7 +56,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class _MetadataText:
-    """The metadata of one partition: its share, and what the whole pipeline knew when it was written."""
+    """The metadata of one partition: its own part, and the state of the whole pipeline when it was written."""
 
     share: PartitionMetadata
     number: int
@@ -67,7 +67,7 @@ class _MetadataText:
 
     def to_json(self) -> str:
         raw: dict[str, Any] = {
-            "headrace": self.number,  # first: it tells these texts from those of other tools
+            "headrace": self.number,  # first: distinguishes these texts from those of other tools
             format_version.KEY: FORMAT,
             "of": self.partitions,
             "at": self.share.offset,
@@ -88,9 +88,9 @@ class _MetadataText:
         return json.dumps(raw, separators=(",", ":"))
 
 
-@lru_cache(maxsize=4096)  # most partitions say what they said before
+@lru_cache(maxsize=4096)  # the metadata of most partitions rarely changes
 def _parsed(entry: CommittedOffset) -> _MetadataText | None:
-    """None for a commit that is not ours, or that somebody moved and kept our words."""
+    """None for a commit of another tool, also if it moved the offset and kept our metadata."""
     if not entry.metadata.startswith('{"headrace":'):
         return None
     try:
@@ -107,13 +107,12 @@ def _parsed(entry: CommittedOffset) -> _MetadataText | None:
 
 
 def decode_group(group: Mapping[TopicPartition, CommittedOffset], unknown_epoch: int = 0) -> State:
-    """The state that a group's entries add up to.
+    """Combine a group's entries into the state of the pipeline.
 
-    An entry that is not ours is a position set by another tool, and counts. It begins a new epoch: where the partition
-    stood before, it does not say. Set under a pending batch it gives that batch up, as moving offsets by hand does.
-    Where every entry was set by another tool, nothing tells the epoch before: it is `unknown_epoch`.
-    A topic that was deleted took its part of the pending batch with it: such a batch is `missing` ranges, and cannot be
-    repeated.
+    An entry without our metadata is a position set by another tool, and is accepted. It begins a new epoch, because the
+    earlier position is unknown. During a pending batch it abandons that batch, as moving offsets manually does. If
+    another tool set every entry, the earlier epoch is unknown, and `unknown_epoch` is used.
+    Deleting a topic also deletes its part of a pending batch: such a batch is `missing` ranges and cannot be repeated.
     """
     texts = {at: _parsed(entry) for at, entry in group.items()}
     ours = sorted(((at, text) for at, text in texts.items() if text), key=lambda item: item[1].number)
@@ -123,7 +122,7 @@ def decode_group(group: Mapping[TopicPartition, CommittedOffset], unknown_epoch:
     foreign = len(ours) < len(group)
     pending = _pending(ours, moved=foreign and not dropped)
     last = [text.last_batch for _, text in ours]
-    if pending is None:  # what another tool gave up keeps its number
+    if pending is None:  # the id of a batch that another tool abandoned is not reused
         last += [text.share.begun.batch for _, text in ours if text.share.begun]
     progress = Progress(
         offsets={at: entry.offset for at, entry in group.items() if at not in unread},
@@ -137,12 +136,12 @@ def decode_group(group: Mapping[TopicPartition, CommittedOffset], unknown_epoch:
 
 
 def foreign(group: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, int]:
-    """The positions that another tool set."""
+    """The positions that other tools set."""
     return {at: entry.offset for at, entry in group.items() if _parsed(entry) is None}
 
 
 def is_complete(group: Mapping[TopicPartition, CommittedOffset]) -> bool:
-    """Whether these are all the entries of the group, as far as they know."""
+    """Whether `group` has as many entries as its newest entry records."""
     texts = [text for text in map(_parsed, group.values()) if text]
     return bool(texts) and max(texts, key=lambda text: text.number).partitions <= len(group)
 
@@ -165,20 +164,20 @@ def _pending(ours: Sequence[tuple[TopicPartition, _MetadataText]], *, moved: boo
 def metadata_updates(
     group: Mapping[TopicPartition, CommittedOffset], new: State, *, everything: bool = False, apart: bool = False
 ) -> dict[TopicPartition, CommittedOffset]:
-    """The entries to commit so that `group` adds up to `new`: those that differ, at least one, or all of them.
+    """The entries to commit so that `group` decodes to `new`: those that differ, at least one; or `everything`.
 
-    Last batch and live run belong to no partition. Each entry is numbered, and the newest speak for the pipeline; so
-    where they are committed one by one (`apart`), each says it all.
+    The last batch and the live run belong to no partition. Entries are numbered, and the newest ones determine them. So
+    if entries are committed one by one (`apart`), each contains both.
     """
     texts = {at: _parsed(entry) for at, entry in group.items()}
     number = 1 + max((text.number for text in texts.values() if text), default=0)
     wanted = _shares(new)
-    # An entry cannot be taken back in a transaction; it can say that nothing was committed.
+    # A transaction cannot delete an entry; the entry can record that nothing was committed.
     wanted |= {at: PartitionMetadata(entry.offset, unread=True) for at, entry in group.items() if at not in wanted}
     have = {at: text.share for at, text in texts.items() if text}
     touched = {at for at, share in wanted.items() if everything or have.get(at) != share}
     if group and touched <= wanted.keys() - group.keys():
-        touched.add(min(group))  # partitions that are new show in one that readers know
+        touched.add(min(group))  # an entry that readers know records the new number of partitions
     signed = min(touched, default=None)
     return {
         at: CommittedOffset(
@@ -199,7 +198,7 @@ def metadata_updates(
 def reissue(
     group: Mapping[TopicPartition, CommittedOffset], unknown_epoch: int, entry: CommittedOffset
 ) -> CommittedOffset:
-    """The entry that a new run commits: the same offset, without a heartbeat."""
+    """The entry that a new run commits: the same offset, without a lease."""
     own = _parsed(entry)
     texts = [text for text in (own, *map(_parsed, group.values())) if text]
     number = 1 + max((text.number for text in texts), default=0)
@@ -222,7 +221,7 @@ def _shares(state: State) -> dict[TopicPartition, PartitionMetadata]:
                 unread[r.at] = r.start
         topics = {r.at.topic for r in pending.ranges}
         if others := [at for at in progress.offsets if at.topic not in topics]:
-            # The batch's topics may be deleted, and their entries with them: what is left must show that it was begun.
+            # If the batch's topics are deleted with their entries, the remaining ones must show that it was pending.
             elsewhere[min(others)] = Elsewhere(pending.id, count)
     return {
         at: PartitionMetadata(offset, progress.topic_ids.get(at.topic), begun.get(at), at in unread, elsewhere.get(at))

@@ -1,4 +1,4 @@
-"""Checks settings of the consumers before anything starts, where Kafka would fail late or ignore them."""
+"""Checks consumer settings before a run starts, because Kafka would fail late or ignore wrong ones."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _LOOPBACK = re.compile(r"(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?$")
 
 
 def check(options: Mapping[str, str]) -> None:
-    """ConfigError for settings that cannot work."""
+    """ConfigError for invalid settings."""
     for name, value in options.items():
         check_name(name)
         _check_value(name, value)
@@ -99,10 +99,10 @@ def check(options: Mapping[str, str]) -> None:
 
 
 def refuse_unknown(names: Collection[str]) -> None:
-    """ConfigError for a name that no client of Kafka has. librdkafka itself is asked for its many own names.
+    """ConfigError for a setting that no Kafka client knows. librdkafka itself checks its own many names.
 
-    Not where a plug-in class of Java's clients gets all options and may have names of its own, nor for options of a
-    file that other programs may share.
+    Does not check if a plug-in class of the Java clients receives all options and may have its own names, nor for
+    options from a file that other programs may use, too.
     """
     if isinstance(names, FileOptions):
         return
@@ -125,7 +125,7 @@ def refuse_unknown(names: Collection[str]) -> None:
 
 
 def config_warnings(source: Kafka) -> list[str]:
-    """Settings that work, but perhaps not as intended."""
+    """Warnings for valid settings that may not have the intended effect."""
     options, number = source.options, _Numbers(source.options)
     warnings = []
     brokers = [address.strip() for address in source.bootstrap.split(",") if address.strip()]
@@ -153,7 +153,7 @@ def config_warnings(source: Kafka) -> list[str]:
 
 
 def topic_limit_warnings(cluster: Cluster, source: Kafka) -> list[str]:
-    """Settings of the topics that do not fit those of the source."""
+    """Warnings for topic settings that conflict with those of the source."""
     number = _Numbers(source.options)
     usual = {"max.partition.fetch.bytes": PARTITION_FETCH_BYTES, "fetch.max.bytes": _FETCH_BYTES}
     limits = {name: number(name, default) for name, default in usual.items()}
@@ -175,7 +175,7 @@ class _Numbers:
 
 
 def check_name(name: str) -> None:
-    """ConfigError for a name that no client has, if it resembles one."""
+    """ConfigError for an unknown name that resembles a known one."""
     if name in config_keys.EVERY:
         if name == "interceptor.classes":
             raise ConfigError(

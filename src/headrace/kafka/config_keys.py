@@ -1,8 +1,8 @@
-"""The names of settings that clients have: consumers and producers in Java, and librdkafka's for a connection."""
+"""The names of client settings: those of Java's consumers and producers, and librdkafka's connection settings."""
 
 from __future__ import annotations
 
-# A test compares them with the client that is loaded.
+# A test compares them with the loaded client.
 _JAVA = """
 allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset bootstrap.servers
 check.crcs client.dns.lookup client.id client.rack connections.max.idle.ms default.api.timeout.ms enable.auto.commit
@@ -46,6 +46,6 @@ ssl.curves.list ssl.key.location ssl.key.pem ssl.providers ssl.sigalgs.list
 
 JAVA = frozenset(_JAVA.split())
 JAVA_PRODUCER = frozenset(_PRODUCER.split())
-"""Those that a consumer does not have."""
+"""Producer settings that consumers do not have."""
 LIBRDKAFKA = frozenset(_LIBRDKAFKA.split())
 EVERY = JAVA | LIBRDKAFKA

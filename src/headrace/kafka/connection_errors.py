@@ -1,4 +1,4 @@
-"""Errors of librdkafka as ConfigError or RetriableError; the reason why a broker does not answer."""
+"""Translates librdkafka's errors to ConfigError or RetriableError, with the reason why a broker does not answer."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _PERMANENT: dict[str, str | None] = {
     "POLICY_VIOLATION": None,
     "TOPIC_EXCEPTION": None,
 }
-"""Errors that no retry cures, and what does. What cures an invalid request, only its caller knows."""
+"""Permanent errors with their hints. Only the caller knows the hint for an invalid request."""
 _TIMEOUTS = {"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT_QUEUE"}
-"""What a request ends with when no broker answers, for whatever reason."""
+"""The errors of a request that no broker answers, for any reason."""
 _CONNECTION_LOST = re.compile(r"transport failure|Disconnected|\(n/a\)", re.IGNORECASE)
 _WAIT_SECONDS = 0.2
 _PROBE_SECONDS = 1.0
@@ -53,8 +53,8 @@ _CLIENT_CERTIFICATE = re.compile(r"alert (bad certificate|certificate required|c
 class ConnectionErrorListener:
     """The `error_cb` of a cluster's clients.
 
-    A login that is refused, or a listener that expects TLS, ends a request only by its timeout. librdkafka reports the
-    reason to `error_cb`: it is kept here and raised by `wait`.
+    If a login is refused or a listener expects TLS, a request ends only with its timeout. librdkafka reports the reason
+    to `error_cb`: this object keeps it, and `wait` raises it.
     """
 
     def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
@@ -64,15 +64,15 @@ class ConnectionErrorListener:
         self._tls_probed = False
 
     def __call__(self, error: KafkaError) -> None:
-        # A connection that is lost during a login is reported as a login that was refused.
+        # librdkafka reports a connection that is lost during a login as a refused login.
         if error.name() == "_AUTHENTICATION" and _CONNECTION_LOST.search(error.str()):
             return
-        # "All brokers are down" says less than why one of them is.
+        # The error of one broker is more specific than "All brokers are down".
         if self._last is None or error.name() != "_ALL_BROKERS_DOWN":
             self._last = error
 
     def wait(self, client: Any, future: Future[Any]) -> Any:
-        """The future's result; ConfigError as soon as it is clear that there will be none."""
+        """Return the future's result. Raises ConfigError as soon as a permanent connection error is reported."""
         while True:
             try:
                 result = future.result(_WAIT_SECONDS)
@@ -82,13 +82,13 @@ class ConnectionErrorListener:
                     raise refusal from None
             else:
                 client.poll(0)
-                self._last = None  # errors before an answer have passed
+                self._last = None  # a response shows that earlier errors are over
                 return result
 
     def to_headrace_error(self, error: KafkaError, what: str = "", hint: str | None = None) -> HeadraceError:
-        """What an error of a request for `what` means. After a timeout the last error of the connection explains it.
+        """The Headrace error for a failed request for `what`. The last connection error explains a timeout.
 
-        `hint` cures a request that is invalid.
+        `hint` is for an invalid request.
         """
         if error.name() in _TIMEOUTS and self._last is not None:
             if (refusal := self._refusal()) is not None:
@@ -106,7 +106,7 @@ class ConnectionErrorListener:
         )
 
     def _refusal(self) -> ConfigError | None:
-        """The last error of the connection, if no retry cures it."""
+        """The last connection error, if it is permanent."""
         if self._last is None:
             return None
         name, message = self._last.name(), self._last.str()
@@ -139,7 +139,7 @@ class ConnectionErrorListener:
         )
 
     def _tls_required(self) -> ConfigError | None:
-        """A listener that expects TLS disconnects clients that do not begin with it."""
+        """The error if the listener expects TLS and the options do not use it: it disconnects such clients."""
         protocol = self._options.get("security.protocol", "PLAINTEXT").upper()
         if "SSL" in protocol or self._tls_probed:
             return None

@@ -1,4 +1,4 @@
-"""Dead letters as records of a topic: the original key and value, what is known about them in the headers."""
+"""Dead letters as records of a topic: the original key and value, with the error details in headers."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     OnDelivery = Callable[[KafkaError | None, Message], None]
 
 OURS = "headrace."
-"""What the names of our headers begin with; the others are the record's own."""
+"""The prefix of Headrace's header names; all other headers belong to the record."""
 _SETTLED = f"{OURS}settled"
 _READER = f"{OURS}reader"
 _SECONDS = 30.0
 
 
 class DeadLetterTopic:
-    """A topic on the cluster of the source. A dead letter is there at least once: after a crash before the offsets were
-    committed, the same record is sent again.
+    """A dead-letter topic on the cluster of the source. It has each dead letter at least once: after a crash before the
+    offsets were committed, the same record is sent again.
 
-    Records of a topic cannot be deleted one by one. To drop dead letters is to write a marker behind them: a record
-    that says for `reader` up to which offset its partition was dropped. The committed offsets of the group `reader`
-    only say where to begin to look for markers: brokers forget the offsets of a group without members after a week,
-    and a marker stays as long as anything before it.
+    Single records of a topic cannot be deleted. To drop dead letters, Headrace writes a marker after them: a record
+    with the offset up to which `reader` dropped this partition. The committed offsets of the group `reader` are only
+    the start of the search for markers: brokers delete the offsets of a group without members after a week, but a
+    marker is kept as long as the records before it.
     """
 
     def __init__(
@@ -50,25 +50,25 @@ class DeadLetterTopic:
         self._client = Client(bootstrap, options)
         self._reader = reader
         self._last_read: dict[Range, int] = {}
-        """What `read` looked through, and how many dead letters it found there."""
+        """The ranges that `read` scanned, each with its number of dead letters."""
         self.topic = topic
 
     def __repr__(self) -> str:
         return f"topic {self.topic} on {self._client.bootstrap}"
 
     def send(self, letters: Sequence[DeadLetter]) -> None:
-        """On return every one of `letters` is acknowledged by all in-sync replicas.
+        """Send dead letters and wait until all in-sync replicas have acknowledged every one.
 
-        One that is larger than the topic takes goes without its bytes. Otherwise a bad record that just fits into the
-        source, where it has no headers of ours, would stop the pipeline for good.
+        One that exceeds the topic's limit is sent without its bytes. Otherwise a bad record that just fits into the
+        source topic, where it has no Headrace headers, would stop the pipeline permanently.
         """
         large = self._deliver(letters)
-        large = self._deliver(large, alone=True)  # several that are sent together count as one record
+        large = self._deliver(large, alone=True)  # several records in one producer batch count as one
         if self._deliver([letter.without_bytes(reason=TOO_LARGE) for letter in large], alone=True):
             raise self._to_headrace_error(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
 
     def _deliver(self, letters: Sequence[DeadLetter], *, alone: bool = False) -> list[DeadLetter]:
-        """Send them; those that were too large, by themselves or with others, are returned."""
+        """Send dead letters; return those that were too large, alone or in a producer batch."""
         large: list[DeadLetter] = []
         if not letters:
             return large
@@ -93,7 +93,7 @@ class DeadLetterTopic:
         to: str | None = None,
         cluster_topic_name: Callable[[str], str] = lambda topic: topic,
     ) -> None:
-        """Send the records as they were to the topics they came from, or to `to`."""
+        """Send the original records to their source topics, or to `to`."""
         with self._producing() as (producer, on_delivery):
             for letter in letters:
                 topic = to or cluster_topic_name(letter.origin.topic)
@@ -102,12 +102,12 @@ class DeadLetterTopic:
 
     @contextmanager
     def _producing(self) -> Iterator[tuple[Producer, OnDelivery]]:
-        """At the end of the block all that was given to the producer is acknowledged."""
+        """At the end of the block all records of the producer are acknowledged."""
         settings = {
-            "compression.type": "lz4",  # what came compressed should not be refused for its size now
+            "compression.type": "lz4",  # a record that was compressed in its topic should fit again
             "enable.idempotence": True,
             "message.timeout.ms": int(_SECONDS * 1000),
-            "message.max.bytes": 1_000_000_000,  # each topic has a limit of its own
+            "message.max.bytes": 1_000_000_000,  # each topic has its own limit
         }
         producer = self._client.producer(settings)
         failures: list[tuple[KafkaError, str | None]] = []
@@ -122,7 +122,7 @@ class DeadLetterTopic:
             raise self._to_headrace_error(*(failures[0] if failures else (KafkaError(KafkaError._TIMED_OUT), None)))
 
     def read(self) -> list[DeadLetter]:
-        """The dead letters that were not dropped, oldest first in each partition."""
+        """The dead letters that were not dropped, the oldest of each partition first."""
         with closing(self._client.consumer(self._reader, {"isolation.level": "read_committed"})) as consumer:
             found = {r: self._read_range(consumer, r) for r in self._unread(consumer)}
         self._last_read = {r: len(letters) for r, letters in found.items()}
@@ -136,7 +136,7 @@ class DeadLetterTopic:
         with self._producing() as (producer, on_delivery):
             for r, count in self._last_read.items():
                 if count:
-                    # With a key and a value: a topic that is compacted keeps the newest marker, too.
+                    # With a key and a value, so that a compacted topic also keeps the newest marker.
                     marker: list[Header] = [(_READER, reader), (_SETTLED, str(r.until).encode())]
                     _enqueue(producer, self.topic, reader, b"", marker, on_delivery, r.at.partition)
         ends = [Position(self.topic, r.at.partition, r.until) for r in self._last_read]
@@ -144,7 +144,7 @@ class DeadLetterTopic:
             consumer.commit(offsets=ends, asynchronous=False)
 
     def _unread(self, consumer: Any) -> list[Range]:
-        """What comes after the committed offset in each partition."""
+        """The range after the committed offset of each partition."""
         admin = Admin(self._client, _SECONDS)
         described = admin.describe_topics([self.topic]).get(self.topic)
         if described is None:
@@ -157,13 +157,13 @@ class DeadLetterTopic:
         return [Range(at, start, end[at]) for at, start in sorted(starts.items()) if start < end[at]]
 
     def _read_range(self, consumer: Any, unread: Range) -> list[DeadLetter]:
-        """The dead letters behind the newest marker."""
+        """The dead letters after the newest marker."""
         letters, dropped = [], 0
         for message in self._messages(consumer, unread):
             headers = headers_of(message)
             if (letter := read_dead_letter(message, headers)) is not None:
                 letters.append((message.offset() or 0, letter))
-            else:  # not in a dead letter: it has the headers of its record, which anybody may choose
+            else:  # not in a dead letter: any program may choose the headers of its record
                 dropped = max(dropped, self._dropped_until(message, headers))
         return [letter for offset, letter in letters if offset >= dropped]
 
@@ -172,7 +172,7 @@ class DeadLetterTopic:
         fields = dict(headers)
         if fields.get(_READER) != self._reader.encode():
             return 0
-        # A marker comes after the offset in it: any other was not written by us.
+        # A valid marker comes after the offset in it. Headrace did not write any other.
         until = _number(fields.get(_SETTLED))
         return until if until is not None and until <= (message.offset() or 0) else 0
 
@@ -184,7 +184,7 @@ class DeadLetterTopic:
             while offset < unread.until:
                 message = consumer.poll(1.0)
                 if message is None:
-                    # The last offsets may hold no record: then only the position shows that they were passed.
+                    # The last offsets may have no record: then only the position shows that they were read.
                     (reached,) = consumer.position([position])
                     if reached.offset <= offset and time.monotonic() - answered > _SECONDS:
                         raise RetriableError(
@@ -254,7 +254,7 @@ def dead_letter_headers(letter: DeadLetter) -> list[Header]:
 
 
 def read_dead_letter(message: Message, given: Headers) -> DeadLetter | None:
-    """None for a record that is none of ours: anybody may write anything into the topic."""
+    """None for a record that is not a dead letter: other programs may write to the topic, too."""
     about: dict[str, bytes] = {name.removeprefix(OURS): value or b"" for name, value in given if name.startswith(OURS)}
     partition, offset = _number(about.get("partition")), _number(about.get("offset"))
     if not {"topic", "error"} <= set(about) or partition is None or offset is None:

@@ -1,4 +1,4 @@
-"""Heartbeats of a run whose offsets are in a consumer group: committed to a group of their own.
+"""Heartbeats of a run whose offsets are in a consumer group, committed to a separate group.
 
 A commit to the group itself would fence the producer of the run, and change the metadata that tasks compare.
 """
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 class GroupHeartbeat:
-    """Commits without a transaction to the group `<name>-heartbeat`, for one of `partitions`. The group has no
-    members."""
+    """Commits heartbeats without transactions to the memberless group `<name>-heartbeat`, for one of `partitions`."""
 
     def __init__(self, client: Client, group: str, partitions: Callable[[], Collection[TopicPartition]]) -> None:
         self._client = client
@@ -27,7 +26,7 @@ class GroupHeartbeat:
         self._partitions = partitions
         self._consumer: Any = None
         self._earlier: list[RunLease] | None = None
-        """Runs with heartbeats from before the first one of this handle."""
+        """Runs whose heartbeats were committed before the first heartbeat of this object."""
 
     def open(self, pipeline: str) -> Self:
         self._consumer = self._client.consumer(self._group)
@@ -45,9 +44,9 @@ class GroupHeartbeat:
         self.close()
 
     def heartbeat(self, run: RunLease) -> bool:
-        """False if another run has begun to send heartbeats. Who has the lease, the commits of the run itself find out.
+        """False if another run has begun to send heartbeats. The run's own commits check its lease.
 
-        Runs from before may have a clock that is ahead, and may even send once more: they are stopping.
+        Earlier runs do not count: their clocks may be ahead, and they may send another heartbeat while they stop.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as Position

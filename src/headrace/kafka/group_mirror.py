@@ -1,4 +1,4 @@
-"""Offsets for other tools: a consumer group that follows the offset store without delaying the pipeline."""
+"""Mirrors the stored offsets to a consumer group for other tools, without delaying the pipeline."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class GroupMirror:
-    """An observer that commits to `group` what the store has committed, in a thread of its own.
+    """An observer that commits the stored offsets to `group` in a separate thread.
 
-    The thread ends with the context, after it has committed the newest offsets. The consumer is built for the first
-    commit and closed by the thread: a run that does not start leaves no client behind.
+    The thread ends with the context, after it has committed the newest offsets. It builds the consumer for the first
+    commit and closes it: a run that does not start leaves no client open.
 
-    Only the newest offsets matter, so with a slow broker the group falls behind, not the pipeline. A commit that fails
-    is reported to `observer` and repeated with the next batch. `reads` says whether a topic, by the name in offsets,
-    is one of the source.
+    Only the newest offsets matter, so with a slow broker the group falls behind, not the pipeline. A failed commit is
+    reported to `observer` and repeated with the next batch. `reads` returns whether the source reads a topic, given by
+    its name in offsets.
     """
 
     def __init__(self, source: Kafka, group: str, observer: Observer, reads: Callable[[str], bool]) -> None:

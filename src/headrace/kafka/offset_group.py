@@ -29,31 +29,31 @@ if TYPE_CHECKING:
     from headrace.kafka.commit_metadata import CommittedOffset
 
 
-_UNSETTLED_SECONDS = 2.0  # a run that is alive ends a transaction within milliseconds
+_UNSETTLED_SECONDS = 2.0  # a live run ends a transaction within milliseconds
 _FENCING = RetryPolicy(attempts=5)
-"""For a producer to be the newest while others are initialised, too."""
-_PARALLEL_PRODUCERS = 16  # each waits for answers most of the time
+"""Attempts to be the newest producer while others also initialise."""
+_PARALLEL_PRODUCERS = 16  # each mostly waits for responses
 
 
 class Topic(NamedTuple):
-    """`id` is None for the placeholder of a topic of another cluster."""
+    """A topic of the cluster. `id` is None for the placeholder of a topic of another cluster."""
 
     id: str | None
     partitions: frozenset[int]
 
 
 class FencedOffsetGroup:
-    """Every method raises ConfigError or RetriableError, and waits some seconds at most.
+    """The offsets of a group. Every method raises ConfigError or RetriableError and returns within seconds.
 
-    `claim` initialises a producer. It fences all other producers of the group for good, and ends the transactions that
-    they left open: a decided one is committed, any other aborted. Only its transactions commit until another handle
-    claims the group. `token` is another object after each claim and each commit, and None without a claim.
+    `claim` initialises a producer, which permanently fences all other producers of the group and ends their open
+    transactions: a decided transaction is committed, any other is aborted. Until another handle claims the group, only
+    this producer can commit. `token` is a new object after each claim and each commit; None without a claim.
 
-    `placeholders` maps topics of another cluster. `writers` gives the transactional id under which a task commits the
-    offset of a partition, if tasks do: see `fence_task_producers`. `producing` are settings of producers that also send
+    `placeholders` maps topics of another cluster. If tasks commit offsets, `writers` returns the transactional id of
+    the task that commits a partition: see `fence_task_producers`. `producing` are settings of producers that also send
     records.
 
-    Offsets are read by a consumer that never joins: see `Client.committed`.
+    A consumer that never joins the group reads the offsets: see `Client.committed`.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class FencedOffsetGroup:
         self.producing: Mapping[str, Any] = {}
         self.token: object | None = None
         self._what = f"the group {name}"
-        # The pause between two requests for an offset that an open transaction holds.
+        # The pause between two requests for an offset that an open transaction has not committed yet.
         self._client = Client(bootstrap, options, settings={"retry.backoff.ms": 1, "retry.backoff.max.ms": 5})
         self._admin = Admin(self._client)
         self._producer: Any = None
@@ -91,24 +91,24 @@ class FencedOffsetGroup:
             self._consumer.close()
 
     def release(self) -> None:
-        """Forget the claim. Nothing changes in Kafka."""
+        """Forget the claim, without changing Kafka."""
         self._producer = self.token = None
 
     def cluster_id(self) -> str:
-        """The first request of a handle: it reports a refused login at once."""
+        """The cluster id. The first request of a handle: it reports a refused login at once."""
         return str(self._admin.describe_cluster().cluster_id)
 
     def any_offsets(self) -> bool:
-        """Whether any group has offsets. To request those of one group would create `__consumer_offsets`."""
+        """Whether any group has offsets. A request for those of one group would create `__consumer_offsets`."""
         return "__consumer_offsets" in self._admin.topics()
 
     def partitions(self) -> list[TopicPartition]:
-        """All partitions of the cluster: the group may have offsets of any of them."""
+        """All partitions of the cluster: the group may have offsets for any of them."""
         found = [TopicPartition(topic, n) for topic, count in self._admin.topics().items() for n in range(count)]
         return sorted({self._placeholders.to_source(at) for at in found})
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Those of the topics that exist."""
+        """The existing ones of these topics."""
         asked = {self._placeholders.local_name(name): name for name in sorted(names)}
         return {
             asked[here]: Topic(
@@ -121,18 +121,18 @@ class FencedOffsetGroup:
         return int(self._admin.broker_config()[setting].value)
 
     def heartbeat(self, partitions: Callable[[], Iterable[TopicPartition]]) -> GroupHeartbeat:
-        """Heartbeats of a run of this group, committed for one of `partitions`."""
+        """The heartbeats of runs of this group, committed for one of `partitions`."""
         return GroupHeartbeat(self._client, self.name, lambda: [self._placeholders.to_local(at) for at in partitions()])
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed of these, with every decided transaction, and none that is open."""
+        """The committed offsets of these partitions, including all decided transactions and no open one."""
         found: dict[TopicPartition, CommittedOffset] = {}
         for some in chunked([self._placeholders.to_local(at) for at in partitions]):
             found |= self._fetch_settled(some)
         return {self._placeholders.to_source(at): entry for at, entry in found.items()}
 
     def _fetch_settled(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """librdkafka waits while a transaction holds an offset, until it times out: then the transaction is ended."""
+        """Fetch offsets. librdkafka waits for open transactions until a timeout; then this ends them."""
         steps: tuple[Callable[[Sequence[TopicPartition]], None], ...] = (self._end_open, self._finish_lost)
         for step in steps:
             if (found := self._committed(partitions, _UNSETTLED_SECONDS)) is not None:
@@ -143,7 +143,7 @@ class FencedOffsetGroup:
     def _committed(
         self, partitions: Sequence[TopicPartition], seconds: float
     ) -> dict[TopicPartition, CommittedOffset] | None:
-        """None if a transaction holds one of them for `seconds`."""
+        """The committed offsets; None if an open transaction has one of them for `seconds`."""
         return self._client.committed(self._consumer, partitions, seconds, self._what, {"_TIMED_OUT"})
 
     def _end_open(self, partitions: Sequence[TopicPartition]) -> None:
@@ -155,25 +155,25 @@ class FencedOffsetGroup:
         self._with_each_producer(self._unsettled(partitions), lambda producer, at: self._finish_lost_commit(producer))
 
     def _unsettled(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Those of them that a transaction holds."""
+        """The partitions whose offset is part of an open transaction."""
         if self._writers is None:
             return []
         held = [at for at in partitions if self._committed([at], _UNSETTLED_SECONDS / 4) is None]
         return [self._placeholders.to_source(at) for at in held]
 
     def refence(self) -> None:
-        """Claim again: this ends an open transaction, and fails if no broker answers."""
+        """Claim the group again. This ends an open transaction and fails if no broker answers."""
         self.release()
         self.claim()
 
     def fence_task_producers(
         self, partitions: Iterable[TopicPartition], reissue: Callable[[CommittedOffset], CommittedOffset]
     ) -> None:
-        """End the open transactions of tasks of other runs for these partitions, and refuse those tasks from now on.
+        """End the open transactions of tasks of other runs for these partitions, and fence those tasks.
 
-        A task commits only over the committed offset that it was planned with, and only with the newest producer of its
-        partition. So a newer producer commits each offset again, with the metadata that `reissue` returns: a task that
-        has begun is fenced, and one that begins later, in a run that does not know yet, finds other metadata.
+        A task commits only if the committed offset is the one it was planned with, and only with the newest producer of
+        its partition. So a newer producer commits each offset again, with the metadata that `reissue` returns: a task
+        that has begun is fenced, and a task that begins later, in a run that was not stopped yet, finds other metadata.
         """
         self._with_each_producer(partitions, lambda producer, at: self._replace(producer, at, reissue))
 
@@ -209,15 +209,15 @@ class FencedOffsetGroup:
         return isinstance(error.__cause__, KafkaException) and error.__cause__.args[0].name() in FENCED
 
     def _finish_lost_commit(self, producer: Any) -> None:
-        """End a transaction that the broker calls complete, but whose offsets it still holds back.
+        """End a transaction that the broker reports as complete while its offsets are still pending.
 
-        A broker that dies right after it decided a transaction may come back with the transaction complete and its
-        offsets pending for good: every OffsetFetch of the group then fails with UNSTABLE_OFFSET_COMMIT. Seen on
-        Kafka 4.3 with one broker, in one of five kills. It is a fault of the broker, so no release of librdkafka cures
-        it; others met it, too: https://github.com/twmb/franz-go/issues/581.
+        A broker that dies right after it decided a transaction may restart with the transaction complete and its
+        offsets pending permanently: every OffsetFetch of the group then fails with UNSTABLE_OFFSET_COMMIT. We saw this
+        on Kafka 4.3 with one broker, in one of five kills. It is a bug of the broker, so no release of librdkafka fixes
+        it; users of other clients report it, too: https://github.com/twmb/franz-go/issues/581.
 
-        The end marker of any later transaction of the same producer, in the same partition of `__consumer_offsets`,
-        releases the offsets. So this commits one for another group in that partition, which nobody reads.
+        The end marker of any later transaction of the same producer in the same partition of `__consumer_offsets`
+        releases the offsets. So this commits an offset for another, unused group in that partition.
         """
         from confluent_kafka import TopicPartition as Position
 
@@ -232,7 +232,7 @@ class FencedOffsetGroup:
         self._call_with_timeout(lambda: commit_offsets_in_new_transaction(producer, [position], metadata))
 
     def claim(self) -> None:
-        """Fence all other producers of the group, unless this handle was the last to do so, as far as it knows."""
+        """Fence all other producers of the group, unless this handle believes that its claim is still the newest."""
         if self._producer is not None:
             return
         self._refuse_members()
@@ -242,8 +242,8 @@ class FencedOffsetGroup:
     def commit(
         self, entries: Mapping[TopicPartition, CommittedOffset], produce: Callable[[Any], None] = lambda producer: None
     ) -> bool:
-        """Commit all the entries or none, in one transaction with the records that `produce` sends with the producer it
-        is given. False, with nothing committed, if another handle claimed the group."""
+        """Commit all entries or none, in one transaction with the records that `produce` sends with the producer it is
+        given. False, with nothing committed, if another handle claimed the group."""
         positions = [self._placeholders.to_position(at, entry) for at, entry in entries.items()]
         producer = self._producer
         self.release()  # unless this succeeds, the next claim ends the transaction

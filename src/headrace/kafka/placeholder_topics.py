@@ -1,4 +1,4 @@
-"""Names of the topics that stand for topics of another cluster."""
+"""Names of the placeholder topics for topics of another cluster."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class PlaceholderTopics:
-    """Kafka keeps offsets only of topics that exist. So each topic of another cluster has an empty placeholder in this
-    one, named `prefix` and its name.
+    """Kafka stores offsets only for existing topics. So each topic of another cluster has an empty placeholder topic in
+    this one, named `prefix` plus its name.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -20,7 +20,7 @@ class PlaceholderTopics:
         self._elsewhere: set[str] = set()
 
     def add(self, topic: str) -> str:
-        """From now on `topic` has a placeholder; returns its name."""
+        """Register a placeholder for `topic`; return the placeholder's name."""
         self._elsewhere.add(topic)
         return self.local_name(topic)
 
@@ -31,7 +31,7 @@ class PlaceholderTopics:
         return TopicPartition(self.local_name(at.topic), at.partition)
 
     def to_source(self, at: TopicPartition) -> TopicPartition:
-        """The partition that `at`, of this cluster, stands for. Placeholders found in this way are remembered."""
+        """The source partition for `at`, a partition of this cluster. Registers the placeholder if it is one."""
         if not self._prefix or not at.topic.startswith(self._prefix):
             return at
         topic = at.topic.removeprefix(self._prefix)

@@ -1,4 +1,4 @@
-"""The topic ids that a batch was planned with, compared with the cluster's, on the driver and in tasks."""
+"""Compares the topic ids that a batch was planned with to the cluster's, on the driver and in tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTopics:
-    """Topics of one cluster, by the names they are known as, with the ids they had when the batch was planned."""
+    """Topics of one cluster, by the names in offsets, with their ids when the batch was planned."""
 
     bootstrap: str
     options: Mapping[str, str] = field(repr=False)
@@ -23,7 +23,7 @@ class PlannedTopics:
     ids: Mapping[str, str]
 
     def verify(self, cluster: Cluster) -> None:
-        """Raise TopicRecreated if one has another id now. A topic that is gone has no other records to confuse."""
+        """Raise TopicRecreated if a topic now has another id. A deleted topic has no other records."""
         found = cluster.ids(self.ids)
         for topic, planned in sorted(self.ids.items()):
             if (now := found.get(topic, planned)) != planned:

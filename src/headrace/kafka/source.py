@@ -1,4 +1,4 @@
-"""Which records a pipeline reads: a description, checked when it is made."""
+"""The Kafka source: describes which records a pipeline reads, and checks the description."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Set by Headrace on every consumer: another value would break the batch's contract.
+# Headrace sets these on every consumer: another value would break the batch's contract.
 OWNED_OPTIONS = {
     "bootstrap.servers": "the first argument of Kafka",
     "group.id": "derived from the pipeline's name",
@@ -36,30 +36,31 @@ _STARTS = '"earliest", "latest", "stored", a time with its zone, or {"clicks": {
 
 @dataclass(frozen=True, kw_only=True)
 class Kafka:
-    """Topics of a Kafka cluster as a source. `bootstrap` is one address, `host:port`, or several: a list, or a text
-    with commas.
+    """Reads topics of a Kafka cluster. `bootstrap` is one address, `host:port`, or several: a list, or a text with
+    commas.
 
-    What is read is `topics`, a list of names (or a `Subscription` of your own), or `pattern`, a regular expression that
-    whole names match, or `partitions`, such as `{"clicks": [0, 1]}`. Topics and partitions that appear while a pipeline
-    runs are found within `refresh` seconds and read from their beginning.
+    Give `topics`, a list of names (or your own `Subscription`), or `pattern`, a regular expression for whole topic
+    names, or `partitions`, such as `{"clicks": [0, 1]}`. A running pipeline discovers new topics and partitions within
+    `refresh` seconds and reads them from their earliest offset.
 
-    `format` and `key_format` say how a record's value and key become columns.
+    `format` and `key_format` decode a record's value and key to columns.
 
-    `start` says where a topic is first read: "earliest", "latest", a time, or offsets such as `{"clicks": {0: 1200}}`
-    (partitions that are not named: from their beginning). From then on the stored offsets count, unless `resume` is
-    False: then every run starts so. "stored" starts nowhere else: without stored offsets it is an error. `max_lag` is a
-    number of records per partition, or a time such as "10m": what lags more is skipped, and recorded.
+    `start` is where the first read of a topic begins: "earliest", "latest", a time, or offsets such as
+    `{"clicks": {0: 1200}}` (other partitions begin at their earliest offset). Later reads begin at the stored offsets,
+    unless `resume` is False: then every run begins at `start`. "stored" accepts only stored offsets: without them the
+    run fails. `max_lag` is a number of records per partition, or a time such as "10m": records that lag more are
+    skipped, and the gap is recorded.
 
-    `on_data_loss` says what to do when the stored offsets are no longer in the log (deleted by retention, or a topic
-    recreated): "fail", or go on at the "earliest" or "latest" record there, with the gap in the audit log.
+    `on_data_loss` decides what happens if the stored offsets are no longer in the log (deleted by retention, or the
+    topic was recreated): "fail", or continue at the "earliest" or "latest" record and record the gap in the audit log.
 
-    A long range of a partition is read by several tasks, and many short ones by one, where the sink has no use for one
-    task per partition; `split=False` keeps to one, for a transform that needs the order of the log.
+    If the sink does not need one task per partition, several tasks read a long range, and one task reads many short
+    ranges. `split=False` forces one task per range, for a transform that needs the order of the log.
 
-    `location` says on which executors a partition is read: "consistent", always on the same where it can be; "brokers",
-    on the host of its leader; or hosts by topic or partition. `cluster` is a name to tell topics of several clusters
-    apart: `clicks` of the cluster `east` is then known as `east.clicks`. `options` are Kafka's own client settings,
-    for example `{"security.protocol": "SSL"}`, or the path of a properties file that has them.
+    `location` chooses the executors that read a partition: "consistent", the same one whenever possible; "brokers", one
+    on the host of the partition's leader; or hosts by topic or partition. `cluster` is a name that distinguishes topics
+    of several clusters: `clicks` of the cluster `east` is then named `east.clicks`. `options` are Kafka's client
+    settings, for example `{"security.protocol": "SSL"}`, or the path of a properties file with such settings.
     """
 
     bootstrap: str | Any = field(kw_only=False)
@@ -100,7 +101,7 @@ class Kafka:
         config_checks.check(self.options)
         config_checks.refuse_unknown(self.options)
         for spoken in (client_security.to_java_config, client_security.to_librdkafka_config):
-            spoken(self.options)  # raises for what one of the two kinds of clients cannot do
+            spoken(self.options)  # raises for an option that the Java client or librdkafka does not support
 
     def __str__(self) -> str:
         start = self.start
@@ -112,24 +113,24 @@ class Kafka:
 
     @property
     def prefix(self) -> str:
-        """What stands before the name of a topic of this cluster where offsets and rows speak of it."""
+        """The prefix of this cluster's topic names in offsets and rows."""
         return f"{self.cluster}." if self.cluster else ""
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The topics, as they are known, where they are known ahead."""
+        """The prefixed topic names; None if they are not known in advance."""
         names = self.subscription.names
         return None if names is None else tuple(self.prefix + name for name in names)
 
     @property
     def first(self) -> str | datetime | Mapping[TopicPartition, int]:
-        """`start`, by the names that the topics are known as."""
+        """`start`, by prefixed topic names."""
         if not isinstance(self.start, Mapping):
             return self.start
         return {TopicPartition(self.prefix + at.topic, at.partition): offset for at, offset in self.start.items()}
 
     def host(self, at: TopicPartition) -> str | None:
-        """The host that `location` names for a partition, by the name its topic is known as."""
+        """The host in `location` for a partition with a prefixed topic name."""
         if not isinstance(self.location, Mapping):
             return None
         topic = self.cluster_topic_name(at.topic)
@@ -137,15 +138,15 @@ class Kafka:
         return named
 
     def cluster_topic_name(self, known: str) -> str:
-        """The name that its cluster has for a topic."""
+        """The topic name without the prefix, as in its cluster."""
         return known.removeprefix(self.prefix)
 
     def owns_topic(self, known: str) -> bool:
-        """Whether a topic, by the name it is known as, is one of them."""
+        """Whether this source reads a topic, given by its prefixed name."""
         return known.startswith(self.prefix) and self.reads(self.cluster_topic_name(known))
 
     def reads(self, topic: str) -> bool:
-        """Whether a topic of this cluster is one of them."""
+        """Whether this source reads a topic, given by its name in the cluster."""
         return self.subscription.reads(topic)
 
     def _subscription(self) -> Subscription:
@@ -217,7 +218,7 @@ class Kafka:
 
 
 def by_partition(argument: str, given: Mapping[Any, Any]) -> dict[TopicPartition | str, Any]:
-    """`{"clicks": {0: x}}`, `{"clicks": x}` and `{TopicPartition("clicks", 0): x}`, as one table."""
+    """Flatten `{"clicks": {0: x}}`, `{"clicks": x}` and `{TopicPartition("clicks", 0): x}` to one mapping."""
     found: dict[TopicPartition | str, Any] = {}
     for key, value in given.items():
         match key, value:
@@ -225,7 +226,7 @@ def by_partition(argument: str, given: Mapping[Any, Any]) -> dict[TopicPartition
                 found[TopicPartition(topic, partition)] = value
             case str(topic), Mapping():
                 for number, inner in value.items():
-                    if not re.fullmatch("[0-9]+", str(number)):  # in TOML every key is a text
+                    if not re.fullmatch("[0-9]+", str(number)):  # in TOML every key is a string
                         raise ConfigError(f"{argument}: {topic}: {number!r} is no number of a partition")
                     found[TopicPartition(topic, int(number))] = inner
             case str(topic), _:

@@ -1,4 +1,4 @@
-"""The sources of a pipeline together: their names, their topics, and whose a partition is."""
+"""The sources of a pipeline: their names, their topics, and the source of each topic."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headrace.support.validation import check_instance, wrong_value
 _Name = TypeVar("_Name")
 
 ROWS = "rows"
-"""What SQL calls the rows of a pipeline with one source."""
+"""The name of a single source's rows in SQL."""
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
 def sources_by_name(given: Kafka | Mapping[str, Kafka]) -> dict[str, Kafka]:
-    """A source, or several that can be read together, by the names that SQL has for their rows."""
+    """One or several compatible sources, by the names of their rows in SQL."""
     example = 'hr.Kafka("localhost:9092", topics=["clicks"])'
     if isinstance(given, Kafka):
         return {ROWS: given}
@@ -56,7 +56,7 @@ def sources_by_name(given: Kafka | Mapping[str, Kafka]) -> dict[str, Kafka]:
 
 
 def refuse_skipping(sources: Mapping[str, Kafka], longest_delay: float) -> None:
-    """ConfigError where records would be held back until they are too old."""
+    """ConfigError if records would be delayed until they exceed `max_lag`."""
     for source in sources.values():
         if isinstance(source.max_lag, timedelta) and source.max_lag.total_seconds() <= longest_delay:
             raise ConfigError(
@@ -66,13 +66,13 @@ def refuse_skipping(sources: Mapping[str, Kafka], longest_delay: float) -> None:
 
 
 def source_for_topic(sources: Mapping[_Name, Kafka], topic: str) -> _Name | None:
-    """Which of them reads a topic, by the name it is known as."""
-    # The name of a cluster says more than a pattern.
+    """The source that reads a topic, given by its prefixed name."""
+    # A cluster prefix is more specific than a pattern.
     exact = sorted(sources, key=lambda name: -len(sources[name].prefix))
     return next((name for name in exact if sources[name].owns_topic(topic)), None)
 
 
 def known_topics(sources: Mapping[str, Kafka]) -> tuple[str, ...] | None:
-    """The names of all topics, as offsets and rows have them; None where they are not known ahead."""
+    """The prefixed names of all topics; None if they are not known in advance."""
     names = [source.names for source in sources.values()]
     return None if None in names else tuple(topic for given in names for topic in given or ())

@@ -1,4 +1,4 @@
-"""Which partitions of a cluster a source reads."""
+"""Rules that choose the partitions a source reads."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _ANY_COUNT = 1_000
-"""Partitions of a topic that is only asked about: a rule may leave out the first ones."""
+"""Assumed number of partitions when `reads` checks a topic: a rule may skip the first ones."""
 
 
 class Subscription(ABC):
-    """A rule that chooses partitions. Asked when a run starts and every `refresh` seconds, so it may say more later.
+    """A rule that chooses partitions. Called at the start of a run and every `refresh` seconds, so it may add some.
 
-    One of your own goes where the names of topics go: `hr.Kafka(…, topics=EverySecondPartition("clicks"))`.
+    Pass your own rule as `topics`: `hr.Kafka(…, topics=EverySecondPartition("clicks"))`.
     """
 
     names: Sequence[str] | None = None
-    """The topics it concerns, where they are known ahead: one that is missing is an error. None: any of the cluster."""
+    """The topic names, if the rule knows them; a missing topic is an error. None: any topics of the cluster."""
 
     @abstractmethod
     def wanted(self, topics: Mapping[str, int]) -> Iterable[TopicPartition]:
-        """The partitions to read. `topics` are those in `names`, or all there are, with their number of partitions."""
+        """The partitions to read. `topics` has the partition count of each topic in `names`, or of all topics."""
 
     def reads(self, topic: str) -> bool:
-        """Whether a topic is one of those it concerns."""
+        """Whether the rule reads any partition of a topic."""
         return topic in self.names if self.names is not None else any(self.wanted({topic: _ANY_COUNT}))
 
     @abstractmethod
     def __str__(self) -> str:
-        """In a few words, for `headrace check`."""
+        """A short description for `headrace check`."""
 
 
 @dataclass(frozen=True)
 class Topics(Subscription):
-    """All partitions of these topics."""
+    """All partitions of the named topics."""
 
     names: Sequence[str]
 
@@ -68,7 +68,7 @@ class Topics(Subscription):
 
 @dataclass(frozen=True)
 class Pattern(Subscription):
-    """All partitions of every topic whose whole name matches a regular expression. Kafka's own topics never do."""
+    """All partitions of every topic whose whole name matches a regular expression, except Kafka's internal topics."""
 
     pattern: str
 
@@ -89,7 +89,7 @@ class Pattern(Subscription):
 
 @dataclass(frozen=True)
 class Partitions(Subscription):
-    """These partitions and no others: one that is added to a topic is not read."""
+    """A fixed list of partitions: partitions that are added to a topic are not read."""
 
     partitions: Mapping[str, Sequence[int]]
 
@@ -120,7 +120,7 @@ class Partitions(Subscription):
 
 
 def checked(topic: object) -> str:
-    """`topic`, or ConfigError if Kafka gives no topic this name."""
+    """Return `topic`. ConfigError if it is not a valid topic name."""
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
         raise ConfigError(f"{topic!r} is not a name that Kafka gives to a topic")
     return topic

@@ -1,4 +1,4 @@
-"""Steps of a Kafka transaction, each within a time."""
+"""Steps of a Kafka transaction, each with a timeout."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PATIENCE = 2.5 * TIMEOUT
-"""Seconds that a transaction of several requests may take."""
+"""Timeout in seconds for a transaction of several requests."""
 FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"}
-"""Errors of a producer whose transactional id another producer has initialised."""
+"""Errors of a fenced producer: another producer initialised its transactional id."""
 
 
 def init_transactions(producer: Any) -> Any:
-    """Fence other producers with this transactional id and end their transactions; returns the producer."""
+    """Fence other producers with this transactional id and end their transactions; return the producer."""
     for _ in range(2):
-        # After two requests it knows the brokers by their ids; otherwise the next call often waits 500 ms.
+        # After two requests the producer knows the brokers' ids; otherwise the next call often waits 500 ms.
         producer.list_topics("__consumer_offsets", timeout=TIMEOUT)
     producer.init_transactions(TIMEOUT)
     return producer
 
 
 def call_with_timeout(step: Callable[[], Any], seconds: float) -> Any:
-    """Run a step of a transaction in a thread; TimeoutError, as librdkafka may never return when a broker dies.
+    """Run a step of a transaction in a thread, with a timeout: librdkafka may never return if a broker dies.
 
-    A thread that is left behind does no harm: the next producer with that transactional id ends what it still does.
+    After a TimeoutError the thread keeps running but is harmless: the next producer with that transactional id fences
+    its producer and ends its transaction.
     """
     outcome: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
 

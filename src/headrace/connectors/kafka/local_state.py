@@ -1,4 +1,4 @@
-"""What this machine stores about a consumer group: which partitions had offsets, and its audit log."""
+"""Local files about a consumer group: which partitions had offsets, and the audit log."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 FORMAT = 1
-"""Of the file; see `format_version`."""
+"""Format of the file; see `format_version`."""
 
 
 class KnownTopic(NamedTuple):
-    """A topic as it was last seen: its id, and the partitions that had offsets."""
+    """The last known id of a topic, and the partitions that had offsets."""
 
     id: str | None
     partitions: frozenset[int]
 
 
 class LocalGroupState:
-    """Files named by group and cluster: another cluster may have a group of the same name."""
+    """The file names contain group and cluster, because another cluster may have a group of the same name."""
 
     def __init__(self, group: str, cluster_id: str) -> None:
         name = f"{quote(group, safe='')}@{cluster_id}"
@@ -46,9 +46,9 @@ class LocalGroupState:
         return self._known
 
     def missing(self, committed: set[TopicPartition]) -> dict[str, frozenset[int]]:
-        """Partitions that had offsets and are not `committed`, by topic."""
+        """Partitions that had offsets and are not in `committed`, by topic."""
         if self._missing(committed):
-            self._known = self._read()  # the user may have removed the file, to start over
+            self._known = self._read()  # the user may have deleted the file to start over
         return self._missing(committed)
 
     def _missing(self, committed: set[TopicPartition]) -> dict[str, frozenset[int]]:
@@ -59,7 +59,7 @@ class LocalGroupState:
         return {topic: partitions for topic, partitions in missing.items() if partitions}
 
     def remember(self, progress: Progress) -> None:
-        """Store topics and partitions that are new."""
+        """Store new topics and partitions."""
         seen: dict[str, set[int]] = {}
         for at in progress.offsets:
             seen.setdefault(at.topic, set()).add(at.partition)

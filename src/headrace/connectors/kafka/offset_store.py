@@ -1,4 +1,4 @@
-"""Offsets in Kafka itself: the consumer group is the truth."""
+"""Offsets in Kafka: the committed offsets of a consumer group."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.types import Progress
 
 _CLAIMS = RetryPolicy(attempts=5)
-TOPIC_SECONDS = 3.0  # brokers know a new topic a moment after it was created
+TOPIC_SECONDS = 3.0  # brokers learn of a new topic with a short delay
 _REFRESH_SECONDS = 3600.0
 
 
@@ -43,27 +43,26 @@ class _Version:
 
 
 class Kafka(OffsetStore):
-    """The committed offsets of a consumer group, which is the pipeline's name unless given. Nobody ever joins it.
+    """The committed offsets of a consumer group, by default named like the pipeline. The group never has members.
 
-    **State.** A group has fields for offsets only; the rest is in the metadata of the commits. The broker limits its
-    size per partition (`offset.metadata.max.bytes`, 4096), so each partition holds its own part: the id of its topic,
-    the last batch, and its range of the pending batch; one of them holds the lease of the run. That is 100 to 200 bytes
-    each, for any number of partitions. A position set by another tool counts, and a pending batch that it contradicts
-    is abandoned.
+    **State.** A group has fields for offsets only; all other state is in the commit metadata. The broker limits its
+    size per partition (`offset.metadata.max.bytes`, 4096), so each partition stores its own part: the id of its topic,
+    the last batch, and its range of the pending batch; one partition stores the lease of the run. That is 100 to 200
+    bytes each, for any number of partitions. A position set by another tool is accepted, and a pending batch that it
+    contradicts is abandoned.
 
-    **Compare-and-set.** Commits are transactions of one transactional id, derived from the group. Kafka lets only the
-    producer commit that initialised last; `init_transactions` finishes or aborts what an earlier one left open. A swap
-    uses a read taken after its own producer initialised, or reads and compares again. Then either no other producer has
-    initialised since, so nothing else was committed and the read still holds; or one has, and Kafka refuses the
-    transaction: the swap returns False. So a zombie is fenced for good, and two runs that take turns both make
-    progress. Reading fences nobody; `load`, with which a run starts, does. A commit without a transaction, by another
-    tool, is seen by the next read, but not between the read and the commit of one swap (milliseconds).
+    **Compare-and-set.** Commits are transactions of one transactional id, derived from the group. Only the producer
+    that initialised last can commit; `init_transactions` commits or aborts an open transaction of an earlier producer.
+    A swap uses a read taken after its own producer initialised, or reads and compares again. Either no other producer
+    has initialised since, so nothing else was committed and the read is still valid; or one has, and Kafka refuses the
+    transaction: the swap returns False. So a zombie is fenced permanently, and two alternating runs both make progress.
+    Reading does not fence other producers; `load`, which starts a run, does. The next read sees a commit that another
+    tool made without a transaction, but not if it comes between the read and the commit of one swap (milliseconds).
 
-    Kafka has no room for the audit log: it is a file on this machine, `history/<group>@<cluster>.jsonl` in the state
-    directory, written after the commit. Nor does Kafka keep a group forever: see `durability_warnings`. A file
-    beside it, `kafka/<group>@<cluster>.json`, remembers which partitions had offsets, so that a pipeline that ran
-    before on this machine stops with DataLoss instead of starting over. Every partition is committed again each hour of
-    a run.
+    **Local files.** Kafka cannot store the audit log: it is a file on this machine, `history/<group>@<cluster>.jsonl`
+    in the state directory, written after the commit. Kafka also deletes idle groups: see `durability_warnings`. The
+    file `kafka/<group>@<cluster>.json` there records which partitions had offsets, so that a pipeline that ran before
+    on this machine stops with DataLoss instead of starting over. A run commits every partition again once per hour.
     """
 
     _now: Callable[[], float] = staticmethod(time.time)
@@ -87,7 +86,7 @@ class Kafka(OffsetStore):
         self._unwritten_lease: RunLease | None = None
         self._refreshed = float("-inf")
         self._opened_at = 0
-        """Seconds: the epoch of a group in which every offset was set by another tool."""
+        """In seconds. The epoch of a group in which another tool set every offset."""
 
     @property
     def identity(self) -> str:
@@ -124,7 +123,7 @@ class Kafka(OffsetStore):
                 self._group = None
 
     def load(self) -> Progress:
-        """Also fences all other producers of the group, and ends their open transactions."""
+        """Also fences all other producers of the group and ends their open transactions."""
         with self._lock:
             self._claim()
             return super().load()
@@ -145,7 +144,7 @@ class Kafka(OffsetStore):
 
     def _claim(self) -> None:
         self._opened.claim()
-        self._known = frozenset()  # find partitions that another tool committed, too
+        self._known = frozenset()  # also find partitions that another tool committed
 
     def read(self) -> tuple[State, Any]:
         with self._lock:
@@ -165,7 +164,7 @@ class Kafka(OffsetStore):
                 if self._commit_state(entries, new):
                     self._local_state.remember(new.progress)
                     if moved := commit_metadata.foreign(entries):
-                        # The last batch that the remaining metadata shows: that of the moved partitions is lost.
+                        # The last batch in the remaining metadata: the metadata of the moved partitions is lost.
                         note = "set by another tool"
                         last = old.progress.newest
                         self._local_state.append(AuditEntry(self._now(), note, "reset", {}, moved, note, last))
@@ -221,12 +220,12 @@ class Kafka(OffsetStore):
     def _state(self, entries: Mapping[TopicPartition, CommittedOffset]) -> State:
         state = commit_metadata.decode_group(entries, self._opened_at)
         if not entries:
-            state = replace(state, run=self._unwritten_lease)  # no partition can hold it yet
+            state = replace(state, run=self._unwritten_lease)  # no partition can store it yet
         missing = self._local_state.missing(set(entries))
         return self._find_forgotten(state, missing) if missing else state
 
     def _find_forgotten(self, state: State, missing: Mapping[str, frozenset[int]]) -> State:
-        """DataLoss for partitions whose offsets expired. A deleted topic took its offsets along, which is no loss.
+        """DataLoss for partitions whose offsets expired. Deleting a topic also deletes its offsets, which is no loss.
 
         A recreated topic gets offset 0 with the id of the old topic, so that a comparison of topic ids shows it.
         """
@@ -258,7 +257,7 @@ class Kafka(OffsetStore):
         )
 
     def _check_partitions_exist(self, partitions: set[TopicPartition], topic_ids: Mapping[str, str]) -> None:
-        """ConfigError soon: librdkafka repeats a commit for an unknown topic until it times out."""
+        """Raise ConfigError early: librdkafka repeats a commit for an unknown topic until it times out."""
         missing: list[TopicPartition] = []
 
         def exist() -> bool:

@@ -1,4 +1,4 @@
-"""Sends records in a producer's open transaction: checked, by topic, as many at a time as its queue takes.
+"""Checks records and sends them by topic in an open transaction, as many at a time as the producer's queue accepts.
 
 There are no delivery callbacks: a record that was not stored fails the commit, and librdkafka would raise a fatal error
 out of the callback.
@@ -30,7 +30,7 @@ _FULL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class TopicTarget:
-    """Where records go. Pickled for the executors. `limits` are those of `topic`; both are None if rows name topics."""
+    """The target of records, pickled for the executors. `topic` and its `limits` are None if rows name their topics."""
 
     sink: str
     client: Client
@@ -42,12 +42,12 @@ class TopicTarget:
 
     @property
     def seconds(self) -> float:
-        """How long a transaction may be open."""
+        """The transaction timeout in seconds."""
         return int(self.producing["transaction.timeout.ms"]) / 1000
 
     @property
     def _topic_rules(self) -> tuple[object, ...]:
-        """What distinguishes sinks of one name that may create topics: a Python worker serves many runs."""
+        """Distinguishes sinks of one name that may create topics, because a Python worker serves many runs."""
         if self.allowed is None:
             return (repr(self.new),)
         return repr(self.new), self.allowed.names, self.allowed.pattern, self.allowed.limit
@@ -80,7 +80,7 @@ class TopicTarget:
 
 
 def check_rows(target: TopicTarget, records: Any) -> Iterator[tuple[str, Any, list[tuple[int, str]]]]:
-    """The records of each topic, with row number and reason of each that the topic does not take."""
+    """The records of each topic, and the row number and reason of each record that its topic rejects."""
     for topic, some in _by_topic(target, records):
         why = f"{TOPIC} is NULL" if topic is None else None
         if topic is not None and target.allowed is not None:
@@ -105,7 +105,7 @@ def _by_topic(target: TopicTarget, records: Any) -> Iterator[tuple[str | None, A
 
 
 def send(producer: Any, target: TopicTarget, records: Any, at: TopicPartition) -> int:
-    """Give an Arrow batch of records, all from `at`, to the producer; BadRecord if a topic does not take one."""
+    """Send an Arrow batch of records, all from `at`, to the producer; BadRecord if a topic rejects one."""
     for topic, some, wrong in check_rows(target, records):
         for row, why in wrong:
             RejectedRows(target.sink, limit=None).add(origin_of(some, row, at), why)
@@ -131,7 +131,7 @@ def enqueue(producer: Any, target: TopicTarget, topic: str, records: Any) -> Non
 def _produce_batch(
     producer: Any, topic: str, waiting: list[dict[str, Any]], partition: int | None = None
 ) -> list[dict[str, Any]]:
-    """Returns the records that the queue had no room for."""
+    """Return the records that did not fit into the queue."""
     from confluent_kafka import KafkaError, KafkaException
 
     chosen = {} if partition is None else {"partition": partition}
@@ -146,7 +146,7 @@ def _produce_batch(
 
 
 def _produce_by_partition(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same, one call per partition: `produce_batch` ignores the partition of a single message."""
+    """As `_produce_batch`, with one call per partition: `produce_batch` ignores the partition of a single message."""
     groups: dict[int | None, list[dict[str, Any]]] = {}
     for message in waiting:
         groups.setdefault(message.get("partition"), []).append(message)
@@ -154,7 +154,7 @@ def _produce_by_partition(producer: Any, topic: str, waiting: list[dict[str, Any
 
 
 def _produce_each(producer: Any, topic: str, waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same, with headers or timestamps, which `produce_batch` does not take."""
+    """As `_produce_batch`, for records with headers or timestamps, which `produce_batch` does not support."""
     for number, message in enumerate(waiting):
         try:
             producer.produce(topic, **message)

@@ -1,4 +1,4 @@
-"""Rows as Kafka records, and the limits of a topic."""
+"""Encodes rows as Kafka records, and checks the limits of a topic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TOPIC, PARTITION, KEY, VALUE, HEADERS, TIMESTAMP = "topic", "partition", "key", "value", "headers", "timestamp"
 _HEADERS = "array<struct<key:string,value:binary>>"
 _OVERHEAD = 100
-"""Maximum size of a record beside its key, value and headers."""
+"""Maximum size of a record without its key, value and headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class RecordMapping:
     exclude: tuple[str, ...] = ()
 
     def encode(self, rows: DataFrame, origin: Sequence[str] = ORIGIN_COLUMNS, *, dry: bool = False) -> DataFrame:
-        """The columns of the records, and those of `origin`. A tombstone stays one."""
+        """The columns of the records, and those of `origin`. A tombstone remains a tombstone."""
         from pyspark.sql import functions as sql
 
         encoded = self.format.dry_run_encode_expr if dry else self.format.encode_expr
@@ -68,13 +68,13 @@ class RecordMapping:
         return selected.select(*parts, *origin)
 
     def check(self, rows: DataFrame, *, dry: bool = False) -> None:
-        """ConfigError if rows of these columns cannot become records. `dry`: no schema is registered."""
+        """ConfigError if rows with these columns cannot become records. `dry`: register no schema."""
         if isinstance(self.format, Avro):  # before its schema is registered
             encode_errors.check_schema(rows, self.format.body(self._columns(rows), self.topic))
         self.encode(rows, dry=dry)
 
     def _columns(self, rows: DataFrame) -> dict[str, Any]:
-        """The columns of the value, with their types."""
+        """The columns of the value with their types."""
         fields = rows.schema.jsonValue()["fields"]
         names = {f["name"].lower() for f in fields}
         if missing := [name for name in self.exclude if name.lower() not in names]:
@@ -101,7 +101,7 @@ class RecordMapping:
 
 
 def _column(rows: DataFrame, name: str) -> Column:
-    """A column, or a field of one. Checked against the schema, as Spark would take `user` for a function."""
+    """A column, or a field of one. Checked against the schema, because Spark would parse `user` as a function."""
     from pyspark.sql import functions as sql
 
     columns = {column.lower() for column in rows.columns}
@@ -144,7 +144,7 @@ def _milliseconds(rows: DataFrame, name: str) -> Column:
 
 
 def _bytes(rows: DataFrame, name: str) -> Column:
-    """Bytes as they are, text as UTF-8, a number or a time as its text."""
+    """Bytes unchanged, text as UTF-8, a number or a time as text."""
     from pyspark.sql import functions as sql
 
     found = _type(rows, name)
@@ -154,21 +154,21 @@ def _bytes(rows: DataFrame, name: str) -> Column:
             hint=f"to_json({name}) in the transform",
         )
     column = _column(rows, name)
-    if found == "timestamp":  # with its UTC offset: without, two times of an autumn night have the same text
+    if found == "timestamp":  # with its UTC offset: otherwise two times when daylight saving ends have the same text
         column = sql.date_format(column, TIMESTAMP_PATTERN)
     return column if found == "binary" else column.cast("string").cast("binary")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """What a topic takes. `partitions` is their number."""
+    """The limits of a topic. `partitions` is their number."""
 
     partitions: int
     max_bytes: int
     compacted: bool
 
     def rejections(self, records: Any) -> Iterator[tuple[int, str]]:
-        """Row number and reason for each of `records`, an Arrow batch, that it does not take."""
+        """Row number and reason of each record in `records`, an Arrow batch, that the topic rejects."""
         import pyarrow as pa
         from pyarrow import compute
 
@@ -230,7 +230,7 @@ def messages(records: Any) -> list[dict[str, Any]]:
 
 
 def origin_of(records: Any, row: int, at: TopicPartition | None = None) -> RecordId | None:
-    """The source record of a row, if that is known; `at` if all rows come from one partition."""
+    """The id of a row's source record, if it is known; `at` if all rows come from one partition."""
     *before, offset = (
         records.column(name)[row].as_py() for name in (ORIGIN_COLUMNS if at is None else ORIGIN_COLUMNS[2:])
     )

@@ -1,4 +1,4 @@
-"""The Kafka sink: topics, with the offsets in the same transactions as the records."""
+"""The Kafka sink: commits records and offsets in the same transactions."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ _OWN = {
 
 
 class Kafka(RowRejectingSink, TransactionalSink):
-    """Produces each row to `topic`, or to the one that `topic_column` names, encoded by `format`.
+    """Produces each row, encoded by `format`, to `topic` or to the topic named in its `topic_column`.
 
-    Records and offsets are committed in one transaction. If each task has the rows of one partition, it commits them
-    with the offset of that partition, under a transactional id of that partition. Otherwise, and if the batch is
-    cached, the driver commits all of them in one transaction. Readers must set `isolation.level=read_committed`, which
+    Records and offsets are committed in one transaction. If each task has the rows of one partition, the task commits
+    them with the offset of that partition, under a transactional id of that partition. Otherwise, and if the batch is
+    cached, the driver commits the whole batch in one transaction. Readers must set `isolation.level=read_committed`, as
     Headrace's own readers do.
 
-    The offsets are those of a consumer group of the target cluster, named like the pipeline unless `group` is given. If
-    the source is another cluster, the target has an empty placeholder for each of its topics.
+    The offsets belong to a consumer group of the target cluster, by default named like the pipeline; `group` names
+    another one. If the source is another cluster, the target has an empty placeholder for each source topic.
 
-    `key`, `partition`, `timestamp` and `headers` name columns, or fields of them (`_kafka.key`); `exclude` names
-    columns that are left out of the value. `create` creates missing topics: True, or
-    `{"partitions": 6, "replication": 3}` and settings of a topic. `options` are those of librdkafka.
+    `key`, `partition`, `timestamp` and `headers` name columns or fields of columns (`_kafka.key`); `exclude` names
+    columns that are not part of the value. `create` creates missing topics: True, or
+    `{"partitions": 6, "replication": 3}` with settings of the topic. `options` are options of librdkafka.
 
-    With `topic_column`, rows may name the topics in `topics`, or those that match `pattern`, but never one that the
-    pipeline reads or that has its dead letters. With a pattern, `create` creates topics until `max_topics` match.
+    With `topic_column`, rows may name the topics in `topics`, or those that match `pattern`, but never a topic that the
+    pipeline reads or its dead-letter topic. With a pattern, `create` creates topics until `max_topics` match.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Kafka(RowRejectingSink, TransactionalSink):
         self._write_batch(batch, self._mapping.encode(rows), self._current_target(), dead_letters)
 
     def _write_partitions(self, batch: Batch, frame: DataFrame, target: TopicTarget, planned: PlannedCommit) -> None:
-        """Each task commits its records and its offset in a transaction of its own."""
+        """Each task commits its records and its offset in its own transaction."""
         parts = tuple(self._offsets.partition_write(r, planned) for r in batch.ranges)
         work = TransactionalProduceTask(target, self._offsets.group, parts, topic_check.current())
         with self._offsets.committed_by_tasks(batch, planned), translate_encode_errors(repr(self)):
@@ -196,7 +196,7 @@ class Kafka(RowRejectingSink, TransactionalSink):
     def _write_batch(
         self, batch: Batch, frame: DataFrame, target: TopicTarget, dead_letters: DeadLetterBatch | None
     ) -> None:
-        """Read the rows, reject those that a topic does not take, then commit records and offsets."""
+        """Read the rows, reject those that violate the limits of their topic, then commit records and offsets."""
         with translate_encode_errors(repr(self)):
             records = frame.toArrow().combine_chunks()
         topic_check.verify()
@@ -218,7 +218,7 @@ class Kafka(RowRejectingSink, TransactionalSink):
         reach("kafka: committed")
 
     def _reject(self, some: Any, wrong: list[tuple[int, str]], dead_letters: DeadLetterBatch | None) -> list[int]:
-        """Make dead letters of wrong rows and return their numbers; BadRecord without dead letters."""
+        """Divert rejected rows to the dead letters and return their numbers; BadRecord without dead letters."""
         rejected = RejectedRows(repr(self), None if dead_letters is None else dead_letters.limit)
         for row, reason in wrong:
             rejected.add(origin_of(some, row), reason)

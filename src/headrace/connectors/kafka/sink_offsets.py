@@ -1,4 +1,4 @@
-"""The offsets of a sink: committed in the transactions of its records, by the driver or by each task."""
+"""The offsets of the Kafka sink, which the driver or each task commits in the transactions of the records."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
     from headrace.types import Batch, Progress, Range, TopicPartition
 
 _LONGEST_MS = 300_000
-"""How long a transaction may be open, unless the options say so or the broker allows less."""
+"""The default transaction timeout, if the broker allows as much."""
 _SHORT_MS = 60_000
-"""The same where this user may not read the settings of the broker."""
+"""The default transaction timeout if this user may not read the broker's settings."""
 _NOT_OF_TOPICS = re.compile(r"[^a-zA-Z0-9._-]")
 _DEFAULTS = {
     "linger.ms": 20,
     "compression.type": "lz4",
-    "partitioner": "murmur2_random",  # that of the Java client, so that a key goes where its producers send it
+    "partitioner": "murmur2_random",  # the Java client's partitioner: its producers send a key to the same partition
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 262_144,
-    "batch.size": 100_000,  # where topics are named by rows: what is sent at once must fit each of them
-    "message.max.bytes": 1_000_000_000,  # each topic has a limit of its own, which is looked at before
+    "batch.size": 100_000,  # if rows name topics: a batch must fit each of the topics
+    "message.max.bytes": 1_000_000_000,  # the limit of each topic is checked before
 }
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCommit:
-    """What the commit of a batch changes in the group."""
+    """The changes that the commit of a batch makes to the group."""
 
     entries: Mapping[TopicPartition, CommittedOffset]
     writes: Mapping[TopicPartition, CommittedOffset]
@@ -72,7 +72,7 @@ class SinkOffsets(Kafka):
         self._unsure = False
         self._placeholders = PlaceholderTopics("")
         self._home: set[str] = set()
-        """Topics of this cluster. A recreated topic has another id, but needs no placeholder."""
+        """Topics of the target cluster. A recreated topic has another id, but needs no placeholder."""
 
     @property
     def group(self) -> str:
@@ -85,16 +85,16 @@ class SinkOffsets(Kafka):
 
     @property
     def producing(self) -> Mapping[str, Any]:
-        """The settings of a producer, beside those of the connection."""
+        """The settings of a producer in addition to those of the connection."""
         return self._opened.producing
 
     def limit_batch_size(self, max_bytes: int) -> None:
-        """A batch that is larger than the topic allows would be refused."""
+        """Limit the size of a producer's batches: brokers refuse one that is larger than the topic allows."""
         self._opened.producing = {**self.producing, "batch.size": max_bytes}
         self._opened.release()  # its producer has the old batch.size
 
     def cluster_id(self) -> str:
-        """Needs no `open`."""
+        """The id of the target cluster. Works before `open`."""
         group = self._new_group("")
         try:
             return group.cluster_id()
@@ -117,7 +117,7 @@ class SinkOffsets(Kafka):
             self._registered = run
 
     def load(self) -> Progress:
-        """Also ends open transactions of tasks of an earlier run, or of a batch that failed."""
+        """Also ends open transactions of tasks of an earlier run or of a failed batch."""
         with self._lock:
             self._claim()
             state, version = self.read()
@@ -130,7 +130,7 @@ class SinkOffsets(Kafka):
             return state.progress
 
     def plan(self, batch: Batch, *, separately: bool = False) -> PlannedCommit:
-        """The commit of `batch`, of each range `separately` if asked for. OffsetConflict as `commit`."""
+        """Plan the commit of `batch`, or `separately` of each of its ranges. Raises OffsetConflict as `commit` does."""
         with self._lock:
             state, entries = self._current()
             new = state.committed(batch)
@@ -139,17 +139,17 @@ class SinkOffsets(Kafka):
             return PlannedCommit(entries, writes, new.progress)
 
     def partition_write(self, r: Range, planned: PlannedCommit) -> PartitionWrite:
-        """What the task of one range commits."""
+        """The commit of the task of one range."""
         topic, transactional_id = self._placeholders.local_name(r.at.topic), self.transactional_id(r.at)
         return PartitionWrite(r, topic, planned.entries.get(r.at), planned.writes[r.at], transactional_id)
 
     @contextmanager
     def committed_by_tasks(self, batch: Batch, planned: PlannedCommit) -> Iterator[None]:
-        """Within, the tasks of `batch` run, each of which commits its own range."""
+        """Within the block, the tasks of `batch` run and each of them commits its own range."""
         try:
             yield
         except BaseException as error:
-            self._unsure = True  # others of the tasks may be at work still
+            self._unsure = True  # other tasks may still be running
             if is_raised_on_worker(error, Fenced):
                 raise self._fenced(batch) from error
             raise
@@ -158,7 +158,7 @@ class SinkOffsets(Kafka):
         self._local_state.remember(planned.progress)
 
     def commit_with(self, batch: Batch, produce: Callable[[Any], None]) -> None:
-        """Commit `batch` in one transaction with what `produce` gives to the producer it is called with."""
+        """Commit `batch` in one transaction with the records that `produce` sends with the producer it is given."""
         with self._lock:
             self._opened.claim()
             planned = self.plan(batch)
@@ -168,7 +168,7 @@ class SinkOffsets(Kafka):
             self._local_state.remember(planned.progress)
 
     def transactional_id(self, at: TopicPartition) -> str:
-        """For the tasks that write the rows of `at`. A topic has no slash in its name."""
+        """The transactional id of the tasks that write the rows of `at`. A topic name has no slash."""
         return f"headrace/{self.group}/{at.topic}/{at.partition}"
 
     def _current(self) -> tuple[State, dict[TopicPartition, CommittedOffset]]:
@@ -177,7 +177,7 @@ class SinkOffsets(Kafka):
         state = self._state(entries)
         if self._registered is not None and not self._registered.is_same_run(state.run):
             if state.run is None and (gone := known - entries.keys()):
-                # A topic that is deleted takes its offsets along, and the lease of the run with them.
+                # Deleting a topic also deletes its offsets, and with them the lease of the run.
                 topic_check.verify()
                 raise RetriableError(f"{self!r}: the offset of {min(gone)} is gone: its topic was deleted")
             raise OffsetConflict(
@@ -186,8 +186,8 @@ class SinkOffsets(Kafka):
         return state, entries
 
     def _fenced(self, batch: Batch) -> HeadraceError:
-        """What a newer producer means: OffsetConflict if it is another run; RetriableError if it is another attempt of
-        a task, or if the transaction timed out or was aborted manually."""
+        """The error for a fenced producer: OffsetConflict if another run fenced it; RetriableError if another attempt
+        of the task did, or if the transaction timed out or was aborted manually."""
         self._unsure = True
         with self._lock:
             try:
@@ -225,17 +225,17 @@ class SinkOffsets(Kafka):
         return entries
 
     def _find_topic(self, topic: str) -> Topic | None:
-        """The topic here, or its placeholder; brokers know a new one after a moment."""
+        """The topic in this cluster, or its placeholder. Brokers learn of a new topic with a short delay."""
         return wait_until(lambda: self._opened.topics([topic]).get(topic), TOPIC_SECONDS)
 
     def _timeout(self) -> int:
-        """How long a transaction may be open, in milliseconds; ConfigError if the broker does not allow as much."""
+        """The transaction timeout in milliseconds; ConfigError if the broker does not allow it."""
         asked = self.options.get("transaction.timeout.ms")
         if asked is not None and not asked.isdecimal():
             raise ConfigError(f"transaction.timeout.ms={asked!r} is not a number of milliseconds")
         try:
             most = self._opened.broker_setting("transaction.max.timeout.ms")
-        except ConfigError:  # this user may not look at the broker's settings
+        except ConfigError:  # this user may not read the broker's settings
             return int(asked or _SHORT_MS)
         if asked is not None and int(asked) > most:
             raise ConfigError(
@@ -246,6 +246,6 @@ class SinkOffsets(Kafka):
 
 
 def placeholder_prefix(group: str) -> str:
-    """Of the names of placeholder topics. With a hash, as groups and topics may have dots in their names."""
+    """The prefix of placeholder topics. It has a hash, because names of groups and topics may contain dots."""
     mark = hashlib.sha256(group.encode()).hexdigest()[:8]
     return f"headrace.{_NOT_OF_TOPICS.sub('_', group)[:80]}-{mark}."

@@ -1,4 +1,4 @@
-"""The topics that a sink produces to: their limits, and how missing ones are created."""
+"""The topics that a sink produces to: their limits, and the creation of missing topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MAX_SHOWN = 250
-"""Characters of a topic name in a message: a row may hold any text."""
+"""Maximum number of characters of a topic name in a message: a row may contain any text."""
 _CACHE_SECONDS = 5.0
 _DEFAULT_BYTES = 1_048_588
 _BAD_NAME = "TOPIC_EXCEPTION"
@@ -29,7 +29,7 @@ _BAD_NAME = "TOPIC_EXCEPTION"
 
 @dataclass(frozen=True, slots=True)
 class NewTopics:
-    """How missing topics are created. -1 leaves a number to the broker."""
+    """Settings of new topics. With -1 the broker chooses the number."""
 
     partitions: int = -1
     replication: int = -1
@@ -37,7 +37,7 @@ class NewTopics:
 
     @classmethod
     def of(cls, create: bool | Mapping[str, Any]) -> NewTopics | None:
-        """From `create=True`, or `create={"partitions": 6, "replication": 3, "cleanup.policy": "compact"}`."""
+        """Parse `create=True` or `create={"partitions": 6, "replication": 3, "cleanup.policy": "compact"}`."""
         if isinstance(create, bool):
             return cls() if create else None
         if not isinstance(create, Mapping):
@@ -52,17 +52,17 @@ class NewTopics:
 
 @dataclass(frozen=True, slots=True)
 class AllowedTopics:
-    """Which topics rows may name: these, or those whose whole name matches `pattern`, but never a topic of the source
-    or of the dead letters.
+    """The topics that rows may name: listed ones, or those whose whole name matches `pattern`, but never a source topic
+    or the dead-letter topic.
 
-    Where a pattern is given, topics are created only as long as fewer than `limit` match it.
+    With a pattern, topics are created only while fewer than `limit` match it.
     """
 
     names: frozenset[str] | None = None
     pattern: str | None = None
     limit: int = 100
     reads: tuple[Callable[[str], bool], ...] = ()
-    """Each says whether a source of this cluster reads a topic, or whether dead letters go there."""
+    """Each returns whether a source of this cluster reads a topic, or whether it receives dead letters."""
 
     @classmethod
     def of(cls, column: str | None, topics: Sequence[str] | None, pattern: str | None, limit: int) -> Self | None:
@@ -81,7 +81,7 @@ class AllowedTopics:
         return cls(None if topics is None else frozenset(topics), pattern, limit)
 
     def rejection_reason(self, topic: str) -> str | None:
-        """Why rows may not name `topic`; None if they may."""
+        """The reason why rows may not name `topic`; None if they may."""
         if self.names is not None and topic not in self.names:
             return f"expected a topic of {', '.join(sorted(self.names))}, got {topic[:_MAX_SHOWN]!r}"
         if self.pattern is not None and not (_is_topic_name(topic) and re.fullmatch(self.pattern, topic)):
@@ -92,14 +92,14 @@ class AllowedTopics:
 
 
 def _is_topic_name(topic: object) -> bool:
-    """Whether it is a valid topic name, and not that of an internal topic."""
+    """Whether `name` is a valid topic name and not that of an internal topic."""
     if not isinstance(topic, str) or topic in (".", "..") or topic.startswith("__"):
         return False
     return _NAME.fullmatch(topic) is not None
 
 
 def _is_invalid_name(error: ConfigError) -> bool:
-    """Whether a broker refuses the name of a new topic, and not its settings."""
+    """Whether a broker refuses the name of a new topic, not its settings."""
     cause: Any = error.__cause__
     return cause is not None and cause.args[0].name() == _BAD_NAME
 
@@ -114,10 +114,10 @@ class TargetTopics:
         self._allowed = allowed
         self._known: dict[str, tuple[float, TopicLimits]] = {}
         self.reason = ""
-        """Why `limits` returned None the last time."""
+        """The reason why the last call of `limits` returned None."""
 
     def limits(self, topic: str) -> TopicLimits | None:
-        """None if `topic` does not exist and must not be created."""
+        """The limits of `topic`; None if it does not exist and must not be created."""
         asked, known = self._known.get(topic, (0.0, None))
         if known is not None and time.monotonic() - asked < _CACHE_SECONDS:
             return known
@@ -131,7 +131,7 @@ class TargetTopics:
         return found
 
     def _create_if_allowed(self, topic: str, new: NewTopics) -> bool:
-        """False, with a `reason`, if a row chose a name that must not or cannot be created: then the row is bad."""
+        """False, with a `reason`, if a row names a topic that must not or cannot be created: the row is rejected."""
         if self._allowed is None or self._allowed.pattern is None:
             self._create(topic, new)
             return True
@@ -144,7 +144,7 @@ class TargetTopics:
         except ConfigError as error:
             if not _is_invalid_name(error):
                 raise
-            self.reason += f", and {error.message}"  # Kafka refuses names that differ from another in . and _ only
+            self.reason += f", and {error.message}"  # Kafka refuses a name that differs only in . and _
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""What the tasks of a batch do on the executors: produce rows and move their range's offset, in one transaction."""
+"""Runs in the tasks of a batch: produces rows and commits the offset of their range in one transaction."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Fenced(Exception):
-    """A newer producer has this task's transactional id: that of a later attempt, or of another run."""
+    """A newer producer has this task's transactional id: a later attempt of the task, or another run."""
 
 
 class _StaleProducer(Exception):
-    """A cached producer is fenced, and all rows that were read so far can be sent again with a new one."""
+    """A cached producer is fenced, and a new one can send again all rows read so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,14 @@ class PartitionWrite:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalProduceTask:
-    """Produces the rows of a range and commits its offset. Of several attempts the last to begin wins; the transactions
-    of the others are aborted."""
+    """Produces the rows of a range and commits its offset. Of several attempts the one that began last commits; the
+    transactions of the others are aborted."""
 
     target: TopicTarget
     group: str
     writes: tuple[PartitionWrite, ...]
     check_topics: Callable[[], None] | None = None
-    """Compares the topic ids with those that the batch was planned with."""
+    """Compares the current topic ids with those that the batch was planned with."""
 
     def __call__(self, batches: Iterator[Any]) -> Report:
         from confluent_kafka import KafkaException
@@ -70,7 +70,7 @@ class TransactionalProduceTask:
             return Report(self._write(write, batches))
         except KafkaException as error:
             if error.args[0].name() in FENCED:
-                raise Fenced(write.transactional_id) from error  # so that Spark counts another attempt, not this one
+                raise Fenced(write.transactional_id) from error  # so that Spark uses another attempt
             raise client.to_headrace_error(error.args[0], f"a transaction of {write.range}") from error
         except TimeoutError as error:
             raise RetriableError(f"Kafka at {client.bootstrap} does not answer for {write.range}") from error
@@ -80,12 +80,12 @@ class TransactionalProduceTask:
         try:
             return self._attempt(write, read, batches)
         except _StaleProducer:
-            # This worker had the partition in an earlier batch, and another worker has had it since.
+            # This worker wrote the partition in an earlier batch, and another worker has written it since.
             return self._attempt(write, read, batches)
 
     def _attempt(self, write: PartitionWrite, read: list[Any], batches: Iterator[Any]) -> int:
-        """Send `read`, then `batches`. What is taken out of `batches` goes to `read` while it may have to be sent
-        again."""
+        """Send `read`, then `batches`. As long as batches may have to be sent again, those taken from `batches` are
+        added to `read`."""
         from confluent_kafka import KafkaException
 
         key = (self.target.client.bootstrap, write.transactional_id)

@@ -1,4 +1,4 @@
-"""Offsets in this process: for tests and for a look around."""
+"""Offsets in the memory of this process, for tests and experiments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Memory(OffsetStore):
-    """Keeps nothing beyond the process. Stores made with the same `shared` dictionary see the same offsets."""
+    """Loses all offsets when the process ends. Stores with the same `shared` dictionary share their offsets."""
 
     def __init__(self, shared: MutableMapping[str, tuple[State, tuple[AuditEntry, ...]]] | None = None) -> None:
         self._all = {} if shared is None else shared

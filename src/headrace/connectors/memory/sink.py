@@ -1,4 +1,4 @@
-"""Rows in a list of this process: for tests and notebooks."""
+"""Rows in a list of this process, for tests and notebooks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Memory(Sink):
-    """Appends every row, as a dictionary, to `rows`. A repeated batch is there twice: that is the point."""
+    """Appends every row, as a dictionary, to `rows`. A repeated batch appends its rows twice, on purpose."""
 
     needs_one_task_per_partition = False
 
