@@ -1,1 +1,1 @@
-"""What is true without any system: decisions, which are pure, and the contracts."""
+"""Pure decisions, and the contracts of stores, sinks and formats. Uses no external system."""

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from headrace.types import Batch
 
 MAX_DEAD_LETTERS = 100_000
-"""The upper bound of every limit: the dead letters of a batch pass through the driver's memory."""
+"""The upper bound of every limit: the dead letters of a batch pass through the memory of the driver."""
 MAX_BYTES = 100_000_000
 """The default for the keys, values and headers of one batch's dead letters, for the same reason."""
 COMPACTED = "the broker has deleted the record since it was read (compaction or retention): its key and value are lost"
 _LEFT_OUT = "of key, value and headers are left out: the dead letters of this batch are larger than max_bytes"
 TOO_LARGE = "of key, value and headers are left out: the topic of the dead letters takes no record as large"
 _LONGEST_ERROR = 10_000
-"""Characters of an error text: it may quote a value, and `size` does not include it."""
+"""Maximum characters of an error text, which may quote a value and which `size` does not include."""
 DEAD_LETTER_HINT = 'dead_letters="…" diverts such records; or correct them in the transform'
 
 
@@ -38,9 +38,9 @@ class RecordId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record as Kafka had it, why it could not be stored, and the stage or sink that rejected it (`place`).
+    """An undecoded record, the reason why it could not be stored, and the stage or sink that rejected it (`place`).
 
-    A new text field goes last, with the default "" for the dead letters that were stored before it existed: tables,
+    Add a new text field at the end, with the default "" for dead letters that were stored before it existed: tables,
     topics and `--json` take their names from TEXT_FIELDS.
     """
 
@@ -54,18 +54,18 @@ class DeadLetter:
 
     @property
     def size(self) -> int:
-        """The bytes of its key, value and headers."""
+        """The number of bytes of its key, value and headers."""
         headers = sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers
 
     @property
     def left_out(self) -> bool:
-        """Whether its bytes were dropped because the dead letters of its batch are larger than max_bytes."""
+        """Whether its bytes were dropped because the dead letters of its batch exceed max_bytes."""
         return self._bare and _LEFT_OUT in self.error
 
     @property
     def record_missing(self) -> bool:
-        """Whether it does not contain the record, for any reason."""
+        """Whether it lacks the bytes of the record, for any reason."""
         return self._bare and any(reason in self.error for reason in (_LEFT_OUT, TOO_LARGE, COMPACTED))
 
     @property
@@ -73,20 +73,20 @@ class DeadLetter:
         return self.key is None and self.value is None and not self.headers
 
     def without_bytes(self, size: int | None = None, reason: str = _LEFT_OUT) -> DeadLetter:
-        """The same without its bytes; the error tells their `size`."""
+        """The same without its bytes; the error includes their `size`."""
         error = f"{self.error} ({counted(self.size if size is None else size, 'byte')} {reason})"
         return replace(self, key=None, value=None, headers=(), error=error)
 
 
 TEXT_FIELDS = tuple(field.name for field in fields(DeadLetter) if field.type == "str")
-"""What a stored dead letter says about its record: a column each in a table, a header each in a topic."""
+"""The fields of a stored dead letter: columns in a table, headers in a topic."""
 FORMAT = len(TEXT_FIELDS) - 1
-"""Of stored dead letters. Format 1 has `error` and `place`; every field that was added since made a new format."""
+"""The format version of stored dead letters. Format 1 has `error` and `place`; each new field made a new format."""
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A row that a sink rejected, by the record it came from."""
+    """A row that a sink rejected, identified by the record it came from."""
 
     origin: RecordId
     error: str
@@ -97,7 +97,7 @@ class RejectedRow:
 
 
 def shortened(error: str) -> str:
-    """`error` without its middle if it is too long to store."""
+    """`error`, without its middle part if it is too long to store."""
     if len(error) <= _LONGEST_ERROR:
         return error
     half = _LONGEST_ERROR // 2
@@ -106,12 +106,12 @@ def shortened(error: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetters:
-    """Where records go that do not parse or that the sink rejects: `table`, a table of the sink that is written in the
-    same transaction as the rows, or `topic`, on the source's cluster.
+    """The destination of records that cannot be decoded or that the sink rejects: `table`, a table of the sink that is
+    written in the same transaction as the rows, or `topic`, on the source's cluster.
 
-    More than `limit` of them in one batch (a number, or a share such as 0.01) stop the pipeline with BadRecord: so many
-    failures usually mean a wrong schema or table. If the keys, values and headers of one batch exceed `max_bytes`, the
-    largest records are kept without them.
+    More than `limit` dead letters in one batch (a number, or a share such as 0.01) stop the pipeline with BadRecord: so
+    many failures usually mean a wrong schema or table. If the keys, values and headers of one batch exceed `max_bytes`,
+    the largest records are stored without them.
     """
 
     table: str | None = None
@@ -176,7 +176,7 @@ class DeadLetterBatch:
 
     @property
     def left_out(self) -> int:
-        """How many are kept without their bytes because of max_bytes."""
+        """The number of dead letters without their bytes because of max_bytes."""
         return sum(letter.left_out for letter in self._letters.values())
 
     @property
@@ -212,7 +212,7 @@ class DeadLetterBatch:
 
 
 def within_size(letters: Sequence[DeadLetter], max_bytes: int) -> list[DeadLetter]:
-    """All of `letters`: the smallest with their bytes, up to `max_bytes` together, the others without."""
+    """All of `letters`: the smallest ones, up to `max_bytes` in total, with their bytes, the others without."""
     last = size_cutoff([(letter.size, letter.origin) for letter in letters], max_bytes)
     return [
         letter
@@ -223,9 +223,9 @@ def within_size(letters: Sequence[DeadLetter], max_bytes: int) -> list[DeadLette
 
 
 def size_cutoff(sizes: Sequence[tuple[int, RecordId]], max_bytes: int) -> tuple[int, RecordId] | None:
-    """By size and record id, the last one that fits into `max_bytes` with all before it; None if none does.
+    """In order of size and record id, the last one that fits into `max_bytes` with all before it; None if none does.
 
-    By size, so that as many as possible keep their bytes; by record id, so that a repeated batch keeps the same ones.
+    The order by size keeps the bytes of as many as possible; the record id makes a repeated batch keep the same ones.
     """
     last, total = None, 0
     for size, origin in sorted(sizes):

@@ -1,4 +1,4 @@
-"""The delivery protocols: in which order rows and offsets move, and what a crash in between means.
+"""The delivery protocols: the order in which rows and offsets are stored, and the effect of a crash in between.
 
 | guarantee     | steps                | accepts                                    |
 |---------------|----------------------|--------------------------------------------|
@@ -39,8 +39,8 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What became of a batch: its bad records, and how many of their letters are without bytes; the size of a record,
-    where it was measured; how many records were read and rows written, None where they could not be counted."""
+    """The result of a batch: its bad records, and how many of their dead letters lack the bytes; the size of a record,
+    if measured; how many records were read and rows written, None if they could not be counted."""
 
     dropped: int = 0
     quarantined: int = 0
@@ -51,7 +51,7 @@ class WriteResult:
 
     @property
     def bytes(self) -> int | None:
-        """The size of all records, where they were counted and measured."""
+        """The size of all records, if they were counted and measured."""
         return None if self.records is None or self.bytes_each is None else round(self.records * self.bytes_each)
 
 
@@ -73,10 +73,10 @@ def protocol(guarantee: Guarantee, sink: Sink) -> tuple[Step, ...]:
 
 
 def deliver(steps: tuple[Step, ...], batch: Batch, write: Callable[[], None], store: OffsetStore) -> Iterator[Step]:
-    """Carry out `steps` one by one, yielding each before it is taken. `write` writes the rows of `batch`.
+    """Execute `steps` one by one, yielding each before its execution. `write` writes the rows of `batch`.
 
-    The caller drives: to stop iterating is to crash there. An error ends the delivery; the caller loads the
-    store again before it does anything else.
+    The caller drives the iteration; if it stops, that is a crash at this step. An error ends the delivery, and the
+    caller must load the store again before any other call.
     """
     for step in steps:
         yield step
@@ -90,10 +90,10 @@ def deliver(steps: tuple[Step, ...], batch: Batch, write: Callable[[], None], st
 
 
 def resume(guarantee: Guarantee, sink: Sink) -> tuple[Step, ...]:
-    """The steps for a batch found pending at start: it was journalled, and may or may not be written.
+    """The steps for a batch that is pending at the start: it was journalled, and it may or may not have been written.
 
-    A run that promises at-most-once may not write it again: it commits and the loss is recorded. In a transactional
-    sink, which journals nothing, it was begun with another one: this one does not have it.
+    At-most-once must not write it again: the run only commits, and the loss is recorded. A transactional sink journals
+    nothing, so a batch pending there was begun with another sink, and this sink does not have its rows.
     """
     if isinstance(sink, TransactionalSink):
         return (Step.WRITE,)

@@ -1,4 +1,4 @@
-"""The contract of effect marks: which messages are done, for effects that are not idempotent."""
+"""The contract of effect marks, which record the completed messages of effects that are not idempotent."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class EffectLogClient(Protocol):
-    """An open connection to the marks of one pipeline. Each call is durable on return, if the system is."""
+    """An open connection to the marks of one pipeline. Each call is durable on return, if the system is durable."""
 
     def find_marked(self, messages: Sequence[str]) -> set[str]:
-        """Those of `messages` that are marked."""
+        """The `messages` that are marked."""
 
     def mark(self, message: str) -> bool:
-        """True if it was not marked before: of several concurrent calls, one returns True."""
+        """Mark a message. True if it was not marked before: of several concurrent calls, one returns True."""
 
     def unmark(self, message: str) -> None: ...
 
@@ -26,11 +26,11 @@ class EffectLogClient(Protocol):
 
 
 class EffectLog(Protocol):
-    """The location of the marks of one pipeline. Pickled to the executors; hashable, as the key of a cached client."""
+    """The location of the marks of one pipeline. Executors receive it pickled, and it is the key of a cached client."""
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach them."""
+        """Whether only this machine can reach the marks."""
 
     def prepare(self) -> None:
         """Create what is missing and delete expired marks. The driver calls it from time to time."""

@@ -1,4 +1,4 @@
-"""The texts by which errors raised inside Spark are recognised: in SQL expressions, Python workers and the JVM.
+"""Texts that identify errors raised inside Spark: in SQL expressions, Python workers and the JVM.
 
 Such an error reaches the driver only as text, inside the message of another exception. The first group are markers that
 Headrace itself puts into a message, with raise_error(); the others are names that Spark, Avro, Kafka and Java use.
@@ -22,12 +22,12 @@ MALFORMED_RECORD = "MALFORMED_RECORD_IN_PARSING"
 AVRO_NOT_LOADED = "AVRO_NOT_LOADED"
 """Spark's condition if the jar for Avro is not on the class path."""
 KAFKA_CONDITION = "KAFKA"
-"""How Spark's conditions for errors of its Kafka connector begin."""
+"""The prefix of Spark's conditions for errors of its Kafka connector."""
 
 VALUE_STATES = ("22", "P0")
-"""How the SQL states begin that the same value always raises: data exceptions, and raise_error()."""
+"""Prefixes of SQL states that the same value always raises: data exceptions, and raise_error()."""
 FUNCTION_STATES = ("38", "39")
-"""How the SQL states of errors in functions of the user begin. Such a function may also call a server that is down."""
+"""Prefixes of SQL states of errors in user functions. Such a function may also call a server that is down."""
 
 AVRO_NULL = re.compile(r"AVRO_CANNOT_WRITE_NULL_FIELD\] (.+)")
 AVRO_SCHEMA_MISMATCH = re.compile(r"(?:IncompatibleSchema|SchemaParse|AvroType|AvroRuntime)Exception: (.+)")
@@ -43,12 +43,12 @@ KAFKA_NOT_AUTHORIZED = re.compile(_KAFKA + r"errors\.(?:Topic|Group|Cluster)Auth
 KAFKA_NOT_AUTHENTICATED = re.compile(_KAFKA + r"errors\.(?:Sasl|Ssl)AuthenticationException: (.*)")
 KAFKA_CONFIG = re.compile(_KAFKA + r"config\.ConfigException: (.*)")
 KAFKA_CONSUMER_FAILED = re.compile(
-    # The first message says nothing; the last cause does.
+    # The first message is generic; the last cause has the reason.
     r"Failed to construct kafka consumer(?:.*\nCaused by: [\w.]*(?:Kafka|Config)\w*Exception: ([^\n]*))",
     re.DOTALL,
 )
 KAFKA_UNRESOLVED = "No resolvable bootstrap urls"
-"""Of the exceptions above the one that may pass: a name server that does not answer."""
+"""The exception above that may be temporary: a name server that does not answer."""
 
 OLD_JAVA = r"UnsupportedClassVersionError|compiled by a more recent version of the Java"
 OTHER_SCALA = r"NoSuchMethodError.*\bscala[./]|(?:NoClassDefFoundError|ClassNotFoundException): scala[./]"
@@ -78,7 +78,7 @@ def unknown_schema(error: BaseException) -> dict[str, Any] | None:
 
 
 def unencodable_reason(error: BaseException) -> str | None:
-    """Why a row cannot be encoded, if `error` says that one cannot; None for any other error."""
+    """The reason why a row cannot be encoded; None for any other error."""
     matches = (pattern.search(str(error)) for pattern in _UNENCODABLE)
     return next((match[1].strip() for match in matches if match), None)
 
@@ -89,7 +89,7 @@ def is_avro_missing(error: BaseException) -> bool:
 
 
 def is_raised_on_worker(error: BaseException, kind: type[Exception]) -> bool:
-    """Whether a Python worker raised `kind`; its traceback in Spark's message has the full name."""
+    """Whether a Python worker raised `kind`: the traceback in Spark's message has its full name."""
     return f"{kind.__module__}.{kind.__name__}" in str(error)
 
 

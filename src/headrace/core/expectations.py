@@ -1,4 +1,4 @@
-"""What the rows of a batch must meet to be published: conditions in SQL, each with a share."""
+"""Expectations on the rows of a batch: SQL conditions, each with a minimum share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HINT = 'expect={"user IS NOT NULL": 0.99}'
 
 
 def refuse_wrong_conditions(conditions: object) -> None:
-    """ConfigError if these are no conditions, each with the least share of rows that meet it."""
+    """ConfigError if these are not conditions, each with the minimum share of rows that meet it."""
     if not isinstance(conditions, Mapping) or not conditions:
         raise ConfigError(f"expect={conditions!r}: expected conditions and their shares", hint=_HINT)
     for condition, share in conditions.items():

@@ -88,7 +88,7 @@ class SchemaLookupDecoding(Decoding):
     """
 
     def __init__(self) -> None:
-        self.decoder_id = secrets.token_hex(8)  # stands in the error: only this decoding fetches the schema
+        self.decoder_id = secrets.token_hex(8)  # part of the error, so that only this decoding fetches the schema
 
     @abstractmethod
     def unknown_schema_filter(self, source: str) -> tuple[str, str]:

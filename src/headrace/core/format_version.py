@@ -1,4 +1,4 @@
-"""Format versions of what is stored: an older format is read, a newer one is refused."""
+"""Format versions of stored state: Headrace reads older formats and refuses newer ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gaps: records that were not read and no longer can be, or that are skipped. Pure."""
+"""Gaps: unread records that can no longer be read, or that are skipped. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _DELETED = "the topic was deleted"
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Records `[start, until)` that were not read yet and can no longer be: a range of loss and its reason."""
+    """A range `[start, until)` of unread records that can no longer be read, and the reason."""
 
     lost: Range
     reason: str
     cut_back: bool = False
-    """The log ends before the offset: what lies before its end has been read."""
+    """The log was cut back to before the offset: all records before its new end have been read."""
 
     def __str__(self) -> str:
         return f"{self.lost}: {self.reason}"
@@ -38,8 +38,8 @@ def lag_skips(
     max_lag: int | timedelta,
     since: Mapping[TopicPartition, int],
 ) -> list[Gap]:
-    """What lags more than `max_lag` allows, per partition. `since` has the first offset that is young enough, of
-    partitions that have one, where `max_lag` is a time."""
+    """The records beyond `max_lag`, per partition. If `max_lag` is a time, `since` has the first offset that is recent
+    enough, for partitions that have one."""
     found = []
     for at, end in ends.items():
         offset = progress.offsets.get(at)
@@ -56,7 +56,7 @@ def _shown(max_lag: int | timedelta) -> str:
 
 
 def unread_of_deleted(progress: Progress, ends: Mapping[TopicPartition, int], topics: Collection[str]) -> list[Gap]:
-    """What lay between the offsets and the last known `ends` of topics that are not among `topics` any more."""
+    """The records between the offsets and the last known `ends` of topics that are no longer among `topics`."""
     return [
         Gap(Range(at, progress.offsets[at], end), _DELETED)
         for at, end in ends.items()
@@ -65,20 +65,20 @@ def unread_of_deleted(progress: Progress, ends: Mapping[TopicPartition, int], to
 
 
 def with_undelivered(found: Iterable[Gap], batch: Batch | None, progress: Progress) -> list[Gap]:
-    """The gaps, those of a recreated topic with the ranges of the `batch` that was being read from the old one."""
+    """The gaps; those of a recreated topic include the range of the `batch` that was being read from the old topic."""
     ranges = {r.at: r for r in batch.ranges} if batch else {}
 
     def widened(gap: Gap) -> Gap:
         r = ranges.get(gap.lost.at)
         if gap.reason != RECREATED or r is None or progress.offsets.get(r.at) == r.until:
-            return gap  # a task that commits by itself has moved its partition's offset: its records are stored
+            return gap  # a task that commits by itself has moved the offset of its partition: its records are stored
         return replace(gap, lost=r)
 
     return [widened(gap) for gap in found]
 
 
 def skipped_by_start(progress: Progress, after: Mapping[TopicPartition, int]) -> list[Gap]:
-    """What lies before the offsets where a source without `resume` starts again."""
+    """The records before the offsets at which a source with `resume=False` starts again."""
     return [
         Gap(Range(at, before, after[at]), "skipped: resume=False")
         for at, before in progress.offsets.items()
@@ -87,7 +87,7 @@ def skipped_by_start(progress: Progress, after: Mapping[TopicPartition, int]) ->
 
 
 def still_readable(batch: Batch, logs: Mapping[str, TopicLog]) -> tuple[tuple[Range, ...], list[Gap]]:
-    """What the logs still have of the ranges of a batch that was begun, and what they lack."""
+    """The parts of a pending batch's ranges that the logs still have, and those that are lost."""
     kept: list[Range] = []
     lost: list[Gap] = []
     for r in batch.ranges:
@@ -99,19 +99,19 @@ def still_readable(batch: Batch, logs: Mapping[str, TopicLog]) -> tuple[tuple[Ra
 
 
 def part_of(batch: Batch, ranges: tuple[Range, ...]) -> Batch:
-    """Only `ranges`, and the ids of their topics: that another one was recreated is no reason to refuse the rows."""
+    """The batch with only `ranges` and the ids of their topics, because other topics may have been recreated."""
     topics = {r.at.topic for r in ranges}
     ids = {topic: own for topic, own in batch.topic_ids.items() if topic in topics}
     return replace(batch, ranges=ranges, missing=0, topic_ids=ids)
 
 
 def find_gaps(progress: Progress, logs: Mapping[str, TopicLog]) -> list[Gap]:
-    """Where the stored offsets and the cluster's log no longer meet."""
+    """The gaps between the stored offsets and the logs of the cluster."""
     found: list[Gap] = []
     for topic, log in logs.items():
         known_id = progress.topic_ids.get(topic)
         if known_id is not None and known_id != log.topic_id:
-            # Also partitions that the new one has not, or not yet: their offsets are of the old one.
+            # Also partitions that the new topic does not have yet: their offsets belong to the old one.
             old = ((at, offset) for at, offset in progress.offsets.items() if at.topic == topic)
             found += [Gap(Range(at, offset, offset), RECREATED) for at, offset in old]
             continue
@@ -128,7 +128,7 @@ def find_gaps(progress: Progress, logs: Mapping[str, TopicLog]) -> list[Gap]:
 
 
 def _missing(wanted: Range, log: TopicLog, topic_id: str | None) -> list[Gap]:
-    """What `log` lacks of a range that was read before from the topic with this id."""
+    """The gaps in `log` within a range that was planned on the topic with this id."""
     at = wanted.at
     if topic_id is not None and topic_id != log.topic_id:
         return [Gap(wanted, RECREATED)]
@@ -144,15 +144,15 @@ def _missing(wanted: Range, log: TopicLog, topic_id: str | None) -> list[Gap]:
 
 
 def _remaining(wanted: Range, lost: Collection[Gap]) -> list[Range]:
-    """The range without what is lost at either end of it; none if that is all."""
+    """The range without its lost parts at either end; empty if nothing is left."""
     start = max((gap.lost.until for gap in lost if gap.lost.start == wanted.start), default=wanted.start)
     until = min((gap.lost.start for gap in lost if gap.lost.until == wanted.until), default=wanted.until)
     return [Range(wanted.at, start, until)] if start < until else []
 
 
 def resume_offset(gap: Gap, log: TopicLog, policy: str) -> int:
-    """Where to go on after a gap: at the earliest or the latest record that is there."""
+    """The offset at which to continue after a gap: that of the earliest or the latest available record."""
     at = gap.lost.at
     if at not in log.ends:
-        return 0  # where it will begin, if it is added
+        return 0  # its first offset, if the partition is added later
     return log.ends[at] if policy == "latest" or gap.cut_back else log.beginnings[at]

@@ -1,4 +1,4 @@
-"""Every metric that Headrace exports: what is not in this list does not exist. docs/metrics.md is compared with it."""
+"""The complete list of metrics that Headrace exports. A test compares docs/metrics.md with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 class Kind(StrEnum):
     COUNTER = "counter"
-    """Adds up from 0 at the start of the run."""
+    """Counts from 0 at the start of the run."""
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 

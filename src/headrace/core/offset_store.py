@@ -80,7 +80,7 @@ class OffsetStore(Resource, ABC):
         return None
 
     def durability_warnings(self, pipeline: str) -> list[str]:
-        """Settings of the system that may lose offsets, read from the system. Needs no `open`, changes nothing."""
+        """Warnings about settings of the system with which it may lose offsets. Needs no `open`, changes nothing."""
         return []
 
     def load(self) -> Progress:
@@ -176,9 +176,9 @@ class DocumentStore(OffsetStore):
     """
 
     format: Final = 1
-    """Of the document; see `format_version`."""
+    """The format version of the document; see `format_version`."""
     max_audit_entries = 200
-    """Entries of the audit log that the document keeps."""
+    """Maximum entries of the audit log in the document."""
 
     @abstractmethod
     def get(self) -> tuple[str | None, Any]:

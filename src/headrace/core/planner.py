@@ -1,4 +1,4 @@
-"""Positions, ends and limits in; the next batch out. Pure."""
+"""Plans the next batch from positions, end offsets and limits. Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from headrace.types import Progress
 
 LONGEST_DELAY = 60.0
-"""Seconds that `min_records` may hold a batch back, unless `max_delay` is given."""
+"""Default of `max_delay`: seconds that `min_records` may hold a batch back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one batch may read, and how little.
+    """The maximum and minimum size of a batch.
 
-    `max_records` over all partitions and `per_partition` in each are never passed. `max_bytes`, of keys and values, is
-    met as well as the size of the records before tells. `batch_seconds` is the time that a batch should take: a
-    controller lets batches shrink while a sink is slow. Both begin with a batch of `first_records`.
+    `max_records`, over all partitions, and `per_partition` are never exceeded. `max_bytes`, of keys and values, is
+    approximate: the size of earlier records predicts that of later ones. `batch_seconds` is the time that a batch
+    should take: a controller makes batches smaller while a sink is slow. Both begin with a batch of `first_records`.
 
-    With `min_records` a batch waits until there are so many, but not longer than `max_delay` seconds.
+    With `min_records` a batch waits until so many records are available, but not longer than `max_delay` seconds.
     """
 
     max_records: int = 1_000_000
@@ -56,12 +56,12 @@ class Limits:
             )
 
     def due(self, waiting: int, waited: float) -> bool:
-        """Whether `waiting` records, the first of which was seen `waited` seconds ago, make a batch."""
+        """Whether to start a batch of `waiting` records, the first of which was seen `waited` seconds ago."""
         return self.min_records is None or waiting >= self.min_records or waited >= self.longest_delay
 
     @property
     def longest_delay(self) -> float:
-        """Seconds that a record is held back at most, where a batch waits for others."""
+        """Maximum seconds that a record waits for others to fill a batch."""
         if self.min_records is None:
             return 0.0
         return LONGEST_DELAY if self.max_delay is None else self.max_delay
@@ -69,10 +69,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class TopicLog:
-    """What the cluster holds of one topic: Kafka's id of it, and per partition the first and the next offset.
+    """The state of one topic in the cluster: its topic id, and the first and next offset of each partition.
 
-    `written` is the next offset of all records, committed or not, where that was asked for. `left_out` are partitions
-    that it has and that are not asked for.
+    `written` is the next offset of all records, committed or not, if it was requested. `left_out` are partitions of the
+    topic that the source does not read.
     """
 
     topic_id: str
@@ -83,7 +83,7 @@ class TopicLog:
 
 
 Start: TypeAlias = str | datetime | Mapping[TopicPartition, int]
-"""Where a source begins: "earliest", "latest", "stored", a time, or offsets."""
+"""Where a source starts: "earliest", "latest", "stored", a time, or offsets."""
 
 
 def first_positions(
@@ -93,11 +93,11 @@ def first_positions(
     at_time: Mapping[TopicPartition, int],
     watched: Collection[str] | None = None,
 ) -> tuple[Range, ...]:
-    """Empty ranges that fix where partitions never seen before are first read.
+    """Empty ranges at the start positions of new partitions.
 
-    `start` speaks of topics new to the pipeline. A partition that appears in a topic that was `watched` (by default,
-    one with offsets) holds only records younger than the pipeline: all of them are wanted, unless its offset is given.
-    `at_time` has the offsets at a `start` that is a time, of partitions that have a record since.
+    `start` applies to topics that are new to the pipeline. A partition that is added to a topic in `watched` (by
+    default, one with offsets) has only records younger than the pipeline, so it is read from its beginning, unless
+    `start` has its offset. If `start` is a time, `at_time` has the offsets of partitions with a record since then.
     """
     known = {at.topic for at in progress.offsets} if watched is None else watched
     given = start if isinstance(start, Mapping) else {}
@@ -122,8 +122,8 @@ def first_positions(
 def resolve_start(
     log: TopicLog, start: Start, at_time: Mapping[TopicPartition, int], among: Collection[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
-    """What `start` means for each partition of a topic; ConfigError for an offset that its log does not have, `among`
-    those that are to start there: by default all."""
+    """The offset that `start` means for each partition of a topic. ConfigError for an offset outside of the log of a
+    partition in `among`: those that start there, by default all."""
     if isinstance(start, datetime):
         return {at: at_time.get(at, end) for at, end in log.ends.items()}
     if isinstance(start, Mapping):
@@ -134,7 +134,7 @@ def resolve_start(
 def _within(
     log: TopicLog, given: Mapping[TopicPartition, int], among: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Of `given` offsets those of these partitions of the topic."""
+    """The `given` offsets of these partitions of the topic."""
     own = {at: given[at] for at in log.ends if at in given and at in among}
     for at, offset in own.items():
         if not log.beginnings[at] <= offset <= log.ends[at]:
@@ -152,10 +152,10 @@ def plan(
     topic_ids: Mapping[str, str],
     budget: int | None = None,
 ) -> Batch | None:
-    """The next batch, or None when there is nothing to read. `budget` is a number of records below the limit.
+    """The next batch, or None if there is nothing to read. `budget` is a number of records below the limit.
 
-    The budget is filled evenly: every partition gets the same share or all it has, so a long partition never
-    starves a short one. A budget smaller than the number of partitions goes round by batch id.
+    The budget is shared evenly: every partition gets the same share, or all of its records if it has fewer, so a long
+    partition never starves a short one. A budget below the number of partitions rotates by batch id.
     """
     waiting = {at: ends[at] - offset for at, offset in progress.offsets.items() if ends.get(at, 0) > offset}
     if not waiting:
@@ -177,7 +177,7 @@ def _fair_share(waiting: Mapping[TopicPartition, int], budget: int, turn: int) -
         return dict(waiting)
     names = sorted(waiting)
     cut = turn % len(names)
-    # Shortest first, so that what a short partition leaves over goes to the longer ones; the turn breaks ties.
+    # Shortest first, so that the unused share of a short partition goes to the longer ones; the turn breaks ties.
     order = sorted(names[cut:] + names[:cut], key=lambda at: waiting[at])
     if budget < len(order):
         order = (names[cut:] + names[:cut])[:budget]
@@ -189,7 +189,7 @@ def _fair_share(waiting: Mapping[TopicPartition, int], budget: int, turn: int) -
 
 
 def reachable(targets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Of `targets` what the logs still have: a topic may have been deleted, or recreated with fewer records."""
+    """The `targets` limited to the logs: a topic may have been deleted, or recreated with fewer records."""
     return {at: min(target, ends[at]) for at, target in targets.items() if at in ends}
 
 
@@ -199,10 +199,10 @@ def caught_up(progress: Progress, targets: Mapping[TopicPartition, int]) -> bool
 
 
 def lag(progress: Progress, ends: Mapping[TopicPartition, int]) -> int:
-    """Records that are in the log and not yet processed."""
+    """The number of records in the log that are not processed yet."""
     return sum(partition_lags(progress, ends).values())
 
 
 def partition_lags(progress: Progress, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The same by partition, of those that have any."""
+    """The lag of each partition that has any."""
     return {at: end - offset for at, end in ends.items() if (offset := progress.offsets.get(at, 0)) < end}

@@ -1,8 +1,7 @@
 """How long records waited from their timestamp in Kafka until they were stored, estimated from few offset lookups.
 
-A lookup asks a broker for the first record at or after a time (ListOffsets). Between two lookups the timestamps of the
-records are interpolated, so no record is read for it. A record with an older timestamp than one before it counts as new
-as that one.
+A lookup requests the first record at or after a time from a broker (ListOffsets). Timestamps between two lookups are
+interpolated, so no record is read. A record with an older timestamp than a previous record counts as new as that one.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ if TYPE_CHECKING:
     from headrace.types import Range
 
 RECENT = (0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
-"""Ages in seconds that are looked up first: those of a pipeline that keeps up."""
+"""Ages in seconds that are looked up first, for a pipeline that keeps up."""
 OLD = (60, 300, 1800, 3 * 3600, 12 * 3600, 2 * 86400, 7 * 86400, 30 * 86400, 365 * 86400)
 BETWEEN = 16
-"""Lookups within the time that the records of a range are from."""
+"""Lookups within the time span of the records of a range."""
 PRECISE_ENOUGH = 0.2
-"""The share of a record's age that two lookups around it may be apart."""
+"""The maximum distance of two lookups around a record, as a share of its age."""
 _SHORTEST = 0.1
 _MAX_ROUNDS = 4
 _POINTS = 100
-"""Offsets of each range whose timestamps make the quantiles."""
+"""Offsets per range whose timestamps are used for the quantiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownRecord:
-    """A record that a lookup found. Those before it are older than `earlier_than`."""
+    """A record that a lookup found. The records before it are older than `earlier_than`."""
 
     offset: int
     timestamp: float
@@ -42,18 +41,18 @@ class _KnownRecord:
 
 
 class RangeTimestamps:
-    """The timestamps of the records of one range, as far as lookups tell. Times are in seconds since the epoch."""
+    """The timestamps of the records of one range, as known from lookups. Times are in seconds since the epoch."""
 
     def __init__(self, r: Range, now: float) -> None:
         self.range = r
         self._now = now
         self._known: list[_KnownRecord] = []
-        """In the order of their offsets."""
+        """In order of offset."""
         self._no_record_since = now
         self._rounds = 0
 
     def next_lookups(self) -> list[float]:
-        """The times to look up next; none when enough is known."""
+        """The times to look up next; empty if enough is known."""
         self._rounds += 1
         if self._rounds == 1:
             return [self._now - age for age in RECENT]
@@ -65,7 +64,7 @@ class RangeTimestamps:
         return [since + (until - since) * step for since, until in wide[:BETWEEN] for step in steps]
 
     def add(self, time: float, first_record: tuple[int, float] | None) -> None:
-        """The offset and timestamp of the first record at or after `time`; None if there is none."""
+        """Add a result: the offset and timestamp of the first record at or after `time`; None if there is none."""
         if first_record is None:
             self._no_record_since = min(time, self._no_record_since)
             return
@@ -78,7 +77,7 @@ class RangeTimestamps:
             self._known.insert(index, _KnownRecord(offset, timestamp, time))
 
     def at(self, offset: int) -> float | None:
-        """The timestamp of a record of the range, interpolated; None if nothing is known."""
+        """The interpolated timestamp of a record of the range; None if nothing is known."""
         if not self._known:
             return None
         index = bisect_right(self._known, offset, key=_offset)
@@ -89,13 +88,13 @@ class RangeTimestamps:
         return since + max(0.0, end - since) * (offset - first) / (until - first)
 
     def _end(self, index: int) -> tuple[int, float]:
-        """The offset and the time before which the records lie that follow the known record before `index`."""
+        """The upper bounds, as offset and time, of the records after the known record before `index`."""
         if index < len(self._known):
             return self._known[index].offset, self._known[index].earlier_than
         return max(self.range.until, self._known[-1].offset + 1), self._no_record_since
 
     def _wide_spans(self) -> list[tuple[float, float]]:
-        """From when to when the records between two known ones may be, where that is too long."""
+        """The time spans between two known records that are too wide for a precise estimate."""
         first = max(0, bisect_right(self._known, self.range.start, key=_offset) - 1)
         spans: list[tuple[float, float]] = []
         for index in range(first, bisect_left(self._known, self.range.until, key=_offset)):
@@ -111,7 +110,7 @@ def _offset(known: _KnownRecord) -> int:
 
 
 def estimate(known: Iterable[RangeTimestamps], stored_at: float) -> ProduceDelay | None:
-    """The delays of the records of all ranges, stored at `stored_at`; None if nothing is known of one of them."""
+    """The delays of the records of all ranges, stored at `stored_at`; None if a range has no known timestamp."""
     oldest = stored_at
     weighted: list[tuple[float, float]] = []
     for timestamps in known:

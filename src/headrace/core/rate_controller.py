@@ -1,4 +1,4 @@
-"""How many records the next batch should have: a PI controller over the time that batches take. Pure."""
+"""Controls the size of batches: a PI controller over the time that batches take. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 PROPORTIONAL = 1.0
 INTEGRAL = 0.2
 MIN_RATE = 1.0
-"""Records per second that the rate does not fall below: a sink that stalls must be able to show that it recovered."""
+"""Lower bound of the rate in records per second, so that a sink that stalled can show that it has recovered."""
 MIN_SIZE_DIFFERENCE = 0.2
-"""The share of the larger one by which two batches must differ, before their times give an estimate of the overhead."""
+"""Minimum difference of two batches, as a share of the larger one, to estimate the overhead from their times."""
 
 
 @dataclass(frozen=True, slots=True)
 class PiRate:
     """Records per second that the sink keeps up with.
 
-    `records` and `seconds` are those of the last batch. `overhead` is the time that a batch takes whatever its size, as
+    `records` and `seconds` are those of the last batch. `overhead` is the time that a batch of any size takes,
     estimated from two batches of different sizes.
     """
 
@@ -32,8 +32,8 @@ class PiRate:
     def update(self, records: int, seconds: float, interval: float, *, full: bool) -> PiRate:
         """The rate after a batch. `full`: it had as many records as the rate allowed.
 
-        The error is how much faster this rate is than the batch was. What the batch took beyond the interval counts as
-        work left over, as the integral. A batch that was not full and in time does not lower the rate.
+        The error is the difference between this rate and the rate of the batch. The time of the batch beyond the
+        interval counts as unfinished work, the integral. A batch that was in time but not full never lowers the rate.
         """
         if records == 0 or seconds <= 0:
             return self
@@ -42,8 +42,8 @@ class PiRate:
             return self
         overhead = self._overhead(records, seconds)
         if overhead >= interval:
-            # No number of records brings such a batch into the interval, and fewer would only be slower: take as many
-            # as need the same time again.
+            # No number of records makes such a batch fit the interval, and fewer would only be slower: choose the size
+            # for which processing takes as long as the overhead.
             wanted = records * overhead / max(seconds - overhead, overhead / 2) / interval
             return PiRate(max(wanted, MIN_RATE), records, seconds, overhead)
         error = self.per_second - measured
@@ -60,7 +60,7 @@ class PiRate:
 
 @dataclass(frozen=True, slots=True)
 class BatchSizer:
-    """What the batches so far say about the next one, within `limits`."""
+    """The size of the next batch within `limits`, from the batches so far."""
 
     limits: Limits
     rate: PiRate | None = None
@@ -68,7 +68,7 @@ class BatchSizer:
 
     @property
     def budget(self) -> int:
-        """The most records of the next batch."""
+        """The maximum number of records of the next batch."""
         limits = self.limits
         most = limits.max_records
         if limits.batch_seconds is not None:
@@ -80,7 +80,7 @@ class BatchSizer:
         return most
 
     def update(self, records: int, seconds: float, bytes_each: float | None) -> BatchSizer:
-        """The sizer after a batch of so many records that took so long; a record of it had `bytes_each`, if known."""
+        """The sizer after a batch of so many records in so many seconds, with `bytes_each` per record, if known."""
         rate, interval = self.rate, self.limits.batch_seconds
         if interval is not None and records and seconds > 0:
             if rate is None:

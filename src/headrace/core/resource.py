@@ -1,4 +1,4 @@
-"""The lifecycle of everything that holds a connection: opened for one pipeline, closed once."""
+"""The lifecycle of stores and sinks: they are opened for one pipeline, and closed once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Opened = TypeVar("_Opened")
 
 
 class Resource:
-    """Created by the user as a description; connects in `open`.
+    """A store or sink. The user creates it as a description; `open` connects.
 
     1. `open(pipeline)` is called once per run, before any other call.
     2. `close()` is called once at the end of the run, also after a failure, also when `open` failed.
@@ -43,7 +43,7 @@ class Resource:
         return None
 
     def require_open(self, opened: _Opened | None) -> _Opened:
-        """What `open` made; ConfigError if it was not called. Every method that needs a connection asks for it so."""
+        """The connection that `open` created; ConfigError if it was not called. All methods get the connection here."""
         if opened is None:
             raise ConfigError(f"{self!r} is used before open()")
         return opened

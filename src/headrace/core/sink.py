@@ -1,4 +1,4 @@
-"""The contract of a sink. The guarantee a sink can give is its type."""
+"""The contract of a sink. The type of a sink determines the guarantees that it can give."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sink(Resource, ABC):
     needs_one_task_per_partition = True
     """Whether it writes better with one task per partition, each with all its rows in log order."""
     reads_all_rows = True
-    """Whether `write` reads every row: then Headrace counts the rows during the write."""
+    """Whether `write` reads every row, so that Headrace can count the rows during the write."""
     reads_rows_once = True
     """Whether `write` reads the rows only once. If not, Spark caches them."""
     no_exactly_once_reason = "a repeated batch would be stored twice"
@@ -88,10 +88,10 @@ class Sink(Resource, ABC):
         self._prepared_schema = None
 
     def prepare(self, schema: StructType) -> None:
-        """Get ready for rows of `schema`: create what is missing, where the settings allow it.
+        """Prepare for rows of `schema`: create what is missing, if the settings allow it.
 
         ConfigError, showing both schemas, if the rows do not fit the table. `schema` may contain METADATA. Called
-        through `ensure_prepared`: before anything is read, or, where the transform's columns are not known until
+        through `ensure_prepared`: before any record is read or, if the columns of the transform are unknown until
         then, before the first write.
         """
 
@@ -139,12 +139,12 @@ class Sink(Resource, ABC):
 class IdempotentSink(Sink):
     """A sink that can write the same batch twice with the same result."""
 
-    accepts_partial_batches = False  # most recognise a batch only as a whole
+    accepts_partial_batches = False  # most recognise only whole batches
 
     def last_batch(self) -> int:
         """The id of the newest batch it remembers, if it recognises a repeated batch by its number.
 
-        New batches get higher numbers, whatever the offset store says: ids never go back.
+        New batches get higher ids, whatever the offset store contains: ids never go back.
         """
         return 0
 

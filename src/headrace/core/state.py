@@ -1,4 +1,4 @@
-"""The stored state of one pipeline as a value, and every decision about it. Pure."""
+"""The stored state of one pipeline as a value, and its transitions. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMAT = 1
-"""Of the JSON texts of this module; see `format_version`."""
+"""The format version of the JSON texts of this module; see `format_version`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class RunLease:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """An entry of the audit log: who changed offsets, when, why, from where to where."""
+    """An entry of the audit log: a change of offsets, its author, time and reason, and the offsets before and after."""
 
     at: float
     who: str
@@ -74,38 +74,38 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Progress, and the run that holds the lease."""
+    """The progress, and the run that holds the lease."""
 
     progress: Progress = field(default_factory=Progress)
     run: RunLease | None = None
 
     def begun(self, batch: Batch) -> State:
-        """With `batch` journalled, or OffsetConflict."""
+        """The state with `batch` journalled; OffsetConflict if it may not follow."""
         refuse_conflict(self.progress, batch)
         return replace(self, progress=replace(self.progress, pending=batch))
 
     def committed(self, batch: Batch) -> State:
-        """With the offset of every range of `batch` at its end and nothing pending, or OffsetConflict."""
+        """The state with every offset at the end of its range in `batch`, and nothing pending; or OffsetConflict."""
         refuse_conflict(self.progress, batch)
         return replace(self, progress=self.progress.advanced(batch))
 
     def same_epoch(self, batch: Batch) -> State:
         """OffsetConflict if the offsets were moved back since `batch` was planned.
 
-        They may still match the start of the batch, but a sink would mistake it for the batch it stored before.
+        They may still match the start of the batch, but a sink would take it for the batch that it stored before.
         """
         if batch.epoch != self.progress.epoch and batch != self.progress.pending:
             raise _conflict(batch, "the offsets were moved back since it was planned")
         return self
 
     def held_by(self, run: RunLease | None) -> State:
-        """OffsetConflict if another run has registered since `run` did; None is not registered."""
+        """OffsetConflict if another run has registered since `run` did; None stands for a handle without a run."""
         if run is not None and self.run is not None and not run.is_same_run(self.run):
             raise OffsetConflict(f"{self.run} has taken over from {run}", hint="stop one of the two runs")
         return self
 
     def moved(self, expected: Progress, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]) -> State:
-        """With `offsets` set, forward or back, and nothing pending; OffsetConflict if progress is not `expected`.
+        """The state with `offsets`, forward or back, and nothing pending; OffsetConflict if progress is not `expected`.
 
         Moving offsets back starts a new epoch: sinks that recognise batches by number store the rows again. The sink
         may have stored a pending batch already, so it counts as read.
@@ -120,14 +120,14 @@ class State:
         progress = Progress(
             offsets=after,
             topic_ids={**before.topic_ids, **topic_ids},
-            # A sink may hold the abandoned batch: its number is taken.
+            # A sink may hold the dropped batch: its id must not be used again.
             last_batch=before.newest,
             epoch=before.epoch + moves_back(before, after),
         )
         return replace(self, progress=progress)
 
     def imported(self, progress: Progress) -> State:
-        """With the progress of another store; OffsetConflict if it has progress of its own."""
+        """The state with the progress of another store; OffsetConflict if it has progress of its own."""
         if self.progress != Progress():
             raise OffsetConflict(
                 "expected no stored offsets of this pipeline, found some",
@@ -161,13 +161,13 @@ class State:
 
 
 def moves_back(before: Progress, after: Mapping[TopicPartition, int]) -> bool:
-    """Whether records that may be stored already would be read again from `after`, without the pending batch."""
+    """Whether a move to `after`, which drops the pending batch, would read records again that may be stored already."""
     reached = {**before.offsets, **({r.at: r.until for r in before.pending.ranges} if before.pending else {})}
     return any(after.get(at, -1) < offset for at, offset in reached.items())
 
 
 def refuse_conflict(progress: Progress, batch: Batch) -> None:
-    """Raise OffsetConflict if `batch` may not follow `progress`: the compare of every compare-and-set."""
+    """Raise OffsetConflict if `batch` may not follow `progress`: the comparison of every compare-and-set."""
     pending = progress.pending
     if pending is not None and pending.missing and pending.id == batch.id and not batch.missing:
         raise DataLoss(
@@ -188,7 +188,7 @@ def refuse_conflict(progress: Progress, batch: Batch) -> None:
 
 
 def topic_recreated_conflict(batch: Batch, topic: str, stored: str | None) -> OffsetConflict:
-    """The error for stored offsets of another topic of the same name: it was recreated."""
+    """The error if the stored offsets belong to a deleted topic of the same name."""
     planned = batch.topic_ids.get(topic)
     return _conflict(
         batch, f"{topic} was recreated: the batch was planned with topic id {planned}, the store has {stored}"

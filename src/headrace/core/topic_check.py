@@ -1,4 +1,4 @@
-"""Whether the topics of a batch are still the ones it was planned on: compared once its rows have been read."""
+"""Checks, after the rows of a batch were read, that no topic was recreated since the batch was planned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _current: ContextVar[Check | None] = ContextVar("headrace_topic_check", default=
 
 @contextmanager
 def checking(check: Check) -> Iterator[None]:
-    """Within it, `check` compares the topic ids of the batch that is being written."""
+    """Within the block, `check` compares the topic ids of the batch that is being written."""
     token = _current.set(check)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What can be said of a user's transform without calling it, and of what it raised on no rows."""
+"""Checks a user's transform without calling it, and classifies the error that it raised on no rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PROGRAMMING = (NameError, ImportError, SyntaxError, NotImplementedError)
 
 
 class UnknownSource(KeyError):
-    """A source that a transform asks for and that is not there."""
+    """Raised if a transform uses the name of a source that does not exist."""
 
     def __init__(self, name: object, known: Iterable[str]) -> None:
         super().__init__(name)
@@ -30,18 +30,18 @@ class UnknownSource(KeyError):
 
 
 class Frames(dict[str, "DataFrame"]):
-    """What a transform over several sources takes: the rows of each, by its name."""
+    """The argument of a transform over several sources: the rows of each, by name."""
 
     def __missing__(self, name: object) -> DataFrame:
         raise UnknownSource(name, list(self))
 
 
 def refuse_wrong_arguments(transform: Callable[..., Any]) -> None:
-    """ConfigError if it cannot be called with one argument, the rows."""
+    """ConfigError if the transform cannot be called with one argument, the rows."""
     try:
         signature = inspect.signature(transform)
     except (TypeError, ValueError):
-        return  # written in C: the first call tells
+        return  # a function in C has no signature: the first call shows it
     try:
         signature.bind(None)
     except TypeError:
@@ -53,9 +53,9 @@ def refuse_wrong_arguments(transform: Callable[..., Any]) -> None:
 
 
 def cannot_run(error: Exception) -> bool:
-    """Whether what a transform raised on no rows would be raised on any: a name that is not there, a wrong call.
+    """Whether the error that a transform raised on no rows occurs on all rows, such as an unknown name or a wrong call.
 
-    What comes of a row that is not there may be right with rows.
+    An error caused by a missing row may not occur with rows.
     """
     if isinstance(error, AttributeError | TypeError):
         return "NoneType" not in str(error)
@@ -64,6 +64,6 @@ def cannot_run(error: Exception) -> bool:
 
 def _at(transform: Callable[..., Any]) -> str:
     function = inspect.unwrap(transform)
-    # Of an object that can be called, the line of its __call__.
+    # For a callable object, the line of its __call__.
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     return f" at {shown_path(code.co_filename)}:{code.co_firstlineno}" if code is not None else ""

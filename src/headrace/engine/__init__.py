@@ -1,1 +1,1 @@
-"""How a batch is executed: ranges read, records decoded, the transform applied, rows written."""
+"""Executes a batch: reads ranges, decodes records, applies the transform and writes the rows."""

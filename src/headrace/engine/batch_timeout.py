@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def deadline(spark: SparkSession, batch: Batch, seconds: float | None) -> Iterator[None]:
     """BatchTimeout if the block takes longer than `seconds`, because its Spark jobs were cancelled.
 
-    Only Spark jobs of this thread are cancelled. Other calls that may block, such as a database, have own timeouts.
+    Only Spark jobs of this thread are cancelled. Other calls that may block, such as those to a database, have their
+    own timeouts.
     """
     if seconds is None:
         yield

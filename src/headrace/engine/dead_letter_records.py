@@ -108,7 +108,7 @@ def to_dead_letter(row: Row, error: str, place: str) -> DeadLetter:
 
 
 def _timestamp(micros: int | None) -> datetime | None:
-    """None also if Python has no such datetime: the dead letter matters more than its timestamp."""
+    """The timestamp; None also if Python has no such datetime: the dead letter matters more than its timestamp."""
     try:
         return None if micros is None else datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)
     except OverflowError:

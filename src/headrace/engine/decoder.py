@@ -1,4 +1,4 @@
-"""Decodes the raw records of a source: into columns and `_kafka`, with bad records treated as `on_error` says."""
+"""Decodes the raw records of a source into columns and `_kafka`, and treats bad records as `on_error` says."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.core.dead_letters import DeadLetter
     from headrace.core.format import Format, Part
 
-# Computed before a record is decoded: the value need not be kept for it.
+# Computed before a record is decoded, so that its value need not be kept.
 _TOMBSTONE = f"value IS NULL AS {HIDDEN}tombstone"
 _ORIGIN = f"struct(topic, partition, offset, timestamp, key, headers, {HIDDEN}tombstone AS tombstone) AS {METADATA}"
 _BAD = "if(error IS NULL, NULL, named_struct('error', error, 'value', value)) AS bad"
@@ -167,13 +167,13 @@ class Decoder:
         return any(isinstance(part.decoding, SchemaLookupDecoding) for part in self._parts)
 
     def start_batch(self) -> None:
-        """A new batch begins."""
+        """Called when a new batch begins."""
         for part in self._parts:
             if isinstance(part.decoding, SchemaLookupDecoding):
                 part.decoding.start_batch()
 
     def fetch_missing_schemas(self, error: Exception, raw: DataFrame) -> str | None:
-        """Request the schemas of `raw` that are unknown, if `error` says that one is. Return a summary.
+        """Request the unknown schemas of `raw`, if `error` says that there is one. Return a summary.
 
         Decode the batch again then. None for any other error; RetriableError if the registry does not answer.
         """
@@ -272,7 +272,7 @@ def _fail_after_decoding(decoded: DataFrame, part: FieldDecoder) -> DataFrame:
 
 
 def _valid_or_raise(is_valid: str) -> str:
-    """A condition that fails the batch where it does not hold, and that no optimiser moves."""
+    """A condition that fails the batch if it does not hold, and that no optimiser moves."""
     return f"if(spark_partition_id() < 0, false, {is_valid}) OR raise_error('{BAD_RECORD}') IS NULL"
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class DirectEngine:
-    """Created once per run. ConfigError for a schema or a transform that cannot work.
+    """Executes the batches of a run. ConfigError for a schema or a transform that cannot work.
 
     `schema` is the schema of the transformed rows if it is known before the first batch. `patient`: an error of the
     user's code may be temporary, and ends the run only when it has occurred several times.
@@ -94,7 +94,7 @@ class DirectEngine:
         ):
             written = self._write(batch)
             if not isinstance(self._sink, TransactionalSink):
-                # Also for sinks that do not compare topic ids: after an error here the offsets do not move.
+                # This check covers sinks that do not compare topic ids: after an error here the offsets do not move.
                 topic_check.verify()
             return written
 
@@ -176,7 +176,7 @@ class DirectEngine:
         return self._redact_secrets(error)
 
     def _redact_secrets(self, error: Exception) -> Exception:
-        """Without the passwords that Spark or a client may have put into it."""
+        """The error without passwords that Spark or a client may have put into its message."""
         of_sources = [secrets_of(one.source.options) for one in self._inputs.each.values()]
         secrets = frozenset[str]().union(self._sink.secrets(), *of_sources)
         if redact(str(error), secrets) == str(error):
@@ -247,7 +247,7 @@ class _TransformedRows:
 
 
 def _ranges_around(batch: Batch, refused: Sequence[RejectedRow]) -> Batch:
-    """From the first to the last rejected record of each partition: the others are not read again."""
+    """The range from the first to the last rejected record of each partition; only these are read again."""
     offsets: dict[TopicPartition, list[int]] = {}
     for refusal in refused:
         topic, partition, offset = refusal.origin
@@ -257,7 +257,7 @@ def _ranges_around(batch: Batch, refused: Sequence[RejectedRow]) -> Batch:
 
 @contextmanager
 def _persisted(rows: DataFrame) -> Iterator[None]:
-    """Cached by Spark while it is read more than once: in memory, or on disk if there is too little."""
+    """Within the block Spark caches the rows, in memory or, if that is too small, on disk."""
     rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield

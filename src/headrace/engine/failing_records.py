@@ -34,20 +34,20 @@ _PROGRAMMING_ON_WORKER = {
     error.__name__
     for error in (NameError, UnboundLocalError, ImportError, ModuleNotFoundError, SyntaxError, NotImplementedError)
 }
-"""Without exceptions that a value may raise as well: None has no method upper."""
+"""Programming errors, without those that a value may cause as well: None has no method upper."""
 _MAX_RECORDS = 100
-"""Failing records of one batch that are searched for: each costs about forty small Spark jobs."""
+"""Maximum failing records to search for in one batch: each costs about forty small Spark jobs."""
 _BROKEN_TRANSFORM_RECORDS = 10
 """If all records of a batch of this size fail, the transform is broken, not the records."""
 _MAX_REASON = 4_000
-"""Characters of a traceback that a dead letter keeps."""
+"""Maximum characters of the traceback in a dead letter."""
 _MAX_ATTEMPTS = 3
 
 
 class FailingRecords:
-    """The failing records of one run that were found so far.
+    """The failing records that one run has found so far.
 
-    `timeout` is the time limit of a batch: each part of a batch that is tried has as much time as a batch.
+    `timeout` is the time limit of a batch, and also of each part of a batch that is tried.
     `conditions` are those of `expect=`: they may raise on a row, as the transform may.
     """
 

@@ -47,8 +47,8 @@ class FieldDecoder:
         decoded = (self.decoding.strict_decode_expr(self.part) if strict else None) or self.decoding.decode_expr(
             self.part
         )
-        # A non-deterministic expression stops predicate pushdown: a filter of the transform that is pushed below it
-        # would parse every record a second time.
+        # A non-deterministic expression stops predicate pushdown: a filter of the transform that is pushed below the
+        # decoding would parse every record a second time.
         return f"if(spark_partition_id() < 0, NULL, {decoded}) AS {self.decoded_column}"
 
     def prevalidate_expr(self) -> str | None:
@@ -66,7 +66,7 @@ class FieldDecoder:
         return f"{HIDDEN}tombstone" if self.part == "value" else "key IS NULL"
 
     def column_exprs(self) -> dict[str, str]:
-        """SQL of each column: those of a value, or the one of a key."""
+        """SQL of each column: several for a value, one for a key."""
         row = self.decoding.row_expr(self.decoded_column)
         fields = {name: f"{row}.{quoted(name)}" for name in self.names}
         if self.part == "value":

@@ -34,7 +34,7 @@ _ROW_CHOICES = {"GlobalLimit": "limit", "LocalLimit": "limit", "Sample": "sample
 
 @dataclass(slots=True)
 class Lineage:
-    """`columns`: by name, the expression whose value changes when a batch is repeated. `rows`: operations that then
+    """What a repeated batch may change. `columns`: by name, the expression whose value changes. `rows`: operations that
     select other rows. `per_batch`: operations that see only the rows of one batch."""
 
     columns: dict[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Lineage:
 
 
 def trace(result: DataFrame) -> Lineage:
-    """Trace the columns of `result`, which a transform made of its sources' frames, of a batch or empty ones."""
+    """Trace the columns of `result`, the result of a transform on the frames of a batch or on empty ones."""
     plan: Any = result._jdf.queryExecution().analyzed()
     # Each expression costs calls into the JVM, and most transforms have no volatile one.
     text = plan.toJSON()
@@ -71,7 +71,7 @@ class _Walk:
         kind = plan.getClass().getSimpleName()
         if kind in ("Union", "Intersect", "Except"):
             self._pass_by_position(plan)
-        if "Map" in kind:  # a function of the user's gets whole rows: mapInArrow, applyInPandas
+        if "Map" in kind:  # a user function gets whole rows: mapInArrow, applyInPandas
             self._pass_to_all(plan)
         for expression in () if self._steady else _each(plan.expressions()):
             self._define(plan, kind, expression)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LocalityHints:
-    """Where Spark should read each partition, as `location=` of the source says.
+    """Where Spark should read each partition, as the source's `location=` says.
 
     A preference: a task that waits longer than `spark.locality.wait` for its executor runs elsewhere.
     """
@@ -32,7 +32,7 @@ class LocalityHints:
         self._leaders = leaders
         self._leader_hosts: dict[TopicPartition, str] = {}
         self._refreshed = -self._refresh
-        # In one process there is nothing to choose.
+        # A single process offers no choice.
         master = spark.sparkContext.master or ""
         self._single_process = master.startswith("local") and not master.startswith("local-cluster")
 

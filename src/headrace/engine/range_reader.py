@@ -36,7 +36,7 @@ _NO_IDS: Mapping[str, str] = MappingProxyType({})
 
 
 def consumer_options(bootstrap: str, options: Mapping[str, str], group: str) -> dict[str, str]:
-    """Settings of the executors' consumers. The user's settings win, except where correctness depends on ours."""
+    """Settings of the executors' consumers. User settings win, except where correctness depends on Headrace's."""
     return {
         # Every poll costs two ListOffsets calls, so few large polls beat many small ones.
         "max.poll.records": "50000",

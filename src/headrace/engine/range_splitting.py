@@ -1,4 +1,4 @@
-"""How the ranges of a batch are split across tasks. Pure."""
+"""Splits the ranges of a batch across tasks. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MIN_SPLIT_RECORDS = 50_000
-"""A smaller part of a range costs more as a task than it saves."""
+"""Minimum size of a part of a range: a smaller one costs more as a task than it saves."""
 MIN_TASK_RECORDS = 10_000
-"""Many small ranges are coalesced until a task has about this many."""
+"""Target size of a task of coalesced small ranges."""
 _MAX_TASKS_PER_CORE = 4
-"""So many tasks per core cost nothing that matters."""
+"""Tasks per core whose overhead is negligible."""
 
 
 def split(ranges: Sequence[Range], cores: int) -> list[Range]:
-    """The same records in the same order, in parts such that no core waits for one long range."""
+    """Split the ranges, in the same order, so that no core waits for one long range."""
     share = max(MIN_SPLIT_RECORDS, -(-sum(map(len, ranges)) // max(1, cores)))
     return [part for r in ranges for part in _cut(r, max(1, round(len(r) / share)))]
 

@@ -93,7 +93,7 @@ class SourceReaders:
             one.close()
 
     def start_batch(self) -> None:
-        """A new batch begins."""
+        """Called when a new batch begins."""
         for one in self.each.values():
             one.decoder.start_batch()
 
@@ -105,7 +105,7 @@ class SourceReaders:
         return by_source
 
     def topic_check(self, batch: Batch) -> TopicCheck:
-        """Compares the current topic ids with those that the batch was planned with."""
+        """A check that compares the current topic ids with those of the batch."""
         ids: dict[str, dict[str, str]] = {}
         for topic, known in batch.topic_ids.items():
             ids.setdefault(self._source_name(topic), {})[topic] = known
@@ -118,7 +118,7 @@ class SourceReaders:
 
     def _source_name(self, topic: str) -> str:
         if topic not in self._source_names:
-            # A pending batch may have topics that no source reads any more: then the prefix of the cluster decides.
+            # A pending batch may have topics that no source reads any more: then the cluster prefix decides.
             prefixes = {name: source.prefix for name, source in self._sources.items()}
             longest = max(prefixes, key=lambda name: len(prefixes[name]) if topic.startswith(prefixes[name]) else -1)
             self._source_names[topic] = source_for_topic(self._sources, topic) or longest
@@ -144,7 +144,7 @@ class SourceReaders:
         return next((summary for summary in found if summary is not None), None)
 
     def transform_argument(self, frames: Mapping[str, DataFrame]) -> DataFrame | dict[str, DataFrame]:
-        """What a transform takes: a frame, or several frames by name."""
+        """The argument of a transform: a frame, or several frames by name."""
         return next(iter(frames.values())) if self._single else Frames(frames)
 
     def empty_argument(self) -> DataFrame | dict[str, DataFrame]:

@@ -1,1 +1,1 @@
-"""A pipeline, and what runs it."""
+"""Pipelines and the code that runs them."""

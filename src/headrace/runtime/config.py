@@ -1,4 +1,4 @@
-"""Pipelines from files: TOML, or a Python file and the name in it."""
+"""Loads pipelines from files: TOML, or a Python file and the name of the pipeline in it."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ _NAMING = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A pipeline, and the Spark options its file asks for."""
+    """A pipeline, and the Spark options of its file."""
 
     pipeline: Pipeline
     spark: Mapping[str, str] = field(default_factory=dict)
 
 
 def load(target: str, profile: str | None = None) -> Loaded:
-    """`clicks.toml`, `app.py:clicks`, or `app.py` where it holds one pipeline.
+    """Load `clicks.toml`, `app.py:clicks`, or `app.py` if the file has only one pipeline.
 
-    `profile`, or else `HEADRACE_PROFILE`, names a part of a TOML file that is laid over the rest.
+    `profile`, by default `HEADRACE_PROFILE`, names a part of a TOML file that overrides the rest.
     """
     file, _, name = target.partition(":") if not Path(target).exists() else (target, "", "")
     path = Path(file)
@@ -91,8 +91,8 @@ def load(target: str, profile: str | None = None) -> Loaded:
 
 
 def from_toml(path: Path, profile: str | None = None) -> Loaded:
-    """Read one pipeline. `${NAME}` in a text stands for an environment variable; `[profile.NAME…]` is laid over the
-    rest if it is the one asked for."""
+    """Read one pipeline. `${NAME}` in a text stands for an environment variable; `[profile.NAME…]` overrides the rest
+    if that profile is selected."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
@@ -161,7 +161,7 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
 
 
 def _sources(raw: Mapping[str, Any]) -> Kafka | dict[str, Kafka]:
-    """One `[source]`, or several `[sources.NAME]` whose rows SQL knows by their names."""
+    """One `[source]`, or several `[sources.NAME]`, whose names SQL uses as tables."""
     if "sources" not in raw:
         return _source("source", raw["source"])
     if "source" in raw:
@@ -175,7 +175,7 @@ def _source(where: str, raw: Any) -> Kafka:
 
 
 def _with_format(where: str, raw: Any) -> Any:
-    """`format = "text"` is `Text()`, and `format = {json = "id INT"}` is `Json("id INT")`; `key_format` too."""
+    """Convert `format = "text"` to `Text()` and `format = {json = "id INT"}` to `Json("id INT")`; also `key_format`."""
     if not isinstance(raw, Mapping):
         return raw
     found = dict(raw)
@@ -191,7 +191,7 @@ def _format(where: str, wanted: Any) -> Format:
 
 
 def _sink(raw: Mapping[str, Any]) -> Sink:
-    """One `[sink]`, or several `[[sinks]]` that every batch goes to."""
+    """One `[sink]`, or several `[[sinks]]`, each of which gets every batch."""
     if "sinks" not in raw:
         return _one_sink("sink", raw["sink"])
     if "sink" in raw or not isinstance(raw["sinks"], list):
@@ -219,7 +219,7 @@ def _transform(
 
     def by_sql(rows: DataFrame | dict[str, DataFrame]) -> DataFrame:
         views = rows if isinstance(rows, dict) else {ROWS: rows}
-        with _NAMING:  # pipelines of one process may share a session, and so the names
+        with _NAMING:  # pipelines of one process may share a session, and so its view names
             for name, frame in views.items():
                 frame.createOrReplaceTempView(name)
             spark = next(iter(views.values())).sparkSession
@@ -231,7 +231,7 @@ def _transform(
 
 
 def _one_of(where: str, raw: Mapping[str, Any], kinds: Mapping[str, Callable[..., Any]]) -> Any:
-    """`{duckdb = "file", table = "t"}` is `DuckDB("file", table="t")`; `{console = true}` is `Console()`."""
+    """Convert `{duckdb = "file", table = "t"}` to `DuckDB("file", table="t")` and `{console = true}` to `Console()`."""
     if not isinstance(raw, Mapping):
         raise ConfigError(
             f"[{where}]: expected a table, got {masked(repr(raw))}", hint=f"one of: {', '.join(sorted(kinds))}"
@@ -265,7 +265,7 @@ def _call(where: str, kind: Callable[..., Any], first: list[Any], rest: Mapping[
 
 
 def _switch(name: str, value: Any) -> bool:
-    """A boolean, also as a text from the environment. Any other text would count as true."""
+    """A boolean, also as text from the environment. ConfigError for any other text, which Python would take as true."""
     if isinstance(value, bool):
         return value
     if value not in ("true", "false"):
@@ -289,13 +289,13 @@ def _with_profile(raw: dict[str, Any], wanted: str | None) -> dict[str, Any]:
 
 
 def _laid_over(under: dict[str, Any], over: Mapping[str, Any], kinds: set[str]) -> dict[str, Any]:
-    """Tables by their keys, but for a sink, store or format of another kind; anything else whole."""
+    """Merge two tables key by key. A sink, store or format of another kind, and any other value, is replaced."""
     laid = dict(under)
-    if _READ & set(over):  # only one of them may be set
+    if _READ & set(over):  # only one of these may be set
         laid = {key: value for key, value in laid.items() if key not in _READ}
     for key, value in over.items():
         below = laid.get(key)
-        own = set() if key in ("spark", "options") else kinds  # names of others, such as spark.executor.memory
+        own = set() if key in ("spark", "options") else kinds  # keys defined by others, such as spark.executor.memory
         alike = isinstance(value, dict) and isinstance(below, dict) and not (own & set(value)) - set(below)
         laid[key] = _laid_over(below, value, own) if alike and isinstance(below, dict) else value
     return laid
@@ -320,12 +320,12 @@ def _from_python(path: Path, name: str) -> Pipeline:
     if spec is None or spec.loader is None:
         raise ConfigError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    # Executors unpickle the user's functions by module name, and the file may import its neighbours.
+    # Executors unpickle the user's functions by module name, and the file may import modules of its folder.
     sys.modules[path.stem] = module
     directory = str(path.parent.absolute())
     sys.path.insert(0, directory)
-    # Python workers are started later, by Spark, and find the file, and what it names, the same way. The file is not
-    # sent to them by value: what it keeps (a connection, a cache) would be created again for every task.
+    # Spark starts Python workers later, and they import the file and its modules in the same way. Pickling the file by
+    # value would create its globals (a connection, a cache) again for every task.
     export(path.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH")]))
     try:
@@ -338,7 +338,7 @@ def _from_python(path: Path, name: str) -> Pipeline:
         lines = [frame.lineno for frame in frames if frame.filename == spec.origin]
         line = f", line {lines[-1]}" if lines else ""
         message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        if frames and frames[-1].filename != spec.origin:  # in a neighbour that the file imports
+        if frames and frames[-1].filename != spec.origin:  # in a module that the file imports
             message += f" at {shown_path(frames[-1].filename)}:{frames[-1].lineno}"
         raise ConfigError(f"{path}{line}: cannot be imported: {message}", hint=import_hint(error)) from error
     found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}

@@ -1,4 +1,4 @@
-"""Estimates the produce delay of a batch now and then, in a thread beside it."""
+"""Estimates the produce delay of some batches, in a separate thread."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from headrace.types import Batch, TopicPartition
 
 INTERVAL = 10.0
-"""Seconds from one batch that is measured to the next."""
+"""Seconds between two batches that are measured."""
 RETRY_INTERVAL = 1.0
-"""The same after answers that were late or did not come."""
+"""The same after a response that was late or missing."""
 MAX_PARTITIONS = 32
-"""Of a batch with more, those with the most records."""
+"""If a batch has more partitions, those with the most records are measured."""
 _TIMEOUT = 2.0
 _LOG = logging.getLogger("headrace")
 
 
 class DelayProbe:
-    """Looks up timestamps while a batch is being written, so the batch waits for nothing.
+    """Looks up timestamps while a batch is being written, so that the batch never waits for them.
 
-    An estimate that is not ready when the batch is done is dropped; a batch a second later gets one.
+    An estimate that is not ready when the batch is done is dropped; a batch one second later is measured instead.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class DelayProbe:
         self._timestamps: list[RangeTimestamps] | None = None
 
     def start(self, batch: Batch) -> None:
-        """A batch begins."""
+        """Start measuring a batch, if it is time."""
         now = self._clock()
         if now < self._next_at or (self._thread is not None and self._thread.is_alive()):
             return
@@ -60,7 +60,7 @@ class DelayProbe:
         self._thread.start()
 
     def finish(self, batch: Batch) -> ProduceDelay | None:
-        """The delay of a batch that was stored just now; None if it was not measured, or the answers are late."""
+        """The delay of a batch that has just been stored; None if it was not measured, or if the responses are late."""
         if self._batch is not batch:
             return None
         self._batch = None
@@ -88,7 +88,7 @@ class DelayProbe:
     def _look_up(
         self, lookups: Mapping[TopicPartition, Sequence[float]]
     ) -> Sequence[tuple[TopicPartition, float, tuple[int, float] | None]]:
-        """Partition, time, and the first record at or after it. A request has one time per partition."""
+        """Look up the first record at or after each time. A request has one time per partition."""
         results: list[tuple[TopicPartition, float, tuple[int, float] | None]] = []
         for number, cluster in enumerate(self._clusters):
             of_cluster = {at: t for at, t in lookups.items() if source_for_topic(self._sources, at.topic) == number}

@@ -1,4 +1,4 @@
-"""Events in words: for people at a terminal, and for Python's logging."""
+"""Describes events as text, for the terminal and for Python's logging."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _LEVELS = {
     events.MirrorFailed: logging.WARNING,
     events.Noted: logging.INFO,
 }
-"""What is logged: what a run waits for and leaves out."""
+"""The events that are logged: those that report a wait, or records that are left out."""
 
 
 def log(event: Event) -> None:
-    """The observer of those who name none: to the logger `headrace`."""
+    """The default observer: logs to the logger `headrace`."""
     level = _LEVELS.get(type(event))
     if level is not None and _LOG.isEnabledFor(level):
         _LOG.log(level, "%s", describe_event(event))
 
 
 def describe_event(event: Event) -> str | None:
-    """An event as people read it, without control characters; None for one that another event reports better."""
+    """An event as text without control characters; None if another event reports it better."""
     text = _sentence(event)
     return None if text is None else printable_lines(text)
 

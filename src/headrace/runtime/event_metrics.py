@@ -1,4 +1,4 @@
-"""Events of a run as metrics: which event changes which one, and by how much."""
+"""Converts the events of a run to metrics."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from headrace.types import TopicPartition
 
 _DEFAULT = "default"
-"""The cluster without a name."""
+"""The label of a cluster without a name."""
 _HISTORY = 60
 _APART = 5.0
-"""Seconds between two looks at an end that are remembered."""
+"""Seconds between two observations of an end offset that are kept."""
 
 
 class Recorder(Protocol):
-    """Where values go."""
+    """Receives the values of metrics."""
 
     def record(self, metric: Metric, value: float, *labels: str) -> None:
-        """Add to a counter, set a gauge, or count a value of a histogram. `labels` are in the order of the metric's."""
+        """Add to a counter, set a gauge, or count a value of a histogram. `labels` are in the order of the metric."""
 
 
 class EventMetrics:
@@ -110,10 +110,10 @@ class _LagMetrics:
         self._seconds: dict[TopicPartition, float] = {}
         self._clusters: dict[str, tuple[str, str]] = {}
         self._idle = False
-        """Whether the run waits for records, and looks at the ends without telling."""
+        """Whether the run waits for records: it then polls the end offsets without an event."""
 
     def follow(self, event: Event, seen_at: float) -> None:
-        """`seen_at` is when the ends of the partitions were last looked at."""
+        """Handle an event. `seen_at` is the time of the last poll of the end offsets."""
         match event:
             case events.RunStarted(positions=positions) | events.PartitionsFound(positions=positions):
                 self._offsets.update(positions)
@@ -163,7 +163,7 @@ class _LagMetrics:
             self._recorder.record(metrics.GROUP_MAX_LAG_SECONDS, longest, cluster, self._group)
 
     def _cluster(self, topic: str) -> tuple[str, str]:
-        """The name of the cluster, and that of the topic there."""
+        """The name of the cluster, and the name of the topic in it."""
         if topic not in self._clusters:
             owner = source_for_topic(self._sources, topic)
             source = self._sources[owner] if owner is not None else None
@@ -174,7 +174,7 @@ class _LagMetrics:
 
 
 class EndTimes:
-    """When the end of a partition was at which offset, as far as it was looked at in the last minutes."""
+    """The end offsets of a partition that were observed in the last minutes, with their times."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque(maxlen=_HISTORY)
@@ -185,12 +185,12 @@ class EndTimes:
         self._seen.append((time, end))
 
     def extend(self, time: float) -> None:
-        """Until `time` the end did not change."""
+        """Record that the end did not change until `time`."""
         if self._seen:
             self.add(time, self._seen[-1][1])
 
     def time_of(self, offset: int) -> float:
-        """When the end went beyond `offset`, interpolated; NaN if that was before the first look."""
+        """The interpolated time when the end passed `offset`; NaN if that was before the first observation."""
         for (before, low), (after, high) in pairwise(self._seen):
             if low <= offset < high:
                 return before + (after - before) * (offset - low) / (high - low)

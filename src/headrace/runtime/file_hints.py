@@ -1,4 +1,4 @@
-"""Hints for what the import of a user's file fails with: words that are not known, and Spark before it has started."""
+"""Hints for errors at the import of a user's file: unknown names, and Spark functions called before Spark starts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def import_hint(error: Exception) -> str | None:
 
 
 def _keyword(error: TypeError) -> str | None:
-    """From the parameters of what was called."""
+    """The hint for an unknown keyword argument, from the parameters of the called function."""
     found = _KEYWORD.search(str(error))
     called = found and _called(error)
     if not found or called is None:
@@ -50,7 +50,7 @@ def _keyword(error: TypeError) -> str | None:
 
 
 def _called(error: TypeError) -> Any:
-    """What the line calls that failed, by the names in it: `headrace`, `sinks` and `stores` each have a Kafka."""
+    """The object that the failing line calls, by its full name: `headrace`, `sinks` and `stores` each have a Kafka."""
     frame = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
     at = traceback.extract_tb(error.__traceback__)[-1]
     if at.lineno is None or at.end_lineno is None or at.colno is None or at.end_colno is None:
@@ -84,7 +84,7 @@ def _public(module: Any) -> Iterable[str]:
 
 
 def _of_spark(error: Exception) -> str | None:
-    """For columns and functions of Spark at the top of a file, which is loaded before Spark starts."""
+    """The hint for Spark columns and functions at the top of a file, which is loaded before Spark starts."""
     of_spark = "pyspark" in traceback.extract_tb(error.__traceback__)[-1].filename
     if not of_spark or not (isinstance(error, AssertionError) or _NO_SESSION.search(str(error))):
         return None

@@ -1,4 +1,4 @@
-"""Where the last run of a pipeline had its files: a run that finds them at another place reports it."""
+"""Records where a run of a pipeline has its files, so that a run with other paths reports the difference."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def paths_changed(pipeline: Pipeline) -> list[str]:
-    """A note for each file or folder that is not there, where the last run had it elsewhere.
+    """A note for each file or folder that does not exist yet, although the last run used one at another path.
 
-    A run of a version that took relative paths to be below the current directory has left no record.
+    Versions that resolved relative paths against the current directory left no record; their paths are checked as well.
     """
     try:
         before = json.loads(_record(pipeline).read_text(encoding="utf-8"))
@@ -51,7 +51,7 @@ def remember(pipeline: Pipeline) -> None:
 
 def _paths(pipeline: Pipeline) -> dict[str, Path]:
     named = {f"sink {number}": sink.local_path for number, sink in enumerate(pipeline.sink.members, start=1)}
-    # Offsets that are kept in the state directory are where they were, or the record of them has gone, too.
+    # Offsets in the state directory need no entry: if that directory moves, this record is lost with it.
     named["offsets"] = pipeline.offsets.local_path if pipeline.offsets is not None else None
     return {what: path for what, path in named.items() if path is not None}
 

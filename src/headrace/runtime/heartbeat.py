@@ -1,4 +1,4 @@
-"""Which run holds a pipeline: its lease in the store, its heartbeats, and what another start does."""
+"""The lease of a run in the store, its heartbeats, and what a second start does."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ LEASE_TIMEOUT = 15.0
 OLD_LEASE_TIMEOUT = 120.0
 """The same for an older version, which sent heartbeats every 30 seconds."""
 MAX_CLOCK_SKEW = 600.0
-"""Seconds that clocks of two machines may differ: a heartbeat that is older is not watched for another one."""
+"""Seconds that the clocks of two machines may differ. If a heartbeat is older, a start does not wait for a new one."""
 _POLL_INTERVAL = 0.5
 _JOIN_SECONDS = 5.0
 
 Rival = Literal["stop", "take-over", "standby"]
-"""What a start does when another run holds the pipeline: stop with OffsetConflict, take over, or wait for its end."""
+"""What a start does if another run holds the lease: stop with OffsetConflict, take over, or wait for its end."""
 
 _local_runs: set[tuple[int, float]] = set()
-"""The runs of this process, by pid and start time: the pid alone does not say which of them are alive."""
+"""The runs of this process, by pid and start time: the pid alone does not identify the live ones."""
 
 
 def pid_space() -> str:
@@ -55,7 +55,7 @@ def this_run() -> RunLease:
 
 
 def liveness(run: RunLease) -> Literal["alive", "dead", "unknown"]:
-    """Whether a run is alive, as far as its pid tells this process. "unknown": only its heartbeats can tell."""
+    """Whether a run is alive, judged by its pid. "unknown": this process cannot check it, and its heartbeats decide."""
     if run.pid_space and run.pid_space != pid_space():
         return "unknown"
     if not run.pid_space and run.host != socket.gethostname():
@@ -73,7 +73,7 @@ def liveness(run: RunLease) -> Literal["alive", "dead", "unknown"]:
         return _hidden_liveness(run) if known else "unknown"
     except psutil.AccessDenied:
         return "unknown"
-    # The pid was given to another process, or the clock was set.
+    # Another process has the pid now, or the clock was set.
     return "unknown"
 
 
@@ -84,7 +84,7 @@ def _hidden_liveness(run: RunLease) -> Literal["alive", "dead", "unknown"]:
     except ProcessLookupError:
         return "dead"
     except PermissionError:
-        # A process of another user: the run itself, or one that got its pid, and then heartbeats have stopped.
+        # A process of another user: the run itself, or one that reuses its pid, but then the heartbeats have stopped.
         return "alive" if time.time() - run.beat < LEASE_TIMEOUT else "unknown"
     except OSError:
         return "unknown"
@@ -97,10 +97,10 @@ def lease_timeout(run: RunLease) -> float:
 
 
 def seconds_to_wait(run: RunLease, now: float) -> float:
-    """How long a run whose process cannot be checked must send no heartbeat before it counts as dead.
+    """Seconds without a heartbeat after which a run whose process cannot be checked counts as dead.
 
-    `beat` is a time of another machine's clock. So a heartbeat that seems too old is still watched for a moment: a new
-    one is better evidence than two clocks.
+    `beat` is from the clock of another machine. So a start still waits a moment for a new heartbeat if the last one
+    seems too old: a new heartbeat is better evidence than a comparison of two clocks.
     """
     age = now - run.beat
     if age > MAX_CLOCK_SKEW:
@@ -124,10 +124,10 @@ def rival_policy(*, take_over: bool, standby: bool) -> Rival:
 
 
 def refuse_second(pipeline: str, store: OffsetStore) -> None:
-    """OffsetConflict if a run of this pipeline is known to be alive: checked before anything that takes long.
+    """OffsetConflict if a run of this pipeline is known to be alive; checked before any slow step.
 
-    Other errors are ignored here, because the run itself will report them. Nothing is created: a run also reports that
-    its files are not where the last one had them.
+    Other errors are ignored here, because the run itself will report them. Creates nothing, because a run also reports
+    missing files that the last run had at other paths.
     """
     try:
         with store:
@@ -141,7 +141,7 @@ def refuse_second(pipeline: str, store: OffsetStore) -> None:
 
 
 class RunPresence:
-    """The lease of one run, from its start to its end. `wait` sleeps for some seconds; True means to stop."""
+    """The lease of one run, from its start to its end. `wait` sleeps for some seconds and returns True to stop."""
 
     def __init__(
         self,
@@ -160,12 +160,12 @@ class RunPresence:
         self.holds_lease = False
         """Whether the lease is in the store, as far as this run knows."""
         self.waits = rival == "standby"
-        """Whether it waits for the end of another run, also if that one has locked the store."""
+        """Whether it waits for another run to end, also if that run has locked the store."""
         self._thread: HeartbeatThread | None = None
         self._last_beat = time.monotonic()
 
     def admit(self, store: OffsetStore) -> bool:
-        """Whether this run may begin. OffsetConflict at once if another one is alive; False if a stop came first.
+        """Whether this run may begin. OffsetConflict at once if another one is alive; False if it is stopped first.
 
         If the process of the other run cannot be checked, from another machine or container, its heartbeats are watched
         until the lease has expired. Nothing in the store is changed.
@@ -268,16 +268,16 @@ class HeartbeatThread:
 
     def _send(self) -> None:
         opened = reported = False
-        # Connect only when the first one is due: a run that is over by then needs none.
+        # Connect only when the first heartbeat is due: a shorter run needs no connection.
         while not self._ended.wait(INTERVAL):
             try:
                 if not opened:
                     self._handle.open(self._pipeline)
                     opened = True
                 if not self._handle.heartbeat(replace(self._run, beat=time.time())):
-                    break  # another run has the lease; this one finds out at its next batch
+                    break  # another run has the lease; this run detects it at its next batch
                 reported = False
-            except Exception as error:  # whatever a driver raises: the run itself goes on
+            except Exception as error:  # any error of a driver: the run itself continues
                 self._handle.close()
                 opened = False
                 if not reported and not self._ended.is_set():

@@ -1,4 +1,4 @@
-"""Which stores and sinks the runs of this process have open: such an object is one connection, for one pipeline."""
+"""Tracks the stores and sinks that runs of this process have open: each is one connection, for one pipeline."""
 
 from __future__ import annotations
 

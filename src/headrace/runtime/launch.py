@@ -1,4 +1,4 @@
-"""A run put together: Spark and Kafka, the observers, and what signals do where it owns the main thread."""
+"""Starts runs: assembles Spark, Kafka and the observers, and handles signals on the main thread."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 FORCED = 130
-"""Exit code after a second Ctrl-C, as shells expect it."""
+"""Exit code after a second Ctrl-C, by the convention of shells."""
 
 
 def start(
@@ -56,10 +56,10 @@ def start(
     while_spark_starts: AbstractContextManager[object] | None = None,
     ended: Callable[[], None] = lambda: None,
 ) -> Run:
-    """A run of `pipeline`, begun.
+    """Start a run of `pipeline`.
 
-    What is wrong before its thread begins is raised here: arguments, another run on this machine, an object that
-    another run has open, Spark that does not start. The rest, which may be retried, is raised by `Run.wait`.
+    Raises errors that occur before its thread starts: wrong arguments, another run on this machine, a store or sink
+    that another run has open, or Spark that does not start. `Run.wait` raises all other errors, which may be retried.
     """
     from headrace.spark.own_jobs import OwnJobs
 
@@ -75,7 +75,7 @@ def start(
                 watching, reserved.enter_context(metrics.observe(pipeline.name, pipeline.sources, pipeline.lag_group))
             )
         if rival == "stop":
-            refuse_second(pipeline.name, pipeline.store)  # before Spark starts, which takes long
+            refuse_second(pipeline.name, pipeline.store)  # before the slow start of Spark
         with while_spark_starts or nullcontext(), preserve_ctrl_c():
             spark = session_for(pipeline, session, options, progress)
         jobs = OwnJobs(spark)
@@ -90,10 +90,10 @@ def start(
 
 
 def launch(pipeline: Pipeline, *, drain: float = DRAIN_SECONDS, **how: Any) -> Summary:
-    """Run `pipeline` until it is done, or a signal stops it where this is the main thread. `how` is that of `start`.
+    """Run `pipeline` until it is done or, on the main thread, until a signal stops it. `how` is passed to `start`.
 
-    First SIGTERM or Ctrl-C: finish the batch in flight, within `drain` seconds. Second: leave at once. While Spark
-    starts, the first leaves at once, for nothing is lost by that.
+    The first SIGTERM or Ctrl-C finishes the batch in flight, within `drain` seconds; the second exits at once. While
+    Spark starts, the first one exits at once, because no batch is in flight.
     """
     ended_by: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     starting = False
@@ -120,7 +120,7 @@ def launch(pipeline: Pipeline, *, drain: float = DRAIN_SECONDS, **how: Any) -> S
         if (name := ended_by.get()) is not None:  # None: the run has ended by itself
             run.stop(drain=drain, reason=name)
             if run.wait(drain + GRACE_SECONDS) is None:
-                # Not in Spark, so nothing can be cancelled; what is half done is repeated at the next start.
+                # It does not run in Spark, so it cannot be cancelled; the next start repeats the unfinished batch.
                 error = not_drained(drain)
                 os.write(2, f"error: {error.message}\nhint: {error.hint}\n".encode())
                 os._exit(HeadraceError.exit_code)
@@ -137,19 +137,19 @@ def carry_out(
     fail_fast: bool,
     rival: Rival,
 ) -> Summary:
-    """A run from its first requests for schemas and topics to its end; it leaves nothing open."""
+    """Execute a run, from its first requests for schemas and topics to its end; leaves nothing open."""
     from headrace.engine.engine import DirectEngine
     from headrace.engine.source_readers import SourceReaders
 
     def retry(call: Callable[[], _Result]) -> _Result | None:
-        """Repeat a call to servers that do not answer; None once a stop is asked for."""
+        """Repeat a call while servers do not answer; None once a stop is requested."""
         if fail_fast:
             return call()
         return retry_until_stopped(call, stop.asked.wait, watching, policy=pipeline.retry.policy(until))
 
     with ExitStack() as ending:
         watching = _locating(pipeline, _mirrored(pipeline, observe, ending))
-        inputs = retry(partial(SourceReaders.of, spark, pipeline))  # asks schema registries
+        inputs = retry(partial(SourceReaders.of, spark, pipeline))  # sends requests to schema registries
         if inputs is None or retry(partial(refuse_loops, pipeline)) is None:
             return Summary(0, 0)
         ending.callback(inputs.close)
@@ -182,8 +182,8 @@ def _both(first: events.Observer, second: events.Observer) -> events.Observer:
 
 
 def refuse_loops(pipeline: Pipeline) -> bool:
-    """ConfigError if the sink would write to a topic that the pipeline reads, or to that of its dead letters, by
-    whatever address it does so."""
+    """ConfigError if the sink would write to a topic that the pipeline reads, or to its dead-letter topic, also through
+    another address of the same cluster."""
     from headrace.kafka.cluster import Cluster
 
     def cluster(source: Kafka) -> str:
@@ -198,7 +198,7 @@ def refuse_loops(pipeline: Pipeline) -> bool:
 
 
 def open_sources(sources: Mapping[str, Kafka], client: str = "headrace") -> list[SourceState]:
-    """Each source with a connection to its cluster, which knows it as `client`."""
+    """Each source with a connection to its cluster; `client` is its client id."""
     from headrace.kafka import config_checks
     from headrace.kafka.cluster import Cluster
 
@@ -214,9 +214,9 @@ def open_sources(sources: Mapping[str, Kafka], client: str = "headrace") -> list
 
 
 def check_transform(pipeline: Pipeline, inputs: SourceReaders) -> DataFrame | None:
-    """The transform's result on no rows, before anything is read; ConfigError for what cannot work.
+    """The transform's result on no rows, before any record is read; ConfigError if it cannot work.
 
-    None if the function raised something of its own: it may depend on what is there later, so a batch will tell.
+    None if the function raised an exception of its own: that may depend on the rows, so the first batch decides.
     """
     try:
         return analyse_transform(pipeline, inputs)
@@ -227,7 +227,7 @@ def check_transform(pipeline: Pipeline, inputs: SourceReaders) -> DataFrame | No
 
 
 def analyse_transform(pipeline: Pipeline, inputs: SourceReaders) -> DataFrame:
-    """The same, with whatever the function raised."""
+    """The same, but it also raises the exceptions of the function."""
     from headrace.engine import expectation_check
     from headrace.engine.lineage import trace
     from headrace.engine.transform_check import dry_run
@@ -239,7 +239,7 @@ def analyse_transform(pipeline: Pipeline, inputs: SourceReaders) -> DataFrame:
 
 
 def _mirrored(pipeline: Pipeline, observer: events.Observer, ending: ExitStack) -> events.Observer:
-    """Also commits to the group that mirrors the offsets, if there is one, until `ending` ends."""
+    """An observer that also commits to the group that mirrors the offsets, if there is one, until `ending` ends."""
     from headrace.kafka.group_mirror import GroupMirror
 
     group, sources = pipeline.mirror_group, pipeline.sources
@@ -260,11 +260,11 @@ def _mirrored(pipeline: Pipeline, observer: events.Observer, ending: ExitStack) 
 
 
 def _locating(pipeline: Pipeline, observer: events.Observer) -> events.Observer:
-    """Also says, once, if files are not where the last run had them, and remembers where they are."""
+    """An observer that also reports, once, files that the last run had at other paths, and records the new paths."""
     from headrace import events
     from headrace.runtime import file_locations
 
-    notes = file_locations.paths_changed(pipeline)  # before anything is opened, and so created
+    notes = file_locations.paths_changed(pipeline)  # before opening a store or sink creates a file
 
     def observe(event: events.Event) -> None:
         observer(event)
@@ -282,7 +282,7 @@ def session_for(
     options: Mapping[str, str],
     progress: Callable[[str], None],
 ) -> SparkSession:
-    """The session that was given, or one with `options`; ConfigError if the guarantee cannot be kept with it."""
+    """The given session, or a new one with `options`; ConfigError if it cannot keep the guarantee."""
     from headrace.spark import session, task_retries
 
     once = pipeline.guaranteed is Guarantee.AT_MOST_ONCE
@@ -295,4 +295,4 @@ def session_for(
 
 
 class _StoppedEarly(BaseException):
-    """SIGTERM while Spark was starting: no batch is running."""
+    """SIGTERM during the start of Spark: no batch is running."""

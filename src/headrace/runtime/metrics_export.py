@@ -1,4 +1,4 @@
-"""Metrics of runs for Prometheus, at a port of this process, and for OpenTelemetry."""
+"""Exports metrics of runs to Prometheus, on a port of this process, and to OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class MetricsExporter(ABC):
-    """What `metrics=` of a run takes."""
+    """The type of the argument `metrics=` of a run."""
 
     @abstractmethod
     def observe(self, name: str, sources: Mapping[str, Kafka], group: str) -> AbstractContextManager[Observer]:
-        """An observer that exports the metrics of a run while the context lasts. `group` is the label of its lag."""
+        """An observer that exports the metrics of a run within the block. `group` is the label of its lag."""
 
 
 class Metrics(MetricsExporter):
     """Metrics for Prometheus at http://HOST:PORT/metrics, from the start of a run to its end.
 
-    The address is of this machine alone unless `host` says otherwise; there is no login. Several runs of a process may
-    share one object: it serves as long as any of them lasts.
+    By default `host` is an address that only this machine can reach; there is no login. Several runs of a process may
+    share one object, which serves until the last of them ends.
     """
 
     def __init__(self, port: int = 9100, host: str = "127.0.0.1") -> None:
@@ -102,7 +102,7 @@ class Metrics(MetricsExporter):
         self._server = self._thread = None
 
     def collect(self) -> Iterator[Any]:
-        """What Prometheus's client asks for at each scrape."""
+        """Called by Prometheus's client at each scrape."""
         with self._lock:
             runs = list(self._runs)
         for metric in METRICS:
@@ -126,9 +126,9 @@ class Metrics(MetricsExporter):
 
 
 class OpenTelemetry(MetricsExporter):
-    """The same metrics as instruments of an OpenTelemetry meter: those of `meter_provider`, or of the global one.
+    """The same metrics as instruments of an OpenTelemetry meter, from `meter_provider` or the global provider.
 
-    The names are without `_total`, which exporters to Prometheus put behind counters.
+    The names have no suffix `_total`, because exporters to Prometheus append it to counters.
     """
 
     def __init__(self, meter_provider: Any = None) -> None:
@@ -145,7 +145,7 @@ class OpenTelemetry(MetricsExporter):
 
 
 def _instrument(meter: Any, metric: Metric) -> Any:
-    """The method that takes the values of a metric."""
+    """The method of the instrument that records the values of a metric."""
     name, unit = metric.name.removesuffix("_total"), "s" if metric.unit == "seconds" else f"{{{metric.unit}}}"
     match metric.kind:
         case Kind.COUNTER:
@@ -180,7 +180,7 @@ class MetricValues:
                 )
 
     def of(self, metric: Metric) -> dict[tuple[str, ...], Any]:
-        """By the values of the labels; of a histogram, the cumulated counts of its buckets and the sum."""
+        """The values of a metric by label values; for a histogram, the cumulative counts of its buckets and the sum."""
         with self._lock:
             return dict(self._values[metric])
 

@@ -1,4 +1,4 @@
-"""What to run. Everything that can be known without a server is checked when a pipeline is built."""
+"""The definition of a pipeline. Building one makes all checks that need no server."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Pipeline:
     """A named source, transform and sink, with a guarantee.
 
     `transform` takes a DataFrame of one batch (the decoded columns and the struct `_kafka`) and returns one. `source`
-    may be several by name, `{"clicks": hr.Kafka(…), "users": hr.Kafka(…)}`: it takes a dict of them then.
-    `offsets` is where offsets are kept: by default the sink itself where it is transactional, else a SQLite
-    file in the state directory. `dead_letters` is where records go that cannot be stored: a table of the sink by its
-    name, or `hr.DeadLetters(…)`; without it such a record stops the pipeline. `retry` is how failures are repeated.
-    A batch that takes longer than `timeout` ("10m", or seconds) is cancelled and repeated as `retry` says.
-    `expect` are conditions in SQL over the transform's result, each with the least share of rows that meet it,
-    `{"user IS NOT NULL": 0.99}`: a batch whose rows do not is not published. `mirror_group` names a consumer group that
-    follows the offsets, for tools that show lag.
+    may be a dict of several, `{"clicks": hr.Kafka(…), "users": hr.Kafka(…)}`; `transform` then takes a dict of frames.
+    `offsets` is the offset store: by default the sink itself if it is transactional, else a SQLite file in the state
+    directory. `dead_letters` receives records that cannot be stored: the name of a table of the sink, or
+    `hr.DeadLetters(…)`; without it such a record stops the pipeline. `retry` configures how failures are repeated.
+    A batch that takes longer than `timeout` ("10m", or seconds) is cancelled, and repeated as `retry` says.
+    `expect` are SQL conditions on the transform's result, each with the minimum share of rows that meet it,
+    `{"user IS NOT NULL": 0.99}`: a batch with a smaller share is not published. `mirror_group` names a consumer group
+    that follows the offsets, for tools that show lag.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Pipeline:
     def avoids(self, source: Kafka) -> Callable[[str], bool]:
         """Whether the sink must not write to a topic on the cluster of `source`.
 
-        Neither to one that is read, nor to that of the dead letters, where a row could pose as a letter.
+        That is a topic which the pipeline reads, or the dead-letter topic, where a row could pose as a dead letter.
         """
         return partial(
             _avoided, source.subscription.reads, self.dead_letter_target.topic if self.dead_letter_target else None
@@ -136,17 +136,17 @@ class Pipeline:
 
     @property
     def sources(self) -> Mapping[str, Kafka]:
-        """By the names that SQL has for their rows."""
+        """The sources, by the names of their tables in SQL."""
         return {ROWS: self.source} if isinstance(self.source, Kafka) else self.source
 
     @property
     def topics(self) -> tuple[str, ...] | None:
-        """The names of all topics, as offsets and rows have them, where they are known ahead."""
+        """The names of all topics, as in offsets and rows, if they are known in advance."""
         return known_topics(self.sources)
 
     @property
     def dead_letter_target(self) -> DeadLetters | None:
-        """Where records go that cannot be stored."""
+        """The destination of records that cannot be stored."""
         return DeadLetters(table=self.dead_letters) if isinstance(self.dead_letters, str) else self.dead_letters
 
     @property
@@ -160,12 +160,12 @@ class Pipeline:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """How a batch is delivered."""
+        """The steps that deliver a batch."""
         return delivery.protocol(self.guaranteed, self.sink)
 
     @property
     def store(self) -> OffsetStore:
-        """Where the offsets are kept."""
+        """The offset store."""
         if self.offsets is not None:
             return self.offsets
         if isinstance(self.sink, TransactionalSink):
@@ -174,12 +174,12 @@ class Pipeline:
 
     @property
     def lag_group(self) -> str:
-        """The consumer group under whose name tools find the offsets; the pipeline's name if there is none."""
+        """The consumer group under which tools find the offsets; the pipeline's name if there is none."""
         return self.store.consumer_group(self.name) or self.mirror_group or self.name
 
     @property
     def resources(self) -> list[Resource]:
-        """The store, the sink, and the sinks that it is made of; each once."""
+        """The store, the sink, and the sinks of a fan-out; each once."""
         every: list[Resource] = [self.store, self.sink, *self.sink.members]
         return list({id(one): one for one in every}.values())
 
@@ -195,14 +195,14 @@ class Pipeline:
         take_over: bool = False,
         standby: bool = False,
     ) -> Summary:
-        """Run until SIGTERM or Ctrl-C, or until everything there was at the start is processed.
+        """Run until SIGTERM or Ctrl-C; with `until="caught-up"`, until all records that exist at the start are done.
 
-        `session` is a Spark session of your own (see `hr.configure`); otherwise one is made with the options
-        in `spark` over our defaults. `fail_fast` gives up at the first error instead of retrying. `metrics` exports
+        `session` is a Spark session of your own (see `hr.configure`). Without it the run creates one, with the options
+        in `spark` over Headrace's defaults. `fail_fast` stops at the first error instead of retrying. `metrics` exports
         metrics of the run: `hr.Metrics(port=9100)` for Prometheus, `hr.OpenTelemetry()`.
 
-        If another run of this pipeline is alive, this one stops with OffsetConflict. `take_over` begins all the same:
-        the other one stops at its next batch, and nothing is stored twice. `standby` waits until the other has ended.
+        If another run of this pipeline is alive, this one stops with OffsetConflict. With `take_over` it starts anyway:
+        the other run stops at its next batch, and nothing is stored twice. `standby` waits until the other has ended.
         """
         from headrace.runtime.heartbeat import rival_policy
         from headrace.runtime.launch import launch
@@ -235,10 +235,10 @@ class Pipeline:
             with clicks.start() as run:
                 ...
 
-        Raises what is wrong before that thread begins: arguments, another run of this pipeline on this machine, a store
-        or sink that another run of this process has open, Spark that does not start. Everything else, such as a store
-        that does not answer, is repeated as `retry` says, shown by `run.status` and raised by `run.wait()`. No signal
-        is handled.
+        Raises errors that occur before that thread starts: wrong arguments, another run of this pipeline on this
+        machine, a store or sink that another run of this process has open, or Spark that does not start. Other errors,
+        such as a store that does not answer, are retried as `retry` says, shown by `run.status` and raised by
+        `run.wait()`. It handles no signals.
         """
         from headrace.runtime.heartbeat import rival_policy
         from headrace.runtime.launch import start

@@ -1,4 +1,4 @@
-"""Stores and sinks by name: ours, and those that other packages register by entry point."""
+"""Stores and sinks by name: Headrace's own, and those that other packages register as entry points."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def sink_kinds() -> dict[str, Callable[..., Sink]]:
 
 
 def store_at(place: str, options: Mapping[str, str] | None = None) -> OffsetStore:
-    """A store from one word of a command line: `sqlite:offsets.db`, `postgresql://…`, `redis://…`, `kafka:host:9092`,
-    `zookeeper:host:2181`, `cassandra:host:9042/keyspace`. `options` are Kafka's, for offsets that are kept there."""
+    """The store of a command-line argument: `sqlite:offsets.db`, `postgresql://…`, `redis://…`, `kafka:host:9092`,
+    `zookeeper:host:2181`, `cassandra:host:9042/keyspace`. `options` are Kafka settings, for offsets in Kafka."""
     kinds = store_kinds()
     scheme, colon, rest = place.partition(":")
     name = {"postgresql": "postgres", "rediss": "redis", "unix": "redis"}.get(scheme, scheme).lower()

@@ -1,4 +1,4 @@
-"""Where a pipeline stands in its topics, and what it reads next."""
+"""Tracks the positions of a pipeline in its topics, and plans the next batch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ _DROPPED = "are no longer in the store: Kafka deleted them with their topic"
 
 
 class PositionTracker:
-    """Everything about a run but the delivery of its batches. Opened again after every failure, made once per run."""
+    """Tracks the positions of a run, handles gaps and plans batches; delivers none.
+
+    Created once per run, and opened again after every failure.
+    """
 
     def __init__(
         self,
@@ -58,16 +61,16 @@ class PositionTracker:
         self._refreshed = 0.0
         self._waiting_since: float | None = None
         self._known_since: float | None = None
-        """Since when this run knows of records that are not stored."""
+        """Since when this run has known of records that are not stored yet."""
         self._planned_at = 0.0
         self.metadata_seconds = self.plan_seconds = 0.0
-        """How long the cluster and the planner took for the batch that was planned last."""
+        """Seconds that requests to the cluster and the planner took for the last planned batch."""
         self.scheduling_delay = 0.0
-        """For how many seconds its records had been known of."""
+        """Seconds for which this run had known of its records when it was planned."""
         self._undelivered: Batch | None = None
-        """The batch that was planned last and is not known to be committed."""
+        """The last planned batch, while it is not known to be committed."""
         self.sink_last_batch = 0
-        """The id of the newest batch that the sink remembers: new ones are numbered above it."""
+        """The id of the newest batch that the sink remembers: new batches get higher ids."""
         self._sizer = BatchSizer(limits)
 
     @property
@@ -76,7 +79,7 @@ class PositionTracker:
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """Up to where there is something to read, of each partition."""
+        """The end offset of each partition."""
         return self._sources.ends
 
     @property
@@ -85,7 +88,7 @@ class PositionTracker:
 
     @property
     def partition_lags(self) -> dict[TopicPartition, int]:
-        """The partitions that have any."""
+        """The lag of each partition that has any."""
         return partition_lags(self.progress, self.ends)
 
     @property
@@ -94,19 +97,19 @@ class PositionTracker:
 
     @property
     def ignores_stored_offsets(self) -> bool:
-        """Whether nothing that is stored counts: the first refresh of metadata drops a pending batch."""
+        """Whether the run ignores its stored offsets: the first refresh of metadata drops a pending batch."""
         return self._sources.start_fresh
 
     def open(self, store: OffsetStore) -> bool:
         """Take the lease of the pipeline and load its progress; OffsetConflict if another run is alive.
 
-        False if a stop came while the heartbeat of another run was watched.
+        False if it was stopped while it waited for heartbeats of another run.
         """
         if not self._presence.admit(store):
             return False
         self.load(store)
         self._presence.acquire(store)
-        # The run before may have committed until this one had the lease. Not `load`, which claims a Kafka group again.
+        # The previous run may have committed until this one had the lease. Not `load`: it fences a Kafka group again.
         self._stored.progress = store.read()[0].progress
         return True
 
@@ -150,7 +153,7 @@ class PositionTracker:
         self.metadata_seconds = self._refreshed - began
 
     def poll_ends(self) -> None:
-        """Ask how far the logs go now, and every `refresh` seconds for everything else."""
+        """Request the current end offsets, and every `refresh` seconds the rest of the metadata."""
         self._presence.between_batches(self._stored.store)
         if self.clock() - self._refreshed >= self._sources.refresh:
             self.refresh_metadata()
@@ -160,7 +163,7 @@ class PositionTracker:
         self.metadata_seconds = self.clock() - began
 
     def next_batch(self, *, wait: bool = True) -> Batch | None:
-        """The batch that is to be read next. None if there is nothing to read, or, with `wait`, not enough yet."""
+        """The next batch to read. None if there are no records or, with `wait`, not enough of them yet."""
         waiting = self.lag
         if not waiting:
             self._waiting_since = self._known_since = None
@@ -171,7 +174,7 @@ class PositionTracker:
         if self._known_since is None:
             self._known_since = began
         if wait and not self._sizer.limits.due(waiting, began - self._waiting_since):
-            return None  # nor is anything skipped of what is held back
+            return None  # records that are held back are not skipped for max_lag either
         self._waiting_since = None
         batch = self._plan()
         planned = self.clock()
@@ -186,22 +189,22 @@ class PositionTracker:
         return batch
 
     def recreated(self, batch: Batch, *, deleted: bool = True) -> bool:
-        """Whether a topic was recreated since the batch was planned or, with `deleted`, is gone."""
+        """Whether a topic was recreated since the batch was planned or, with `deleted`, was deleted."""
         return self._sources.recreated(batch, deleted=deleted)
 
     def done(self, batch: Batch, seconds: float | None = None, bytes_each: float | None = None) -> None:
-        """`batch` was committed; it took so long, and a record of it so many bytes, where that is known."""
+        """Record that `batch` was committed, in `seconds`, with `bytes_each` per record, if known."""
         self._stored.progress = self.progress.advanced(batch)
         self._undelivered = None
-        # What a batch left behind has waited since that batch was planned.
+        # Records beyond the batch have waited at least since it was planned.
         self._known_since = self._planned_at if self.lag else None
         if seconds is not None:
             self._sizer = self._sizer.update(len(batch), seconds, bytes_each)
 
     def readable(self, pending: Batch, *, parts: bool) -> Batch | None:
-        """What of a batch that was begun is to be written again: all, or with `parts` what is left of it, or nothing.
+        """The part of a pending batch to write again: the whole batch, with `parts` its remaining ranges, or None.
 
-        What is lost is recorded, or DataLoss.
+        Lost ranges are recorded in the audit log, or raise DataLoss.
         """
         kept, lost = still_readable(pending, self._sources.logs_of(pending))
         topics: list[str | None] = [gap.lost.at.topic for gap in lost]
@@ -216,7 +219,7 @@ class PositionTracker:
                 f"{self._name}: batch {pending.id} was begun and can no longer be read: {reasons[0]}",
                 hint='on_data_loss="earliest" gives the batch up and records it',
             )
-        # A sink that recognises a batch as a whole can neither tell how much of it was written nor take a part.
+        # A sink that recognises only whole batches cannot tell how much of one it has, and cannot accept a part.
         rest = part_of(pending, kept) if parts and kept else None
         self._stored.record_lost(pending, reasons[0], lost, rest)
         return rest
@@ -238,7 +241,7 @@ class PositionTracker:
         self._stored.start_fresh(after, skipped_by_start(self.progress, after))
 
     def _skip_gaps(self, state: SourceState, lost: Sequence[Gap], logs: Mapping[str, TopicLog]) -> None:
-        """Stop at a gap, or go on behind it, as `on_data_loss` says."""
+        """Stop at a gap or continue after it, as `on_data_loss` says."""
         if not lost:
             return
         policy = state.source.on_data_loss

@@ -1,4 +1,4 @@
-"""How a run repeats what failed: the options of the user, and the loop that a stop interrupts."""
+"""How a run retries: the user's options, and a retry loop that a stop interrupts."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _Result = TypeVar("_Result")
 IDLE = 0.1
 """Seconds between two polls of the topics when there is nothing to read."""
 CAUGHT_UP_ATTEMPTS = 10
-"""How often a run with an end tries the same thing, unless `attempts` says otherwise: it must not wait without end."""
+"""Default number of attempts of a run with `until="caught-up"`, which must not retry forever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How a run repeats a batch that failed.
+    """How a run retries a batch that failed.
 
     It waits `first` before the second attempt, twice as long before each further one, and never longer than `longest`:
     texts such as "500ms" or "30s", or seconds. After `attempts` attempts without progress the run ends with the error.
-    By default a continuous run goes on without end, and one with `until="caught-up"` makes 10 attempts.
+    By default a continuous run retries forever, and one with `until="caught-up"` makes 10 attempts.
     """
 
     first: str | float | timedelta = 0.5
@@ -46,7 +46,7 @@ class Retry:
             check_whole_number("Retry: attempts", self.attempts, hint="hr.Retry(attempts=5)")
 
     def policy(self, until: Literal["caught-up"] | None = None) -> RetryPolicy:
-        """The delays and the number of attempts of a run with this end."""
+        """The delays and the number of attempts of a run with this `until`."""
         attempts = CAUGHT_UP_ATTEMPTS if self.attempts is None and until is not None else self.attempts
         return RetryPolicy(attempts=attempts, first=seconds(self.first) or 0.0, longest=seconds(self.longest) or 0.0)
 
@@ -61,8 +61,8 @@ def retry_until_stopped(
 ) -> _Result | None:
     """The result of `call`, repeated as `policy` says while it raises RetriableError, each time after `before_retry`.
 
-    None once a stop was asked for: `stopped` waits for so many seconds and says whether one was. The error itself once
-    the attempts are used up.
+    None once a stop is requested: `stopped` waits for some seconds and returns whether one was. Raises the last error
+    when the attempts are used up.
     """
     attempt = 0
     while not stopped(0):

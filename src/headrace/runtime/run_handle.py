@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 60.0
 GRACE_SECONDS = 5.0
-"""Seconds that a batch gets to end after its Spark jobs were cancelled at the deadline."""
+"""Seconds that a batch has to end after its Spark jobs were cancelled at the deadline."""
 
 State = Literal["starting", "running", "stopping", "stopped", "failed"]
 
@@ -33,9 +33,9 @@ State = Literal["starting", "running", "stopping", "stopped", "failed"]
 class RunStatus:
     """The status of a run at one moment.
 
-    `since` is when it entered its `state`. `batch` is the one in flight. `batches`, `records` and `rows` count what
-    this run has done; `rows` is None if those of a batch could not be counted. `error` is the last one: the run is
-    repeating what failed, or it has ended with it. It is None again once a batch is done or nothing is left to read.
+    `since` is when it entered its `state`. `batch` is the one in flight. `batches`, `records` and `rows` are totals of
+    this run; `rows` is None if those of a batch could not be counted. `error` is the last error: the run is retrying
+    after it, or has ended with it. It is None again once a batch is done or nothing is left to read.
     """
 
     state: State
@@ -71,9 +71,9 @@ class RunStatus:
 
 
 class Run:
-    """A run of a pipeline in a thread of its own, made by `pipeline.start()`; to be used from any thread.
+    """A run of a pipeline in a thread of its own, created by `pipeline.start()`. Its methods are thread-safe.
 
-    As a context manager it is stopped, and waited for, at the end of the block, as it is at the end of the process.
+    At the end of a `with` block it stops the run and waits for its end, as it does at the end of the process.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Run:
         observer: events.Observer = events.ignore,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """`work` is the run itself; `cancel` cancels its Spark jobs until an event is set; `ended` is called last."""
+        """`work` executes the run; `cancel` cancels its Spark jobs until an event is set; `ended` is called last."""
         self.name = name
         self._cancel = cancel
         self._observer = observer
@@ -93,13 +93,13 @@ class Run:
         self._stop = Stop()
         self._lock = threading.RLock()
         self._deadline: float | None = None
-        """When the batch in flight is cut off, after a stop."""
+        """When the batch in flight is cancelled after a stop."""
         self._watches: list[threading.Thread] = []
         self._overdue: HeadraceError | None = None
         self._status = RunStatus("starting", datetime.now(UTC))
         self._summary: Summary | None = None
         self._over = threading.Event()
-        # With the context of the caller: decimals, traces and logs behave as they would there.
+        # Use the context variables of the caller, for decimals, traces and logs.
         run = contextvars.copy_context().run
         self._thread = threading.Thread(
             target=run, args=(self._run, work, ended), name=f"headrace-run-{name}", daemon=True
@@ -115,11 +115,11 @@ class Run:
         return self._status
 
     def stop(self, *, drain: bool | str | float | timedelta = True, reason: str = "stop()") -> None:
-        """Ask the run to stop, and return at once; `wait()` waits for its end.
+        """Request a stop and return at once; `wait()` waits for the end.
 
-        The batch in flight gets `drain` to be finished: 60 seconds, or a duration such as "10s". Then its Spark jobs
-        are cancelled, the next run repeats it, and `wait()` raises HeadraceError. `drain=False` cancels them now, and
-        that is no error.
+        The batch in flight has `drain` to finish: 60 seconds, or a duration such as "10s". After that its Spark jobs
+        are cancelled, the next run repeats it, and `wait()` raises HeadraceError. `drain=False` cancels them at once,
+        which is not an error.
         """
         allowed = _drain_seconds(drain)
         deadline = time.monotonic() + allowed
@@ -141,13 +141,13 @@ class Run:
     def wait(self, timeout: float) -> Summary | None: ...
 
     def wait(self, timeout: float | None = None) -> Summary | None:
-        """Wait for the end. None if the run still goes on after `timeout` seconds. Raises what the run ended with.
+        """Wait for the end. None if the run has not ended after `timeout` seconds. Raises the error that ended the run.
 
-        When it has returned a summary or raised, nothing of the run is left but this object and the Spark session.
+        After it has returned a summary or raised, only this object and the Spark session are left of the run.
         """
         if threading.current_thread() is self._thread:
             raise RuntimeError("run.wait() in the run's own thread would wait for itself; run.stop() returns at once")
-        # Not join(): if a signal handler raises in it, Python 3.11 takes the thread for ended.
+        # Not join(): if a signal handler raises in it, Python 3.11 considers the thread ended.
         if not self._over.wait(timeout):
             return None
         for thread in (self._thread, *self._watches):
@@ -186,7 +186,7 @@ class Run:
         ended()
 
     def _observe(self, event: events.Event) -> None:
-        """One event at a time, also if a stop or a heartbeat reports from another thread."""
+        """Handle one event at a time, also if a stop or a heartbeat reports one from another thread."""
         with self._one_at_a_time:
             if not self._over.is_set():
                 self._status = self._status.after(event, datetime.now(UTC))
@@ -201,7 +201,7 @@ class Run:
             self._cancel(self._over)
 
     def _leave_with_process(self) -> None:
-        """While there is a JVM: pyspark ends it at exit. No thread can be started any more."""
+        """Stop the run at the end of the process, before pyspark ends the JVM. No new thread can be started then."""
         self._stop.ask("the process ends", self._observe)
         self._over.wait(DRAIN_SECONDS)
 

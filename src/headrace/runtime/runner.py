@@ -1,4 +1,4 @@
-"""The loop: load, plan, deliver, observe, stop. Knows neither Spark nor Kafka, only what they are asked for."""
+"""The run loop: load, plan, deliver, observe, stop. Uses Spark and Kafka only through protocols."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """What the loop asks of Spark."""
+    """The part of Spark that the loop uses."""
 
     def prepare(self) -> None:
-        """Tell the sink, which is open, what rows will come."""
+        """Prepare the sink, which is open, for the schema of the rows."""
 
     def write(self, batch: Batch) -> WriteResult:
         """Read, transform and write the rows of a batch."""
 
     def translate_error(self, error: Exception) -> Exception:
-        """A driver's error in our own terms, where it has one."""
+        """The HeadraceError for an error of a driver, or the same error if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run did. `rows` is None if those of a batch could not be counted."""
+    """The totals of a run. `rows` is None if those of a batch could not be counted."""
 
     batches: int
     records: int
@@ -53,14 +53,14 @@ class Summary:
 
 
 class Stop:
-    """A stop that any thread may ask for: after the batch in flight, or without it, once that is cut off."""
+    """A stop that any thread may request: after the batch in flight, or at once by cancelling that batch."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self.asked = threading.Event()
         self.cut_off = threading.Event()
         self.abandoned = False
-        """Whether a batch failed after it was cut off: it is left as a crash would leave it."""
+        """Whether a batch failed because it was cancelled: the run leaves it as a crash would."""
 
     def ask(self, reason: str, observe: events.Observer) -> None:
         with self._lock:
@@ -108,11 +108,11 @@ class Runner:
         """How many batches were done when a topic was last found recreated."""
 
     def stop(self, reason: str) -> None:
-        """Ask for a stop from any thread; reported at once, while the batch in flight is still being finished."""
+        """Request a stop, from any thread; reported at once, while the batch in flight is still being finished."""
         self._stop.ask(reason, self._observe)
 
     def run(self, until: Literal["caught-up"] | None = None) -> Summary:
-        """Run until stopped, caught up (if asked), or until an error that a retry cannot fix."""
+        """Run until stopped, until caught up (if requested), or until an error that a retry cannot fix."""
         error: BaseException | None = None
         try:
             self._run(until)
@@ -151,23 +151,23 @@ class Runner:
                 self._stop.asked.wait(delay)
 
     def _release_lease(self) -> None:
-        """Remove the lease of a run that ended with an error, or between two attempts: its store is closed."""
+        """Remove the lease of a run that ended with an error or between two attempts, when its store is closed."""
         if self._positions.holds_lease:
             # A lease that cannot be removed expires; the failure must not hide the error of the run.
             with suppress(Exception), self._pipeline.store as store:
                 self._positions.release(store.open(self._pipeline.name))
 
     def _failed(self, attempts: int, done_before: int) -> int:
-        """How many attempts have failed now: progress in between means that earlier failures are over."""
+        """The number of failed attempts in a row; progress in between resets it."""
         return attempts + 1 if self._batches == done_before else 1
 
     def _is_retriable(self, error: Exception, *, last: bool) -> bool:
-        """Whether to try once more after `error`. `last`: the attempts are used up."""
-        # Each changed batch leaves out one more record, up to a limit: this ends.
+        """Whether to retry after `error`. `last`: the attempts are used up."""
+        # Each changed batch leaves out one more record, up to a limit, so this ends.
         if isinstance(error, BatchChanged):
             return True
         # A recreated topic needs a retry: the next refresh of metadata records the gap, or raises DataLoss. If it
-        # happens again before any batch is done, that did not help.
+        # happens again before a batch is done, the retry did not help.
         if isinstance(error, TopicRecreated) and self._recreated_after != self._batches:
             return True
         if isinstance(error, OffsetConflict) and self._presence.waits:
@@ -177,8 +177,8 @@ class Runner:
     def _loop(self, store: OffsetStore, until: Literal["caught-up"] | None) -> None:
         positions, sink = self._positions, self._pipeline.sink
         self._engine.prepare()
-        # The sink before the store: a batch that another run begins after this load is refused at `begin`, and one it
-        # wrote before is pending or committed in what is loaded.
+        # Query the sink before the store: a batch that another run wrote before is pending or committed in the loaded
+        # progress, and one that it begins after the load is refused at `begin`.
         positions.sink_last_batch = sink.last_batch() if isinstance(sink, IdempotentSink) else 0
         if not positions.open(store):
             return
@@ -210,9 +210,9 @@ class Runner:
             positions.poll_ends()
 
     def _settle(self, store: OffsetStore) -> None:
-        """Finish the batch that an earlier run died with, with exactly its journalled ranges."""
+        """Finish the pending batch of an earlier run, with exactly its journalled ranges."""
         pending = self._positions.progress.pending
-        if pending is None or self._positions.ignores_stored_offsets:  # which abandons it
+        if pending is None or self._positions.ignores_stored_offsets:  # the refresh drops it
             return
         sink = self._pipeline.sink
         steps = resume(self._pipeline.guaranteed, sink)
@@ -231,7 +231,7 @@ class Runner:
         replay: bool,
         readable: Batch | None = None,
     ) -> None:
-        """Take the steps. `readable` is what is left of a batch some of whose records are gone."""
+        """Execute the steps. `readable` is the rest of a batch that has lost records."""
         self._observe(events.BatchStarted(batch, replay))
         began = self._clock()
         if self._delays is not None:
@@ -257,7 +257,7 @@ class Runner:
                 self._timeouts += 1
                 self._observe(events.BatchTimedOut(batch, self._clock() - began, self._timeouts))
             if steps[0] is Step.COMMIT and taken != [Step.COMMIT]:
-                # At-most-once: the offsets have moved, so these rows are given up.
+                # At-most-once: the offsets have moved, so these rows are skipped.
                 self._observe(events.BatchSkipped(batch))
             raise
         seconds = self._clock() - began
@@ -276,7 +276,7 @@ class Runner:
             self._observe(events.BadRecordsDropped(batch, outcome.dropped))
         if outcome.quarantined:
             self._observe(events.RecordsQuarantined(batch, outcome.quarantined, outcome.left_out))
-        # A batch that was found pending was planned by an earlier attempt.
+        # An earlier attempt planned the pending batch.
         metadata, plan = (0.0, 0.0) if replay else (self._positions.metadata_seconds, self._positions.plan_seconds)
         self._observe(
             events.BatchDone(
@@ -295,7 +295,7 @@ class Runner:
 
 
 class _OpenResources:
-    """Store and sink, opened for the run and closed after it. A transactional sink opens and closes its store."""
+    """Opens and closes store and sink. A transactional sink opens and closes its store."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._name = pipeline.name
@@ -319,8 +319,8 @@ class _OpenResources:
 
 
 def _repeatable(error: Exception) -> bool:
-    """Whether a retry may help: Headrace's errors say so by type, others come from a transform or driver and may pass.
+    """Whether a retry may help. The type of a Headrace error decides; errors of a transform or driver may be temporary.
 
-    Except that of a driver that is not installed.
+    A driver that is not installed is the exception.
     """
     return isinstance(error, RetriableError) or not isinstance(error, HeadraceError | ImportError)

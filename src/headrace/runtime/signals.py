@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C, for loops that stop gracefully."""
+"""Handles SIGTERM and Ctrl-C for loops that stop gracefully."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _callbacks: list[Callable[[str], object]] = []
-"""Those of nested loops, the outermost first: a signal stops all of them."""
+"""The callbacks of nested loops, outermost first: a signal calls all of them."""
 
 
 @contextmanager
@@ -21,9 +21,9 @@ def on_stop_signal(
     callback: Callable[[str], object],
     second: Callable[[int, FrameType | None], object] | signal.Handlers | None = None,
 ) -> Iterator[None]:
-    """Call `callback` with the name of the first signal; the next ones have the handler `second`, or the previous one.
+    """Call `callback` with the name of the first signal. Later signals get the handler `second`, or the previous one.
 
-    Does nothing outside the main thread, which alone can handle signals: there the host process stops the run.
+    Does nothing outside of the main thread, because only that can handle signals: the host process must stop the run.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -49,7 +49,7 @@ def on_stop_signal(
 
 @contextmanager
 def preserve_ctrl_c() -> Iterator[None]:
-    """Restore the handler of Ctrl-C after the block: a new Spark session installs its own, which cancels all jobs."""
+    """Restore the handler of Ctrl-C after the block: a new Spark session installs one that cancels all jobs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -57,13 +57,13 @@ def preserve_ctrl_c() -> Iterator[None]:
     try:
         yield
     finally:
-        if before is not None:  # set outside Python, which cannot restore it
+        if before is not None:  # None: it was not set from Python, which cannot restore it
             signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
-    """A function that returns whether to stop. The first signal asks for that; a second one ends the process."""
+    """A function that returns whether to stop: True after the first signal. A second signal ends the process."""
     asked = threading.Event()
     with on_stop_signal(lambda _: asked.set(), second=signal.SIG_DFL):
         yield asked.is_set

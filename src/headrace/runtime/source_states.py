@@ -1,4 +1,4 @@
-"""The sources of a run: what each reads, its cluster, and what was last seen there."""
+"""The state of a run's sources: the metadata of each cluster as last requested."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ClusterMetadata(Protocol):
-    """What is asked of a cluster."""
+    """The requests to a cluster."""
 
     def logs(self, subscription: Subscription) -> dict[str, TopicLog]: ...
 
@@ -42,34 +42,34 @@ class ClusterMetadata(Protocol):
 
 @dataclass(slots=True)
 class SourceState:
-    """A source, its cluster, and what was last seen there."""
+    """A source, its cluster, and the metadata that was last requested."""
 
     source: Kafka
     cluster: ClusterMetadata
     notes: Callable[[], Sequence[str]] = tuple
-    """What to know about the source's settings, once its cluster has answered."""
+    """Returns notes on the source's settings, once its cluster has answered."""
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     left_out: frozenset[TopicPartition] = frozenset()
     described: bool = False
-    """Whether this run has asked its cluster for the topics before."""
+    """Whether this run has described its topics before."""
 
     @property
     def starts_fresh(self) -> bool:
-        """Whether it is still to be set to where every run starts."""
+        """Whether the run has yet to reset it to its start position, as `resume=False` requires at each start."""
         return not self.source.resume and not self.described
 
     def topics_seen_before(self, logs: Mapping[str, TopicLog], progress: Progress) -> set[str]:
-        """The topics of which a new partition holds only records younger than the pipeline: `start` is not for them."""
+        """Topics whose new partitions hold only records younger than the pipeline; `start` does not apply to those."""
         known = {at.topic for at in progress.offsets} & set(logs)
         subscription = self.source.subscription
         named = isinstance(subscription, Partitions) and not self.described and self.source.first != "stored"
         if self.starts_fresh or named:
-            return set()  # a run that starts fresh, or names one more partition, has not watched it
-        # All topics that a pattern matches later were created since.
+            return set()  # a fresh start and partitions that are named for the first time begin at `start`
+        # Topics that match the pattern later were created since then.
         return set(logs) if subscription.names is None and (self.described or known) else known
 
     def offsets_at_start(self, logs: Mapping[str, TopicLog], progress: Progress) -> dict[TopicPartition, int]:
-        """The offsets at a start that is a time, of partitions that will start there."""
+        """If `start` is a time: the offsets at it, for the partitions that start there."""
         start = self.source.first
         if not isinstance(start, datetime):
             return {}
@@ -77,7 +77,7 @@ class SourceState:
         return self.cluster.at_time([at for at in every if self.starts_fresh or at not in progress.offsets], start)
 
     def check_start(self, logs: Mapping[str, TopicLog]) -> None:
-        """ConfigError for an offset to start at in a partition that is not read."""
+        """ConfigError if `start` has an offset for a partition that is not read."""
         start = self.source.first
         for at in start if isinstance(start, Mapping) else ():
             if at.topic not in logs or at not in logs[at.topic].ends:
@@ -87,7 +87,7 @@ class SourceState:
 
 
 class SourceStates:
-    """All sources of a run, asked together."""
+    """All sources of a run."""
 
     def __init__(self, states: Sequence[SourceState]) -> None:
         self._states = states
@@ -97,7 +97,7 @@ class SourceStates:
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """Up to where there is something to read, of each partition."""
+        """The end offset of each partition."""
         return {at: end for state in self._states for at, end in state.ends.items()}
 
     @property
@@ -110,7 +110,7 @@ class SourceStates:
         return all(state.starts_fresh for state in self._states)
 
     def describe(self) -> list[tuple[SourceState, dict[str, TopicLog]]]:
-        """The logs of each source; ConfigError for a topic that two of them read: its offsets would be one."""
+        """The logs of each source; ConfigError if two sources read the same topic, as they would share its offsets."""
         found = [(state, state.cluster.logs(state.source.subscription)) for state in self._states]
         seen: dict[str, SourceState] = {}
         for state, logs in found:
@@ -139,9 +139,9 @@ class SourceStates:
         return logs
 
     def recreated(self, batch: Batch, *, deleted: bool = True) -> bool:
-        """Whether a topic has another id than the batch was planned with: the same offsets are other records there.
+        """Whether a topic has another id than when the batch was planned, so that the offsets belong to other records.
 
-        With `deleted`, also whether one is gone.
+        With `deleted`, also whether one was deleted.
         """
         for state in self._states:
             known = {topic: own for topic, own in batch.topic_ids.items() if self.owner(topic) is state}
@@ -151,7 +151,7 @@ class SourceStates:
         return False
 
     def must_not_lose(self, topic: str | None) -> bool:
-        """Whether a gap in `topic` stops the run; None: whether one in any topic does."""
+        """Whether a gap in `topic` (None: in any topic) stops the run."""
         state = self.owner(topic) if topic is not None else None
         sources = [state.source] if state else [state.source for state in self._states]
         return any(source.resume and source.on_data_loss == "fail" for source in sources)

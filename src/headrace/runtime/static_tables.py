@@ -1,4 +1,4 @@
-"""Tables of a TOML file that a SQL transform can join: read once from files, and the same for every batch."""
+"""Tables that a SQL transform of a TOML file can join: read once from files, the same for every batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXAMPLE = '[tables.articles]\ncsv = "articles.csv"'
 
 @dataclass(slots=True)
 class StaticTable:
-    """A file or folder, read once. A CSV has a line of names, and types are taken from the data unless told."""
+    """A file or folder that is read once. A CSV has a header line; by default its types are inferred from the data."""
 
     kind: str
     path: str
@@ -35,7 +35,7 @@ class StaticTable:
     _frame: tuple[SparkSession, DataFrame] | None = None
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Its rows, which the driver holds: Spark's own frame would read the file again for every batch."""
+        """The rows, kept in the driver: a frame of Spark's reader would read the file again for every batch."""
         if self._rows is None:
             usual = {"header": "true", "inferSchema": str(self.schema is None).lower()} if self.kind == "csv" else {}
             reader = spark.read.options(**{**usual, **self.options})
@@ -49,7 +49,7 @@ class StaticTable:
 
 
 def static_tables(raw: Any, sources: Collection[str]) -> dict[str, StaticTable]:
-    """Those of `[tables.NAME]`, checked as far as that can be without Spark. `sources` are names that are taken."""
+    """The tables of `[tables.NAME]`, checked as far as possible without Spark. The names in `sources` are taken."""
     if not isinstance(raw, Mapping):
         raise ConfigError("[tables.NAME] is a table", hint=_EXAMPLE)
     taken = {name.lower() for name in sources}

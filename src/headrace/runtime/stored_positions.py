@@ -1,4 +1,4 @@
-"""The offsets of a run in its store, and changes of them that no batch makes: each is in the audit log."""
+"""The offsets of a run in its store, and changes outside of batches, each of which the audit log records."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _GAP, _FRESH_START = "gap", "fresh start"
 _MOVES_OF_RUNS = (_GAP, _FRESH_START)
-"""Changes that runs make by themselves; all others are an operator's."""
+"""Changes that runs make automatically; all others are made by an operator."""
 
 
 class StoredPositions:
-    """The progress as the store has it. `topic_ids` are those of the topics that were last described."""
+    """The progress in the store. `topic_ids` are the ids from the last description of the topics."""
 
     def __init__(self, name: str, observe: events.Observer, presence: RunPresence) -> None:
         self._name = name
@@ -43,7 +43,7 @@ class StoredPositions:
     def refuse_sink_ahead(self, sink_last_batch: int) -> None:
         """OffsetConflict if the sink holds batches that the store has never begun: the store is older than the sink.
 
-        A store that knows of no batch is a new one; what follows a move of the offsets is numbered above the sink's.
+        A store without any batch is new. Batches after a manual change of offsets get ids above those of the sink.
         """
         known = self.progress.newest
         if sink_last_batch <= known or not known:
@@ -60,7 +60,7 @@ class StoredPositions:
         )
 
     def record_start(self, first: tuple[Range, ...]) -> None:
-        """Write down where partitions are first read: a later start must not choose again and skip or repeat."""
+        """Store the start positions of new partitions, so that a later start does not choose others."""
         ids = {topic: self.topic_ids[topic] for topic in {r.at.topic for r in first}}
         anchor = Batch(self.progress.last_batch, first, ids, epoch=self.progress.epoch)
         reach("anchor")
@@ -69,7 +69,7 @@ class StoredPositions:
         self._observe(events.PartitionsFound({r.at: r.start for r in first}))
 
     def start_fresh(self, after: Mapping[TopicPartition, int], skipped: Sequence[Gap]) -> None:
-        """Go to where the source starts and drop the pending batch, whatever lies between."""
+        """Move to the start position of the source, whatever lies between, and drop the pending batch."""
         pending = self.progress.pending
         if after or pending:
             given_up = [f"batch {pending.id} given up"] if pending else []
@@ -80,13 +80,13 @@ class StoredPositions:
             self._observe(events.GapFound(gap.lost, gap.reason, gap.lost.until))
 
     def skip(self, lost: Sequence[Gap], after: Mapping[TopicPartition, int]) -> None:
-        """Go on behind the gaps, at `after`."""
+        """Continue after the gaps, at `after`."""
         self._move(_GAP, after, "; ".join(f"{gap} ({counted(len(gap.lost), 'offset')})" for gap in lost))
         for gap in lost:
             self._observe(events.GapFound(gap.lost, gap.reason, after[gap.lost.at]))
 
     def record_lost(self, batch: Batch, reason: str, lost: Sequence[Gap], rest: Batch | None) -> None:
-        """Record what is lost of a pending batch; `rest` is what is left of it."""
+        """Record the lost part of a pending batch; `rest` is its remaining part."""
         given_up = batch.ranges if rest is None else [gap.lost for gap in lost]
         before, after = {r.at: r.start for r in given_up}, {r.at: r.until for r in given_up}
         what = "given up" if rest is None else "repeated without what is lost"
@@ -96,7 +96,7 @@ class StoredPositions:
 
     def _move(self, action: str, after: Mapping[TopicPartition, int], note: str, pending: Batch | None = None) -> None:
         before = {at: self.progress.offsets[at] for at in after}
-        # As the store has it: a sink that commits by partition knows another last batch than the one that was written.
+        # Use the progress in the store: a sink that commits by partition may have another last batch than this run.
         there = self.store.load()
         if there.pending != pending or any(there.offsets.get(at) != offset for at, offset in before.items()):
             raise OffsetConflict(

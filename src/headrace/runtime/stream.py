@@ -1,4 +1,4 @@
-"""The manual batch loop: batches one by one, with the offsets of a pipeline and without its sink."""
+"""The manual batch loop: iterates over batches, with the offsets of a pipeline but without a sink."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _Result = TypeVar("_Result")
 
 
 class StreamBatch:
-    """One batch of a stream: journalled, so that it comes again with the same ranges until it is committed."""
+    """One batch of a stream. It is journalled, so that it is repeated with the same ranges until it is committed."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class StreamBatch:
         self._raw: RawBatch | None = None
         self._decoded: list[DecodedRows] = []
         self.replay = replay
-        """Whether it was begun before: its rows may have been stored already."""
+        """Whether it was started before: its rows may be stored already."""
         self.committed = False
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class StreamBatch:
 
     @property
     def ranges(self) -> tuple[Range, ...]:
-        """What it reads, by partition."""
+        """The offset ranges that it reads, by partition."""
         return self._batch.ranges
 
     def rows(self) -> Any:
@@ -87,14 +87,14 @@ class StreamBatch:
         return self._inputs.transform_argument({name: found.rows for name, found in decoded.items()})
 
     def raw(self) -> dict[str, DataFrame]:
-        """The records as Kafka has them, by source."""
+        """The undecoded records, by source."""
         from headrace.engine.source_readers import RawBatch
 
         self._raw = RawBatch(self._inputs, self._batch, measure=self._measure)
         return self._raw.frames
 
     def seen(self) -> tuple[int, float | None]:
-        """How many bad records were left out, and the bytes of a record, as far as its rows have been read."""
+        """The number of bad records that were left out, and the bytes per record, as far as its rows have been read."""
         return sum(found.dropped() for found in self._decoded), self._raw.bytes_each() if self._raw else None
 
     def commit(self) -> None:
@@ -106,7 +106,7 @@ class StreamBatch:
 
 
 class Stream:
-    """Made by `hr.stream`; to be iterated once, best inside `with`, which translates errors of Spark."""
+    """Created by `hr.stream`. Iterate over it once, preferably inside `with`, which translates errors of Spark."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Stream:
         self._observers = [observer]
         self._measure = limits.max_bytes is not None
         self._batch: Batch | None = None
-        """The one in flight, or the last."""
+        """The batch in flight, or the last one."""
         self._stop = threading.Event()
         presence = RunPresence(name, self._observe, rival, self._stop.wait)
         self._positions = PositionTracker(name, sources, limits, self._observe, presence=presence)
@@ -147,7 +147,7 @@ class Stream:
             observer(event)
 
     def stop(self) -> None:
-        """End the loop after the batch in flight; from any thread."""
+        """End the loop after the batch in flight. Thread-safe."""
         self._stop.set()
 
     def __iter__(self) -> Iterator[StreamBatch]:
@@ -187,9 +187,9 @@ class Stream:
             self._retry(positions.poll_ends, store)
 
     def _replay_pending(self, pending: Batch, store: OffsetStore) -> Iterator[StreamBatch]:
-        """Hand out the batch that an earlier loop died with, unless its records are gone."""
+        """Return the pending batch of an earlier loop, unless its records are gone."""
         if self._positions.ignores_stored_offsets:
-            return  # the first refresh of metadata abandons it
+            return  # the first refresh of metadata drops it
         readable = self._retry(lambda: [self._positions.readable(pending, parts=False)], store)
         if readable == [None]:
             self._commit(pending, store)
@@ -221,7 +221,7 @@ class Stream:
         )
 
     def _fetch_schemas(self, batch: Batch, store: OffsetStore) -> None:
-        """Fetch the unknown schemas that its records name: a loop cannot repeat a batch as a run does."""
+        """Fetch the unknown schemas of the batch in advance: a loop cannot repeat a batch as a run does."""
         from headrace.engine.source_readers import RawBatch
 
         frames = RawBatch(self._inputs, batch).frames
@@ -239,29 +239,29 @@ class Stream:
             self._positions.load(store)
             if any(self._positions.progress.offsets.get(r.at) != r.until for r in batch.ranges):
                 store.commit(batch)
-            return True  # otherwise the commit took effect, and only its reply was lost
+            return True  # otherwise the commit took effect, and only its response was lost
 
         def verify() -> bool:
             if self._positions.recreated(batch, deleted=False):
-                # Recorded, or DataLoss: some of its records may be of the new topic.
+                # Record it, or raise DataLoss: some of the records may belong to the recreated topic.
                 self._positions.readable(batch, parts=False)
             return True
 
         try:
             verify()
         except RetriableError:
-            if self._retry(verify, store) is None:  # a stop came first: the batch comes again at the next start
+            if self._retry(verify, store) is None:  # stopped: the batch is repeated at the next start
                 raise
         try:
             store.commit(batch)
         except RetriableError:
-            # None: a stop came first, and the batch comes again at the next start.
+            # None: stopped; the batch is repeated at the next start.
             if self._retry(commit_unless_done, store) is None:
                 raise
 
     def _retry(self, call: Callable[[], _Result], store: OffsetStore) -> _Result | None:
         def reload() -> None:
-            with suppress(RetriableError):  # the store knows whether a call whose reply was lost took effect
+            with suppress(RetriableError):  # the store knows whether a call whose response was lost took effect
                 self._positions.load(store)
 
         policy = Retry().policy(self._until)
@@ -286,7 +286,7 @@ def stream(
     metrics: MetricsExporter | None = None,
     take_over: bool = False,
 ) -> Stream:
-    """Batches to work on in a loop of your own, each to be committed at the end of it:
+    """Iterate over batches in a loop of your own, and commit each one at its end:
 
         with hr.stream(source, offsets=stores.SQLite("offsets.db")) as batches:
             for batch in batches:
@@ -294,12 +294,12 @@ def stream(
                 ...
                 batch.commit()
 
-    A batch that is not committed, because the loop or the process died, comes again with exactly the same records:
-    at-least-once, or exactly-once where the work can recognise `batch.id` or the rows' origins. `name` names the
-    offsets, by default after the topics. Ends on SIGTERM or Ctrl-C after the batch in flight, or with
-    `until="caught-up"` when everything there was at the start has been handed out. A second loop over the same
-    offsets is refused while the first is alive, unless `take_over` is set. `metrics` exports metrics of the
-    loop, as it does for a run.
+    A batch that was not committed, because the loop or the process died, is repeated with exactly the same records:
+    at-least-once, or exactly-once if your code recognises `batch.id` or the origins of rows. `name` is the name of
+    the offsets, by default that of the topics. The loop ends after the batch in flight on SIGTERM or Ctrl-C, or, with
+    `until="caught-up"`, when all records that existed at the start have been returned. A second loop with the same
+    offsets is refused while the first is alive, unless `take_over` is set. `metrics` exports metrics of the loop, as
+    for a run.
     """
     from headrace.engine.source_readers import SourceReaders
     from headrace.runtime.launch import open_sources
@@ -316,7 +316,7 @@ def stream(
     rival: Rival = "take-over" if take_over else "stop"
     if rival == "stop" and session is None:
         with reserve(named, [offsets]):
-            refuse_second(named, offsets)  # before Spark starts, which takes long
+            refuse_second(named, offsets)  # before the slow start of Spark
     made = session or sessions.create(spark or {})
     inputs = SourceReaders(made, source, f"headrace-{named}", whole_partitions=False)
     return Stream(
