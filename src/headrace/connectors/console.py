@@ -1,4 +1,4 @@
-"""Rows on the terminal, for a first look."""
+"""The console sink: prints rows."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Admin:
         future = self._driver.create_topics([wanted], request_timeout=self._timeout)[name]
         what, exists = f"the creation of topic {name}", {"TOPIC_ALREADY_EXISTS"}
         created = self.client.wait(self._driver, future, what, exists, default=False, hint=hint) is not False
-        wait_until(lambda: self.describe_topics([name]), self._timeout)  # brokers know it a moment later
+        wait_until(lambda: self.describe_topics([name]), self._timeout)  # brokers learn of it with a short delay
         return created
 
     def add_partitions(self, topic: str, count: int, ignored: Collection[str] = ()) -> None:

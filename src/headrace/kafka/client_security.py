@@ -1,4 +1,4 @@
-"""Translates security options between Kafka's Java client and librdkafka, which name the same things differently.
+"""Translates security options between Kafka's Java client and librdkafka, which use different names.
 
 Tasks read with the Java client; the driver and the tools use librdkafka. Users may write the names of either client. If
 both names of a setting are given, each client gets its own.
@@ -232,7 +232,7 @@ def _openssl_key(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _refuse_ciphers(options: Mapping[str, str], *, openssl: bool) -> None:
-    """ConfigError for the other client's ciphers: Java uses names like TLS_AES_128_GCM_SHA256, librdkafka OpenSSL's."""
+    """ConfigError for ciphers of the other client: librdkafka uses OpenSSL's names, Java TLS_AES_128_GCM_SHA256 etc."""
     named = options.get("ssl.cipher.suites")
     if named is not None and named.lstrip().startswith("TLS_") == openssl:
         whose = "the driver's client, OpenSSL" if openssl else "the Java clients of the executors"

@@ -289,7 +289,7 @@ class FencedOffsetGroup:
 
 @contextmanager
 def _abort_on_error(producer: Any) -> Iterator[None]:
-    """An open transaction blocks readers of committed records."""
+    """Abort a failed transaction: an open one blocks readers of committed records."""
     try:
         yield
     except BaseException:

@@ -1,4 +1,4 @@
-"""Cassandra hosts, identifiers, sessions and errors; the offsets that rows of a table show."""
+"""Cassandra hosts, identifiers, sessions and errors; reads offsets from the rows of a table."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def keyspace_exists(session: Any, keyspace: str) -> bool:
 def prepare_statements(session: Any, statements: Sequence[str], *, create: str | None) -> list[Any]:
     """Prepare the statements; if their table does not exist, run `create` first.
 
-    `create` needs the right to create tables, so it runs only then. Whether the table exists cannot be read from the
-    system tables: they list a table that another run is still creating.
+    `create` needs the right to create tables, so it runs only then. The system tables do not show whether the table
+    exists: they list a table that another run is still creating.
     """
     try:
         return [session.prepare(statement) for statement in statements]
@@ -152,7 +152,7 @@ def connect(
     policies = require("cassandra.policies", extra="cassandra")
     profile = module.ExecutionProfile(
         load_balancing_policy=policies.DCAwareRoundRobinPolicy(),
-        # Otherwise the driver repeats a compare-and-set whose answer was lost, on another host.
+        # Otherwise the driver repeats a compare-and-set whose reply was lost, on another host.
         retry_policy=policies.FallthroughRetryPolicy(),
         request_timeout=_ANSWER_SECONDS,
     )

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from headrace.core.offset_store import Heartbeats
 
-# The row with the empty topic holds what belongs to no partition. Static columns would be returned with every row, and
-# a pending batch of 1,000 partitions has 40 KB.
+# The row with the empty topic has the state that belongs to no partition. Static columns would be returned with every
+# row, and a pending batch of 1,000 partitions has 40 KB.
 _TABLE = """CREATE TABLE IF NOT EXISTS {table} (
     pipeline text, topic text, "partition" int, next_offset bigint, state text,
     version uuid static, history list<text> static,

@@ -39,7 +39,7 @@ _ROLES = ("partition_key", "clustering", "static", "regular")
 
 
 class Cassandra(client.SessionOwner, KeyedSink):
-    """Rows in `table` ("keyspace.table"), written by the executors; a repeated write leaves one row.
+    """Writes rows to `table` ("keyspace.table") from the executors. A repeated write overwrites the same row.
 
     `key` is the table's primary key: by default (partition, offset) of the record, otherwise columns of the rows. The
     first is the partition key, which may have several columns: `key=(("user", "day"), "page")`. Values under such a key
@@ -175,7 +175,7 @@ class Cassandra(client.SessionOwner, KeyedSink):
         return bool(session.execute(swap, [new, f"{self._keyspace}.{self._table}", old]).one()[0])
 
     def _prepare_topics(self, session: Any) -> list[Any]:
-        """The statements that read and swap the topics of the table's rows, in a table beside it."""
+        """The statements that read and swap the topics of the table's rows, which a second table stores."""
         if self._topic_statements is None:
             levels = require("cassandra", extra="cassandra").ConsistencyLevel
             create, *texts = (

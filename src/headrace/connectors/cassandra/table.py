@@ -121,7 +121,7 @@ class CqlTable:
         return {column.name: column.type for column in columns}
 
     def _misfit(self, column: CqlColumn) -> str | None:
-        """Why the column cannot store its values; None if it can."""
+        """The reason why the column cannot store its values; None if it can."""
         if column.role == "static":
             return f"{column.name} is static: a repeated older row would replace the value that all rows share"
         if column.type.is_unfrozen_list:

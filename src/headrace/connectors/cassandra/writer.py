@@ -1,4 +1,4 @@
-"""What the executors do for the Cassandra sink: many small, repeatable writes at a time."""
+"""Runs on the executors for the Cassandra sink: sends many small, repeatable writes at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_ROW_BYTES = 16 * 2**20
 """Default maximum size of the values in one row. Servers before 4.1 fail to write a larger row without giving this
 reason."""
 _CONVERSION_ERRORS = (TypeError, ValueError, ArithmeticError, AttributeError, KeyError)
-"""What the driver raises for a value that its column cannot store."""
+"""The driver's errors for a value that its column cannot store."""
 _MESSAGE = re.compile(r'message="(.*)"$', re.DOTALL)
 
 
@@ -49,14 +49,14 @@ class CassandraConnection:
     cache_key: str
 
     def connect(self, defaults: Mapping[str, Any] = MappingProxyType({})) -> tuple[Any, Any]:
-        """A cluster, which the caller shuts down, and a session. The user's options win over `defaults`."""
+        """Return a cluster, which the caller shuts down, and a session. The user's options override `defaults`."""
         options: Mapping[str, Any] = self.options() if callable(self.options) else self.options
         return cql.connect(self.hosts, self.username, self.password, {**defaults, **options})
 
 
 @dataclass(frozen=True, slots=True)
 class CassandraWriter:
-    """Stores rows of one schema. `generation` is that of their topic; None where the offset is not a version."""
+    """Stores rows of one schema. `generation` is that of their topic; None if the offset is not a version."""
 
     sink: str
     connection: CassandraConnection

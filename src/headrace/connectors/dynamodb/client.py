@@ -59,7 +59,7 @@ def connect(region: str | None, endpoint: str | None) -> Any:
 
 @contextmanager
 def translate_error(who: str) -> Iterator[None]:
-    """Raise the driver's errors as ours; messages begin with `who`."""
+    """Raise the driver's errors as HeadraceErrors whose messages begin with `who`."""
     errors = require("botocore.exceptions", extra="dynamodb")
     try:
         yield

@@ -77,7 +77,7 @@ def close(connection: Any) -> None:
 
 @contextmanager
 def translate_error(who: object, rights: str) -> Iterator[None]:
-    """Raise the driver's errors as ours; messages begin with `who`. `rights`: the cure where HBase refuses."""
+    """Raise the driver's errors as HeadraceErrors; messages begin with `who`. `rights` is the hint if HBase refuses."""
     require("happybase", extra="hbase")
     thrift = require("thriftpy2.thrift", extra="hbase")
     try:

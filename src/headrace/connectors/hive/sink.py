@@ -145,7 +145,7 @@ class Hive(IdempotentSink):
                 _sql(spark, f"ALTER TABLE {quoted(self._table)} ADD {added}")
         except Exception:
             # Without IF NOT EXISTS the call fails if another attempt was first, or if this call succeeded and only its
-            # reply was lost. So remove no files: the partitions may be ours.
+            # reply was lost. So remove no files: the partitions may be those of this call.
             if self._is_published(spark, name):
                 return False
             raise

@@ -162,8 +162,8 @@ class Iceberg(IdempotentSink):
             table = catalog.load_table(self._table)
         except require("pyiceberg.exceptions", extra="iceberg").NoSuchTableError:
             return None
-        # In this handle only, never stored. By default pyiceberg retries after a conflict: it adds the same files after
-        # the other commit and overwrites our property, so a batch would be stored twice.
+        # Set in this handle only, never stored. By default pyiceberg retries after a conflict: it adds the same files
+        # after the other commit and overwrites our property, so a batch would be stored twice.
         table.metadata.properties["commit.retry.num-retries"] = "0"
         return table
 
@@ -240,7 +240,7 @@ class Iceberg(IdempotentSink):
                 if files:
                     transaction.add_files(list(files), snapshot_properties=summary, check_duplicate_files=False)
                 else:
-                    # A batch without rows creates a snapshot as well: two runs at once could both set a property.
+                    # A batch without rows also creates a snapshot: otherwise two concurrent runs could both commit.
                     with transaction.update_snapshot(snapshot_properties=summary).fast_append():
                         pass
                 transaction.set_properties({self._property: number})

@@ -180,7 +180,7 @@ class Connection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit all changes of the block, or none."""
+        """Commit all changes of the block or none."""
         self.java.setTransactionIsolation(_READ_COMMITTED)
         self.java.setAutoCommit(False)
         try:

@@ -146,7 +146,7 @@ class TransactionalProduceTask:
 
 
 def _abort(producer: Any) -> None:
-    """An open transaction blocks readers of committed records. If this fails, the next attempt ends it."""
+    """Abort a transaction: an open one blocks readers of committed records. If this fails, the next attempt ends it."""
     with suppress(Exception):
         producer.purge()
         call_with_timeout(lambda: producer.abort_transaction(TIMEOUT), TIMEOUT)

@@ -1,4 +1,4 @@
-"""Connections to MongoDB, and its errors in our own terms."""
+"""Connects to MongoDB and translates its errors to Headrace's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFAULTS = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "sock
 _OTHER_INDEX = frozenset({85, 86})
 _DENIED = frozenset({13, 18, 33, 8000})
 _NO_SUCH_CONCERN = frozenset({79, 100})
-# Failing inside, stepping down, shutting down, not elected yet, in conflict, out of time, short of room or of shards.
+# Internal error, step-down, shutdown, no primary elected yet, conflict, timeout, out of disk space, shards unavailable.
 _PASSING = frozenset(
     {1, 6, 7, 8, 24, 43, 46, 50, 63, 64, 89, 91, 112, 133, 134, 150, 189, 202, 234, 262, 358, 9001}
     | {10058, 10107, 11600, 11602, 13388, 13435, 13436, 14031}
@@ -27,17 +27,17 @@ _ROLE = "check user, password and authSource in the URL; the user needs the role
 
 
 def connect(url: str) -> Any:
-    """A client; nothing is asked of the server yet. What the URL says of timeouts holds."""
+    """Create a client, which connects on first use. Timeouts in the URL override the defaults."""
     pymongo = require("pymongo", extra="mongo")
     place, _, query = url.partition("?")
     given = {option.partition("=")[0].lower() for option in query.split("&")}
     settings = {name: value for name, value in _DEFAULTS.items() if name.lower() not in given}
     try:
         if "@" in query and "@" not in place:
-            raise ValueError("a ? in the password")  # of which pymongo would warn, with the rest of it
+            raise ValueError("a ? in the password")  # pymongo would show it in a warning
         return pymongo.MongoClient(url, appname="headrace", connect=False, **settings)
     except (pymongo.errors.ConfigurationError, ValueError, TypeError):
-        # Not a word of the driver's: it may quote a piece of the URL, and that may be the password.
+        # Omit the driver's message: it may quote a part of the URL, which may be the password.
         raise ConfigError(
             f"{masked(url)!r} is not a URL of MongoDB",
             hint="write the special characters of a password as %40 for @, %2F for /, %3A for :",
@@ -46,7 +46,7 @@ def connect(url: str) -> Any:
 
 @contextmanager
 def translate_error(who: str) -> Iterator[None]:
-    """Raise the driver's errors as ours; messages begin with `who`."""
+    """Raise the driver's errors as HeadraceErrors whose messages begin with `who`."""
     errors = require("pymongo.errors", extra="mongo")
     try:
         yield
@@ -56,7 +56,7 @@ def translate_error(who: str) -> Iterator[None]:
 
 def _ours(who: str, error: Any) -> HeadraceError:
     errors = require("pymongo.errors", extra="mongo")
-    if isinstance(error, errors.ConnectionFailure):  # its message lists every server that it tried
+    if isinstance(error, errors.ConnectionFailure):  # the message lists all servers that the driver tried
         return RetriableError(f"{who}: {str(error).partition(', Timeout:')[0]}", hint=UP)
     if isinstance(error, errors.OperationFailure):
         return failure(who, error.code, str(error).partition(", full error:")[0])
@@ -66,7 +66,7 @@ def _ours(who: str, error: Any) -> HeadraceError:
 
 
 def failure(who: str, code: int | None, message: str) -> HeadraceError:
-    """What a code of the server means that is about no document of its own."""
+    """The error for a server's error code that does not concern a single document."""
     if code in _DENIED:
         return ConfigError(f"{who}: {message}", hint=_ROLE)
     if code in _PASSING:
@@ -79,12 +79,12 @@ def failure(who: str, code: int | None, message: str) -> HeadraceError:
 
 
 def unmet(who: str, code: int | None, message: str) -> HeadraceError:
-    """What it means that documents were written, and the write concern was not met."""
+    """The error if documents were written but the write concern was not met."""
     if code in _NO_SUCH_CONCERN:
         return failure(who, code, message)
     return RetriableError(f"{who}: {message}", hint=UP)
 
 
 def of_document(code: int) -> bool:
-    """Whether an error in a bulk is one document's own fault."""
+    """Whether an error code of a bulk write concerns only one document."""
     return code not in _DENIED | _PASSING | _NO_SUCH_CONCERN

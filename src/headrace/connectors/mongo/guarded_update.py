@@ -1,4 +1,4 @@
-"""One write of a document, and the guard that keeps older values out."""
+"""One write of a document, with the guard that keeps an older value from replacing a newer one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class Put(NamedTuple):
-    """A document that takes the place of the one with its `id`, unless that is newer; without a `body`, deletes it.
+    """Replaces the document with the same `id`, unless that is newer. Without a `body`, deletes it.
 
-    `number` is that of its row. With `guard` the body is an update of fields, and versions are kept below that path,
-    one per source: pipelines that update other fields of the document have their own. `shard` has the values of the
-    shard key, beside `_id`.
+    `number` is the number of the row. With `guard` the body is an update of fields, and the document has one version
+    per source below that path: pipelines that update other fields of the document have their own versions. `shard` has
+    the values of the shard key except `_id`.
     """
 
     number: int
@@ -45,7 +45,7 @@ class Put(NamedTuple):
         return {**found, "$or": older}
 
     def overtaken(self, guard: Any) -> bool:
-        """Whether a document with this guard is newer."""
+        """Whether the document with this guard is newer."""
         if self.source is None or self.version is None or not isinstance(guard, dict):
             return False
         if self.guard is None:
@@ -57,21 +57,21 @@ class Put(NamedTuple):
 
 
 def guard_of(pipeline: str) -> str:
-    """Where the versions of a pipeline are that updates fields."""
+    """The path of the versions of a pipeline that updates fields."""
     return f"{GUARD}.fields.{_name(pipeline)}"
 
 
 def update_of(put: Put, fields: Mapping[str, Any], own: Collection[str]) -> dict[str, Any]:
-    """Sets `fields`, and removes the rest of `own`."""
+    """The update that sets `fields` and removes the other fields in `own`."""
     removed = [name for name in own if name not in fields]
     changed = dict(fields)
     if put.source is not None:
         changed[put.path] = require("bson.int64", extra="mongo").Int64(put.version)
-        removed.append(f"{GUARD}.deleted")  # or the TTL index would remove a document that has fields again
+        removed.append(f"{GUARD}.deleted")  # otherwise the TTL index would delete a document that has fields again
     update = {"$set": changed, "$unset": dict.fromkeys(removed, "")}
     return {operator: names for operator, names in update.items() if names}
 
 
 def _name(text: str) -> str:
-    """As one step of a path."""
+    """Escape a text so that it is a single step of a path."""
     return quote(text, safe=":").replace(".", "%2E")

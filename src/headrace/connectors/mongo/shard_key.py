@@ -1,4 +1,4 @@
-"""The shard key of a collection: what is asked for, and what the cluster says."""
+"""Checks the shard key of a collection, and compares it with the cluster's."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _ID = ("_id",)
 
 
 def checked(shard_key: str | Sequence[str], key: Sequence[str], *, by_origin: bool) -> tuple[str, ...]:
-    """The fields of the shard key. ConfigError unless every write can name their values: they are `_id`, or columns of
-    the key."""
+    """The fields of the shard key. ConfigError unless every write can provide their values: each field must be `_id` or
+    a column of the key."""
     names = (shard_key,) if isinstance(shard_key, str) else tuple(shard_key)
     known = {*_ID, *(() if by_origin else key)}
     if not names or (missing := [name for name in names if name not in known]):
@@ -29,9 +29,9 @@ def checked(shard_key: str | Sequence[str], key: Sequence[str], *, by_origin: bo
 
 
 def compare(client: Any, database: str, collection: str, shard_key: tuple[str, ...], who: object) -> None:
-    """ConfigError if the cluster says that the collection is sharded by other fields.
+    """ConfigError if the cluster shards the collection by other fields.
 
-    A server that is no cluster, or a user without the right to read `config`, says nothing.
+    No check if the server is not a sharded cluster, or if this user may not read `config`.
     """
     errors = require("pymongo.errors", extra="mongo")
     try:
@@ -40,7 +40,7 @@ def compare(client: Any, database: str, collection: str, shard_key: tuple[str, .
         if error.code == _DENIED:
             return
         raise
-    # "unsplittable": known to the cluster and not sharded. "dropped": what servers before 5.0 leave of a collection.
+    # "unsplittable": a tracked but unsharded collection. "dropped": the entry of a deleted one on servers before 5.0.
     if found is None or found.get("dropped") or found.get("unsplittable") or not found.get("key"):
         return
     there = {name if name.partition(".")[0] != "_id" else "_id" for name in found["key"]}

@@ -1,4 +1,4 @@
-"""Rows as documents in MongoDB: one per record, or one per business key, whose newest value stays."""
+"""The MongoDB sink: one document per record, or the newest value of each business key."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _INDEX = frozenset({"fields", "unique"})
 
 
 class Mongo(KeyedSink):
-    """Documents in one collection, `"shop.orders"`, or several: `children` are columns of structs, or of arrays of
-    them, whose documents have collections of their own and say which their `parent` is.
+    """Stores rows as documents in one collection, `"shop.orders"`, or several: `children` are columns with structs or
+    arrays of structs, which become documents of separate collections with a reference to their `parent`.
 
-    `capped` ({"size": bytes, "max": documents}) makes a collection that forgets its oldest documents; it takes rows
-    without a business key only.
+    `capped` ({"size": bytes, "max": documents}) creates a capped collection, which deletes its oldest documents. It is
+    for rows without a business key only.
 
-    `update="fields"` sets the columns of a row in the document with its key and leaves the document's other fields.
+    `update="fields"` sets the columns of a row in the document with its key and keeps the document's other fields.
     """
 
     driver = ("pymongo", "mongo")
@@ -201,7 +201,7 @@ class Mongo(KeyedSink):
         try:
             database.create_collection(name, **options)
         except errors.CollectionInvalid:
-            return  # another run was faster
+            return  # another run created it first
         except errors.OperationFailure as error:
             if error.code != client.EXISTS:
                 raise
@@ -209,12 +209,12 @@ class Mongo(KeyedSink):
     def _create_indexes(self, *, leaves_deleted: bool) -> None:
         collections = self._client[self._target.database]
         for fields, unique in self._indexes:
-            # Sparse, so that documents without the fields, such as what a tombstone leaves, are not compared.
+            # Sparse, so that documents without the fields, such as the guard of a tombstone, are not compared.
             collections[self._target.collection].create_index(fields, unique=unique, sparse=unique)
         for name in self._target.children.values():
             collections[name].create_index("parent")
         if leaves_deleted:
-            # What a tombstone leaves keeps older values out, and goes when none can come any more.
+            # The guard of a tombstone rejects older values. It expires when no older value can arrive any more.
             field = f"{types.GUARD}.deleted"
             collections[self._target.collection].create_index(
                 field, name="headrace_deleted", sparse=True, expireAfterSeconds=self._keep_seconds
@@ -251,7 +251,7 @@ def _references(dbref: Mapping[str, str], taken: set[str]) -> dict[str, str]:
 
 
 def _index(index: Index) -> tuple[list[tuple[str, int]], bool]:
-    """`"name.last"`, `("user", "-day")`, or with `{"fields": …, "unique": True}`."""
+    """Parse `"name.last"`, `("user", "-day")`, or `{"fields": …, "unique": True}`."""
     wanted: Any = index if isinstance(index, dict) else {"fields": index}
     fields = wanted.get("fields")
     names = (fields,) if isinstance(fields, str) else tuple(fields or ())

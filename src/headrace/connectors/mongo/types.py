@@ -1,4 +1,4 @@
-"""Spark's values as BSON."""
+"""Encodes Spark's values as BSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 GUARD = "_headrace"
 """The field with the record that an upserted document came from."""
 LARGEST = 16 * 1024 * 1024
-# Times without a zone count as UTC.
+# Times without a zone are stored as UTC.
 _AS_THEY_ARE = (
     *("boolean", "byte", "short", "integer", "float", "double"),
     *("string", "char", "varchar", "binary", "timestamp", "timestamp_ntz"),
@@ -45,7 +45,7 @@ def document_encoder() -> DocumentEncoder:
 
 
 def check_names(schema: StructType, key: tuple[str, ...], who: object) -> None:
-    """ConfigError for names that MongoDB takes for something else."""
+    """ConfigError for column names with a special meaning in MongoDB."""
     for name in schema.names:
         if name == GUARD or (name == "_id" and key != ("_id",)):
             raise ConfigError(
@@ -59,7 +59,7 @@ def check_names(schema: StructType, key: tuple[str, ...], who: object) -> None:
 
 
 def key_part(value: Any, name: str) -> Any:
-    """Unfit for values that differ in Spark and not in MongoDB: one would take the other's place."""
+    """UnsupportedValue for values that differ in Spark but not in MongoDB: one document would replace the other."""
     if isinstance(value, datetime) and value.microsecond % 1000:
         raise UnsupportedValue(
             f"{name}, which is in the key, has microseconds, and MongoDB keeps milliseconds: {value}"
@@ -70,7 +70,7 @@ def key_part(value: Any, name: str) -> Any:
 
 
 def encode_value(document: dict[str, Any]) -> Any:
-    """As it goes over the wire, and once only. Unfit if it cannot."""
+    """Encode a document once, as it is sent. UnsupportedValue if that is not possible."""
     bson = require("bson", extra="mongo")
     try:
         raw = bson.encode(document)
@@ -82,7 +82,7 @@ def encode_value(document: dict[str, Any]) -> Any:
 
 
 def reference(kind: DataType, collection: str, nulls: Nulls) -> Callable[[Any], Any]:
-    """What makes a value into a DBRef. Its `$id` is made as `_id` is from a key: one value, or a document."""
+    """A function that converts a value to a DBRef. `$id` is encoded as `_id` is from a key: one value or a document."""
     from pyspark.sql.types import StructType
 
     dbref = require("bson.dbref", extra="mongo").DBRef
@@ -99,7 +99,7 @@ def reference(kind: DataType, collection: str, nulls: Nulls) -> Callable[[Any], 
 
 
 def check_references(schema: StructType, references: Mapping[str, str], who: object) -> None:
-    """ConfigError for columns that cannot be a DBRef."""
+    """ConfigError for columns that cannot become a DBRef."""
     kinds = {field.name: field.dataType for field in schema.fields}
     for column in references:
         kind = kinds.get(column)

@@ -1,4 +1,4 @@
-"""The writer on the executors: encodes rows as documents and writes them in bulk."""
+"""Runs on the executors: encodes rows as documents and writes them in bulk."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _ON_ID = re.compile(r"index: (?:\S*\$)?_id_(?:\s|$)")
 
 @dataclass(frozen=True, slots=True)
 class MongoTarget:
-    """The collections. `children` are columns that have collections of their own, by column; `references` are those
-    that become a DBRef, each with the collection that it refers to."""
+    """The collections. `children` maps columns to their separate collections; `references` maps columns that become a
+    DBRef to the collections that they refer to."""
 
-    url: str = field(repr=False)  # it may hold the password
+    url: str = field(repr=False)  # the URL may contain the password
     database: str
     collection: str
     write_concern: int | str
@@ -43,7 +43,7 @@ class MongoTarget:
     shard_key: tuple[str, ...] = ()
 
     def collections(self) -> dict[str, Any]:
-        """By column; the collection of the rows has the name ""."""
+        """The collections by column; the collection of the rows has the name ""."""
         pymongo = require("pymongo", extra="mongo")
         client = tasks.worker_cached(("mongo", self.url), lambda: mongo_client.connect(self.url))
         concern = pymongo.WriteConcern(w=self.write_concern)
@@ -56,10 +56,10 @@ class MongoTarget:
 
 @dataclass(frozen=True, slots=True)
 class MongoWriter:
-    """The writer of rows with this schema, which has the columns that are stored and no others.
+    """Stores rows with this schema, which has exactly the stored columns.
 
-    `by_origin`: the `_id` is the record of the row. `insert`: documents are never replaced. `guard`: the field with the
-    versions of this pipeline, if documents are updated by field instead of replaced.
+    `by_origin`: the `_id` is the id of the row's record. `insert`: documents are never replaced. `guard`: the field
+    with the versions of this pipeline, if documents are updated by field instead of replaced.
     """
 
     target: MongoTarget
@@ -113,12 +113,12 @@ class MongoWriter:
         if row.deleted and row.source is None:
             return put
         own = {name: made for name, made in encoders.items() if name not in self.target.children and name != "_id"}
-        # What a tombstone leaves stays in its shard.
+        # The guard of a tombstone remains in its shard.
         fields = shard if row.deleted else types.document_encoder().fields(own, row.values, self.nulls)
         return put._replace(body=self._encoded(found, fields, row))
 
     def _update(self, put: Put, row: Row, encoders: Mapping[str, Callable[[Any], Any]]) -> Put:
-        """All the columns of the row, and nothing else: those that are left out, or deleted, are removed."""
+        """Set all columns of the row; remove the fields of columns that are omitted or deleted."""
         own = {name: made for name, made in encoders.items() if name != "_id"}
         kept = {name: made for name, made in own.items() if name in self.key} if row.deleted else own
         fields = types.document_encoder().fields(kept, row.values, self.nulls)
@@ -155,7 +155,8 @@ class MongoWriter:
             yield column, puts
 
     def _write_puts(self, collection: Any, puts: Sequence[Put], rejected: dict[int, str]) -> set[int]:
-        """The numbers of those that a newer document keeps out. What the server refuses goes to `rejected`."""
+        """Write the puts; return the numbers of those with a newer document. Adds to `rejected` what the server
+        rejects."""
         overtaken: set[int] = set()
         waiting = list(puts)
         for _ in _RACES.tries():
@@ -165,14 +166,14 @@ class MongoWriter:
                 put = waiting[error["index"]]
                 if error["code"] != mongo_client.DUPLICATE:
                     rejected[put.number] = error["errmsg"]
-                elif not (self.insert and _on_id(error)):  # else it is there already
+                elif not (self.insert and _on_id(error)):  # otherwise a repeat of an insert that was done
                     doubles.append((put, error))
             guards = _guards(collection, [put.id for put, _ in doubles])
             for put, error in doubles:
                 guard = guards[text] if (text := _text(put.id)) in guards else _guard(collection, put.id)
                 if put.overtaken(guard):
                     overtaken.add(put.number)
-                elif _on_id(error):  # somebody made it at the same moment: now it can be replaced
+                elif _on_id(error):  # created concurrently: now it can be replaced
                     again.append(put)
                 else:
                     rejected[put.number] = error["errmsg"]
@@ -182,7 +183,7 @@ class MongoWriter:
         raise RetriableError(f"{self.sink}: others write the same documents all the time, such as {waiting[0].id!r}")
 
     def _bulk(self, collection: Any, operations: Sequence[Any]) -> list[Any]:
-        """The server's words on those that it rejected for their own sake."""
+        """Run the operations; return the write errors that each concern only one document."""
         errors = require("pymongo.errors", extra="mongo")
         if not operations:
             return []
@@ -207,7 +208,7 @@ class MongoWriter:
         return pymongo.InsertOne(put.body) if self.insert else pymongo.ReplaceOne(put.filter, put.body, upsert=True)
 
     def _delete_surplus_children(self, collection: Any, parents: Sequence[Put], counts: Mapping[int, int]) -> None:
-        """Remove children that an earlier document had and this one has not."""
+        """Delete the children of an earlier document that the current one does not have."""
         delete = require("pymongo", extra="mongo").DeleteMany
         operations = []
         for parent in parents:
@@ -224,24 +225,24 @@ class MongoWriter:
 
 
 def _on_id(error: Mapping[str, Any]) -> bool:
-    """Whether two documents would have the same `_id`, and not the same value of another unique index."""
+    """Whether a duplicate-key error concerns `_id`, not another unique index."""
     pattern = error.get("keyPattern")
     return list(pattern) == ["_id"] if pattern else bool(_ON_ID.search(error["errmsg"]))
 
 
 def _guards(collection: Any, ids: Sequence[Any]) -> dict[bytes, Any]:
-    """Of those that are stored as they are asked for."""
+    """The guards of the documents whose stored `_id` has exactly the requested encoding."""
     if not ids:
         return {}
     return {_text(found["_id"]): found.get(GUARD) for found in collection.find({"_id": {"$in": list(ids)}}, {GUARD: 1})}
 
 
 def _guard(collection: Any, found: Any) -> Any:
-    """Of what the server takes for the same `_id`: to it 1 is 1, be it an int, a long or a double."""
+    """The guard of the document whose `_id` the server considers equal: an int, a long and a double 1 are equal."""
     stored = collection.find_one({"_id": found}, {GUARD: 1})
     return stored and stored.get(GUARD)
 
 
 def _text(found: Any) -> bytes:
-    """An `_id` that may be a document, as something to look up."""
+    """An `_id`, which may be a document, as a dictionary key."""
     return bytes(require("bson", extra="mongo").encode({"": found}))

@@ -1,1 +1,1 @@
-"""Files that stand for batches: how they are written, which of them count, and how small ones become large ones."""
+"""Parquet directories, one per batch: how they are written, published and compacted."""

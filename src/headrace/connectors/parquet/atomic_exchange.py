@@ -1,4 +1,4 @@
-"""Two directories change places in one step: Linux' renameat2."""
+"""Exchanges two directories atomically with Linux's renameat2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNABLE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV)
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Swap what two paths stand for. OSError if it cannot be."""
+    """Exchange two paths. OSError if that is not possible."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -25,7 +25,7 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def require_exchange(directory: Path) -> None:
-    """ConfigError unless directories inside `directory` can change places: tried, not guessed."""
+    """ConfigError unless directories inside `directory` can be exchanged: this tries it."""
     with tempfile.TemporaryDirectory(dir=directory, prefix=".headrace-") as place:
         pair = [Path(place, name) for name in ("one", "other")]
         for each in pair:

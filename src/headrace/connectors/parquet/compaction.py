@@ -1,4 +1,4 @@
-"""Small files of a Parquet dataset become large ones: a new root is built beside the old one and takes its place."""
+"""Compacts a Parquet dataset: merges small files into a new root directory and exchanges it with the old one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def compact(root: Path, *, target: int, execute: bool, tell: Callable[[str], None] = lambda line: None) -> Plan:
-    """Plan, and if told so do it. `target` is in bytes."""
+    """Plan a compaction, and `execute` it if asked to. `target` is in bytes."""
     refuse_manifests(root, manifests(root))
     if not any(root.glob(f"{BATCH}=*")):
         raise ConfigError(
@@ -45,13 +45,14 @@ def compact(root: Path, *, target: int, execute: bool, tell: Callable[[str], Non
 
 
 def _compact(root: Path, *, target: int, execute: bool, tell: Callable[[str], None]) -> Plan:
-    """1. merge aside; with the writers waiting 2. build the new root of links, 3. exchange; 4. remove the old one."""
+    """1. merge files in a separate directory; while writers wait 2. build the new root from hard links and 3. exchange
+    the roots; 4. delete the old root."""
     if not execute:
         return _plan(root, target)
     require_exchange(root.parent)
     with compacting(root):
         beside = root.with_name(f".{root.name}.headrace")
-        shutil.rmtree(beside, ignore_errors=True)  # of a compaction that died
+        shutil.rmtree(beside, ignore_errors=True)  # of a dead compaction
         plan = _plan(root, target)
         if plan.merges:
             beside.mkdir()
@@ -91,7 +92,8 @@ def _show(tell: Callable[[str], None], what: str, rows: int) -> None:
 
 
 def _build(root: Path, new: Path, merged: Path, planned: Sequence[Merge]) -> None:
-    """The old root as it is now, with the merged files for those that were merged, and their batches' names."""
+    """Build the new root: the current files of the old root, with the merged files as replacements, and the names of
+    their batches."""
     gone = {small.path for group in planned for small in group.files}
     if missing := next((path for path in gone if not (root / path).exists()), None):
         raise HeadraceError(
@@ -101,7 +103,7 @@ def _build(root: Path, new: Path, merged: Path, planned: Sequence[Merge]) -> Non
     shutil.copytree(merged, new, copy_function=os.link, dirs_exist_ok=True)
     (new / ASIDE).mkdir(exist_ok=True)
     for lock in (SWAPPING, COMPACTING):
-        # The same file in both roots: whoever waits for the lock in the old one waits for the right one.
+        # A hard link to the same lock file, so that a writer that waits in the old root waits for the right lock.
         (new / ASIDE / lock).hardlink_to(root / ASIDE / lock)
     owners = {small.owner for group in planned for small in group.files}
     emptied = [owner.removeprefix(f"{BATCH}=") for owner in owners if not (new / owner).exists()]
@@ -111,14 +113,14 @@ def _build(root: Path, new: Path, merged: Path, planned: Sequence[Merge]) -> Non
 
 
 def _link(old: Path, new: Path, gone: Collection[str]) -> None:
-    """Links to everything but what is aside or gone; no directory of a batch without a file of rows."""
+    """Link all files except staged and merged ones. A batch without data files gets no directory."""
     new.mkdir()
     for place, directories, found in os.walk(old):
         if Path(place) == old:
             directories[:] = [name for name in directories if name != ASIDE]
         here = Path(place).relative_to(old)
         for name in found:
-            # Beside each file that Hadoop writes is one with its checksums.
+            # Hadoop writes a checksum file next to each file.
             data = name.removeprefix(".").removesuffix(".crc") if name.endswith(".parquet.crc") else name
             if str(here / data) not in gone:
                 (new / here).mkdir(parents=True, exist_ok=True)
@@ -126,7 +128,7 @@ def _link(old: Path, new: Path, gone: Collection[str]) -> None:
 
 
 def _permit(new: Path, old: Path) -> None:
-    """Modes and owners of directories as they were; of new ones, as the root's."""
+    """Copy modes and owners from the old directories; new directories get those of the root."""
     for place, _, _ in os.walk(new):
         model = old / Path(place).relative_to(new)
         like = (model if model.is_dir() else old).stat()

@@ -27,7 +27,7 @@ MERGED = "~merged"
 
 
 class Directories:
-    """Whoever reads the folder sees whole batches, without asking us."""
+    """Readers of the folder see only complete batches and need no Headrace API."""
 
     def __init__(self, root: Path, pipeline: str, partition_by: Sequence[str]) -> None:
         self._root = root
@@ -36,13 +36,13 @@ class Directories:
         self._staging = StagingDirectory(self._staging_directories)
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        """1. write the files aside; 2. make them durable; 3. publish them by renaming their directory."""
+        """1. write the files to a staging directory; 2. sync them; 3. publish them by renaming their directory."""
         name = f"{self._pipeline}-{batch.fingerprint}"
         published = self._root / f"{BATCH}={name}"
         with shared_dataset_lock(self._root):
-            # Asked under the lock: a compaction moves a batch from one answer to the other.
+            # Checked under the lock: a compaction moves a batch from the directories to the merged names.
             if published.exists() or merged_batches.contains(self._root / ASIDE / MERGED, name):
-                sync(self._root)  # whoever renamed it may have died before
+                sync(self._root)  # the run that renamed it may have died before its sync
                 return
             if not self._staging.in_place:
                 self._staging.clear()
@@ -55,7 +55,7 @@ class Directories:
                 aside.rename(published)
             except OSError:
                 if not published.exists():
-                    raise  # otherwise another attempt at the same batch was first, with the same rows
+                    raise  # otherwise another attempt has published the same rows of this batch
             reach("parquet: renamed")
             sync(self._root)
 
@@ -68,7 +68,7 @@ class Directories:
 
 
 def refuse_manifests(root: str | Path, found: Iterable[str | Path]) -> None:
-    """ConfigError if anything was `found` of the former layout, whose manifests said which files count."""
+    """ConfigError if anything was `found` of the former layout, whose manifests listed the valid files."""
     if list(found):
         raise ConfigError(
             f"{root} holds a dataset with manifests, a layout that is no longer read or written",
@@ -77,14 +77,14 @@ def refuse_manifests(root: str | Path, found: Iterable[str | Path]) -> None:
 
 
 def manifests(root: Path) -> list[Path]:
-    """What the former layout has left in a directory of this machine: manifests, and files that none names yet."""
+    """The remains of the former layout in a local directory: manifests, and files that no manifest lists yet."""
     return [*root.glob(f"{ASIDE}/manifests/*.json"), *root.glob(f"data/{BATCH}=*")]
 
 
 def files(root: Path) -> list[Path]:
-    """Every file that counts, as of one moment between two compactions."""
+    """A consistent list of all published files: no compaction changes it midway."""
     refuse_manifests(root, manifests(root))
-    # Made by whoever writes or compacts: a reader may not be allowed to, and need not.
+    # Writers and compactions create the lock file. A reader may not be allowed to, and does not need to.
     with shared_dataset_lock(root) if (root / ASIDE / SWAPPING).exists() else nullcontext():
         return sorted(visible(root))
 
@@ -97,5 +97,5 @@ def visible(root: Path) -> Iterator[Path]:
 
 
 def is_data(name: str) -> bool:
-    """Whether readers take a file for one with rows."""
+    """Whether readers treat a file as a data file."""
     return name.endswith(".parquet") and not name.startswith(("_", "."))

@@ -1,4 +1,4 @@
-"""A directory per batch on HDFS, published by a single rename: one step of the NameNode."""
+"""A directory per batch on HDFS, published by a single rename, which the NameNode does atomically."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class HdfsDirectories:
-    """The layout of `Directories`, without its locks: nothing is compacted here."""
+    """The layout of `Directories` without its locks, because datasets on HDFS are not compacted."""
 
     def __init__(self, spark: SparkSession, root: str, pipeline: str, partition_by: Sequence[str]) -> None:
         self._files = _Hdfs(spark, root)
@@ -32,7 +32,7 @@ class HdfsDirectories:
         refuse_manifests(root, manifests + [name for name in self._files.list_files("data") if f"/{BATCH}=" in name])
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
-        """1. write the files of this attempt aside; 2. publish them by renaming their directory; 3. clear up."""
+        """1. write the files to this attempt's staging directory; 2. publish them by renaming it; 3. clean up."""
         name = f"{self._pipeline}-{batch.fingerprint}"
         published, attempts = f"{BATCH}={name}", f"{ASIDE}/{self._pipeline}/{name}"
         if not self._files.exists(published):
@@ -41,11 +41,11 @@ class HdfsDirectories:
             reach("parquet: written aside")
             self._files.rename(attempt, published)
             reach("parquet: renamed")
-        # Whatever others wrote for this batch can no longer be published: its name is taken.
+        # Other attempts at this batch can no longer be published, because the name exists.
         self._files.remove_directory(attempts)
 
     def close(self) -> None:
-        """Attempts of dead runs stay until their batch is repeated: they look the same as those of a live run."""
+        """Keeps attempts of dead runs until their batch is repeated: they look like those of a live run."""
 
 
 class _Hdfs(Hadoop):
@@ -58,9 +58,9 @@ class _Hdfs(Hadoop):
             self._context = hadoop.FileContext.getFileContext(self._system.getUri(), self._system.getConf())
 
     def rename(self, directory: str, to: str) -> None:
-        """Give a directory another name, unless that is taken: by another attempt at the same batch, with its rows.
+        """Rename a directory, unless the name exists: then another attempt has published the rows of this batch.
 
-        Not by FileSystem.rename, which moves a directory into the one whose name it is to get.
+        Not with FileSystem.rename, which moves a directory into an existing one.
         """
         try:
             with translating_errors(self.uri(to)):

@@ -1,4 +1,4 @@
-"""Several Parquet files into one, by Arrow."""
+"""Merges several Parquet files into one with Arrow."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 _SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 _ROWS_AT_ONCE = 1 << 20
 _BYTES_AT_ONCE = 128 << 20
-# Spark's types that Arrow takes for others: written again, they would come back as what they are not.
+# Spark's types that Arrow reads as other types: rewritten, they would have the wrong type.
 _ONLY_SPARKS = re.compile(rb'"(type|elementType|keyType|valueType)":"(variant|interval|udt|geometry|geography)')
 
 
 def schema_of(file: Path) -> Schema | None:
-    """The columns as they would be written again; None if they would not stay what they are."""
+    """The columns of a rewritten file; None if rewriting would change their types."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -37,17 +37,17 @@ def schema_of(file: Path) -> Schema | None:
     told = (schema.metadata or {}).get(_SPARK)
     if told and _ONLY_SPARKS.search(told):
         return None
-    # INT96, Spark's old timestamp, is a moment; Arrow does not know and would make it a time without a zone.
+    # INT96, Spark's old timestamp, is an instant, but Arrow would write it as a time without a zone.
     if any("." in path for path in old):
         return None
     moment = pa.timestamp("us", "UTC")
-    # Nullable, as Spark reads every column: a file without the column has nulls in its place.
+    # Nullable, as Spark reads every column: rows of a file without the column have NULL.
     fields = [pa.field(field.name, moment if field.name in old else field.type) for field in schema]
     return pa.schema(fields, metadata={_SPARK: told} if told else None)
 
 
 def together(one: Schema, other: Schema) -> Schema | None:
-    """The columns of both, by name, missing ones null; None if a column has two types."""
+    """The columns of both schemas by name; None if a column has two types."""
     import pyarrow as pa
 
     try:
@@ -60,7 +60,8 @@ def together(one: Schema, other: Schema) -> Schema | None:
 
 
 def merge(sources: Sequence[Path], target: Path, tell: Callable[[int], None]) -> int:
-    """Write the rows of `sources` into the new file `target`, durably. `tell` hears of the rows done; their number."""
+    """Write the rows of `sources` to the new file `target` and sync it; return their number. Calls `tell` with the
+    number of rows written so far."""
     import pyarrow.parquet as pq
 
     schemas = [schema_of(source) for source in sources]
@@ -89,7 +90,7 @@ def merge(sources: Sequence[Path], target: Path, tell: Callable[[int], None]) ->
 
 
 class _Held:
-    """Rows on their way: many small pieces make one row group."""
+    """Buffers small pieces and writes them as one row group."""
 
     def __init__(self, out: Any) -> None:
         self._out = out
@@ -112,7 +113,7 @@ class _Held:
 
 
 def _as(rows: Any, schema: Schema) -> Table:
-    """Rows with exactly the columns of `schema`, missing ones null."""
+    """The rows with exactly the columns of `schema`; missing columns are NULL."""
     import pyarrow as pa
 
     columns = []
@@ -120,7 +121,7 @@ def _as(rows: Any, schema: Schema) -> Table:
         number = rows.schema.get_field_index(field.name)
         column = pa.nulls(rows.num_rows, field.type) if number < 0 else rows.column(number)
         if column.type != field.type:
-            # From INT96, which Arrow reads as a moment of UTC without saying so; the rest differs in names inside.
+            # From INT96, which Arrow reads as UTC without a zone; other types differ only in nested field names.
             column = column.cast(field.type)
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)

@@ -1,4 +1,4 @@
-"""Names of batches that were merged, in one sorted file: looked up without reading it, however long it grows."""
+"""The names of merged batches in one sorted file, which lookups search without reading all of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDTH = 33
 
 
 def contains(file: Path, name: str) -> bool:
-    """Whether `name` was written down; not so in a file that is not there."""
+    """Whether the file has `name`; False if the file does not exist."""
     wanted = _line(name)
     try:
         with file.open("rb") as lines:
@@ -32,7 +32,7 @@ def contains(file: Path, name: str) -> bool:
 
 
 def write(file: Path, before: Path, names: Iterable[str]) -> None:
-    """Make `file` of what is in `before`, if it is there, and `names`."""
+    """Write `names` and the content of `before`, if that exists, to `file`."""
     added = sorted({_line(name) for name in names})
     with file.open("wb") as out:
         if before.exists():
@@ -43,5 +43,5 @@ def write(file: Path, before: Path, names: Iterable[str]) -> None:
 
 
 def _line(name: str) -> bytes:
-    """A line of one width for every name, so that the n-th line is found without looking at others."""
+    """A line of fixed width, so that a reader can seek to the n-th line."""
     return hashlib.sha256(name.encode()).hexdigest()[: _WIDTH - 1].encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Parquet files, on a local disk or on HDFS."""
+"""The Parquet sink, on a local disk or on HDFS."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class Parquet(IdempotentSink):
-    """Each batch is a directory `headrace_batch=<ranges>`, published by one rename.
+    """Writes each batch to a directory `headrace_batch=<ranges>` and publishes it by one rename.
 
-    Whoever reads the folder (Spark, DuckDB, Arrow) sees a batch whole or not at all. The name is derived from the
-    ranges, so a repeated batch meets what it published before and leaves it. `path` is local or on HDFS: object stores
-    have no atomic rename.
+    Readers of the folder (Spark, DuckDB, Arrow) see a batch completely or not at all. The name is derived from the
+    ranges, so a repeated batch finds its published directory and does not change it. `path` is local or on HDFS: object
+    stores have no atomic rename.
     """
 
     needs_one_task_per_partition = False
@@ -98,14 +98,14 @@ class Parquet(IdempotentSink):
         self.ensure_prepared(rows.schema)
         with self._translating_errors():
             if self._layout is None:
-                # Not in open(): it takes the session's own credentials, and the rows bring the session.
+                # Not in open(): this needs the credentials of the session, which is known from the rows.
                 self._layout = HdfsDirectories(rows.sparkSession, self._path, self._pipeline, self._partition_by)
             self._layout.write(batch, without_metadata(rows))
 
     def files(self) -> list[str]:
-        """Every file of the batches, for `spark.read.parquet(*files)` or DuckDB's `read_parquet(files)`.
+        """All files of the batches, for `spark.read.parquet(*files)` or DuckDB's `read_parquet(files)`.
 
-        Of one moment, also while `headrace compact` runs. On HDFS, where it does not, read the folder.
+        The list is consistent also while `headrace compact` runs. On HDFS, which is not compacted, read the folder.
         """
         if self._local is None:
             raise ConfigError(f"{self!r}: files() is for local paths", hint=f"spark.read.parquet({self._path!r})")
@@ -113,7 +113,7 @@ class Parquet(IdempotentSink):
             return [str(file) for file in directory_layout.files(self._local)]
 
     def _check_directory(self, root: Path) -> None:
-        """ConfigError if no batches can be put there: by this user, or beside those of the former layout."""
+        """ConfigError if this user cannot write to the directory, or if it has files of the former layout."""
         wrong = f"{root} is a file" if root.is_file() else obstacle(root)
         if wrong is not None:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""The claim of a run on its pipeline: tasks commit under it, so those of an earlier run commit nothing."""
+"""The claim of a run on its pipeline: tasks check it when they commit, so tasks of an earlier run commit nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CLAIM = """INSERT INTO headrace_claims (pipeline, claim) VALUES (?, ?)
 
 
 class ClaimedOffsets(Postgres):
-    """The offsets of a sink, and the claim of its run. `after_claim` is called when the claim is stored."""
+    """The offsets of a sink and the claim of its run. Calls `after_claim` when the claim is stored."""
 
     def __init__(self, dsn: str, after_claim: Callable[[], None]) -> None:
         super().__init__(dsn)
@@ -56,11 +56,11 @@ class ClaimedOffsets(Postgres):
             self._claimed()
 
     def claim_for(self, batch: Batch) -> None:
-        """Claim the pipeline, unless this run has; OffsetConflict if `batch` cannot be next or the claim is lost."""
+        """Claim the pipeline unless this run has. OffsetConflict if `batch` cannot be next or the claim is lost."""
         with self.transaction() as connection:
             state = self.check_start(connection, batch)
             if state.progress.pending is not None:
-                # Taken over from another store. Once a task has moved its offset it could not be repeated as it is.
+                # The pending batch came from another store. After a task moves its offset it could not be repeated.
                 progress = replace(state.progress, pending=None)
                 offset_tables.write(connection, self.pipeline, state, replace(state, progress=progress))
             first = not self._is_claimed
@@ -87,7 +87,7 @@ class ClaimedOffsets(Postgres):
 
     @contextmanager
     def checking_claim(self) -> Iterator[None]:
-        """Whether tasks failed because of another run is told by the claim, not by how they failed."""
+        """If tasks fail in the block, check by the claim, not by their error, whether another run has taken over."""
         try:
             yield
         except (OffsetConflict, RetriableError) as error:
@@ -97,11 +97,11 @@ class ClaimedOffsets(Postgres):
                 raise claim_lost(self.pipeline) from error
             if isinstance(error, RetriableError):
                 raise
-            # Nobody else may move offsets: a commit of our own, whose answer was lost, has come through late.
+            # No other run may move offsets, so an own commit whose reply was lost has succeeded late.
             raise RetriableError(error.message, hint=error.hint) from error
 
     def record_batch(self, batch: Batch) -> None:
-        """Store the number of `batch`. Each task has moved its own offset; one that was moved since then stays so."""
+        """Store the id of `batch`. Each task has moved its own offset; this changes no offsets."""
         with self.transaction() as connection:
             state = offset_tables.read(connection, self.pipeline)
             if self.holds_claim(connection):

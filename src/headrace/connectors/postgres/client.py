@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, and its errors in our terms."""
+"""Connects to PostgreSQL and translates its errors to Headrace's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.connectors.sql import offset_tables
     from headrace.connectors.sql.own_tables import OwnTable
 
-# What a DSN may override. A server that vanished silently is noticed; a standby, which may be behind, is refused.
+# A DSN may override these. They detect a server that vanished silently, and refuse a standby, which may be behind.
 _DEFAULTS = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
@@ -27,15 +27,15 @@ _DEFAULTS = {
     "target_session_attrs": "read-write",
     "application_name": "headrace",
 }
-# In each transaction and never in the session, so that it also works behind a pooler. A server or role that does
-# without durability for speed is not followed in that; a client that froze, or whose machine died, does not keep its
-# locks for hours.
+# Set in each transaction, never in the session, so that it also works behind a pooler. Overrides synchronous_commit=off
+# of a server or role. The timeouts release the locks of a client that froze or whose machine died, which could
+# otherwise keep them for hours.
 BEGIN = """BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = '10s';
     SET LOCAL tcp_keepalives_idle = 10; SET LOCAL tcp_keepalives_interval = 5; SET LOCAL tcp_keepalives_count = 3;
     SET LOCAL idle_in_transaction_session_timeout = '60s';
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"""
 
-# Of a refused connection the driver has no code, only the server's words.
+# For a refused connection the driver has no error code, only the server's message.
 _REFUSALS = (
     "password authentication failed",
     "no password supplied",
@@ -52,7 +52,7 @@ _GRANT_TABLE = "GRANT SELECT, INSERT, UPDATE, DELETE ON that table to the user"
 
 
 class Connection:
-    """A psycopg connection that takes `?` for a parameter. The real one is `driver`."""
+    """A psycopg connection with `?` as the placeholder of a parameter. `driver` is the wrapped connection."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
@@ -63,30 +63,30 @@ class Connection:
 
 
 def connect(dsn: str) -> Any:
-    """A connection of psycopg with our defaults; what `dsn` says wins over them."""
+    """Open a psycopg connection with our defaults, which `dsn` overrides."""
     psycopg = require("psycopg", extra="postgres")
     try:
         given = psycopg.conninfo.conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
         given = {"host": "@"}
     if is_ambiguous(dsn) or "@" in (given.get("host") or ""):
-        # Not a word of the driver's: it quotes pieces of the DSN, and one of them may be the password.
+        # Omit the driver's message: it quotes parts of the DSN, which may include the password.
         raise ConfigError(
             f"{masked(dsn)!r} is not a DSN that libpq can read",
             hint="write the special characters of a password as %40 for @, %2F for /, %3A for :",
         )
-    # Statements are not prepared: many poolers would send them to a server that does not know them.
-    # The lines for COPY are UTF-8, whatever the database's own encoding is.
+    # No prepared statements: many poolers would execute them on a server that has not prepared them.
+    # The lines for COPY are UTF-8, independent of the encoding of the database.
     return psycopg.connect(**{**_DEFAULTS, **given, "client_encoding": "UTF8"}, autocommit=True, prepare_threshold=None)
 
 
 def ensure_tables(driver: Any, *tables: OwnTable) -> None:
-    """Create and upgrade tables of Headrace's own."""
+    """Create and upgrade Headrace's own tables."""
     own_tables.ensure(Connection(driver), tables, partial(_has_relation, driver), partial(creating, driver))
 
 
 def has_tables(driver: Any, *tables: OwnTable) -> bool:
-    """Whether all of `tables` are there; ConfigError if one has a newer format. Only reads."""
+    """Whether all `tables` exist; ConfigError if one has a newer format. Only reads."""
     exists = partial(_has_relation, driver)
     formats = [own_tables.stored_format(Connection(driver), table, exists) for table in tables]
     return all(formats)
@@ -94,29 +94,29 @@ def has_tables(driver: Any, *tables: OwnTable) -> bool:
 
 @contextmanager
 def creating(driver: Any) -> Iterator[Any]:
-    """A transaction for one run at a time: two that create a table at once collide, IF NOT EXISTS or not."""
+    """A transaction that one run at a time can enter: concurrent CREATE TABLE fails even with IF NOT EXISTS."""
     with driver.transaction():
         driver.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
         yield driver
 
 
 def _has_relation(driver: Any, name: str) -> bool:
-    # Not by to_regclass: after the wait for a lock it may still answer from a cache that knows no such table.
+    # Not with to_regclass: after a wait for a lock, its cache may not have a table that was created meanwhile.
     visible = "SELECT 1 FROM pg_catalog.pg_class WHERE relname = %s AND pg_catalog.pg_table_is_visible(oid)"
     return bool(driver.execute(visible, [name]).fetchall())
 
 
 def translate_error(error: Any, who: str) -> HeadraceError:
-    """An error of psycopg in our terms."""
+    """Translate an error of psycopg to one of Headrace."""
     reason = " ".join(str(error).split())
     message = f"{who}: {reason}"
     state = error.sqlstate
-    if state == "42501":  # no right to it
+    if state == "42501":  # insufficient privilege
         return ConfigError(message, hint=_GRANT if "schema" in reason else _GRANT_TABLE)
     if state is not None and state[:2] in {"28", "3D", "3F", "42"}:  # user, database, schema; a table or column
         return ConfigError(message, hint="were tables dropped or changed? Start again: what is missing is created")
     if state is not None and state[:2] in {"0A", "54", "55", "P0"} and state not in {"55P03", "55006"}:
-        # Not supported, a limit (an index entry too large), a view, a trigger that raised: the same again next time.
+        # Permanent: not supported, a limit (an index entry too large), a view, a trigger that raised.
         return ConfigError(message, hint="change the transform, or the table")
     if state is None and any(words in reason for words in _REFUSALS):
         return ConfigError(message, hint="check user, password and database: psql 'DSN' -c 'SELECT 1'")

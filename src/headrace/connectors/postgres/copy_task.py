@@ -1,4 +1,4 @@
-"""What the tasks of a batch do on the executors: forward lines to COPY, in a transaction each."""
+"""Runs in the tasks of a batch: forwards lines to COPY, in one transaction per task."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 LINE = "line"
 ATTEMPT = "headrace_attempt"
-"""The column of a staging table that says which attempt of a task left a row."""
+"""The column of a staging table with the attempt of the task that wrote the row."""
 _OURS = re.compile(r'relation "headrace_(?:staging|rows)_\w+"')
 _SAVEPOINT = "headrace_lines"
-# One per Python worker, and Spark has one of those per task that runs: that is the bound.
+# One per Python worker, and Spark has one worker per running task, which bounds their number.
 _connections: dict[str, Any] = {}
 
 
@@ -39,10 +39,10 @@ def _close() -> None:
 
 @dataclass(frozen=True, slots=True)
 class CopyAndCommitTask:
-    """COPY the rows of one range, and move its offset, in one transaction.
+    """COPY the rows of one range and move its offset, in one transaction.
 
-    Nothing is locked before the end, so that a task that froze is in nobody's way. Of several attempts the first to
-    move the offset wins; the others roll back what they wrote. A task of a run that was taken over from is refused.
+    The task locks nothing before the end, so that a frozen task blocks no other. Of several attempts the first one that
+    moves the offset commits; the others roll back. A task fails if another run has taken over the pipeline.
     """
 
     dsn: str
@@ -50,7 +50,7 @@ class CopyAndCommitTask:
     claim: str
     batch: Batch
     unchanged: Callable[[], None] | None
-    """Compares the topic ids with those that the batch was planned with."""
+    """Compares the current topic ids with those that the batch was planned with."""
     copy: str
     before: Sequence[str] = ()
     after: Sequence[str] = ()
@@ -88,7 +88,7 @@ class CopyAndCommitTask:
         )
         if not moved.rowcount:
             self._look(connection, wanted)
-        # Read after the offset is locked: a move to a recreated topic changes offsets and ids in one transaction.
+        # Read after the offset is locked: an offset reset for a recreated topic changes both in one transaction.
         self._refuse_another_topic(connection, wanted.at.topic)
 
     def _refuse_another_topic(self, connection: Any, topic: str) -> None:
@@ -100,7 +100,7 @@ class CopyAndCommitTask:
             raise topic_recreated_conflict(self.batch, topic, stored)
 
     def _look(self, connection: Any, wanted: Range) -> None:
-        """Raise if the offset is not where the range starts."""
+        """Raise if the offset is not the start of the range."""
         found = connection.execute(
             'SELECT next_offset FROM headrace_offsets WHERE pipeline = %s AND topic = %s AND "partition" = %s',
             [self.pipeline, wanted.at.topic, wanted.at.partition],
@@ -121,9 +121,9 @@ class _AlreadyThere(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CopyToStagingTask:
-    """COPY the rows of one task into the staging table, each marked with this attempt.
+    """COPY the rows of one task to the staging table, each marked with this attempt.
 
-    `most` says how many rows the database may refuse (None: the first one is an error); they are found by halving.
+    `most` is the number of rows that the database may reject (None: the first one is an error). Bisection finds them.
     """
 
     dsn: str
@@ -136,7 +136,7 @@ class CopyToStagingTask:
         rows = 0
         with _transaction(self.dsn) as connection:
             connection.execute("SELECT set_config('headrace.attempt', %s, true)", [str(attempt)])
-            # Between two pieces the transform is at work, for as long as that takes.
+            # The connection is idle while the transform computes the next batch, which may take any time.
             connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             if self.most is None:
                 rows = _copy(connection, self.copy, batches)
@@ -176,14 +176,14 @@ def _transaction(dsn: str) -> Iterator[Any]:
             yield connection
             connection.execute("COMMIT")
         except BaseException:
-            connection.close()  # which rolls back
+            connection.close()  # closing rolls back
             raise
         if _connections.setdefault(dsn, connection) is not connection:
             connection.close()
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         raise bad_row(error) from error
     except psycopg.errors.UndefinedTable as error:
-        # A run that has taken over has cleared the staging tables.
+        # Another run has taken over and dropped the staging tables.
         raise RetriableError(f"the database: {error}") from error
     except psycopg.Error as error:
         raise client.translate_error(error, "the database") from error
@@ -216,11 +216,11 @@ def _copy(connection: Any, statement: str, batches: Any) -> int:
 
 
 def _buffer(lines: Any) -> memoryview:
-    """All lines of an Arrow array at once: they lie one after the other."""
+    """All lines of an Arrow array as one buffer: they are contiguous."""
     _, offsets, data = lines.buffers()
     if not len(lines):
         return memoryview(b"")
-    # Spark's setting spark.sql.execution.arrow.useLargeVarTypes makes them 64 bits wide.
+    # With spark.sql.execution.arrow.useLargeVarTypes the offsets are 64 bits wide.
     ends = memoryview(offsets).cast("q" if str(lines.type) == "large_string" else "i")
     return memoryview(data)[ends[lines.offset] : ends[lines.offset + len(lines)]]
 

@@ -1,4 +1,4 @@
-"""Marks in PostgreSQL."""
+"""Effect marks in PostgreSQL."""
 
 from __future__ import annotations
 

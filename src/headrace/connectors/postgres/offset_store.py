@@ -1,4 +1,4 @@
-"""Offsets in PostgreSQL, in three plain tables."""
+"""Offsets in three PostgreSQL tables."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _LOCK = "SELECT 1 FROM headrace_pipelines WHERE pipeline = ? FOR UPDATE"
 
 
 class Postgres(SqlOffsetStore, EffectStore):
-    """Any number of pipelines in one database. The tables are created when they are not there.
+    """Any number of pipelines in one database. The tables are created if they do not exist.
 
-    `dsn` is a URL or a connection string of libpq; what it leaves out comes from PGPASSWORD, ~/.pgpass and the like.
+    `dsn` is a URL or a connection string of libpq. libpq takes missing parts from PGPASSWORD, ~/.pgpass and so on.
     """
 
     driver = ("psycopg", "postgres")
@@ -81,7 +81,7 @@ class Postgres(SqlOffsetStore, EffectStore):
         return PostgresEffectLog(self.dsn, pipeline, keep)
 
     def reading(self) -> AbstractContextManager[Connection]:
-        # A commit whose answer was lost may still be under way: the lock of a transaction says when it is not.
+        # A commit whose reply was lost may still be running. A transaction with the lock waits for its end.
         return self.transaction() if self._unsure else self._begun(_LOOK)
 
     @contextmanager
@@ -116,13 +116,13 @@ class Postgres(SqlOffsetStore, EffectStore):
         except psycopg.OperationalError:
             if not self.connection.closed:
                 raise
-            # The server was restarted since the last call; nothing of this one has happened yet.
+            # The server restarted since the last call. This call has not executed anything yet.
             self._connection = connect(self.dsn)
             self._connection.execute(begin)
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """Within, it is connected as after `open`, but nothing was created."""
+        """Connect within the block, without creating tables as `open` does."""
         with self.translating_errors():
             self._connection = connect(self.dsn)
             try:

@@ -1,4 +1,4 @@
-"""A table in PostgreSQL, written with its offsets in one transaction."""
+"""The PostgreSQL sink: writes rows and offsets in one transaction."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ _STAGING = """SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c JOI
 
 
 class Postgres(DeadLetterTables):
-    """Rows into `table`, from the executors by COPY: appended, or put in place of the row with the same `key`.
+    """Writes rows to `table` from the executors by COPY: appends them, or replaces the row with the same `key`.
 
-    With `visible="partition"`, where the plan moves no row between tasks, each task writes its rows and moves the
-    offset of its partition in one transaction. Otherwise, and always with `visible="batch"`, the tasks fill a staging
-    table and one transaction publishes the batch.
+    With `visible="partition"`, if the plan does not shuffle rows, each task writes its rows and moves the offset of its
+    partition in one transaction. Otherwise, and always with `visible="batch"`, the tasks fill a staging table and one
+    transaction publishes the batch.
 
-    `create` makes the table if it is not there, `evolve` adds columns that it lacks. In the modes "upsert" and
-    "delete-aware" a record without a value deletes the row with its key; in the latter so does a row whose column
-    `deleted` is true.
+    `create` creates the table if it does not exist; `evolve` adds missing columns. In the modes "upsert" and
+    "delete-aware" a tombstone (a record without a value) deletes the row with its key; in "delete-aware" a row whose
+    column `deleted` is true does so, too.
     """
 
     driver = ("psycopg", "postgres")
@@ -105,7 +105,7 @@ class Postgres(DeadLetterTables):
 
     def close(self) -> None:
         if self._staging_table is not None:
-            with suppress(require("psycopg", extra="postgres").Error, ConfigError):  # not open any more
+            with suppress(require("psycopg", extra="postgres").Error, ConfigError):  # already closed
                 self._execute_unless_locked(f"DROP TABLE IF EXISTS {self._staging_table}")
         self._staging_table = self._target = None
         super().close()
@@ -191,7 +191,7 @@ class Postgres(DeadLetterTables):
             dead_letters.reject([RejectedRow(origin, why, place) for r in reports for origin, why in r.refused])
             letters = list(dead_letters.flush())
         with self._offsets.transaction() as connection:
-            self._offsets.require_claim(connection)  # else the staging table is gone
+            self._offsets.require_claim(connection)  # otherwise the staging table was dropped
             self._offsets.commit_within(connection, batch)
             self._publish(connection.driver, stage, target, reports)
             if dead_letters is not None and dead_letters.table is not None:
@@ -201,7 +201,7 @@ class Postgres(DeadLetterTables):
         self._truncate_staging_table(stage)
 
     def _publish(self, driver: Any, stage: str, target: PostgresTable, reports: Sequence[Report]) -> None:
-        """Publish the rows of the attempts that Spark counts: one reported as failed may have committed as well."""
+        """Publish the rows of the attempts that Spark counts: an attempt reported as failed may have committed, too."""
         psycopg = require("psycopg", extra="postgres")
         attempts = ", ".join(str(report.attempt) for report in reports if report.rows)
         if not attempts:
@@ -209,7 +209,7 @@ class Postgres(DeadLetterTables):
         ours = f"(SELECT {listed(target.staged)} FROM {stage} WHERE {ATTEMPT} IN ({attempts}))"
         ((there,),) = driver.execute(f"SELECT count(*) FROM {ours} AS s").fetchall()
         if there != sum(report.rows for report in reports):
-            # The table is unlogged: a server that crashed has emptied it.
+            # The table is unlogged: a crash of the server truncates it.
             raise RetriableError(f"{self!r}: the staging table has lost rows; was the server restarted?")
         try:
             for statement in self._write_mode.merge_statements(ours, target.columns):
@@ -217,7 +217,7 @@ class Postgres(DeadLetterTables):
         except psycopg.errors.UniqueViolation as error:
             raise row_exists_error(self, error.diag.message_detail or error) from error
         except (psycopg.DataError, psycopg.IntegrityError) as error:
-            # Such as a foreign key: the staging table does not check it, so no single row is known.
+            # Such as a foreign key, which the staging table does not check: the rejected row is unknown.
             raise bad_row(error, hint="correct the rows in the transform, or what they refer to") from error
 
     def _ensure_staging_table(self, target: PostgresTable) -> str:
@@ -232,21 +232,21 @@ class Postgres(DeadLetterTables):
         return self._staging_table
 
     def _truncate_staging_table(self, stage: str) -> None:
-        """An attempt that did not count may still write to it: then the next batch gets a new table."""
+        """If an attempt that does not count still writes to the table, the next batch gets a new one."""
         try:
             self._execute_unless_locked(f"TRUNCATE {stage}")
         except require("psycopg", extra="postgres").Error:
             self._staging_table = None
 
     def _drop_stale_staging_tables(self) -> None:
-        """Drop the staging tables of other runs of this pipeline. A run that is still alive notices, and stops."""
+        """Drop the staging tables of other runs of this pipeline. A run that is still alive fails and stops."""
         like = self._stage_prefix().replace("_", r"\_") + "%"
         for (name,) in self._query(_STAGING, like):
             with suppress(require("psycopg", extra="postgres").errors.LockNotAvailable):
                 self._execute_unless_locked(f"DROP TABLE IF EXISTS {name}")
 
     def _execute_unless_locked(self, statement: str) -> None:
-        """A frozen task may hold a lock on a staging table; a later run drops the table then."""
+        """Give up after 1 s: a frozen task may hold a lock on a staging table. A later run then drops the table."""
         connection = self._offsets.connection
         with connection.transaction():
             connection.execute("SET LOCAL lock_timeout = '1s'")

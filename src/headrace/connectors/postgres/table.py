@@ -1,4 +1,4 @@
-"""A table in PostgreSQL, and the tables on the way to it, for rows of one schema: their SQL. Nothing is run."""
+"""The SQL of a PostgreSQL table and its staging tables, for rows of one schema. Executes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GUARD_TYPES = {ORIGIN: "text", OFFSET: "bigint", DELETED: "boolean"}
 
 
 class PostgresTable:
-    """The table as rows of one schema need it."""
+    """The table for rows of one schema."""
 
     def __init__(self, write_mode: WriteMode, schema: StructType) -> None:
         self.write_mode = write_mode
@@ -52,20 +52,20 @@ class PostgresTable:
             )
 
     def lines(self, batch: Batch, rows: DataFrame, *, traced: bool = False) -> DataFrame:
-        """The rows as lines for COPY, with each one's origin if asked for."""
+        """The rows as lines for COPY; if `traced`, with ORIGIN_COLUMNS."""
         stored = self.write_mode.frame(batch, rows, traced=traced)
         fields = [stored.schema[name] for name in self.staged]
         text = line([column_of(field.name) for field in fields], fields, utc=times_in_utc(rows))
         return stored.select(text.alias(LINE), *(ORIGIN_COLUMNS if traced else ()))
 
     def by_partition(self) -> dict[str, Any]:
-        """How a task writes straight into the table."""
+        """The statements with which a task writes directly to the table."""
         if not self.write_mode.keyed:
             return {"copy": f"COPY {self.write_mode.name} ({listed(self.columns)}) FROM STDIN"}
         mark = hashlib.sha256(f"{self.write_mode.name} {self.staged} {self.there}".encode()).hexdigest()[:10]
         table = f"headrace_rows_{mark}"
         return {
-            # Once per session, not per batch: every one leaves dead rows in the catalogue.
+            # Once per session, not per batch: every CREATE leaves dead rows in the catalogue.
             "before": (
                 "SET LOCAL client_min_messages = warning",
                 f"CREATE TEMP TABLE IF NOT EXISTS {table} ON COMMIT DELETE ROWS AS {self._empty}",
@@ -76,13 +76,13 @@ class PostgresTable:
         }
 
     def staging(self, name: str, there: Sequence[Column], checks: Sequence[tuple[str, str, list[str]]]) -> str:
-        """SQL for a table that refuses what the target would refuse, so that it is found row by row."""
+        """The SQL of a staging table with the constraints of the target, so that rejected rows can be found."""
         statements = [
             f"CREATE UNLOGGED TABLE {name} WITH (autovacuum_enabled = false) AS {self._empty}",
             f"ALTER TABLE {name} ADD COLUMN {ATTEMPT} bigint NOT NULL",
             f"ALTER TABLE {name} ALTER COLUMN {ATTEMPT} SET DEFAULT current_setting('headrace.attempt')::bigint",
         ]
-        # A record that deletes has nothing but its key.
+        # A row that deletes has only its key.
         unless = f"{DELETED} OR " if self.write_mode.keyed else ""
         ours = set(self.columns)
         required = [column.name for column in there if column.not_null and column.name in ours]
@@ -95,7 +95,7 @@ class PostgresTable:
 
     @property
     def _empty(self) -> str:
-        """A query without rows that has the columns of a table on the way."""
+        """A query that returns no rows and has the columns of a staging table."""
         extra = "".join(f", NULL::{_GUARD_TYPES[name]} AS {name}" for name in self.staged if name in _GUARD_TYPES)
         return f"SELECT {listed(self.columns)}{extra} FROM {self.write_mode.name} LIMIT 0"
 

@@ -1,4 +1,4 @@
-"""Spark's types in PostgreSQL: the type a column gets, those it may go into, and its text for COPY, made by Spark."""
+"""Spark's types in PostgreSQL: the type of a new column, compatible existing types, and the text for COPY."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _INTEGERS = {"int2", "int4", "int8", "numeric", "float4", "float8"}
 _NESTED = {"json", "jsonb"}
 
-# Type in a new table, and the types of columns that are there already which take its text.
+# The type in a new table, and the types of existing columns that accept its text.
 _KINDS: dict[type[DataType], tuple[str, set[str]]] = {
     types.BooleanType: ("boolean", {"bool"}),
     types.ByteType: ("smallint", _INTEGERS),
@@ -44,12 +44,12 @@ _KINDS: dict[type[DataType], tuple[str, set[str]]] = {
 if hasattr(types, "TimeType"):  # Spark 4.1
     _KINDS[types.TimeType] = ("time", {"time"})
 
-# Text goes into anything whose values people write as text; into numbers and times only by a cast in the transform.
+# Text is accepted by all types except numbers, times and similar ones, which need a cast in the transform.
 _NOT_FROM_TEXT = set.union(*(taken for _, taken in _KINDS.values())) - _NESTED - {"text"}
 
 
 def column_type(field: StructField) -> str:
-    """The type of the column in a table that is made for it."""
+    """The type of the column in a new table."""
     kind = field.dataType
     if isinstance(kind, types.DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
@@ -59,7 +59,7 @@ def column_type(field: StructField) -> str:
 
 
 def fits(field: StructField, there: str) -> bool:
-    """Whether the values of `field` may go into a column of the type `there`, by its name in pg_type."""
+    """Whether a column of the type `there`, a name in pg_type, accepts the values of `field`."""
     if isinstance(field.dataType, types.StringType):
         return there not in _NOT_FROM_TEXT
     return there in _kind(field)[1]

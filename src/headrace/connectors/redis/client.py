@@ -1,4 +1,4 @@
-"""Connections to Redis, its errors in our terms, and what a server may lose."""
+"""Connects to Redis, translates its errors to Headrace's, and warns about settings that may lose data."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5, 10
-# Answers of a server that cannot now and may later, by their first word.
+# The first words of temporary errors.
 _PASSING = ("READONLY", "OOM", "MISCONF", "LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN")
-# What Redis 6 puts before the words of a command that failed in a script.
+# The prefix that Redis 6 adds to the error of a command in a script.
 _IN_SCRIPT = re.compile(r"^.*@user_script: ?\d+: -?")
 # A missing right, as Redis 6 and Redis 7 report it from inside a script.
 _DENIED_IN_SCRIPT = ("The user executing the script can't", "ACL failure in script")
@@ -25,14 +25,14 @@ _CURE = "set appendonly yes and appendfsync always, or keep the offsets elsewher
 
 
 def checked(url: str, example: str) -> str:
-    """`url`, or ConfigError if it is none of Redis."""
+    """Return `url`. ConfigError if it is not a Redis URL."""
     if not isinstance(url, str) or not url.startswith(("redis://", "rediss://", "unix://")):
         raise ConfigError("a URL of Redis is missing", hint=example)
     return url
 
 
 def connect(url: str) -> Any:
-    """A client of one server, which asks nothing before it is used."""
+    """Create a client of one server, which connects on first use."""
     redis = require("redis", extra="redis")
     try:
         return redis.Redis.from_url(
@@ -40,11 +40,11 @@ def connect(url: str) -> Any:
             decode_responses=True,
             socket_connect_timeout=_CONNECT_SECONDS,
             socket_timeout=_ANSWER_SECONDS,
-            # The driver would repeat a swap whose answer was lost, and take our own success for a rival's.
+            # The driver would repeat a swap whose reply was lost, and then report our own change as a conflict.
             retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
         )
     except (ValueError, TypeError):
-        # Not a word of the driver's: it quotes pieces of the URL, and one of them may be the password.
+        # Omit the driver's message: it quotes parts of the URL, which may include the password.
         raise ConfigError(
             f"{masked(url)!r} is not a URL of Redis",
             hint="write the special characters of a password as %40 for @, %2F for /, %3A for :",
@@ -52,7 +52,7 @@ def connect(url: str) -> Any:
 
 
 def translate_error(error: Exception, who: str, *, rights: str) -> HeadraceError:
-    """An error of the driver in our terms. `rights` are the commands that the user needs."""
+    """Translate an error of the driver to one of Headrace. `rights` are the commands that the user needs."""
     redis = require("redis", extra="redis")
     message = f"{who}: {error}"
     denied = isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError)
@@ -66,7 +66,7 @@ def translate_error(error: Exception, who: str, *, rights: str) -> HeadraceError
 
 
 def losses(settings: Mapping[str, str], replicas: int) -> list[str]:
-    """What a server with these settings may lose. Pure."""
+    """Warnings about data that a server with these settings may lose. Pure."""
     said = []
     if settings.get("appendonly") != "yes":
         kept = "all since its last snapshot" if settings.get("save") else "everything, for it writes nothing to disk"

@@ -1,4 +1,4 @@
-"""Marks in Redis: a key per message, which expires by itself."""
+"""Effect marks in Redis: a key per message, which expires."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RedisEffectLog:
 
     def prepare(self) -> None:
         with closing(self.connect()) as marker:
-            marker.find_marked([""])  # so that a wrong address shows before the first effect
+            marker.find_marked([""])  # reports a wrong address before the first effect
 
     def connect(self) -> RedisEffectLogClient:
         prefix = f"headrace:mark:{{{self.pipeline}}}:"

@@ -1,4 +1,4 @@
-"""Offsets in Redis: one readable JSON text per pipeline, replaced by a compare-and-set in Lua."""
+"""Offsets in Redis: one JSON text per pipeline, replaced by a compare-and-set in Lua."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from headrace.core.effect_marks import EffectLog
     from headrace.core.offset_store import Heartbeats
 
-# The text itself is the version: if it is the one that was read, it does not matter what it was in between.
-# A script that fails keeps what it has written: offsets never move without their line in the history, so it goes first.
+# The text itself is the version: if it equals the one that was read, changes in between do not matter.
+# A failed script keeps its writes. The history entry is written first, so that offsets never move without one.
 _SWAP = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
 if ARGV[3] ~= '' then redis.call('RPUSH', KEYS[2], ARGV[3]) end
@@ -32,7 +32,7 @@ return 1
 class Redis(OffsetStore, EffectStore):
     """Any number of pipelines in one database of one server: `headrace:{pipeline}` and `headrace:{pipeline}:history`.
 
-    As durable as the server is set up to be: `headrace check` asks it and says what a crash may lose.
+    Durability depends on the settings of the server: `headrace check` reads them and warns about what a crash may lose.
     """
 
     driver = ("redis", "redis")

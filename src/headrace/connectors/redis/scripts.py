@@ -1,4 +1,4 @@
-"""What runs inside Redis: a guard is compared and rows are written in one step, which nobody sees half done."""
+"""Lua scripts that compare a guard and write rows in one atomic step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.support.optional_imports import require
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# Numbers of Lua are exact up to 2^53, offsets go to 2^63: they are compared as digits.
+# Lua's numbers are exact up to 2^53 but offsets go to 2^63, so they are compared as digits.
 _BEFORE = """
 local function before(one, other)
     if #one ~= #other then return #one < #other end
@@ -73,7 +73,7 @@ return 1
 )
 
 MAX_VALUES = 7_900
-"""Names and values of one entry. Lua hands at most 8,000 values to a command."""
+"""Maximum number of names and values of one entry. Lua passes at most 8,000 values to a command."""
 
 APPEND = Script(
     _BEFORE
@@ -120,13 +120,13 @@ return added
 )
 
 Call = tuple["Sequence[str]", "Sequence[str | bytes]"]
-"""Keys and arguments of one call of a script."""
-# As much at once as both sides hold in memory without harm.
+"""The keys and arguments of one script call."""
+# Limits of one request, so that client and server need little memory.
 _CALLS, _SIZE = 250, 1_000_000
 
 
 def call(client: Any, script: Script, calls: Sequence[Call]) -> list[Any]:
-    """The answers, errors among them. A server that was restarted has forgotten the script and is told again."""
+    """Call a script; return the replies, including errors. Loads the script again after a restart of the server."""
     redis = require("redis", extra="redis")
     answers: list[Any] = []
     for some in _pieces(calls):

@@ -1,4 +1,4 @@
-"""Rows in Redis: a hash or a string per key, or the end of a stream, list or set."""
+"""The Redis sink: a hash or string per key, or entries of a stream, list or set."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _WEEK = 7 * 24 * 3600.0
 
 
 class Redis(KeyedSink):
-    """Rows under `name` of one server.
+    """Writes rows to one server, under `name`.
 
-    A "hash" (its fields are the columns) or a "string" (the row as JSON) per row, at `name:key`; or entries at the end
-    of the "stream" or "list" `name`, or members of the "set" `name`. A run that is repeated leaves what is there once:
-    rows with a key are put again, a stream or list has a guard that knows what was appended.
+    `structure`: a "hash" (its fields are the columns) or a "string" (the row as JSON) per row, at `name:key`; or
+    entries appended to the "stream" or "list" `name`, or members of the "set" `name`. A repeated batch adds nothing
+    twice: rows with a key are written again under the same key, and a guard records what was appended to a stream or
+    list.
 
-    `ttl` is a number of seconds, or a column that has them. `keep_deleted` says for how many seconds it is remembered
-    that a row was deleted: for so long an older one does not come back. `maxlen` is what a stream or list is cut to.
-    `origin` names a field of a stream's entries for the record they came from. `member` is the column that goes into a
-    set; without it the row as JSON.
+    `ttl` is a number of seconds, or a column with the seconds. For `keep_deleted` seconds the guard of a deleted row
+    keeps out older versions. A stream or list is trimmed to `maxlen` entries. `origin` names a field for the source
+    record in the entries of a stream. `member` is the column to add to a set; without it, the row as JSON.
     """
 
     driver = ("redis", "redis")
@@ -106,7 +106,7 @@ class Redis(KeyedSink):
         with self._place.client() as client:
             client.ping()
             about: dict[str, Any] = {}
-            with suppress(redis.exceptions.NoPermissionError):  # then a cluster is met when rows are written
+            with suppress(redis.exceptions.NoPermissionError):  # then writing rows reports a cluster
                 about = client.info("cluster")
         if about.get("cluster_enabled"):
             raise ConfigError(
@@ -140,7 +140,7 @@ class Redis(KeyedSink):
             _numeric(self._ttl, schema)
 
     def check_target(self, schema: StructType) -> None:
-        with self.open(self._pipeline):  # which only asks the server what it is
+        with self.open(self._pipeline):  # only reads the server's info
             self.prepare(schema)
 
     def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""Values of Spark as Redis gets them: a text or bytes each, or a whole row as JSON."""
+"""Encodes Spark's values for Redis: text or bytes per value, or a whole row as JSON."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _ESCAPED = str.maketrans({"%": "%25", ":": "%3A", "{": "%7B", "}": "%7D"})
 
 
 def converters(types: Mapping[str, DataType]) -> dict[str, Convert]:
-    """For each column, what makes a value that JSON can hold. ConfigError for a type that has none."""
+    """For each column, a function that converts its values to JSON values. ConfigError for an unsupported type."""
     return {name: _plain(kind, name) for name, kind in types.items()}
 
 
 def as_json(values: Mapping[str, Any], plain: Mapping[str, Convert]) -> str:
-    """A row; a column that is NULL is null."""
+    """The row as a JSON object; NULL becomes null."""
     made = {name: None if value is None else plain[name](value) for name, value in values.items()}
     return json.dumps(made, ensure_ascii=False, separators=(",", ":"))
 
 
 def as_fields(values: Mapping[str, Any], plain: Mapping[str, Convert]) -> list[str | bytes]:
-    """Names and values one after the other; a column that is NULL is left out."""
+    """Alternating names and values, without columns that are NULL."""
     return [item for name, value in values.items() if value is not None for item in (name, as_text(value, plain[name]))]
 
 
@@ -44,7 +44,7 @@ def as_text(value: Any, plain: Convert) -> str | bytes:
 
 
 def key_of(name: str, parts: tuple[Any, ...], plain: tuple[Convert, ...]) -> str:
-    """`name:value:value`. What a colon would mean in a value is escaped, so that no two rows share a key."""
+    """`name:value:value`. Colons in values are escaped, so that no two rows share a key."""
     texts = [convert(part) for part, convert in zip(parts, plain, strict=True)]
     written = [text if isinstance(text, str) else json.dumps(text) for text in texts]
     return ":".join([name, *(text.translate(_ESCAPED) for text in written)])

@@ -1,4 +1,4 @@
-"""What the tasks of a batch do on the executors: rows to Redis, piece by piece."""
+"""Runs in the tasks of a batch: writes rows to Redis in chunks."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 RIGHTS = "EVALSHA, SCRIPT LOAD and what is written with"
 LONGEST = 100 * 366 * 24 * 3600.0
-"""Seconds to live. Redis refuses what does not fit into its clock only once the row is written."""
+"""Maximum time to live in seconds. Redis rejects a larger value only after it has written the row."""
 _PIECE_ROWS, _PIECE_SIZE = 500, 1_000_000
 _MOST_OF_ONE_RECORD = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class RedisTarget:
-    """Where rows go: a key, or the beginning of the keys of rows. `sink` is what errors call it."""
+    """The target of rows: a key, or the prefix of the keys of rows. `sink` is its name in errors."""
 
     url: str = field(repr=False)
     name: str
@@ -41,7 +41,7 @@ class RedisTarget:
 
     @contextmanager
     def client(self) -> Iterator[Any]:
-        """The one client of this process, with its errors in our terms."""
+        """The cached client of this process. Translates errors within the block."""
         redis = require("redis", extra="redis")
         kept = ("redis", self.url)
         try:
@@ -53,13 +53,13 @@ class RedisTarget:
             raise found from error
 
     def guard(self, key: str) -> str:
-        """The key of the guard beside `key`. The braces put both on one node of a cluster."""
+        """The key of the guard for `key`. The braces assign both keys to one node of a cluster."""
         return f"headrace:guard:{{{key}}}"
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A hash or a string per row. `ttl` is a number of seconds, or the column that has it."""
+    """Writes a hash or a string per row. `ttl` is a number of seconds, or a column with the seconds."""
 
     place: RedisTarget
     structure: str
@@ -97,7 +97,7 @@ class Put:
 
     def _call(self, row: Row, lives: float | None) -> Call:
         key = key_of(self.place.name, row.key, tuple(self.plain[name] for name in self.key))
-        # Once a row has expired, one that is older must not come back either.
+        # After a row has expired, an older version must not be written, either.
         guard_lives = self.keep_deleted if row.deleted else None if lives is None else lives + self.keep_deleted
         values = {name: value for name, value in row.values.items() if name != self.ttl}
         head = [self.structure, row.source or "", str(row.version or 0), _millis(lives), _millis(guard_lives)]
@@ -115,8 +115,8 @@ def _millis(seconds: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Rows to the end of a stream or list, in pieces. Each moves the guard of its partition in the same step: what is
-    below it is there already. One piece after the other: one that failed must not be overtaken by the next."""
+    """Appends rows to a stream or list in chunks. Each chunk atomically moves the guard of its partition: rows below
+    the guard are already stored. Chunks are sent in order: a later one must not overtake one that failed."""
 
     place: RedisTarget
     structure: str
@@ -140,7 +140,7 @@ class Append:
     def _pieces(
         self, found: Iterator[tuple[RecordId, list[dict[str, Any]]]], rejected: RejectedRows
     ) -> Iterator[tuple[RecordId, list[str | bytes], int]]:
-        """Arguments of the script, each piece with the last record in it: all of one partition, and whole records."""
+        """The script arguments of each chunk and its last record. A chunk has complete records of one partition."""
         piece: list[str | bytes] = []
         last: RecordId | None = None
         rows = size = 0
@@ -189,7 +189,7 @@ class Append:
         return made
 
     def _append(self, last: RecordId, arguments: list[str | bytes]) -> None:
-        # A guard for each epoch: what is read again after the offsets were moved back is appended again.
+        # One guard per epoch: records that are read again after offsets were moved back are appended again.
         epoch = f"@{self.epoch}" if self.epoch else ""
         field = f"{self.pipeline} {self.topic_ids.get(last.topic, '')}:{last.partition}{epoch}"
         head = [self.structure, field, str(last.offset + 1), "" if self.maxlen is None else str(self.maxlen)]
@@ -202,7 +202,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Members to a set. To add one twice is to add it once: no guard is needed. `member` is a column; None: all."""
+    """Adds members to a set. Adding one twice has no effect, so no guard is needed. `member`: a column; None: all."""
 
     place: RedisTarget
     plain: Mapping[str, Callable[[Any], Any]]

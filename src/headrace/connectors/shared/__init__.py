@@ -1,1 +1,1 @@
-"""What sinks of several systems have in common."""
+"""Code shared by the sinks of several systems."""

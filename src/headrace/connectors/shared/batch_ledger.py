@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class LastBatch:
     """The newest batch of one pipeline that a sink has stored; id 0: none.
 
-    `fingerprint` may be only the beginning of one, if a system has no room for more.
+    `fingerprint` may be truncated, if a system cannot store all of it.
     """
 
     id: int = 0
@@ -27,7 +27,7 @@ class LastBatch:
         """Whether `batch` is stored already. OffsetConflict if another run has stored a later one.
 
         Ids only grow, also if offsets are moved manually or the offset store is lost (`last_batch`). So a lower id, or
-        the same id with other ranges, comes from a run that does not know what its successor did.
+        the same id with other ranges, comes from a run that another run has overtaken.
         """
         if batch.id > self.id:
             return False

@@ -1,4 +1,4 @@
-"""Which small files become one. Pure."""
+"""Plans which small files to merge. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 Schema = TypeVar("Schema")
 
 _LARGE_ENOUGH = 0.75
-"""Of the target: a file of that size is left alone, so that a second compaction finds nothing to do."""
+"""Fraction of the target. Larger files are not merged, so that a second compaction finds nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A file that counts. `owner` is its batch, `partition` its directories (`day=…/kind=…`)."""
+    """A published file. `owner` is its batch, `partition` its directories (`day=…/kind=…`)."""
 
     path: str
     size: int
@@ -26,7 +26,7 @@ class Small:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Files that become one, of rows with equal partition values."""
+    """Files with equal partition values to merge into one."""
 
     partition: str
     files: tuple[Small, ...]
@@ -38,7 +38,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a compaction would do, or did: so many files became so many."""
+    """What a compaction would do or did: it merges `files` files into `into` files."""
 
     layout: str
     merges: tuple[Merge, ...]
@@ -52,9 +52,9 @@ def merges(
     schema_of: Callable[[Small], Schema | None],
     together: Callable[[Schema, Schema], Schema | None],
 ) -> list[Merge]:
-    """What to merge so that files come near `target` bytes.
+    """Plan merges so that files have about `target` bytes.
 
-    `schema_of` is None for a file to be left alone, `together` is None for two that do not fit into one.
+    `schema_of` returns None for a file that must not be merged; `together` returns None for incompatible schemas.
     """
     by_partition: dict[str, list[Small]] = {}
     for file in sorted(files, key=lambda file: file.path):
@@ -94,7 +94,7 @@ def _binned(
 
 @dataclass(eq=False, slots=True)
 class _Bin(Generic[Schema]):
-    """Files that fit together and are not yet enough."""
+    """Compatible files whose total size is still below the target."""
 
     schema: Schema
     files: list[Small]

@@ -1,4 +1,4 @@
-"""Locks on a local dataset. All of them die with the process that holds them."""
+"""Locks on a local dataset. The operating system releases them when their process ends."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ASIDE = "_headrace"
-"""Ours, below the root: readers pass over names that begin so."""
-# The names of pipelines are beside these, and have no tilde.
+"""Headrace's directory below the root. Readers skip names that begin with an underscore."""
+# The same directory has subdirectories named like pipelines; those names have no tilde.
 SWAPPING = "~swapping"
 COMPACTING = "~compacting"
 
 
 @contextmanager
 def shared_dataset_lock(root: Path) -> Iterator[None]:
-    """While this holds, the root is not exchanged for a compacted one. Many may hold it at once."""
+    """While any process has this lock, the root is not exchanged for a compacted one. Several may have it at once."""
     handle = _file(root, SWAPPING)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH)
@@ -36,7 +36,7 @@ def shared_dataset_lock(root: Path) -> Iterator[None]:
 
 @contextmanager
 def exclusive_dataset_lock(root: Path) -> Iterator[None]:
-    """Wait until nobody is in the middle of a batch, and keep the next ones waiting."""
+    """Wait until no process is writing a batch, and block new batches."""
     handle = _file(root, SWAPPING)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -47,7 +47,7 @@ def exclusive_dataset_lock(root: Path) -> Iterator[None]:
 
 @contextmanager
 def compacting(root: Path) -> Iterator[None]:
-    """One compaction at a time."""
+    """Allow one compaction at a time."""
     handle = _file(root, COMPACTING)
     try:
         try:
@@ -66,7 +66,7 @@ def _file(root: Path, name: str) -> int:
 
 
 class StagingDirectory:
-    """A directory of this run alone, known to be in use by a lock that dies with the process."""
+    """A directory that only this run uses. A lock, which is released when the process ends, marks it as in use."""
 
     def __init__(self, desks: Path) -> None:
         make_directory(desks)
@@ -80,7 +80,7 @@ class StagingDirectory:
 
     @property
     def in_place(self) -> bool:
-        """Whether it is still where its path says: not so after its root was exchanged for another."""
+        """Whether the directory is still at its path: it is not after its root was exchanged."""
         try:
             return self._lock is not None and os.path.samestat(os.fstat(self._lock), self.path.stat())
         except FileNotFoundError:
@@ -95,7 +95,7 @@ class StagingDirectory:
 
 
 def locked(directory: Path) -> int | None:
-    """A lock on a directory that nobody else has, or None."""
+    """Lock a directory. None if it does not exist or another process has the lock."""
     try:
         handle = os.open(directory, os.O_RDONLY)
     except FileNotFoundError:

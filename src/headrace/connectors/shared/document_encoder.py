@@ -1,4 +1,4 @@
-"""Rows as documents: how structs, arrays, maps and NULLs are encoded."""
+"""Encodes rows as documents: structs, arrays, maps and NULLs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def check_nulls(nulls: str) -> Nulls:
 
 
 class UnsupportedValue(ValueError):
-    """A value that the store cannot hold."""
+    """Raised for a value that the store cannot represent."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentEncoder:
-    """How a store encodes values. `leaves` has the encoders by Spark's type names; `variant` encodes values whose
-    type is not known before."""
+    """Encodes values for a store. `leaves` has the encoders by Spark's type names; `variant` encodes values whose type
+    is not known in advance."""
 
     leaves: Mapping[str, Encoder]
     variant: Encoder
@@ -61,7 +61,7 @@ class DocumentEncoder:
         return next((found for one in inner if (found := self._unsupported_type(one))), None)
 
     def encoder_for(self, kind: DataType, nulls: Nulls) -> Encoder:
-        """Encodes values of this type as Arrow has them; not NULL."""
+        """A function that encodes Arrow values of this type, except NULL."""
         from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
         if isinstance(kind, StructType):

@@ -1,4 +1,4 @@
-"""Files in a directory, HDFS or an object store. It relies only on this: a file appears whole or not at all."""
+"""Files in a directory, HDFS or an object store. The only requirement: a file appears completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# Here closing a new file makes it visible, whole; a rename would copy it.
+# In these file systems closing a new file makes it visible as a whole; a rename would copy it.
 _PUT_IS_ATOMIC = frozenset({"s3", "s3a", "s3n", "gs", "oss", "obs", "cosn"})
 
 
@@ -25,25 +25,25 @@ class FileStore(Protocol):
     """Names are relative to the root and use slashes."""
 
     def uri(self, name: str = "") -> str:
-        """Its path for Spark and other readers."""
+        """The path of a file for Spark and other readers."""
 
     def list_files(self, under: str) -> list[str]:
-        """All files in the directory `under`, at any depth; none if it does not exist."""
+        """All files below the directory `under`; none if it does not exist."""
 
     def read(self, name: str) -> bytes | None:
-        """Its content; None if it does not exist."""
+        """The content of a file; None if it does not exist."""
 
     def put(self, name: str, data: bytes) -> bool:
-        """Create a file, atomically and durably; False, with nothing changed, if it exists."""
+        """Create a file atomically and durably; False, without changes, if it exists."""
 
     def remove(self, names: Iterable[str]) -> None: ...
 
     def fsync(self, names: Iterable[str]) -> None:
-        """Return when files that Spark wrote survive a power failure."""
+        """Sync files that Spark wrote: on return they survive a power failure."""
 
 
 class Local:
-    """A directory of this machine."""
+    """A local directory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -68,7 +68,7 @@ class Local:
         try:
             aside.write_bytes(data)
             sync(aside)
-            os.link(aside, target)  # a rename would replace what is there
+            os.link(aside, target)  # a rename would replace an existing file
         except FileExistsError:
             return False
         finally:
@@ -80,7 +80,7 @@ class Local:
         for name in names:
             path = self.root / name
             path.unlink(missing_ok=True)
-            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's, beside each file it writes
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop writes one next to each file
             for parent in path.relative_to(self.root).parents[:-2]:
                 try:
                     (self.root / parent).rmdir()
@@ -96,7 +96,7 @@ class Local:
 
 
 class Hadoop:
-    """Any file system that Spark can write to, with the credentials and settings of Spark."""
+    """Any file system that Spark can write to, with Spark's credentials and settings."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
@@ -143,7 +143,7 @@ class Hadoop:
                 return True
             aside = self._path(target.getParent(), f".{uuid.uuid4().hex}")
             self._write(aside, data)
-            if self._system.rename(aside, target):  # HDFS and ABFS replace nothing
+            if self._system.rename(aside, target):  # on HDFS and ABFS a rename replaces nothing
                 return True
             self._system.delete(aside, False)
             if not self._system.exists(target):
@@ -151,11 +151,11 @@ class Hadoop:
         return False
 
     def _write(self, target: Any, data: bytes) -> None:
-        """Create a file; FileExistsError where the file system compares and puts in one step, and there is one."""
+        """Create a file. FileExistsError if it exists and the file system has an atomic create."""
         builder = self._system.createFile(target).recursive().overwrite(False)
         stream = builder.opt("fs.option.create.conditional.overwrite", True).build()  # S3, from Hadoop 3.4.2 on
         stream.write(bytearray(data))
-        # Only after all bytes were accepted: closing makes an object appear.
+        # Close only after all bytes were accepted, because closing makes an object visible.
         stream.close()
 
     def remove(self, names: Iterable[str]) -> None:
@@ -168,12 +168,12 @@ class Hadoop:
                     self._system.delete(path.getParent(), False)
 
     def fsync(self, names: Iterable[str]) -> None:
-        """Nothing to do: such a file system has stored a file durably when it accepts it."""
+        """Does nothing: such a file system stores a file durably before it accepts it."""
 
 
 @contextmanager
 def translating_errors(place: str) -> Iterator[None]:
-    """Within it, Java's exceptions become errors of Headrace, or FileNotFoundError and FileExistsError."""
+    """Translate Java exceptions within the block to Headrace's errors, or to FileNotFoundError or FileExistsError."""
     try:
         yield
     except Exception as error:
@@ -196,7 +196,7 @@ def translating_errors(place: str) -> Iterator[None]:
 
 
 def file_store_at(spark: SparkSession, root: str) -> FileStore:
-    """The files at a path as Spark writes it; `file:/…` is on this machine."""
+    """The file store for a path in Spark's notation; `file:/…` is local."""
     if root.startswith("file:"):
         return Local(Path("/" + root.removeprefix("file:").lstrip("/")))
     return Hadoop(spark, root)

@@ -1,4 +1,4 @@
-"""The base of sinks with one value per key, which tasks write on the executors.
+"""The base class of sinks with one value per key, which tasks write on the executors.
 
 The key of a row is the record that it came from, or columns of its own (a business key). Writing a batch twice leaves
 the same values. With a business key the source offset is the version of a value: neither a replay nor an earlier run
@@ -59,10 +59,10 @@ class Row(NamedTuple):
 
 
 class Writer(Protocol):
-    """Stores rows on an executor. It is pickled, so it connects when it is called (see `tasks.worker_cached`).
+    """Stores rows on an executor. A writer is pickled, so it connects when it is called (see `tasks.worker_cached`).
 
-    The rows have different keys. On return they are durable, except those that are returned, each with the reason why
-    the store rejects it. RetriableError if trying again may help, ConfigError if it cannot.
+    The rows have different keys. On return all rows are durable except the returned ones, each with the reason why the
+    store rejects it. Raises RetriableError for a temporary and ConfigError for a permanent error.
     """
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[tuple[Row, str]]: ...
@@ -77,7 +77,7 @@ class RowKey:
 
     @classmethod
     def of(cls, key: str | Sequence[str] | None, deleted: str | None, default: tuple[str, ...] = _FIELDS) -> RowKey:
-        """A checked key; ConfigError if it cannot work."""
+        """Check and create a key. ConfigError if it is invalid."""
         hint = 'key="user", or key=("user", "day")'
         names = default if key is None else column_names("key", key, hint=hint)
         if len(set(names)) < len(names):
@@ -88,7 +88,7 @@ class RowKey:
 
     @property
     def is_record_id(self) -> bool:
-        """Whether the key consists of names of the record's id."""
+        """Whether the key consists of fields of the record id."""
         return set(self.key) <= set(_FIELDS)
 
     def check_topics(self, topics: Sequence[str] | None) -> None:
@@ -102,7 +102,7 @@ class RowKey:
             )
 
     def by_origin(self, names: Sequence[str]) -> bool:
-        """Whether the key of rows with the columns `names` is the record that they came from: each is written once."""
+        """Whether the key of rows with the columns `names` is their record id: then each row is written once."""
         return self.is_record_id and not set(self.key) <= set(names)
 
     def columns(self, names: Sequence[str]) -> list[str]:
@@ -152,7 +152,7 @@ class RowKey:
             column_of(name) if name in rows.columns else sql.col(f"{METADATA}.{name}").alias(name) for name in columns
         ]
         frame = rows.select(*stored, *origin_column_exprs(rows))
-        # Brings several rows of one record together in one task, which rejects them.
+        # One task gets all rows of a record, and rejects several rows of one record.
         if not log_order.stays_in_task(batch, frame):
             return frame.repartition(*ORIGIN_COLUMNS).sortWithinPartitions(*ORIGIN_COLUMNS)
         return frame if task_alignment.preserves_row_order(frame) else frame.sortWithinPartitions(*ORIGIN_COLUMNS)
@@ -177,7 +177,7 @@ class RowKey:
 
 
 class KeyedSink(TaskSink, IdempotentSink):
-    """The base class; a system adds `prepare` and a writer of rows."""
+    """The base class. A subclass for a system adds `prepare` and a writer of rows."""
 
     by_offset: ClassVar[bool] = False
     """Whether the offset alone is the version of a value under a business key (see `topic_generations`). Then a table
@@ -258,7 +258,7 @@ class _KeyedWriteTask:
             pending = {row.key: pending[row.key] for row, _ in not_stored if pending[row.key]}
 
     def _refuse_several(self, rows: Sequence[Row], before: RecordId | None) -> RecordId | None:
-        """ConfigError for several rows of one record under a key by origin; they come one after the other."""
+        """ConfigError for several rows of one record under a key by origin. Such rows are adjacent."""
         for row in rows:
             if row.source is None and row.origin is not None and row.origin == before:
                 raise ConfigError(
@@ -276,7 +276,7 @@ def _chunks(batch: Any) -> Iterator[Any]:
 
 
 def row_of(origin: RecordId | None, values: dict[str, Any], key: tuple[str, ...]) -> Row:
-    """From the columns of `RowKey.frame` without ORIGIN_COLUMNS."""
+    """Build a row from the columns of `RowKey.frame` without ORIGIN_COLUMNS."""
     source = values.pop(ORIGIN, None)
     version = values.pop(OFFSET, None)
     deleted = bool(values.pop(DELETED, False))
@@ -289,7 +289,7 @@ def null_in_key(row: Row, key: Sequence[str]) -> str:
 
 
 def _comparable(value: Any) -> Any:
-    """Times in UTC: to Python, two times in the hour that a zone repeats are equal."""
+    """Convert times to UTC: Python considers two times equal in the hour that a zone repeats."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         with suppress(OverflowError):  # the first and the last day that Python supports
             return value.astimezone(UTC)
@@ -297,7 +297,7 @@ def _comparable(value: Any) -> Any:
 
 
 def _by_version(rows: Sequence[Row], *, by_offset: bool) -> dict[Any, list[Row]]:
-    """The rows of each key, the newest one last: the highest version of the source that was seen last."""
+    """The rows of each key with the newest one last: the highest version of the source that occurred last."""
     by_key: dict[Any, list[Row]] = {}
     for row in rows:
         by_key.setdefault(row.key, []).append(row)

@@ -33,14 +33,14 @@ def sort_by_offset(batch: Batch, rows: DataFrame) -> DataFrame:
 
 
 def sort_by_origin_columns(batch: Batch, frame: DataFrame) -> DataFrame:
-    """The same for rows that already have ORIGIN_COLUMNS."""
+    """As `sort_by_offset`, for rows that already have ORIGIN_COLUMNS."""
     from pyspark.sql import functions as sql
 
     stays = stays_in_task(batch, frame)
     frame = frame.select("*", sql.monotonically_increasing_id().alias(_SEQUENCE))
     if not stays:
         frame = frame.repartition(max(1, len(batch.ranges)), *ORIGIN_COLUMNS[:2])
-    # Also if no row moves: a function over a whole partition may return its rows in any order.
+    # Sort even without a shuffle: a function over a whole partition may return its rows in any order.
     return frame.sortWithinPartitions(*ORIGIN_COLUMNS, _SEQUENCE).drop(_SEQUENCE)
 
 
@@ -77,7 +77,7 @@ def group_by_record(batches: Iterator[Any], rejected: RejectedRows) -> Iterator[
 def iter_rows(
     batches: Iterator[Any], rejected: RejectedRows, size: int = 1_000
 ) -> Iterator[tuple[RecordId | None, dict[str, Any]]]:
-    """Row by row, each with the record that it came from."""
+    """Each row with the id of the record that it came from."""
     for batch in batches:
         for first in range(0, len(batch), size):
             yield from rejected.accept(batch.slice(first, size))

@@ -1,4 +1,4 @@
-"""Rows into Parquet files, by Spark's own writer on the executors."""
+"""Writes rows to Parquet files with Spark's own writer on the executors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-# How a reader that is not Spark expects Parquet: the calendar that everybody else uses, and no INT96, which has no
-# statistics and is read as a time without a zone.
+# For readers other than Spark: the standard calendar, and no INT96, which has no statistics and is read as a time
+# without a zone.
 _SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -21,17 +21,16 @@ _SETTINGS = {
     "spark.sql.parquet.fieldId.write.enabled": "false",
 }
 _OPTIONS = {
-    # What is published says that the job succeeded; a marker in the folder would be one more file to a reader.
+    # Publishing shows that the job succeeded; readers would see a marker file in the folder as another file.
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # Long texts are bounded by their beginnings, the upper one rounded up. Otherwise Parquet leaves the statistics of
-    # the longest out, and deltalake's Arrow dataset takes bounds that only some files have for ones that exclude the
-    # others.
+    # Truncate the bounds of long texts, rounding the upper one up. Otherwise Parquet omits the statistics of very long
+    # texts, and deltalake's Arrow dataset treats bounds that only some files have as excluding the other files.
     "parquet.statistics.truncate.length": "64",
 }
 
 
 def write_files(rows: DataFrame, place: str, partition_by: Sequence[str] = ()) -> int:
-    """Write `rows` below `place`, which must not exist; the number of rows."""
+    """Write `rows` below `place`, which must not exist; return the number of rows."""
     from pyspark.sql import Observation, functions
 
     counted = Observation()

@@ -1,4 +1,4 @@
-"""Which columns may make directories. Decisions on a schema; nothing is read or written."""
+"""Checks the columns that partition a dataset into directories. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BATCH = "headrace_batch"
-"""The column that readers of a folder or a table see for a row's batch."""
+"""The partition column with the batch of a row, as readers of a folder or table see it."""
 
 _PLAIN = ("string", "varchar", "char", "boolean", "byte", "tinyint", "short", "smallint", "integer", "int", "long")
 _TYPES = frozenset({*_PLAIN, "bigint", "date", "decimal", "timestamp", "timestamp_ntz"})
 
 
 def listed(partition_by: str | Sequence[str] | None) -> tuple[str, ...]:
-    """`partition_by` as users give it, as a tuple. ConfigError for what is wrong whatever the rows are."""
+    """The user's `partition_by` as a tuple. ConfigError for errors that do not depend on the rows."""
     if partition_by is None:
         return ()
     names = column_names("partition_by", partition_by, hint='partition_by="day"')
@@ -33,7 +33,7 @@ def listed(partition_by: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def check(schema: StructType, partition_by: Sequence[str], target: str) -> None:
-    """ConfigError unless rows of `schema` can be written, partitioned so. `schema` is without the origin."""
+    """ConfigError unless rows of `schema`, which excludes the origin, can be partitioned by these columns."""
     columns = {field.name: field.dataType.typeName() for field in schema.fields}
     there = ", ".join(columns)
     if twice := repeated(columns):
@@ -65,6 +65,6 @@ def check(schema: StructType, partition_by: Sequence[str], target: str) -> None:
 
 
 def repeated(names: Sequence[str] | dict[str, str]) -> str | None:
-    """A name that is there twice but for capitals."""
+    """A name that occurs twice, ignoring case."""
     counts = Counter(name.lower() for name in names)
     return next((name for name, count in counts.items() if count > 1), None)

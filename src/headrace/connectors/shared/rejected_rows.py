@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RejectedRows:
-    """`limit` rows may be rejected; None: none."""
+    """Collects rejected rows. `limit` rows may be rejected; None: none."""
 
     sink: str
     limit: int | None
@@ -23,7 +23,7 @@ class RejectedRows:
 
     def add(self, origin: RecordId | None, reason: str) -> None:
         """Add a row; BadRecord if it has no origin or the limit is exceeded."""
-        reason = shortened(reason)  # it may quote a large value, and each one goes to the driver
+        reason = shortened(reason)  # the reason may quote a large value, and each one is sent to the driver
         if origin is None:
             raise rejected_row_error(
                 self.sink, reason, hint=f"keep {METADATA} in the transform: it tells which record that was"
@@ -35,7 +35,7 @@ class RejectedRows:
             raise too_many_bad_records(self.limit, f"{self.rows[0][0]}: {self.rows[0][1]}")
 
     def accept(self, piece: Any) -> Iterator[tuple[RecordId | None, dict[str, Any]]]:
-        """The rows of an Arrow batch with ORIGIN_COLUMNS, each with the record that it came from.
+        """The rows of an Arrow batch with ORIGIN_COLUMNS, each with the id of its record.
 
         Rejects rows with a value that Python cannot represent, such as a date after 9999.
         """

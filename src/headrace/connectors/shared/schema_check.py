@@ -59,7 +59,7 @@ def _leaves(kind: DataType, path: str = "") -> Iterator[tuple[str, DataType]]:
 def missing_columns(rows: StructType, table: StructType, where: object, reason: str = "") -> StructType:
     """The columns of the rows that the table lacks. ConfigError, with both schemas, if the others do not match.
 
-    A column of the table that the rows lack is NULL, unless the table forbids it.
+    Columns of the table that the rows lack are NULL; ConfigError if the table forbids NULL.
     """
     from pyspark.sql.types import StructType
 

@@ -1,4 +1,4 @@
-"""Sinks that the tasks on the executors write to: rows that they refuse come back in their reports."""
+"""The base class of sinks whose tasks write on the executors and return rejected rows in their reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class TaskSink(RowRejectingSink):
     @abstractmethod
     def _write_rows(self, batch: Batch, rows: DataFrame, limit: int | None) -> list[Report]:
-        """The reports of the tasks, when all rows are durable. `limit` of them may be rejected; None: none."""
+        """Return the tasks' reports when all rows are durable. `limit` rows may be rejected; None: none."""
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         self._write_rows(batch, rows, limit=None)

@@ -1,8 +1,8 @@
-"""Source offsets as timestamps, for stores whose cells have one: each topic that wrote to a table is a generation.
+"""Converts source offsets to cell timestamps. Each topic whose rows a table has is a generation.
 
-A store that keeps the value with the highest timestamp needs one number that grows from version to version. Offsets do,
-until a topic is recreated and starts again at 0. So a table remembers the ids of the topics that it has rows of, in
-order: the position of a topic is its generation, which counts before the offset.
+A store that keeps the value with the highest timestamp needs a number that grows with every version. Offsets do, until
+a topic is recreated and starts again at 0. So a table has an ordered list of the ids of its topics: the position of a
+topic is its generation, which is the high-order part of the timestamp; the offset is the low-order part.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.types import Batch
 
 OFFSETS_PER_GENERATION = 2**40
-"""Timestamps of one generation: a partition may have as many records."""
+"""Timestamps per generation: the maximum number of records of a partition."""
 NO_OFFSET = f"it has no {METADATA}, so no offset tells it from an older value"
 """The reason why a row without an offset is rejected if other values have one."""
 
@@ -34,13 +34,13 @@ def timestamp(generation: int, offset: int) -> int:
 def topic_generation(
     batch: Batch, sink: str, read: Callable[[], str | None], swap: Callable[[str | None, str], bool], first: int
 ) -> int:
-    """The generation of the topic of `batch`; a new topic is recorded.
+    """The generation of the topic of `batch`. Records a new topic.
 
-    `read` returns the stored topics of a table; `swap` replaces them if they are still those that were read.
+    `read` returns the stored topics of a table; `swap` replaces them if they have not changed since.
     Generations count from `first`. ConfigError for several topics, at once or in turn: a new record of the earlier
     topic would have a lower timestamp than an old one of the later topic. OffsetConflict for a topic that was recreated
-    since: its values are older than the stored ones. (A run that comes with the id of a deleted topic for the first
-    time would count as the newer one, but it has nothing left to read.)
+    since: its values are older than the stored ones. (A deleted topic whose id is not recorded yet would get the newest
+    generation, but it has no records left to read.)
     """
     ids = {r.at.topic: "" for r in batch.ranges} | dict(batch.topic_ids)
     if len(ids) != 1:

@@ -1,1 +1,1 @@
-"""What sinks and offset stores in SQL databases have in common."""
+"""Code shared by the sinks and offset stores of SQL databases."""

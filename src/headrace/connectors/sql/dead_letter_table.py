@@ -1,4 +1,4 @@
-"""Dead letters in a table of a SQL database, beside the rows."""
+"""Dead letters in a table of the SQL database that has the rows."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 _RECORD_ID = ("topic", "partition", "offset")
 _RECORD = (*_RECORD_ID, "timestamp", "key", "value", "headers")
 _ADDED = "TEXT DEFAULT ''"
-"""A column of a later format; not NOT NULL, because DuckDB adds no column with a constraint."""
+"""Definition of a column that a later format adds. Not NOT NULL: DuckDB cannot add a column with a constraint."""
 
 
 class DeadLetterTables(DeadLetterTableSink, TransactionalSink):
-    """Dead letters in a table beside the rows, in the transactions of the sink's offset store."""
+    """Stores dead letters in a table, in the transactions of the sink's offset store."""
 
     _write_mode: WriteMode
     _dead_letter_types: ClassVar[dict[str, str]] = {"bytes": "BLOB", "time": "TEXT"}
@@ -42,13 +42,13 @@ class DeadLetterTables(DeadLetterTableSink, TransactionalSink):
 
     @abstractmethod
     def _has_table(self, connection: Connection, table: str) -> bool:
-        """Whether there is a table of that name."""
+        """Whether a table of that name exists."""
 
     def is_row_table(self, table: str) -> bool:
         return self._whole_name(table) == self._whole_name(self._write_mode.table)
 
     def _whole_name(self, table: str) -> str:
-        """With its schema, and the same for all spellings of one table."""
+        """The name with its schema, which is equal for all spellings of one table."""
         return (table if "." in table else f"main.{table}").lower()
 
     def read_dead_letters(self, table: str) -> Sequence[DeadLetter]:
@@ -74,7 +74,7 @@ class DeadLetterTables(DeadLetterTableSink, TransactionalSink):
                 )
 
     def store_dead_letters(self, connection: Connection, table: str, letters: Sequence[DeadLetter]) -> None:
-        """Inside the transaction of the rows. A record that fails once more replaces its dead letter."""
+        """Store dead letters in the transaction of the rows. A record that fails again replaces its dead letter."""
         exists = self._existing(connection, table)
         own_tables.ensure(connection, [self._own_table(table)], exists, lambda: self._creating(connection))
         columns, key = ["pipeline", *_RECORD, *TEXT_FIELDS], ["pipeline", *_RECORD_ID]
@@ -90,11 +90,11 @@ class DeadLetterTables(DeadLetterTableSink, TransactionalSink):
             connection.execute(statement, [self.offsets.pipeline, *record, *texts])
 
     def _creating(self, connection: Connection) -> AbstractContextManager[None]:
-        """Within it, and until the transaction ends, no other run creates or alters a table of dead letters."""
+        """Within the block and until the transaction ends, no other run can create or alter a dead-letter table."""
         return nullcontext()
 
     def _existing(self, connection: Connection, table: str) -> Callable[[str], bool]:
-        """Whether the table of dead letters, which `own_tables` knows by its whole name, or another one exists."""
+        """A function that returns whether a table exists. `own_tables` passes the dead-letter table's full name."""
         own = self._whole_name(table)
         return lambda name: self._has_table(connection, table if name == own else name)
 

@@ -1,4 +1,4 @@
-"""Marks of effects in a table, for stores that speak SQL."""
+"""Effect marks in a table, for SQL stores."""
 
 from __future__ import annotations
 

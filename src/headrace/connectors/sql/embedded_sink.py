@@ -1,4 +1,4 @@
-"""A table in a database file of this machine: the driver writes rows and offsets in one transaction."""
+"""The base class of sinks in a local database file: the driver writes rows and offsets in one transaction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROWS = "headrace_rows"
 
 
 class EmbeddedTable(DeadLetterTables):
-    """A database adds its types, its errors, and how rows get into the relation ROWS."""
+    """A table in a database file. A subclass adds types, errors, and the staging of rows in the relation ROWS."""
 
     needs_one_task_per_partition = False
 
@@ -69,11 +69,11 @@ class EmbeddedTable(DeadLetterTables):
 
     @abstractmethod
     def _read_columns(self, connection: Any, table: str) -> list[Column]:
-        """The columns of a table, none if it does not exist."""
+        """The columns of a table; none if it does not exist."""
 
     @abstractmethod
     def _accepts(self, row_type: str, column: Column) -> bool:
-        """Whether `column` takes values of this type."""
+        """Whether `column` accepts values of this type."""
 
     @abstractmethod
     def _to_arrow(self, rows: DataFrame) -> Any:
@@ -81,15 +81,15 @@ class EmbeddedTable(DeadLetterTables):
 
     @abstractmethod
     def _staged(self, connection: Any, rows: Any) -> AbstractContextManager[None]:
-        """Within it, `rows` are in the relation ROWS."""
+        """Within the block, the relation ROWS has `rows`."""
 
     @abstractmethod
     def _connected_read_only(self) -> AbstractContextManager[Any]:
-        """A connection that cannot write; to an empty database if there is no file, which is not created."""
+        """A read-only connection. If the file does not exist, it is not created: the database is empty."""
 
     @abstractmethod
     def _translating_row_errors(self) -> AbstractContextManager[None]:
-        """Within it, values that the database rejects raise BadRecord, and columns that it rejects ConfigError."""
+        """Within the block, values that the database rejects raise BadRecord; columns that it rejects, ConfigError."""
 
     def _has_table(self, connection: Any, table: str) -> bool:
         return bool(self._read_columns(connection, table))
@@ -134,7 +134,7 @@ class EmbeddedTable(DeadLetterTables):
             with self._translating_row_errors():
                 self._merge(connection, arrow, schema)
             if dead_letters is not None and (letters := dead_letters.flush()) and dead_letters.table:
-                with self._translating_row_errors():  # that table may have other columns
+                with self._translating_row_errors():  # the dead-letter table may have other columns
                     self.store_dead_letters(connection, dead_letters.table, letters)
             self._reach("rows inserted")
         self._reach("committed")
@@ -149,7 +149,7 @@ class EmbeddedTable(DeadLetterTables):
                 connection.execute(statement)
 
     def _refuse_null_keys(self, connection: Any) -> None:
-        """A row without its key replaces and deletes nothing; SQLite would even generate a number for it."""
+        """Refuse rows with a NULL in their key: they replace and delete nothing, and SQLite would generate a key."""
         for name in self._write_mode.key:
             if connection.execute(f"SELECT 1 FROM {ROWS} WHERE {quoted(name)} IS NULL LIMIT 1").fetchall():
                 raise rejected_row_error(repr(self), f"{name}, which is in the key, is NULL")
@@ -191,15 +191,15 @@ class EmbeddedTable(DeadLetterTables):
 
 
 class _RollBack(Exception):
-    """Ends a transaction that only tried the rows."""
+    """Rolls back a transaction that only tested the rows."""
 
 
 def bisect_rejected_rows(
     rows: int, rejection: Callable[[int, int], str | None], limit: int
 ) -> Iterator[tuple[int, str]]:
-    """The numbers of the rejected rows and the reasons, found by bisection; stops soon after `limit` of them.
+    """Find the numbers of rejected rows and the reasons by bisection; stops soon after `limit` of them.
 
-    `rejection` writes `count` rows from `first` on and returns why they were rejected, None if they were accepted.
+    `rejection` writes `count` rows starting at `first`. It returns the reason if they are rejected, else None.
     """
     found = 0
     todo: list[tuple[int, int]] = [(0, rows)] if rows else []

@@ -1,4 +1,4 @@
-"""Names, quoted for SQL databases."""
+"""Quotes identifiers for SQL databases."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def listed(names: Sequence[str]) -> str:
 
 
 def qualified(table: str) -> str:
-    """A table's name, quoted, with its schema if it has one."""
+    """The quoted name of a table, with its schema if it has one."""
     return ".".join(quoted(part) for part in table.split("."))

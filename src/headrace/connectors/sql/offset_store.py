@@ -1,4 +1,4 @@
-"""Offsets in a SQL database: what its stores have in common."""
+"""The base classes of offset stores in SQL databases."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 class SqlOffsetStore(OffsetStore):
-    """A database adds its transactions. A sink of the same database writes its rows in them, too."""
+    """A subclass for a database adds its transactions. A sink of the same database also writes its rows in them."""
 
     pipeline = ""
-    """The pipeline that it is open for."""
+    """The pipeline that the store is open for."""
     _connection: Any = None
 
     @abstractmethod
     def _connect_for_reading(self) -> Any:
-        """A connection of the driver; nothing is created."""
+        """Open a connection of the driver without creating anything."""
 
     @abstractmethod
     def _has_tables(self) -> bool:
@@ -36,7 +36,7 @@ class SqlOffsetStore(OffsetStore):
 
     @abstractmethod
     def translating_errors(self) -> AbstractContextManager[None]:
-        """Within it, errors of the driver become errors of Headrace."""
+        """Translate the driver's errors to Headrace's within the block."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Connection]:
@@ -44,11 +44,11 @@ class SqlOffsetStore(OffsetStore):
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Connection]:
-        """A transaction that changes nothing."""
+        """A read-only transaction."""
 
     @property
     def connection(self) -> Any:
-        """The connection of the driver; a sink with this store uses it, too."""
+        """The connection of the driver, which a sink with this store also uses."""
         return self.require_open(self._connection)
 
     def open_for_reading(self, pipeline: str) -> str | None:
@@ -84,13 +84,13 @@ class SqlOffsetStore(OffsetStore):
         return state
 
     def commit_within(self, connection: Connection, batch: Batch) -> None:
-        """Move the offsets of `batch` in an open transaction of this store, with its rows. OffsetConflict as above."""
+        """Move the offsets of `batch` in the open transaction that writes its rows. OffsetConflict as `check_start`."""
         state = self.check_start(connection, batch)
         offset_tables.write(connection, self.pipeline, state, state.committed(batch))
 
 
 class EmbeddedOffsetStore(SqlOffsetStore):
-    """Offsets in a database file of this machine."""
+    """Offsets in a local database file."""
 
     system: ClassVar[str]
     """The name of the database."""
@@ -113,7 +113,7 @@ class EmbeddedOffsetStore(SqlOffsetStore):
 
     @abstractmethod
     def _has_relation(self, name: str) -> bool:
-        """Whether there is a table of this name."""
+        """Whether a table of this name exists."""
 
     def _has_tables(self) -> bool:
         formats = [own_tables.stored_format(self.connection, t, self._has_relation) for t in offset_tables.TABLES]

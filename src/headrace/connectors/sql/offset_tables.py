@@ -1,4 +1,4 @@
-"""State as rows of three plain tables, for every store that speaks SQL.
+"""State as rows of three tables, for all SQL stores.
 
 headrace_offsets   one row per partition; `next_offset` is the next record to read
 headrace_pipelines one row per pipeline: last batch, topic ids, the pending batch and the live run as JSON
@@ -48,8 +48,8 @@ APPEND_HISTORY = """INSERT INTO headrace_history (pipeline, number, change)
     SELECT ?, coalesce(max(number), 0) + 1, ? FROM headrace_history WHERE pipeline = ?"""
 
 _EPOCH = ""
-"""The epoch stands among the topic ids, under a name that no topic has: tables of earlier versions have no column for
-it, and a user who may write them may not alter them."""
+"""The key of the epoch among the topic ids, which is no valid topic name. Tables of earlier versions have no column for
+the epoch, and a user who may write to them may not be allowed to alter them."""
 
 
 class Cursor(Protocol):
@@ -57,7 +57,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """What the connections of SQL drivers have in common, with `?` for a parameter."""
+    """The common interface of SQL drivers' connections, with `?` as the placeholder of a parameter."""
 
     def execute(self, query: str, parameters: Sequence[Any] = ..., /) -> Cursor: ...
 
@@ -83,7 +83,7 @@ def read(connection: Connection, pipeline: str) -> State:
 
 
 def write(connection: Connection, pipeline: str, old: State, new: State, change: AuditEntry | None = None) -> None:
-    """Turn what is stored from `old` into `new`, touching only the rows that differ."""
+    """Change the stored state from `old` to `new`. Writes only rows that differ."""
     before, progress = old.progress.offsets, new.progress
     moved = {at: offset for at, offset in progress.offsets.items() if before.get(at) != offset}
     for some in _chunks(moved):
@@ -105,7 +105,7 @@ def write(connection: Connection, pipeline: str, old: State, new: State, change:
 
 
 def swap(connection: Connection, pipeline: str, old: State, new: State, change: AuditEntry | None) -> bool:
-    """`write`, if what is stored is still `old`."""
+    """`write`, if the stored state is still `old`."""
     if read(connection, pipeline) != old:
         return False
     write(connection, pipeline, old, new, change)
@@ -120,7 +120,7 @@ def history(connection: Connection, pipeline: str) -> list[AuditEntry]:
 
 
 def _chunks(offsets: Mapping[TopicPartition, int], size: int = 200) -> Iterator[Sequence[tuple[TopicPartition, int]]]:
-    """One statement for many rows: a statement each is slow in DuckDB, and all at once passes SQLite's limit."""
+    """Chunks of rows for one statement: a statement per row is slow in DuckDB; one for all exceeds SQLite's limit."""
     items = list(offsets.items())
     for first in range(0, len(items), size):
         yield items[first : first + size]

@@ -1,7 +1,7 @@
-"""Tables of Headrace's own in a SQL database: created, upgraded from an older format, refused in a newer one.
+"""Headrace's own tables in a SQL database: created, upgraded from an older format, refused in a newer one.
 
-The table `headrace_formats` has a row for each of them. A table without a row there has format 1, the first one: it was
-created before formats were written down.
+The table `headrace_formats` has a row for each table. A table without such a row has format 1, the first one: it was
+created before formats were recorded.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def ensure(
     exists: Callable[[str], bool],
     transaction: Callable[[], AbstractContextManager[object]],
 ) -> None:
-    """Create and upgrade what needs it, inside `transaction`, which lets one process in at a time.
+    """Create and upgrade tables where necessary, inside `transaction`, which one process can enter at a time.
 
-    Only reads where nothing is to do: a user who may not create tables can use those that are there. ConfigError if a
-    table has a newer format.
+    Only reads if there is nothing to do, so that a user without the right to create tables can use existing ones.
+    ConfigError if a table has a newer format.
     """
     if not list(_statements(connection, tables, exists)):
         return
@@ -55,7 +55,7 @@ def ensure(
 
 
 def stored_format(connection: Connection, table: OwnTable, exists: Callable[[str], bool]) -> int:
-    """The format in which `table` is stored, 0 if it does not exist; ConfigError if that is a newer one. Only reads."""
+    """The stored format of `table`, 0 if it does not exist; ConfigError if the format is newer. Only reads."""
     version = _formats(connection, exists).get(table.name, 1) if exists(table.name) else 0
     refuse_newer(version, table.format, f"table {table.name}")
     return version

@@ -1,4 +1,4 @@
-"""The schema of a SQL table against that of the rows: the table is created, evolved, or the rows are refused."""
+"""Compares the schema of a SQL table with the rows': creates or evolves the table, or refuses the rows."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of an existing table. `required`: rows without it are refused, for it has no default and is NOT NULL."""
+    """A column of an existing table. `required`: it is NOT NULL without a default, so rows must have it."""
 
     name: str
     type: str
     full_type: str
-    """With its precision, as error messages show it."""
+    """The type with its precision, for error messages."""
     required: bool
     not_null: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchemaCheck:
-    """Compares a table with the columns of the rows; creates and evolves it, where the settings allow that."""
+    """Compares a table with the columns of the rows; creates and evolves it if the settings allow that."""
 
     write_mode: WriteMode
     sink: str
     types: Mapping[str, str]
-    """The columns of the rows, each with the type that it would be created with."""
+    """The columns of the rows, with their types in a new table."""
     guard_types: Mapping[str, str]
     accepts: Callable[[str, Column], bool]
-    """Whether a column of the table takes the values of the rows' column of this name."""
+    """Returns whether a column of the table accepts the values of the rows' column with this name."""
     create: bool
     evolve: bool
 
@@ -61,9 +61,9 @@ class TableSchemaCheck:
     def ensure_table(
         self, read_columns: Callable[[], Sequence[Column]], execute: Callable[[Sequence[str]], object]
     ) -> Sequence[Column]:
-        """Create and evolve the table; its columns. ConfigError if the rows do not fit then.
+        """Create and evolve the table; return its columns. ConfigError if the rows still do not fit.
 
-        `read_columns` returns none if the table does not exist; `execute` carries out statements.
+        `read_columns` returns no columns if the table does not exist; `execute` executes statements.
         """
         existing = read_columns()
         if not existing and self.create:
@@ -80,13 +80,13 @@ class TableSchemaCheck:
         if not existing and self.create:
             return
         added = [Column(n, self.expected[n], self.expected[n], required=False) for n in self.missing(existing)]
-        # A column that would be added is of the very type of the rows.
+        # A column that would be added has the type of the rows.
         names = {column.name for column in added}
         columns = [*existing, *added] if existing and self.evolve else existing
         self._check(columns, lambda name, column: name in names or self.accepts(name, column))
 
     def _check(self, existing: Sequence[Column], accepts: Callable[[str, Column], bool]) -> None:
-        """ConfigError, with both schemas, if the rows cannot go into the table as it is."""
+        """ConfigError, with both schemas, if the rows do not fit the current table."""
         if not existing:
             raise ConfigError(
                 f"{self.sink}: there is no such table", hint="create=True makes it; or: " + self.create_statement()

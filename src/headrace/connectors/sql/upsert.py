@@ -1,4 +1,4 @@
-"""How rows meet what is in a table: appended, or upserted, guarded by the source offset."""
+"""How rows are written to a table: appended, or upserted with the source offset as a guard."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _FLAGS = frozenset({"boolean", "tinyint", "smallint", "int", "bigint"})
 Mode = Literal["append", "upsert", "delete-aware"]
 
 ORIGIN, OFFSET, DELETED = "headrace_origin", "headrace_offset", "headrace_deleted"
-"""Columns of an upserted table: the partition a row came from, of the topic by its id, and the offset. The third is
-only on the way there."""
+"""Columns of an upserted table: the source partition of a row, with the topic's id, and the offset. Only staged rows
+have the third column."""
 
 
 def row_exists_error(sink: object, reason: object) -> ConfigError:
@@ -37,7 +37,7 @@ def row_exists_error(sink: object, reason: object) -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class WriteMode:
-    """How rows meet what is in a table: appended, or put in place of the row with the same key."""
+    """How rows are written to a table: appended, or as a replacement of the row with the same key."""
 
     table: str
     mode: Mode = "append"
@@ -46,7 +46,7 @@ class WriteMode:
 
     @classmethod
     def of(cls, table: str, key: str | Sequence[str] | None, mode: str, deleted: str) -> WriteMode:
-        """Checked, or ConfigError."""
+        """Check and create a write mode. Raises ConfigError."""
         check_table_name(table)
         keys = (key,) if isinstance(key, str) else tuple(key or ())
         check_choice("mode", mode, get_args(Mode))
@@ -68,11 +68,11 @@ class WriteMode:
 
     @property
     def guard_columns(self) -> tuple[str, ...]:
-        """Columns of the table beside those of the rows."""
+        """Columns of the table in addition to those of the rows."""
         return (ORIGIN, OFFSET) if self.keyed else ()
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Those of the rows that are stored. ConfigError if one of the key is not among them."""
+        """The columns of the rows that are stored. ConfigError if a column of the key is missing."""
         kept = [
             name for name in names if name != METADATA and not (self.mode == "delete-aware" and name == self.deleted)
         ]
@@ -88,14 +88,14 @@ class WriteMode:
         return kept
 
     def staged(self, names: Sequence[str]) -> list[str]:
-        """The columns of a table from which `merge_statements` takes rows."""
+        """The columns of the source of `merge_statements`."""
         return [*self.columns(names), *((ORIGIN, OFFSET, DELETED) if self.keyed else ())]
 
     def merge_statements(self, source: str, columns: Sequence[str]) -> list[str]:
-        """SQL that brings the rows of `source`, a table or a query in parentheses, into the table.
+        """The SQL that merges the rows of `source`, a table or a query in parentheses, into the table.
 
-        Of several rows with one key the newest counts. An older one than what is there, by the offset in the same
-        partition, changes nothing: neither a replay nor a run that was overtaken puts it back.
+        Of several rows with one key, the newest is written. A row with a lower offset of the same partition than the
+        existing row changes nothing: neither a replay nor an overtaken run restores an older value.
         """
         if not self.keyed:
             return [f"INSERT INTO {self.name} ({listed(columns)}) SELECT {listed(columns)} FROM {source} AS s"]
@@ -105,7 +105,7 @@ class WriteMode:
         same = " AND ".join(f"t.{quoted(name)} = n.{quoted(name)}" for name in self.key)
         gone = f"SELECT 1 FROM {newest} AS n WHERE n.{DELETED} AND {same} AND {_newer('n', 't')}"
         stored = [*columns, *self.guard_columns]
-        # Ordered, so that two transactions that meet in several keys do not wait for each other.
+        # Ordered, so that two transactions that write several common keys do not deadlock.
         there = f"SELECT {listed(stored)} FROM {newest} AS n WHERE NOT n.{DELETED} ORDER BY {key}"
         changes = ", ".join(f"{quoted(n)} = excluded.{quoted(n)}" for n in stored if n not in self.key)
         update = f"ON CONFLICT ({key}) DO UPDATE SET {changes} WHERE {_newer('excluded', 't')}"
@@ -115,7 +115,7 @@ class WriteMode:
         ]
 
     def frame(self, batch: Batch, rows: DataFrame, *, traced: bool = False) -> DataFrame:
-        """The columns that go into `staged`, of `rows`, and if `traced` those of ORIGIN_COLUMNS."""
+        """The `staged` columns of `rows`; if `traced`, with ORIGIN_COLUMNS."""
         from pyspark.sql import functions as sql
 
         columns = self.columns(rows.columns)
@@ -149,14 +149,14 @@ class WriteMode:
         deleted = tombstone
         if self.mode == "delete-aware" and self.deleted in rows.columns:
             deleted = tombstone | sql.coalesce(column_of(self.deleted).cast("boolean"), sql.lit(False))
-        # What a transform made of the key columns of a tombstone wins over the record's key.
+        # Key columns that the transform returns for a tombstone take precedence over the record's key.
         stored = [
             sql.coalesce(column_of(name), key[name]).alias(name) if name in key else column_of(name) for name in columns
         ]
         return rows.select(*stored, origin.alias(ORIGIN), offset.alias(OFFSET), deleted.alias(DELETED), *more)
 
     def _from_key(self, rows: DataFrame, name: str) -> Expression:
-        """A column of the key from the record's own key: its text, or a field of its JSON where the key has several."""
+        """A key column from the record's key: its text, or a field of its JSON if the key has several columns."""
         from pyspark.sql import functions as sql
 
         kind = rows.schema[name].dataType

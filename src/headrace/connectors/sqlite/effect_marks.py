@@ -1,4 +1,4 @@
-"""Marks in a SQLite file."""
+"""Effect marks in a SQLite file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets in a SQLite file: the default, with nothing to install."""
+"""Offsets in a SQLite file: the default store, without anything to install."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOCK_SECONDS = 10.0
 
 
 class SQLite(EmbeddedOffsetStore, EffectStore):
-    """One file for any number of pipelines, on a local disk. Every change is on disk when a call returns."""
+    """One file on a local disk for any number of pipelines. When a call returns, its changes are on disk."""
 
     system = "SQLite"
 
@@ -71,7 +71,7 @@ class SQLite(EmbeddedOffsetStore, EffectStore):
         return self._transaction("BEGIN IMMEDIATE")
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A transaction that changes nothing."""
+        """A read-only transaction."""
         return self._transaction("BEGIN")
 
     @contextmanager
@@ -97,7 +97,7 @@ class SQLite(EmbeddedOffsetStore, EffectStore):
 
 
 def ensure_tables(connection: sqlite3.Connection, *tables: OwnTable) -> None:
-    """Create and upgrade tables of Headrace's own."""
+    """Create and upgrade Headrace's own tables."""
     exists = partial(_has_relation, connection)
     own_tables.ensure(connection, tables, exists, partial(_within, connection, "BEGIN IMMEDIATE"))
 

@@ -1,4 +1,4 @@
-"""A table in a SQLite file, written with its offsets in one transaction."""
+"""The SQLite sink: writes rows and offsets to a file in one transaction."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class SQLite(EmbeddedTable):
-    """Rows into `table` of the file at `path`, both created when they are not there: appended, or put in place of the
-    row with the same `key`. See `sinks.Postgres` for the modes.
+    """Appends rows to `table` in the file at `path`, or replaces the row with the same `key`. The sink creates the file
+    and the table if they do not exist. See `sinks.Postgres` for the modes.
 
-    Rows pass through the driver. Other processes read the file meanwhile and see whole batches.
+    Rows pass through the driver. Other processes can read the file at the same time and see complete batches.
     """
 
     _offsets: offset_store.SQLite
@@ -60,7 +60,7 @@ class SQLite(EmbeddedTable):
         return [Column(name, kind, kind, bool(required)) for name, kind, required in found]
 
     def _accepts(self, row_type: str, column: Column) -> bool:
-        return True  # any value goes into any column; what a STRICT table refuses is found row by row
+        return True  # any column accepts any value; rows that a STRICT table rejects are found later
 
     def _to_arrow(self, rows: DataFrame) -> Any:
         utc = times_in_utc(rows)
@@ -75,11 +75,11 @@ class SQLite(EmbeddedTable):
             columns = [column.to_pylist() for column in some.columns]
             connection.executemany(insert, zip(*columns, strict=True))
         yield
-        connection.execute(f"DROP TABLE {ROWS}")  # after an error the rollback takes it away
+        connection.execute(f"DROP TABLE {ROWS}")  # after an error the rollback removes it
 
     @contextmanager
     def _connected_read_only(self) -> Iterator[Any]:
-        # A file that nobody has open is not locked either: the log of changes would be made beside it.
+        # A file without a -wal file is not open anywhere: open it as immutable, so that SQLite does not create one.
         path = self._offsets.path
         alone = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
         place = f"{path.absolute().as_uri()}?mode=ro{alone}" if path.exists() else ":memory:"
@@ -118,7 +118,7 @@ def _affinity(kind: DataType) -> str:
 
 
 def _value(name: str, kind: DataType, *, utc: bool) -> Expression:
-    """The column as what SQLite has: numbers, text and bytes; anything else as text."""
+    """The column as SQLite stores it: numbers, text and bytes; other types as text."""
     from pyspark.sql import functions as sql
     from pyspark.sql import types
 

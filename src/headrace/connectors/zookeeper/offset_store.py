@@ -1,4 +1,4 @@
-"""Offsets in ZooKeeper, in the layout that old consumers and their tools know."""
+"""Offsets in ZooKeeper, in the layout of old consumers and their tools."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ _HEARTBEAT = "headrace/heartbeat"
 
 
 class ZooKeeper(OffsetStore):
-    """`/consumers/<group>/offsets/<topic>/<partition>`: a plain number each, that old tools read and may write.
+    """One node per partition, `/consumers/<group>/offsets/<topic>/<partition>`, with a plain number, which old tools
+    can read and write.
 
-    The group is the pipeline's name unless given. What has no place in that layout is JSON in a node beside it,
-    `/consumers/<group>/headrace`, and the audit log is its children. A swap is one multi: it sets that node if it
-    has the version that was read, and the same for every offset it moves or builds on, so that a number set by an old
-    tool in the meantime is noticed. Such a number counts, and gives up a pending batch that it contradicts.
+    By default the group is the pipeline's name. State that this layout cannot represent is JSON in the node
+    `/consumers/<group>/headrace`, whose children are the audit log. A swap is one multi: it sets that node if it still
+    has the version that was read, and checks the version of every offset that it moves or depends on, to detect a
+    number that an old tool set meanwhile. Such a number is accepted, and a pending batch that it contradicts is
+    abandoned.
 
-    ZooKeeper reads one node at a time, while others write. So the JSON also says how the last swap left the numbers,
-    and is read after them: what differs from it was set by a tool.
+    ZooKeeper reads one node at a time, while other clients write. So the JSON also has the numbers as the last swap
+    left them, and is read after them: a number that differs was set by another tool.
 
-    One multi is one request, which a server limits to 1 MB (`jute.maxbuffer`): about 7,000 partitions. Where the
-    servers allow more, raise `largest_request` too. A lost session is replaced, and what it left open is told by
-    the next read. `auth` is a scheme and its credential, such as `("digest", "user:password")`.
+    One multi is one request, which a server limits to 1 MB (`jute.maxbuffer`): about 7,000 partitions. If the servers
+    allow more, raise `largest_request`, too. A lost session is replaced, and the next read shows whether its last
+    request succeeded. `auth` is a scheme and its credential, such as `("digest", "user:password")`.
     """
 
     driver = ("kazoo", "zookeeper")
@@ -77,7 +79,7 @@ class ZooKeeper(OffsetStore):
                 self._hosts,
                 timeout=_TIMEOUT,
                 auth_data=[self._auth] if self._auth else None,
-                # By default the delay between attempts grows to an hour.
+                # By default the retry delay grows to an hour.
                 connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": 1.0},
                 logger=_quiet_logger(),
             )
@@ -99,7 +101,7 @@ class ZooKeeper(OffsetStore):
                 client.close()
 
     def load(self) -> Progress:
-        self._seen = None  # also see offsets of old tools, which do not change the node `headrace`
+        self._seen = None  # also read offsets of old tools, which do not change the node `headrace`
         return super().load()
 
     def read(self) -> tuple[State, Any]:
@@ -151,7 +153,7 @@ class ZooKeeper(OffsetStore):
         return newest if run is not None and run.is_same_run(newest) else run
 
     def heartbeat(self, run: RunLease) -> bool:
-        """In a separate node: after a change of the node `headrace` the run would read all offsets again."""
+        """Write to a separate node: after a change of the node `headrace` the run would read all offsets again."""
         with self._translating_errors():
             self._sync()
             if not run.is_same_run(znodes.signed(self._read_state_node()[0])):
@@ -224,7 +226,7 @@ class ZooKeeper(OffsetStore):
         return [TopicPartition(topic, int(name)) for topic in topics for name in names[topic] if name.isdecimal()]
 
     def _read_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, VersionedOffset | None]:
-        """None if there is no node. All requests are sent at once: each takes a round trip."""
+        """The offsets, None for a missing node. Sends all requests at once, because each takes a round trip."""
         kazoo = require("kazoo.exceptions", extra="zookeeper")
         asked = {at: self._opened_client.get_async(self._offset_path(at)) for at in partitions}
         found: dict[TopicPartition, VersionedOffset | None] = {}
@@ -251,7 +253,7 @@ class ZooKeeper(OffsetStore):
             self._opened_client.ensure_path_async(path).get(timeout=_TIMEOUT)
 
     def _refuse_large(self, multi: Any) -> None:
-        # ZooKeeper would only close the connection, and a retry would not help.
+        # For a larger request ZooKeeper only closes the connection, and a retry does not help.
         size = sum(40 + len(op.path) + len(getattr(op, "data", None) or b"") for op in multi.operations)
         if size > self.largest_request:
             raise ConfigError(
@@ -260,7 +262,7 @@ class ZooKeeper(OffsetStore):
             )
 
     def _trim_history(self) -> None:
-        """Keep the newest entries of the audit log; if that fails, the next swap does it."""
+        """Delete old entries of the audit log. If that fails, the next swap does it."""
         with suppress(Exception), self._translating_errors():
             parent = self._path("headrace/history")
             names = sorted(self._opened_client.get_children_async(parent).get(timeout=_TIMEOUT))

@@ -1,4 +1,4 @@
-"""State as one plain number for each partition, and one JSON text beside them that knows them all. Pure."""
+"""State as one number per partition plus one JSON text about all of them. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 FORMAT = 1
-"""Of the JSON text; see `format_version`."""
+"""Format of the JSON text; see `format_version`."""
 
 
 class VersionedOffset(NamedTuple):
-    """An offset, and the version of its node, which counts how often it was set."""
+    """An offset and the version of its node, which counts the writes."""
 
     offset: int
     version: int
@@ -27,7 +27,7 @@ class VersionedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ZNodeSnapshot:
-    """What was read: the state, the number and version of each offset's node, and the version of the text's."""
+    """One read: the state, the number and version of each offset node, and the version of the JSON node."""
 
     state: State = field(default_factory=State)
     numbers: Mapping[TopicPartition, VersionedOffset] = field(default_factory=dict)
@@ -62,8 +62,8 @@ def expected(text: bytes) -> dict[TopicPartition, VersionedOffset]:
 
 
 def decode(text: bytes, numbers: Mapping[TopicPartition, VersionedOffset]) -> State:
-    """The state, with these numbers. Another tool may have set some: a pending batch that they contradict was given up,
-    and where one was set back or deleted a new epoch begins."""
+    """Decode the state with these numbers. Other tools may have set some of them: a pending batch that they contradict
+    is abandoned, and a number that was moved back or deleted begins a new epoch."""
     offsets = {at: number.offset for at, number in numbers.items()}
     if not text:
         return State(Progress(offsets))
@@ -82,7 +82,7 @@ def decode(text: bytes, numbers: Mapping[TopicPartition, VersionedOffset]) -> St
 
 
 def signed(text: bytes) -> RunLease | None:
-    """The run that signed last."""
+    """The run that wrote its lease last."""
     run = json.loads(text)["run"] if text else None
     return RunLease(**run) if run else None
 
@@ -90,7 +90,7 @@ def signed(text: bytes) -> RunLease | None:
 def unclear(
     left: Mapping[TopicPartition, VersionedOffset], found: Mapping[TopicPartition, VersionedOffset]
 ) -> set[TopicPartition]:
-    """Partitions that were older when they were `found` than the text read after them says: ask again."""
+    """Partitions to read again: when `found`, they were older than the text, which was read after them."""
     return {at for at, number in left.items() if at not in found or found[at].version < number.version}
 
 
@@ -99,10 +99,11 @@ def settled(
     found: Mapping[TopicPartition, VersionedOffset],
     again: Mapping[TopicPartition, VersionedOffset | None],
 ) -> dict[TopicPartition, VersionedOffset]:
-    """The numbers that hold together: as the last swap `left` them, but for those that other tools set since.
+    """Consistent numbers: those that the last swap `left`, except those that other tools have set since.
 
-    The numbers were `found` before the text that says how they were left, so one that is ahead of it was not set by
-    a swap. One that was behind it and still is when asked `again`, was deleted and recreated manually.
+    The numbers were `found` before the text with the numbers of the last swap was read, so a swap did not set a number
+    that is ahead of the text. A number that was behind it and still is when read `again` was deleted and recreated
+    manually.
     """
     ahead = {at: number for at, number in found.items() if at not in left or number.version > left[at].version}
     numbers = {**left, **ahead}
