@@ -48,7 +48,7 @@ class Decode(Benchmark):
         rows = setting.spark.range(0, count, 1, 4).selectExpr(*_ROWS)
         columns = {field["name"]: field["type"] for field in rows.schema.jsonValue()["fields"]}
         topic.create(setting.bootstrap, self.name, topic.PARTITIONS)
-        written = rows.selectExpr(f"{self.format().encoded(columns, self.name)} AS value")
+        written = rows.selectExpr(f"{self.format().encode_expr(columns, self.name)} AS value")
         written.write.format("kafka").option("kafka.bootstrap.servers", setting.bootstrap).option(
             "kafka.linger.ms", "20"
         ).option("kafka.batch.size", str(1 << 20)).option("topic", self.name).save()

@@ -429,7 +429,7 @@ class Work:
         after, transactional_id = CommittedOffset(until, "after"), self.sink.offsets.transactional_id(at)
         part = PartitionWrite(Range(at, 0, until), source.name, before, after, transactional_id)
         self.id = part.transactional_id
-        self.task = TransactionalProduceTask(self.sink._prepared(), self.sink.offsets.group, (part,))
+        self.task = TransactionalProduceTask(self.sink._current_target(), self.sink.offsets.group, (part,))
         self.at = at
 
     def call(self, batches):
@@ -525,7 +525,7 @@ def test_a_producer_of_an_earlier_batch_that_a_sibling_has_fenced_is_replaced(wo
 def test_a_task_whose_offset_has_moved_refuses(work):
     one, target = work()
     one.sink.offsets.commit(Batch(1, (Range(one.at, 0, 2),)))
-    with pytest.raises(OffsetConflict, match="stands at 2"):
+    with pytest.raises(OffsetConflict, match="it has committed offset 2"):
         raise_reported(one.call(iter([records(0, 1)])))
     assert ids(target.bootstrap, target.name) == []
 

@@ -67,7 +67,7 @@ def test_a_delimiter_of_csv(spark):
 
 def test_names_of_columns_that_are_written(spark):
     rows = spark.createDataFrame([(7, "x")], "`${env:PATH}` INT, `${x}` STRING")
-    value = RecordMapping(hr.Json(), "t").frame(rows, ()).first()[0]
+    value = RecordMapping(hr.Json(), "t").encode(rows, ()).first()[0]
     assert bytes(value) == b'{"${env:PATH}":7,"${x}":"x"}'
     made, names = folded(rows, ["${x}"])
     assert (made.columns, names) == (["${env:PATH}", "p0"], ["p0"])
