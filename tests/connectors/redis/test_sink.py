@@ -290,11 +290,12 @@ def test_an_append_that_fails_half_way_goes_on_where_it_stopped(append, client, 
 
 def test_a_row_with_more_fields_than_an_entry_takes_is_refused_and_the_others_are_there_once(append, client, name):
     names = [f"c{n}" for n in range(4_000)]
-    wide = replace(append, plain={"id": int, **dict.fromkeys(names, int)}, limit=10)
+    (task,) = append.args
+    wide = replace(task, plain={"id": int, **dict.fromkeys(names, int)}, limit=10)
     columns = {one: pa.array([None, 7, None], pa.int64()) for one in names}
     rows = pa.RecordBatch.from_pydict({**arrow(0, 3).to_pydict(), **columns})
     for _ in range(2):
-        report = wide(iter([rows]))
+        report = report_of(wide, iter([rows]))
         assert report.error is None
         assert [(origin.offset, reason) for origin, reason in report.refused] == [
             (1, "an entry of a stream takes up to 3,950 fields, and this row has 4,001")
