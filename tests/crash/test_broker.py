@@ -41,6 +41,7 @@ def says_that_the_broker_is_away(run, broker):
     return any(f"{broker.bootstrap} does not answer" in event["error"]["message"] for event in run.seen("Retrying"))
 
 
+@pytest.mark.matrix(sample=1)
 def test_a_run_outlives_the_death_of_its_broker(broker, case_and_feed, spark):
     case, feed = case_and_feed
     with Run(case) as run:
@@ -64,6 +65,7 @@ def test_a_run_outlives_the_death_of_its_broker(broker, case_and_feed, spark):
     assert str(feed.compare(drained(case, spark))) == "0 missing, 0 duplicate"
 
 
+@pytest.mark.matrix(sample=1)
 def test_a_run_that_starts_before_its_broker_waits_for_it(broker, case_and_feed):
     case, feed = case_and_feed
     feed.send(500)

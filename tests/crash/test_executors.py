@@ -76,6 +76,7 @@ def command(process):
         return ""
 
 
+@pytest.mark.matrix(sample=2)
 @pytest.mark.parametrize("what", ["executor", "python worker"])
 def test_a_task_whose_process_dies_in_a_transaction_is_repeated_and_no_row_is_there_twice(what, slow_case, spark):
     case, feed, open_ones = slow_case

@@ -66,6 +66,7 @@ def answer(client, topic):
         return None
 
 
+@pytest.mark.matrix(sample=1)
 @pytest.mark.parametrize("kind", ["duckdb", "kafka"])
 def test_a_run_goes_on_with_the_next_leader_and_loses_nothing(kind, cluster, spark, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
