@@ -1,6 +1,6 @@
-"""Kafka to Spark to stores, with a delivery guarantee that is named, checked and proven.
+"""Pipelines from Kafka through Spark to stores, with delivery guarantees that are explicit, checked and tested.
 
-Each name is imported when it is first used: `import headrace` loads neither connectors nor Spark.
+Names are imported when they are first used: `import headrace` loads neither connectors nor Spark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m headrace`: the same as the command."""
+"""`python -m headrace`: the same as the command `headrace`."""
 
 from headrace_command import main
 

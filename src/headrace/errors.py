@@ -1,19 +1,19 @@
-"""Every error of Headrace, named by the reaction it asks for.
+"""The errors of Headrace, grouped by the reaction that they require.
 
 HeadraceError
-├── ConfigError            fix what was written, then start again
+├── ConfigError            correct the configuration, then start again
 │   └── UnsupportedGuarantee   choose another sink or another guarantee
-├── RetriableError         wait and repeat; the runner does
+├── RetriableError         wait and repeat; the runner does so
 │   ├── TopicRecreated         a topic was replaced while it was read; the runner records the gap or stops
 │   ├── BatchTimeout           a batch took longer than timeout=; its jobs were cancelled
 │   └── BatchChanged           repeat at once: the batch is written differently now
 ├── OffsetConflict         another run moved the offsets; this one stops
-├── DataLoss               the wanted offsets are gone; stops unless on_data_loss says otherwise
-├── BadRecord              a record cannot be stored; quarantine it
+├── DataLoss               unread records are gone; stops unless on_data_loss says otherwise
+├── BadRecord              a record cannot be stored; divert it to the dead letters
 ├── TransformFailed        the transform raises on the rows; correct it
-└── BatchRefused           a batch is not as expected; inspect its rows before it is published
+└── BatchRefused           a batch does not meet `expect`; inspect its rows before it is published
 
-A driver's own exceptions never leave an adapter: they are translated at its border with `from`.
+Exceptions of a driver never leave an adapter: it translates them with `raise … from`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.text import printable
 
 
 class HeadraceError(Exception):
-    """The root. `hint` says what to type: a command or a setting; `exit_code` is the exit code of the process."""
+    """The base class. `hint` is the cure, a command or a setting; `exit_code` is the exit code of the process."""
 
     exit_code = 1
 
@@ -32,7 +32,7 @@ class HeadraceError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        """Without control characters: it may quote a record, and Python prints uncaught errors to the terminal."""
+        """The message without control characters: it may quote a record, and Python prints uncaught errors raw."""
         return "\n".join(printable(line) for line in Exception.__str__(self).split("\n"))
 
 
@@ -43,7 +43,7 @@ class ConfigError(HeadraceError):
 
 
 class UnsupportedGuarantee(ConfigError):
-    """Raised when a pipeline is built whose sink cannot give the guarantee it names."""
+    """Raised when a pipeline is built whose sink cannot give its guarantee."""
 
 
 class RetriableError(HeadraceError):
@@ -51,7 +51,7 @@ class RetriableError(HeadraceError):
 
 
 class TopicRecreated(RetriableError):
-    """Raised when a topic was deleted and created again while a batch of it was being read.
+    """Raised when a topic was deleted and created again while a batch was being read from it.
 
     Nothing of the batch is stored. The runner refreshes the metadata: the ranges of the batch are a gap, or DataLoss.
     """
@@ -62,7 +62,7 @@ class BatchTimeout(RetriableError):
 
 
 class BatchChanged(RetriableError):
-    """Raised when the cause of a failure was found and taken out of the batch, which is repeated without a wait."""
+    """Raised when the cause of a failure was found and removed from the batch, which is repeated without a wait."""
 
 
 class OffsetConflict(HeadraceError):
@@ -86,4 +86,4 @@ class TransformFailed(HeadraceError):
 
 
 class BatchRefused(HeadraceError):
-    """Raised when the rows of a batch do not meet what the pipeline expects of them; nothing of it is published."""
+    """Raised when the rows of a batch do not meet the conditions of `expect`; nothing of it is published."""

@@ -1,4 +1,4 @@
-"""What happened in a run, as values that observers receive."""
+"""The events of a run, which observers receive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PartitionsFound:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsLeftOut:
-    """Partitions of the topics that the source does not name: this pipeline does not read them."""
+    """Partitions that the source does not select although it reads their topics: this pipeline does not read them."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -42,7 +42,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class BatchStarted:
-    """`replay` says that the batch was found pending: an earlier run died before its commit."""
+    """A batch was started. With `replay` it was pending: an earlier run died before its commit."""
 
     batch: Batch
     replay: bool
@@ -50,9 +50,9 @@ class BatchStarted:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Where the time of a batch went, in seconds.
+    """The seconds that each phase of a batch took.
 
-    `metadata`: asking the cluster for end offsets and topic ids, and every `refresh` seconds for new partitions;
+    `metadata`: requesting end offsets and topic ids, and every `refresh` seconds new partitions;
     `plan`: choosing the ranges; `write`: reading, transforming and writing the rows; `commit`: the offset
     store, before the write (the journal) and after it. A transactional sink commits offsets in its write.
     """
@@ -67,7 +67,7 @@ class Phases:
 class ProduceDelay:
     """Seconds from the timestamps of a batch's records in Kafka to the end of its last step: an estimate.
 
-    The timestamp is that of the producer, or of the broker where the topic has `message.timestamp.type=LogAppendTime`.
+    The producer sets the timestamp, or the broker if the topic has `message.timestamp.type=LogAppendTime`.
     """
 
     p50: float
@@ -77,13 +77,13 @@ class ProduceDelay:
 
 @dataclass(frozen=True, slots=True)
 class BatchDone:
-    """A batch was stored and its offsets were committed. What was not measured is None.
+    """A batch was stored and its offsets were committed. Values that were not measured are None.
 
     `seconds` is the time from its first step to its last: the phases `write` and `commit`. `records` were read and
-    `rows` written. A range of offsets may hold fewer records: transactions and compaction leave offsets without one.
-    `bytes` are those of keys and values. `scheduling_delay` is for how many seconds this run knew of records of the
-    batch before its first step: they waited for the batch before it, or for `min_records`. `produce_delay` is estimated
-    for one batch in 10 seconds. `partition_lag` has the partitions that were not read to their end.
+    `rows` written. A range of offsets may have fewer records: transactions and compaction leave offsets without one.
+    `bytes` are those of keys and values. `scheduling_delay` is the number of seconds for which this run knew of records
+    of the batch before its first step, while they waited for the previous batch or for `min_records`. `produce_delay`
+    is estimated for one batch in 10 seconds. `partition_lag` has the partitions that were not read to their end.
     """
 
     batch: Batch
@@ -115,14 +115,14 @@ class RecordsQuarantined:
 
 @dataclass(frozen=True, slots=True)
 class BatchSkipped:
-    """At-most-once met a batch that may or may not have been written: it is not written again."""
+    """A batch under at-most-once may or may not have been written; it is not written again."""
 
     batch: Batch
 
 
 @dataclass(frozen=True, slots=True)
 class GapFound:
-    """Records that are gone were skipped, as `on_data_loss` says; the audit log records it too."""
+    """Records that are gone were skipped, as `on_data_loss` says; the audit log records it as well."""
 
     lost: Range
     reason: str
@@ -131,7 +131,7 @@ class GapFound:
 
 @dataclass(frozen=True, slots=True)
 class MirrorFailed:
-    """The Kafka group that shows the offsets to other tools could not be updated; the pipeline goes on."""
+    """The consumer group that mirrors the offsets for other tools could not be updated; the pipeline continues."""
 
     error: BaseException
 
@@ -152,7 +152,7 @@ class Retrying:
 
 @dataclass(frozen=True, slots=True)
 class BatchTimedOut:
-    """A batch took longer than `timeout`, and its Spark jobs were cancelled; `count` is how often in this run."""
+    """A batch took longer than `timeout`, and its Spark jobs were cancelled; `count` is the total of this run."""
 
     batch: Batch
     seconds: float
@@ -161,14 +161,14 @@ class BatchTimedOut:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """A stop was asked for; the batch in flight is finished first."""
+    """A stop was requested; the batch in flight is finished first."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunStopped:
-    """`rows` is None if those of a batch were not counted."""
+    """The run ended. `rows` is None if those of a batch were not counted."""
 
     batches: int
     records: int

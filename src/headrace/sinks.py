@@ -1,4 +1,4 @@
-"""Where rows go: sinks for pipelines, and what sinks of one's own are made of. Imported when first used."""
+"""Sinks for pipelines, and the base classes of custom sinks. Each is imported when it is first used."""
 
 from __future__ import annotations
 

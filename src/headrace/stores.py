@@ -1,4 +1,4 @@
-"""Where offsets are kept: stores for pipelines, and what stores of one's own are made of. Imported when first used."""
+"""Offset stores for pipelines, and the base classes of custom stores. Each is imported when it is first used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frozen values that all packages share."""
+"""Frozen value types that all packages share."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """An id and the ranges it reads, fixed before anything is written.
+    """An id and the ranges that the batch reads, fixed before anything is written.
 
-    The id only counts upwards within a pipeline; its ranges say what a batch contains.
-    `topic_ids` are Kafka's own ids of the topics read, so that a topic recreated under an old name shows.
+    The id is a number that increases within a pipeline; the ranges define the content. `topic_ids` are Kafka's ids of
+    the topics, which reveal a topic that was recreated under the same name.
     """
 
     id: int
     ranges: tuple[Range, ...]
     topic_ids: Mapping[str, str] = field(default_factory=dict, hash=False)
     missing: int = 0
-    """Ranges that it was begun with and that its store no longer has: it cannot be repeated."""
+    """The number of its ranges that the store no longer has, so that the batch cannot be repeated as a whole."""
     epoch: int = 0
-    """How often the offsets had been moved back when it was planned: what is read again is another batch."""
+    """How often the offsets had been moved back when it was planned: records read again are in a different batch."""
 
     def __post_init__(self) -> None:
         seen = [r.at for r in self.ranges]
@@ -69,13 +69,13 @@ class Batch:
         return sum(len(r) for r in self.ranges)
 
     def __bool__(self) -> bool:
-        """A batch that covers no offsets is still a batch, which may be pending."""
+        """Always True: a batch that covers no offsets may still be pending."""
         return True
 
     @property
     def fingerprint(self) -> str:
-        """A short name that two batches share exactly when they read the same ranges of the same topics in an epoch."""
-        # Without the epoch where there is none: names that earlier versions gave stay valid.
+        """A short hash; batches share it exactly if they read the same ranges of the same topics in the same epoch."""
+        # Epoch 0 is left out, so that fingerprints of earlier versions stay valid.
         epoch = [self.epoch] if self.epoch else []
         text = json.dumps([self._raw_ranges(), sorted(self.topic_ids.items()), *epoch])
         return hashlib.sha256(text.encode()).hexdigest()[:20]
@@ -97,14 +97,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a store knows of a pipeline: committed offsets (the NEXT record to read) and the pending batch."""
+    """The stored progress of a pipeline: committed offsets (of the NEXT record to read) and the pending batch."""
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     pending: Batch | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     last_batch: int = 0
     epoch: int = 0
-    """How often an offset was moved back."""
+    """How often offsets were moved back."""
 
     def advanced(self, batch: Batch) -> Self:
         """The progress after `batch` was committed."""

@@ -1,1 +1,1 @@
-"""What `headrace demo` shows."""
+"""The demo of `headrace demo`."""

@@ -1,4 +1,4 @@
-"""The main job, shown: clicks from Kafka into a table, exactly once, while the pipeline is being killed."""
+"""The demo: stores clicks from Kafka in a table exactly once, while it kills the pipeline repeatedly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TOPIC = "clicks"
 PARTITIONS = 4
 SECONDS = 45
-"""How long the events are spread over: time enough for the kills and the starts between them."""
+"""Seconds over which the events are spread: enough for the kills and the starts between them."""
 
 PIPELINE = """\
 name = "clicks"
@@ -141,8 +141,8 @@ class _Show:
 
     def _carry_and_kill(self, producer: subprocess.Popen[bytes]) -> None:
         while self.killed < self._kills:
-            # Each run has a share of the clicks. A part of it is kept for the moment of the kill, when there must be a
-            # batch to be killed in, however slow the machine.
+            # Each run has a share of the clicks. A part of it is held back until the kill, so that a batch is in flight
+            # then, however slow the machine is.
             share = self._events * (self.killed + 1) // (self._kills + 1)
             _allow(producer, share - self._events // (self._kills + 1) // 5)
             run = self._start()
@@ -151,7 +151,7 @@ class _Show:
             moment = time.monotonic() + self._chance.uniform(0.5, 4.0)
             while time.monotonic() < moment:
                 self._tick()
-            # A kill between two batches would prove little: wait for the next one, then some way into it.
+            # A kill between two batches would prove little: wait until the next batch has been running for a moment.
             _allow(producer, share)
             run.wait_for(lambda r: r.open_batch, timeout=5)
             time.sleep(self._chance.uniform(0.0, 0.2))
@@ -199,7 +199,7 @@ class _Show:
 
 
 def plan(events: int, kills: int) -> str:
-    """What the demo will do, said before it does it."""
+    """Describe what the demo will do."""
     times = f"{kills} times" if kills > 1 else "once"
     return (
         f"{counted(events, 'click')} go from Kafka through Spark into DuckDB while the pipeline is killed {times};"
@@ -208,9 +208,9 @@ def plan(events: int, kills: int) -> str:
 
 
 def _allow(producer: subprocess.Popen[bytes], clicks: int) -> None:
-    """Let the producer send so many clicks in all."""
+    """Allow the producer to send so many clicks in total."""
     assert producer.stdin is not None
-    with suppress(BrokenPipeError):  # it has ended: whoever waits for its clicks says so
+    with suppress(BrokenPipeError):  # it has ended, which the wait for its clicks reports
         producer.stdin.write(f"{clicks}\n".encode())
         producer.stdin.flush()
 

@@ -1,4 +1,4 @@
-"""The demo's producer, a process of its own: clicks at a steady rate, and a ledger of those acknowledged."""
+"""The demo's producer, a separate process: sends clicks at a steady rate, and keeps a ledger of acknowledged ones."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PAGES = ("/", "/cart", "/checkout", "/help", "/login", "/product", "/search")
 
 
 def click(number: int) -> dict[str, Any]:
-    """The click with this number, apart from its time: anyone can tell what it must look like."""
+    """The click with this number, without its time. Its content follows from the number, so that it can be verified."""
     return {"id": number, "user": f"user-{number * 7919 % 5000}", "page": PAGES[number * 31 % len(PAGES)]}
 
 
 def produce(bootstrap: str, topic: str, events: int, rate: int, ledger: Path) -> None:
     """Produce `events` clicks; append the id of every acknowledged one to `ledger`.
 
-    Each line of standard input says how many may be produced so far. Its end is the end of whoever started this.
+    Each line of standard input is the total that may be produced so far. It ends when the parent process ends.
     """
     from confluent_kafka import Producer
 
@@ -50,7 +50,7 @@ def produce(bootstrap: str, topic: str, events: int, rate: int, ledger: Path) ->
     with ledger.open("ab", buffering=0) as out:
         while sent < events and limits.open:
             now = time.monotonic()
-            owed, before = min(owed + (now - before) * rate, rate), now  # what was held back is not made up for
+            owed, before = min(owed + (now - before) * rate, rate), now  # do not catch up after a pause
             until = min(sent + int(owed), limits.newest(), events)
             for number in range(sent, until):
                 at = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -69,7 +69,7 @@ def produce(bootstrap: str, topic: str, events: int, rate: int, ledger: Path) ->
 
 
 class _Limits:
-    """Numbers, one a line, from a descriptor that is not waited for."""
+    """Reads numbers, one per line, from a descriptor without blocking."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

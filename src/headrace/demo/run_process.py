@@ -1,4 +1,4 @@
-"""The demo's pipeline as a child process: started, listened to, killed."""
+"""Starts, follows and kills the demo's pipeline as a child process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.demo.verify import Mark
 
 PATIENCE = 300.0
-"""Seconds for a step, on a machine that is busy with other things."""
+"""Timeout of a step in seconds, generous for a busy machine."""
 
 
 class Child:
@@ -32,7 +32,7 @@ class Child:
             stderr=self._errors,
             stdin=subprocess.DEVNULL,
             text=True,
-            start_new_session=True,  # a Ctrl-C is for the demo, which then ends its children itself
+            start_new_session=True,  # Ctrl-C goes to the demo only, which ends its children
         )
         self.marks: list[Mark] = []
         self.batches = 0
@@ -48,17 +48,17 @@ class Child:
         return self._process.poll() is None
 
     def wait_for(self, condition: Any, timeout: float) -> bool:
-        """Wait until `condition(self)` holds, or the process has ended, or the time is up."""
+        """Wait until `condition(self)` is true, the process has ended, or the timeout has passed."""
         with self._changed:
             return bool(self._changed.wait_for(lambda: condition(self) or not self.alive, timeout)) and condition(self)
 
     def kill(self) -> None:
-        """SIGKILL, without grace; then wait until nothing of the run is left."""
+        """Send SIGKILL, then wait until no process of the run is left."""
         self._process.send_signal(signal.SIGKILL)
         self._finish()
 
     def stop(self, timeout: float = PATIENCE) -> int:
-        """SIGTERM: the batch in flight is finished."""
+        """Send SIGTERM: the run finishes the batch in flight."""
         if self.alive:
             self._process.send_signal(signal.SIGTERM)
         return self.wait(timeout)
@@ -75,7 +75,7 @@ class Child:
         if self.alive:
             self._process.kill()
         self._process.wait()
-        self._listener.join(10)  # Spark's JVM, which has the pipe too, ends by itself when its driver is gone
+        self._listener.join(10)  # Spark's JVM, which also holds the pipe, ends after its driver
         if self._process.stdout is not None and not self._listener.is_alive():
             self._process.stdout.close()
         self._errors.close()

@@ -1,4 +1,4 @@
-"""The demo's judge: the table against the producer's own ledger, row by row."""
+"""Verifies the demo: compares the table with the producer's ledger, row by row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Mark = tuple[int, int, "datetime"]
-"""Partition, offset and time: what lies below the offset was stored by then."""
+"""Partition, offset and time: all records below the offset were stored by that time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Verdict:
 
 
 def verify(database: Path, table: str, ledger: Path, marks: Sequence[Mark]) -> Verdict:
-    """Compare as multisets: every acknowledged id is there once, and looks as it was sent."""
+    """Compare as multisets: every acknowledged id must be stored once, with the content that was sent."""
     duckdb = require("duckdb", extra="duckdb")
     produced = array("q")
     produced.frombytes(ledger.read_bytes())
@@ -64,7 +64,7 @@ def verify(database: Path, table: str, ledger: Path, marks: Sequence[Mark]) -> V
 
 
 def _latency(connection: Any, table: str, marks: Sequence[Mark]) -> tuple[float, float]:
-    """Seconds from produced to stored. A row counts as stored at the first mark that lies above its offset."""
+    """Seconds from produce to store. A row counts as stored at the first mark above its offset."""
     if not marks:
         return float("nan"), float("nan")
     connection.execute('CREATE TEMP TABLE marks ("partition" INTEGER, until BIGINT, stored TIMESTAMPTZ)')

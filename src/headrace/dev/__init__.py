@@ -1,4 +1,4 @@
-"""Real servers on this machine, one per file."""
+"""Real servers for development on this machine, one module each."""
 
 from headrace.dev.cassandra import Cassandra
 from headrace.dev.dynamodb import DynamoDB

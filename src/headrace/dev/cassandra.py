@@ -1,4 +1,4 @@
-"""A real Cassandra on this machine: one node, loopback only."""
+"""Runs a real Cassandra on this machine: one node, loopback only."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _QUESTION = _frame(7, _text("SELECT bootstrapped FROM system.local", "!I") + str
 
 
 class CassandraNode(Node):
-    """The server's one process."""
+    """The only process of the server."""
 
     def __init__(self, server: Cassandra) -> None:
         (storage,) = loopback.free(1)
@@ -84,7 +84,7 @@ class CassandraNode(Node):
         # YAML's flow style is JSON.
         write_private(self.directory / "cassandra.yaml", json.dumps(self._config(), indent=2))
         scratch = self.directory / "tmp"
-        shutil.rmtree(scratch, ignore_errors=True)  # each start unpacks native libraries, each kill leaves them
+        shutil.rmtree(scratch, ignore_errors=True)  # each start unpacks native libraries, and a kill leaves them behind
         private_directory(scratch)
 
     def _config(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class CassandraNode(Node):
             "saved_caches_directory": str(data / "saved_caches"),
             "hints_directory": str(data / "hints"),
             "cdc_raw_directory": str(data / "cdc_raw"),
-            # Offsets are kept here: what was acknowledged must be on the disk.
+            # Offsets may be stored here: acknowledged writes must be on disk.
             "commitlog_sync": "batch",
             "commitlog_segment_size": "8MiB",
             "memtable_heap_space": "64MiB",
@@ -117,7 +117,7 @@ class CassandraNode(Node):
             "counter_cache_size": "0MiB",
             "hinted_handoff_enabled": False,
             "auto_snapshot": False,
-            # A laptop that starts a JVM beside it is slower than a data centre.
+            # Timeouts for a laptop that starts other JVMs at the same time.
             "read_request_timeout": "20s",
             "range_request_timeout": "20s",
             "write_request_timeout": "20s",
@@ -149,7 +149,7 @@ class CassandraNode(Node):
         return jvm.command(main, jars=self._server.jars, heap="256m", flags=flags)
 
     def is_ready(self) -> bool:
-        """It answers a query, and has joined its ring."""
+        """Whether it answers a query, and has joined its ring."""
         return loopback.ask(self.ports["client"], _HELLO, _QUESTION, answer=b"COMPLETED")
 
 

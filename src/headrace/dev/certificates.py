@@ -1,4 +1,4 @@
-"""A key and its certificate for a dev server, made by Java's own keytool."""
+"""Creates a key and a certificate for a dev server with Java's keytool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Self-signed: clients and servers that trust `authority` accept it."""
+    """A self-signed certificate: clients and servers that trust `authority` accept it."""
 
     directory: Path
     password: str
@@ -25,7 +25,7 @@ class Certificate:
 
     @property
     def keystore(self) -> Path:
-        """Key and certificate, as PKCS #12."""
+        """The key and the certificate, as PKCS #12."""
         return self.directory / "keystore.p12"
 
     @property
@@ -47,7 +47,7 @@ class Certificate:
     def _keytool(self, *arguments: str) -> None:
         tool = java.path().with_name("keytool")
         command = [str(tool), *arguments, "-alias", "headrace", "-keystore", str(self.keystore)]
-        # By the environment: everybody on the machine can read a command line.
+        # In the environment: all users of the machine can read a command line.
         given = {**os.environ, "HEADRACE_STORE_PASSWORD": self.password}
         command += ["-storepass:env", "HEADRACE_STORE_PASSWORD"]
         try:

@@ -1,4 +1,4 @@
-"""DynamoDB Local on this machine, as AWS ships it for tests: no throttling, no permissions, any credentials."""
+"""Runs AWS's DynamoDB Local on this machine: no throttling, no permissions, any credentials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DYNAMODB = Bundle.of("dynamodb", Artifact("software.amazon.dynamodb", "DynamoDBLocal", "3.1.0"), natives=True)
 _MAIN = Path(__file__).with_name("DynamoDB.java")
-# The signature is not looked at, but there must be one.
+# The signature is not verified, but it must be present.
 _LIST = (
     "POST / HTTP/1.1\r\n"
     f"Host: {loopback.HOST}\r\n"
@@ -33,7 +33,7 @@ _LIST = (
 
 
 class DynamoDBNode(Node):
-    """The server's one process."""
+    """The only process of the server."""
 
     def __init__(self, server: DynamoDB) -> None:
         super().__init__("dynamodb", server.directory, {"client": server.port})
@@ -46,9 +46,9 @@ class DynamoDBNode(Node):
         ours: dict[str, str | int] = {
             "port": self.ports["client"],
             "dbPath": str(self.directory / "data"),
-            "sharedDb": "",  # whatever the region and credentials of a client, it sees the same tables
+            "sharedDb": "",  # all clients see the same tables, whatever their region and credentials
             "disableTelemetry": "",
-            "cors": f"http://{loopback.HOST}",  # by default every page in a browser on this machine may ask it
+            "cors": f"http://{loopback.HOST}",  # by default any page in a browser on this machine may send requests
         }
         options = (ours | self._server.options).items()
         arguments = [word for name, value in options for word in (f"-{name}", str(value)) if word]
@@ -56,13 +56,13 @@ class DynamoDBNode(Node):
         return jvm.run_source(_MAIN, loopback.HOST, *arguments, jars=self._server.jars, heap="256m", flags=[natives])
 
     def is_ready(self) -> bool:
-        """It lists its tables, which it asks of its database."""
+        """Whether it lists its tables, which reads from its database."""
         return loopback.ask(self.ports["client"], _LIST, answer=b'"TableNames"')
 
 
 class DynamoDB(SinglePortServer):
     """`with dev.DynamoDB(tmp_path) as dynamodb: ... dynamodb.endpoint`. `options` are those of its command line, with
-    "" for one that has no value."""
+    "" for an option without a value."""
 
     name = "dynamodb"
     variable = "DYNAMODB_ENDPOINT"

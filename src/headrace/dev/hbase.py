@@ -1,4 +1,4 @@
-"""A real HBase on this machine, with the Thrift gateway through which Python speaks to it."""
+"""Runs a real HBase on this machine, with the Thrift gateway that Python clients use."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _LOGGING = {
     "log4j.appender.out.layout.ConversionPattern": "%d %p %c{1}: %m%n",
 }
 _CALL = struct.pack("!II", 0x80010001, 13) + b"getTableNames" + struct.pack("!IB", 1, 0)
-# With a list as its result, which may also be an exception.
+# The reply has a list as its result, or an exception.
 _REPLY = struct.pack("!II", 0x80010002, 13) + b"getTableNames" + struct.pack("!IBH", 1, 15, 0)
 
 
 class HBaseNode(Node):
-    """One of the two processes."""
+    """One of the two processes of the server."""
 
     main: ClassVar[str]
     heap: ClassVar[str]
@@ -82,11 +82,11 @@ class Master(HBaseNode):
     heap = "384m"
 
     def configuration(self) -> dict[str, str | int]:
-        # When it is stopped its ZooKeeper goes first; by default it would ask for it for 20 seconds.
+        # At a stop its ZooKeeper ends first; by default the master would then retry for 20 seconds.
         return super().configuration() | {"zookeeper.recovery.retry": 1}
 
     def is_ready(self) -> bool:
-        """It says so in its log. Questions would wait in its few handlers, and keep it from ever getting ready."""
+        """Whether its log says so. Requests would occupy its few handlers, so that it never became ready."""
         return self.alive and self.process.logged("Master has completed initialization")
 
 
@@ -100,7 +100,7 @@ class ThriftServer(HBaseNode):
         return ["start", "-p", str(self.ports["client"]), "-b", loopback.HOST, "--infoport", "-1"]
 
     def is_ready(self) -> bool:
-        """It lists the tables, which it asks of the master: so not before that is ready."""
+        """Whether it lists the tables; it requests them from the master, so that must be ready as well."""
         return self._server.master.is_ready() and loopback.ask(self.ports["client"], _CALL, answer=_REPLY)
 
 
@@ -128,7 +128,7 @@ class HBase(SinglePortServer):
             "hbase.rootdir": (self.directory / "data" / "hbase").as_uri(),
             "hbase.tmp.dir": str(self.directory / "tmp"),
             "hbase.unsafe.stream.capability.enforce": "false",
-            # It asks nobody for a password, and a coprocessor of a table is code of the client that creates the table.
+            # It has no authentication, and a client that creates a table can give it a coprocessor with its own code.
             "hbase.coprocessor.user.enabled": "false",
             "hbase.wal.provider": "filesystem",
             "hbase.zookeeper.quorum": loopback.HOST,

@@ -1,4 +1,4 @@
-"""Servers that run in a JVM: one command line, one configuration format."""
+"""Command lines and configuration files of servers that run in a JVM."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-# One collector thread and the quick compiler: several servers share a laptop's few cores.
+# One garbage collector thread and only the C1 compiler: several servers share the few cores of a laptop.
 SMALL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def command(main: str, *arguments: str, jars: Iterable[Path], heap: str, flags: Iterable[str] = ()) -> list[str]:
-    """Run the class `main` with `jars` (or folders) as its class path."""
+    """The command that runs the class `main` with `jars` (or folders) as its class path."""
     classpath = os.pathsep.join(str(jar) for jar in jars)
     return [str(java.path()), *SMALL_JVM, f"-Xmx{heap}", *flags, "-cp", classpath, main, *arguments]
 
 
 def run_source(source: Path, *arguments: str, jars: Iterable[Path], heap: str, flags: Iterable[str] = ()) -> list[str]:
-    """Run the class in `source`, compiled at start by Spark's compiler, because a Java runtime has none."""
+    """The command that runs the class in `source`. Spark's compiler compiles it at start: a Java runtime has none."""
     compiler = from_spark({"janino", "commons-compiler"}, source.stem)
     main = "org.codehaus.janino.SimpleCompiler"
     return command(main, str(source), source.stem, *arguments, jars=[*jars, *compiler], heap=heap, flags=flags)
 
 
 def from_spark(needed: Iterable[str], server: str) -> list[Path]:
-    """Jars that pyspark ships, by name. Raises ConfigError when one is not there."""
+    """Jars that pyspark ships, by name. Raises ConfigError if one is missing."""
     names = sorted(needed)
     shipped = {
         pyspark_install.split_version(jar.name)[0]: jar for jar in (pyspark_install.folder() / "jars").glob("*.jar")
@@ -44,7 +44,7 @@ def from_spark(needed: Iterable[str], server: str) -> list[Path]:
 
 
 def properties(values: Mapping[str, str | int]) -> str:
-    """Java's properties format, which is ASCII with escapes."""
+    """Settings in Java's properties format, which is ASCII with escapes."""
     return "".join(f"{key}={_escaped(str(value))}\n" for key, value in values.items())
 
 

@@ -1,4 +1,4 @@
-"""A real Kafka on this machine: KRaft, one to many brokers, loopback only."""
+"""Runs a real Kafka on this machine: KRaft, one or more brokers, loopback only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 KAFKA = Bundle.of(
     "kafka",
     Artifact("org.apache.kafka", "kafka_2.13", "4.3.1"),
-    # Kafka's own artifact brings no logger, and a broker that dies in silence cannot be explained.
+    # Kafka's artifact has no logger as a dependency; without one, a broker would fail without a message.
     Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
 )
 PREFERRED_PORT = 9092
@@ -41,7 +41,7 @@ _LOGGING = (
 
 
 def new_id(of: uuid.UUID) -> str:
-    """A cluster's id, as Kafka writes them but without a dash: in front, its tools would take it for an option."""
+    """A cluster id in Kafka's format, but without a dash: Kafka's tools would parse a leading one as an option."""
     return base64.urlsafe_b64encode(of.bytes).decode().rstrip("=").replace("-", "A")
 
 
@@ -62,9 +62,9 @@ class Broker(Node):
         write_private(properties, jvm.properties(self._cluster.properties(self)))
         if (self.directory / "data" / "meta.properties").exists():
             return
-        # With Kafka's tool: formatting also turns on this release's features, such as the new group protocol.
+        # Use Kafka's tool, because formatting also enables features of the release, such as the new group protocol.
         arguments = ["-t", self._cluster.id, "-c", str(properties), *self._cluster.formatting()]
-        file = self.directory / "format.arguments"  # passwords: every user of the machine can read a command line
+        file = self.directory / "format.arguments"  # for passwords: all users of the machine can read a command line
         write_private(file, "\n".join(arguments))
         command = self._java("kafka.tools.StorageTool", "format", f"@{file}")
         try:
@@ -81,7 +81,7 @@ class Broker(Node):
         return self._java("kafka.Kafka", str(self.directory / "server.properties"))
 
     def is_ready(self) -> bool:
-        """It lists itself: registered with the controller and taking requests."""
+        """Whether it lists itself: then it is registered with the controller and accepts requests."""
         from confluent_kafka import KafkaException
 
         try:
@@ -95,7 +95,7 @@ class Broker(Node):
 
         settings: dict[str, Any] = {
             "bootstrap.servers": self.address,
-            "log_level": 0,  # refused connections are what waiting looks like
+            "log_level": 0,  # refused connections are expected during the wait
             "error_cb": lambda _: None,
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 100,
@@ -109,8 +109,8 @@ class Broker(Node):
 class Kafka(Server):
     """`with dev.Kafka(tmp_path) as kafka: ... kafka.bootstrap` — a cluster that ends with the block.
 
-    Ports are free ones unless given. `options` are broker properties and override ours.
-    The data stays in `directory`; the same directory and number of brokers bring it back.
+    By default it uses free ports. `options` are broker properties and override Headrace's.
+    The data stays in `directory`; a cluster with the same directory and number of brokers uses it again.
     """
 
     name = "kafka"
@@ -135,9 +135,9 @@ class Kafka(Server):
             )
         self.options = dict(options or {})
         self.heap = heap
-        # A cluster's data belongs to its quorum: another number of brokers is another cluster.
+        # The data belongs to one quorum: another number of brokers is another cluster.
         self.directory = directory.absolute() / f"{brokers}-brokers"
-        # A quorum of two is worse than one of one: either death stops it.
+        # A quorum of two is worse than one of one: it stops if either node dies.
         self.voters = 3 if brokers >= 3 else 1
         fresh = [port for port in loopback.free(2 * brokers + len(ports)) if port not in ports]
         own = [*ports, *fresh[len(ports) : brokers]]
@@ -171,7 +171,7 @@ class Kafka(Server):
 
     @cached_property
     def id(self) -> str:
-        """The cluster's id: that of the data when there is some, else a new one."""
+        """The cluster id: that of existing data, or a new one."""
         for meta in self.directory.glob("broker-*/data/meta.properties"):
             for line in meta.read_text(encoding="ascii").splitlines():
                 if line.startswith("cluster.id="):
@@ -179,7 +179,7 @@ class Kafka(Server):
         return new_id(uuid.uuid4())
 
     def formatting(self) -> list[str]:
-        """What its data begins with, as arguments of the tool that formats it."""
+        """The arguments of the tool that formats its data directory."""
         return []
 
     def properties(self, broker: Broker) -> dict[str, str | int]:
@@ -198,7 +198,7 @@ class Kafka(Server):
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(broker.directory / "data"),
-            "auto.create.topics.enable": "false",  # a misspelt topic is an error, not a new topic
+            "auto.create.topics.enable": "false",  # a misspelt topic name is an error, not a new topic
             "default.replication.factor": copies,
             "offsets.topic.replication.factor": copies,
             "offsets.topic.num.partitions": 4,
@@ -210,7 +210,7 @@ class Kafka(Server):
             "share.coordinator.state.topic.num.partitions": 1,
             "group.initial.rebalance.delay.ms": 0,
             "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
-            # A killed broker may register again only when its old session has run out: 9 s by default.
+            # A killed broker can register again only after its old session has expired: 9 s by default.
             "broker.session.timeout.ms": 3000,
             "broker.heartbeat.interval.ms": 500,
         }

@@ -1,4 +1,4 @@
-"""A server on this machine that speaks MongoDB's protocol: mongo-java-server, which behaves as MongoDB 4.2 does.
+"""Runs mongo-java-server on this machine: a server with MongoDB's protocol that behaves like MongoDB 4.2.
 
 It has no sessions, transactions, replica sets or capped collections.
 """
@@ -30,13 +30,13 @@ def _message(body: bytes) -> bytes:
     return struct.pack("<iiiiiB", 21 + len(document), 1, 0, 2013, 0, 0) + document
 
 
-# {ping: 1, $db: "admin"}, and of the answer {ok: 1.0}.
+# The request {ping: 1, $db: "admin"}, and {ok: 1.0} in the response.
 _PING = _message(b"\x10ping\0" + struct.pack("<i", 1) + b"\x02$db\0" + struct.pack("<i", 6) + b"admin\0")
 _PONG = b"\x01ok\0" + struct.pack("<d", 1.0)
 
 
 class MongoNode(Node):
-    """The server's one process."""
+    """The only process of the server."""
 
     def __init__(self, server: Mongo) -> None:
         super().__init__("mongo", server.directory, {"client": server.port})

@@ -1,4 +1,4 @@
-"""One process of a dev server: prepare, start, wait until it is ready, stop, kill."""
+"""One process of a dev server: prepares, starts, stops and kills it, and waits until it is ready."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEADLINE = 90.0
-# The rest of its owner's environment may hold passwords and tokens, which a server would show to its clients.
+# Other variables of the owner may hold passwords and tokens, which a server could show to its clients.
 _PASSED_ON = ("HOME", "JAVA_HOME", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
 
 
 def environment(*more: str) -> dict[str, str]:
-    """The environment of a server: a few variables that hold no secrets, and the variables in `more`."""
+    """The environment of a server: a few variables without secrets, and those in `more`."""
     kept = {name: os.environ[name] for name in (*_PASSED_ON, *more) if name in os.environ}
     return {**kept, "LC_ALL": "C.UTF-8"}
 
 
 class Node(ABC):
-    """One process of a server, in its own directory; it can be started again on the same data, even after a kill."""
+    """One process of a server with its own directory. It can start again on the same data, even after a kill."""
 
     def __init__(self, name: str, directory: Path, ports: Mapping[str, int]) -> None:
         self.name = name
@@ -37,28 +37,28 @@ class Node(ABC):
         self.tied = True
 
     def make_process(self, log: Path) -> Process:
-        """A process that stops at SIGTERM and runs as this user. Servers with other needs override it."""
+        """A process that stops at SIGTERM and runs as this user. Servers with other requirements override it."""
         return Process(log)
 
     @abstractmethod
     def prepare(self) -> None:
-        """Write what the process needs. Called before each start, also on data of an earlier life."""
+        """Write the files that the process needs. Called before each start, also on existing data."""
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """What to run."""
+        """The command line."""
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Send a request that only a ready server answers; an open port is not enough. At most one second."""
+        """Whether it answers a request, as only a ready server does; an open port is not enough. At most one second."""
 
     def environment(self) -> dict[str, str]:
-        """The process's environment."""
+        """The environment of the process."""
         return environment()
 
     @property
     def within(self) -> Path:
-        """The directory to run in: there, and not in the user's project, it may leave a dump when it crashes."""
+        """The directory to run in, where a crash may leave a dump; not the user's project."""
         return self.directory
 
     @property
@@ -74,7 +74,7 @@ class Node(ABC):
         return self.process.alive
 
     def launch(self) -> None:
-        """Start the process, without waiting. A node that runs already is left alone."""
+        """Start the process without waiting. Does nothing if it is running already."""
         if self.alive:
             return
         private_directory(self.directory)
@@ -82,11 +82,11 @@ class Node(ABC):
         self.process.spawn(self.command(), self.environment(), tied=self.tied, within=self.within)
 
     def wait(self, seconds: float = DEADLINE) -> None:
-        """Return when it answers. Raises ConfigError when it dies, RetriableError when it is too slow."""
+        """Wait until it answers. Raises ConfigError if it dies, RetriableError if it is too slow."""
         wait_for([self], seconds)
 
     def start(self, seconds: float = DEADLINE) -> None:
-        """Start the process and return when it answers."""
+        """Start the process and wait until it answers."""
         self.launch()
         self.wait(seconds)
 
@@ -94,7 +94,7 @@ class Node(ABC):
         self.process.stop()
 
     def kill(self) -> None:
-        """SIGKILL: what a crash does. `start()` brings it back on the same ports and data."""
+        """Send SIGKILL, like a crash. `start()` starts it again on the same ports and data."""
         self.process.kill()
 
 

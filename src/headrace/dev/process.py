@@ -1,4 +1,4 @@
-"""One server process: in a session of its own, identified by its pid and creation time, logging to a file."""
+"""A server process in a session of its own, identified by its pid and creation time. It logs to a file."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _INTERVAL = 0.02
 _END = 64 * 1024
 _FRAME = re.compile(r"\s+(at \S+\(|\.\.\. \d+ (more|common))")
 
-# Runs in the child before the server: takes another account, and asks the kernel for a signal when the owner dies,
-# even of SIGKILL; in this order, for a change of user forgets the request. Not in preexec_fn, which may deadlock in a
-# process with threads, and not as Popen's user: the account might not be allowed to run this Python.
+# Runs in the child before the server: switches to another account, then requests a signal from the kernel for the death
+# of the owner, even by SIGKILL. In this order, because a change of user drops the request. Not in preexec_fn, which may
+# deadlock in a process with threads, and not as Popen's user: the account might not be allowed to run this Python.
 _LAUNCHER = """
 import ctypes, os, sys
 owner, parent_death_signal, user, group = map(int, sys.argv[1:5])
@@ -42,7 +42,7 @@ if owner:
 os.execvp(sys.argv[5], sys.argv[5:])
 """
 
-# Python warns of a child without references that still runs; these are expected to outlive this process.
+# Python warns about a running child without references; these children are expected to outlive this process.
 _DETACHED: list[subprocess.Popen[bytes]] = []
 
 
@@ -54,32 +54,32 @@ class ProcessId:
     created: float
 
     def find(self) -> psutil.Process | None:
-        """The process, when it is still running and still the same one."""
+        """The process, if it is still running and still the same one."""
         try:
             process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.created) < 2.0  # the clock behind it may be adjusted
+            same = abs(process.create_time() - self.created) < 2.0  # the system clock may be adjusted
             return process if same and not _is_zombie(process) else None
         except psutil.NoSuchProcess:
             return None
 
 
 def _is_zombie(process: psutil.Process) -> bool:
-    """Dead, and not yet reaped by its parent. While other threads of it are ending, it still holds ports and files."""
+    """Whether it is dead but not reaped by its parent. While its other threads are ending, it holds ports and files."""
     return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who a process runs as."""
+    """The user and group of a process."""
 
     user: int
     group: int
 
 
 class Process:
-    """Start, stop and kill one server process. `log` is appended to.
+    """Starts, stops and kills one server process. Appends its output to `log`.
 
-    `stop_signal` asks the server to stop. A tied one gets `parent_death_signal` when its owner is killed.
+    `stop_signal` stops the server. A tied process gets `parent_death_signal` when its owner is killed.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class Process:
     @property
     def alive(self) -> bool:
         if self._child is not None:
-            return self._child.poll() is None  # also reaps it, which only its parent can
+            return self._child.poll() is None  # also reaps it, which only its parent can do
         return self.identity is not None and self.identity.find() is not None
 
     def spawn(
         self, command: Sequence[str], environment: Mapping[str, str], *, tied: bool, within: Path | None = None
     ) -> None:
-        """Start it in the directory `within`. `tied`: it dies with this process, however that ends (on Linux)."""
+        """Start it in the directory `within`. `tied`: it ends with this process, however that ends (on Linux)."""
         private_directory(self.log.parent)
         private_file(self.log)
         self._log_start = self.log.stat().st_size
@@ -116,7 +116,7 @@ class Process:
             command = launch_process(
                 command, owner=owner, parent_death_signal=self.parent_death_signal, account=self.account
             )
-        # To the kernel a parent dies with the thread that started the child: use one that stays.
+        # To the kernel, the parent dies with the thread that started the child: use a thread that stays alive.
         spawner = _spawner(os.getpid())
         with self.log.open("ab") as log:
             self._child = spawner.submit(
@@ -127,40 +127,40 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                umask=0o077,  # its data and logs are for its owner alone
-                start_new_session=True,  # Ctrl-C is for the owner, who stops its servers in order
+                umask=0o077,  # only its owner may read its data and logs
+                start_new_session=True,  # Ctrl-C goes to the owner, which stops its servers in order
             ).result()
         if not tied:
             _DETACHED.append(self._child)
         self.identity = ProcessId(self._child.pid, psutil.Process(self._child.pid).create_time())
 
     def terminate(self) -> None:
-        """Ask it to stop, without waiting. Nothing to do for a process that is gone."""
+        """Send the stop signal without waiting. Does nothing if the process has ended."""
         process = self.identity.find() if self.identity else None
         if process is not None:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(self.stop_signal)
 
     def stop(self, grace: float = GRACE) -> None:
-        """Ask it to stop, then SIGKILL when it is still there after `grace` seconds."""
+        """Send the stop signal, then SIGKILL if it is still running after `grace` seconds."""
         self.terminate()
         if not self._gone(grace):
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL to it and its children, as a crash of the machine would; returns when all are gone."""
+        """Send SIGKILL to it and its children, like a crash of the machine, and wait until all have ended."""
         process = self.identity.find() if self.identity else None
         if process is None:
             return
         with suppress(psutil.NoSuchProcess):
-            process.suspend()  # or it might have another child while we count them
+            process.suspend()  # so that it starts no other child meanwhile
             family = process.children(recursive=True)
             process.kill()
             kill_all(family)
         self._gone(10.0)
 
     def tail(self, lines: int = 20) -> str:
-        """The last lines this run wrote to its log, without the frames of Java's stacks, which hide the reason."""
+        """The last lines that this run wrote to its log, without frames of Java stack traces, which hide the reason."""
         shown = [line for line in self._log_text(_END).splitlines() if not _FRAME.match(line)]
         return "\n".join(shown[-lines:])
 
@@ -183,7 +183,7 @@ class Process:
 def launch_process(
     command: Sequence[str], *, owner: int, parent_death_signal: int, account: Account | None
 ) -> list[str]:
-    """`command`, run as `account`. Unless `owner` is 0, it gets `parent_death_signal` when that process ends."""
+    """`command` run as `account`. Unless `owner` is 0, it gets `parent_death_signal` when that process ends."""
     user, group = (account.user, account.group) if account else (-1, -1)
     prelude = [
         sys.executable,
@@ -200,7 +200,7 @@ def launch_process(
 
 
 def kill_all(processes: Sequence[psutil.Process], seconds: float = 10.0) -> None:
-    """SIGKILL, and wait until they are gone. Not `wait_procs`: a process without a parent may stay a zombie."""
+    """Send SIGKILL and wait until all have ended. Not `wait_procs`: an orphan may stay a zombie."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
@@ -212,5 +212,5 @@ def kill_all(processes: Sequence[psutil.Process], seconds: float = 10.0) -> None
 
 @cache
 def _spawner(owner: int) -> ThreadPoolExecutor:
-    """The thread that starts servers: one for each process, for a fork does not inherit threads."""
+    """The thread that starts servers: one per process, because a fork does not inherit threads."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"headrace-dev-{owner}")

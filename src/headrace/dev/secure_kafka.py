@@ -1,4 +1,4 @@
-"""A real Kafka on this machine with TLS, passwords, client certificates and ACLs."""
+"""Runs a real Kafka on this machine with TLS, passwords, client certificates and ACLs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _LISTENERS = ("SASL_SSL", "SSL")
 class SecureKafka(Kafka):
     """`with dev.SecureKafka(tmp_path) as kafka: hr.Kafka(kafka.secure, topics=…, options=kafka.client("app"))`.
 
-    Beside the plaintext listener at `bootstrap` there are `secure`, for TLS and the password of one of `users` (name to
-    password), and `tls`, for TLS and a client's certificate. The first user may do everything, as may whoever comes
-    with the certificate or by the plaintext listener. The others may do what access control lists grant them.
+    It has three listeners: `bootstrap` in plaintext, `secure` for TLS with the password of one of `users` (name to
+    password), and `tls` for TLS with a client certificate. The first user, and clients with the certificate or on the
+    plaintext listener, may do everything. The other users may do what ACLs grant them.
     """
 
     name = "secure-kafka"
@@ -57,7 +57,7 @@ class SecureKafka(Kafka):
         return self._listener("SSL")
 
     def client(self, user: str) -> dict[str, str]:
-        """Options of a client that comes by `secure`."""
+        """Options of a client on the listener `secure`."""
         return {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": MECHANISM,
@@ -67,7 +67,7 @@ class SecureKafka(Kafka):
         }
 
     def certificate_options(self) -> dict[str, str]:
-        """Options of a client that comes by `tls`."""
+        """Options of a client on the listener `tls`."""
         return {
             "security.protocol": "SSL",
             "ssl.ca.location": str(self.certificate.authority),
@@ -99,7 +99,7 @@ class SecureKafka(Kafka):
                 [str(plain["listener.security.protocol.map"]), *(f"{listener}:{listener}" for listener in _LISTENERS)]
             ),
             "sasl.enabled.mechanisms": MECHANISM,
-            # The broker itself comes by the plaintext listener; who may log in here is in the metadata.
+            # The broker itself uses the plaintext listener; the users of this listener are in the metadata.
             f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config": f"{_MODULE} required;",
             "listener.name.ssl.ssl.client.auth": "required",
             "ssl.keystore.type": "PKCS12",

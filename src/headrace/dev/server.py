@@ -1,4 +1,4 @@
-"""A dev server: one or more nodes that are started and stopped together."""
+"""The base class of dev servers: one or more nodes that are started and stopped together."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def silent(line: str) -> None:
 
 
 class Server(ABC):
-    """A named server of one or more nodes, which die with their owner unless it calls `detach`."""
+    """A named server of one or more nodes, which end with their owner unless it calls `detach`."""
 
     name: ClassVar[str]
     variable: ClassVar[str]
     bundles: ClassVar[tuple[Bundle, ...]] = ()
     licence: ClassVar[str] = ""
-    """What users must know about a licence that is not open source."""
+    """A note on a licence that is not open source."""
 
     def __init__(self, nodes: Sequence[Node], progress: Progress = silent) -> None:
         self.nodes = list(nodes)
@@ -43,16 +43,16 @@ class Server(ABC):
     @classmethod
     @abstractmethod
     def for_cli(cls, directory: Path, *, port: int | None, nodes: int, progress: Progress) -> Self:
-        """The server that `headrace dev up` starts: on `port`, else on its usual one when that is free."""
+        """The server that `headrace dev up` starts: on `port`, otherwise on its usual port if that is free."""
 
     @property
     @abstractmethod
     def address(self) -> str:
-        """What a client connects to."""
+        """The address for clients."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """What `headrace dev env` exports."""
+        """The variables that `headrace dev env` exports."""
         return {self.variable: self.address}
 
     @abstractmethod
@@ -65,7 +65,7 @@ class Server(ABC):
         """The server whose `settings` were recorded, to be attached to its processes."""
 
     def fetch(self) -> None:
-        """Fetch the server's files. Raises ConfigError when that is not possible."""
+        """Fetch the server's files. Raises ConfigError if that is not possible."""
         _ = self.jars
 
     @cached_property
@@ -74,7 +74,7 @@ class Server(ABC):
         return [jar for bundle in self.bundles for jar in jars.fetch(bundle, self.progress)]
 
     def detach(self) -> None:
-        """Let the processes outlive this one; called before `start`, if the caller keeps a record of them."""
+        """Let the processes outlive this one. Called before `start` if the caller records them."""
         for node in self.nodes:
             node.tied = False
 
@@ -84,9 +84,9 @@ class Server(ABC):
             node.process.identity = identities.get(node.name)
 
     def start(self, launched: Callable[[Self], None] | None = None, seconds: float = DEADLINE) -> None:
-        """Start all nodes and return when all answer; on any failure stop them all.
+        """Start all nodes and wait until all answer; stop them all after any failure.
 
-        `launched` is called in between, so that the processes are on record before anything can go wrong.
+        `launched` is called in between, so that the processes are recorded before an error can occur.
         """
         self.fetch()
         if self.licence:
@@ -103,11 +103,11 @@ class Server(ABC):
             raise
 
     def wait(self, seconds: float = DEADLINE) -> None:
-        """Return when every node answers. Raises as soon as one dies: another may be waiting for it."""
+        """Wait until all nodes answer. Raises as soon as one dies: another may be waiting for it."""
         wait_for(self.nodes, seconds)
 
     def stop(self) -> None:
-        """Stop all nodes at the same time: the last one of a quorum would otherwise wait for the others."""
+        """Stop all nodes at the same time: otherwise the last one of a quorum would wait for the others."""
         for node in self.nodes:
             node.process.terminate()
         deadline = time.monotonic() + GRACE
@@ -115,7 +115,7 @@ class Server(ABC):
             node.process.stop(max(0.0, deadline - time.monotonic()))
 
     def kill(self) -> None:
-        """SIGKILL to every node: what a crash does. `start()` brings the server back on the same ports and data."""
+        """Send SIGKILL to all nodes, like a crash. `start()` starts them again on the same ports and data."""
         for node in self.nodes:
             node.kill()
 

@@ -1,4 +1,4 @@
-"""Dev servers of one address and one port: their common base class."""
+"""The base class of dev servers with a single port."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class SinglePortServer(Server):
-    """A server that clients reach at one port: a free one unless given.
+    """A server with one port for clients: `port`, by default a free one.
 
-    `options` are the server's own settings and override ours. The data stays in `directory`.
+    `options` are settings of the server and override Headrace's. The data stays in `directory`.
     """
 
     usual_port: ClassVar[int]
@@ -43,7 +43,7 @@ class SinglePortServer(Server):
 
     @abstractmethod
     def make_nodes(self) -> Sequence[Node]:
-        """Its processes, in the order in which they are started."""
+        """The processes, in the order in which they are started."""
 
     @classmethod
     def for_cli(cls, directory: Path, *, port: int | None, nodes: int, progress: Progress) -> Self:
@@ -53,7 +53,7 @@ class SinglePortServer(Server):
 
     @cached_property
     def password(self) -> str:
-        """The password, for servers that need one: generated once, in a file that only this user can read."""
+        """The password of servers that need one: generated once, in a file that only this user can read."""
         return stored_secret(self.directory / "password")
 
     @property
@@ -69,7 +69,7 @@ class SinglePortServer(Server):
 
 
 def find_packaged(server: str, package: str, program: str) -> Path:
-    """A program inside a Python package, found without importing it. Raises ConfigError when it is not there."""
+    """A program inside a Python package, found without importing it. Raises ConfigError if it is missing."""
     spec = find_spec(package)
     folders = spec.submodule_search_locations if spec else None
     for folder in folders or ():

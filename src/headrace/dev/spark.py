@@ -1,4 +1,4 @@
-"""A real Spark cluster on this machine: a master, and workers that are different hosts to Spark."""
+"""Runs a real Spark cluster on this machine: a master, and workers that Spark treats as different hosts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _base64(part: bytes) -> str:
 
 
 class SparkNode(Node):
-    """One process, at the loopback address that is its host to Spark."""
+    """One process, with a loopback address that Spark uses as its host."""
 
     def __init__(self, name: str, server: Spark, host: str, ports: Mapping[str, int]) -> None:
         super().__init__(name, server.directory / name, ports)
@@ -44,7 +44,7 @@ class SparkNode(Node):
         return self.directory / "spark.properties"
 
     def prepare(self) -> None:
-        """Settings go into a file: everybody on the machine can read a command line."""
+        """Write settings to a file: all users of the machine can read a command line."""
         settings = {**self._server.options, **self._server.authentication, **self._server.web_authentication}
         write_private(self._properties, jvm.properties(settings))
 
@@ -54,14 +54,14 @@ class SparkNode(Node):
 
     def environment(self) -> dict[str, str]:
         return {
-            **environment("PYSPARK_PYTHON", "PYTHONPATH"),  # its executors run Python
+            **environment("PYSPARK_PYTHON", "PYTHONPATH"),  # for executors, which run Python
             "SPARK_HOME": str(pyspark_install.folder()),
             "SPARK_LOCAL_IP": self.host,
-            "SPARK_SCALA_VERSION": pyspark_install.SCALA,  # or it looks for folders that a build of Spark has
+            "SPARK_SCALA_VERSION": pyspark_install.SCALA,  # otherwise it searches for folders of a Spark source build
         }
 
     def overview(self) -> dict[str, Any]:
-        """What it says of itself; nothing while it does not answer."""
+        """The JSON of its status page; empty while it does not answer."""
         try:
             with closing(http.client.HTTPConnection(self.host, self.ports["webui"], timeout=1.0)) as connection:
                 connection.request("GET", "/json/", headers={"Authorization": f"Bearer {self._server.web_token}"})
@@ -72,7 +72,7 @@ class SparkNode(Node):
 
 
 class Master(SparkNode):
-    """Hands out workers; drivers connect to it."""
+    """Assigns workers to drivers, which connect to it."""
 
     def __init__(self, server: Spark) -> None:
         super().__init__("spark-master", server, loopback.HOST, {"client": server.port, "webui": server.webuis[0]})
@@ -94,7 +94,7 @@ class Worker(SparkNode):
 
     def prepare(self) -> None:
         super().prepare()
-        self._server.nodes[0].wait()  # a worker that finds no master tries again only after some ten seconds
+        self._server.nodes[0].wait()  # a worker that finds no master waits about ten seconds
 
     def command(self) -> list[str]:
         means = ("--cores", str(self._server.cores), "--memory", self._server.memory)
@@ -102,15 +102,15 @@ class Worker(SparkNode):
         return self.java("org.apache.spark.deploy.worker.Worker", *means, *place, self._server.address)
 
     def is_ready(self) -> bool:
-        """The master has taken it."""
+        """Whether the master has registered it."""
         return self.overview().get("masterurl") == self._server.address
 
 
 class Spark(SinglePortServer):
     """`with dev.Spark(tmp_path) as spark: session.create(spark.session)`.
 
-    Each of the `workers` has its own loopback address, 127.0.0.1, 127.0.0.2 and so on, and runs executors of up to
-    `cores` and `memory` in all. `options` are Spark's, for master and workers.
+    Each of the `workers` has its own loopback address, 127.0.0.1, 127.0.0.2 and so on, and runs executors with up to
+    `cores` and `memory` in total. `options` are Spark settings for master and workers.
     """
 
     name = "spark"
@@ -149,18 +149,18 @@ class Spark(SinglePortServer):
 
     @property
     def authentication(self) -> dict[str, str]:
-        """What drivers, master and workers have in common: without it, any user of this machine could run code here."""
+        """The shared secret of drivers, master and workers, without which any user of this machine could run code."""
         return {"spark.authenticate": "true", "spark.authenticate.secret": self.password}
 
     @property
     def web_authentication(self) -> dict[str, str]:
-        """The web pages, which show the logs of executors, ask for a signed token."""
+        """Settings that require a signed token for the web pages, which show the logs of executors."""
         key = base64.urlsafe_b64encode(self.password.encode()).decode()
         return {"spark.ui.filters": _WEB_FILTER, f"spark.{_WEB_FILTER}.param.secretKey": key}
 
     @property
     def web_token(self) -> str:
-        """A JSON web token, for the header `Authorization: Bearer …`."""
+        """A JSON web token for the header `Authorization: Bearer …`."""
         signed = ".".join(_base64(part) for part in (b'{"alg":"HS256"}', b'{"sub":"headrace"}'))
         return f"{signed}.{_base64(hmac.digest(self.password.encode(), signed.encode(), 'sha256'))}"
 
@@ -170,7 +170,7 @@ class Spark(SinglePortServer):
 
     @property
     def session(self) -> dict[str, str]:
-        """Options of a small session whose first job waits until there is an executor on every host."""
+        """Options of a small session whose first job waits until every host has an executor."""
         return {
             "spark.master": self.address,
             **self.authentication,
@@ -183,7 +183,7 @@ class Spark(SinglePortServer):
 
     @property
     def jars(self) -> list[Path]:
-        """Those that pyspark brings."""
+        """The jars that pyspark ships."""
         return [pyspark_install.folder() / "jars" / "*"]
 
     def settings(self) -> dict[str, Any]:

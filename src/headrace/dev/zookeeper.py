@@ -1,4 +1,4 @@
-"""A real ZooKeeper on this machine, from the jars that pyspark ships."""
+"""Runs a real ZooKeeper on this machine, from the jars that pyspark ships."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-# Of pyspark's hundreds of jars only these: all of them cost half as much memory again.
+# Only these of pyspark's hundreds of jars: loading all needs 50 % more memory.
 _NEEDED = frozenset(
     {
         "log4j-api",
@@ -35,13 +35,13 @@ _LOGGING = {
     "appender.out.name": "out",
     "appender.out.layout.type": "PatternLayout",
     "appender.out.layout.pattern": "%d %p %c{1}: %m%n",
-    "logger.questions.name": "org.apache.zookeeper.server.NIOServerCnxn",  # one line for each time we ask
+    "logger.questions.name": "org.apache.zookeeper.server.NIOServerCnxn",  # it logs a line per readiness check
     "logger.questions.level": "warn",
 }
 
 
 class Peer(Node):
-    """The server's one process."""
+    """The only process of the server."""
 
     def __init__(self, server: ZooKeeper) -> None:
         super().__init__("zookeeper", server.directory, {"client": server.port})
@@ -53,7 +53,7 @@ class Peer(Node):
             "tickTime": 2000,
             "clientPort": self.ports["client"],
             "clientPortAddress": loopback.HOST,
-            "admin.enableServer": "false",  # it would listen on every interface
+            "admin.enableServer": "false",  # it would listen on all interfaces
             "4lw.commands.whitelist": "ruok,srvr,stat",
             "autopurge.purgeInterval": 1,
         }
@@ -68,7 +68,7 @@ class Peer(Node):
         return jvm.command(main, config, jars=self._server.jars, heap="128m", flags=[logging])
 
     def is_ready(self) -> bool:
-        """It says its mode; the port is open before it has one."""
+        """Whether it reports its mode; the port is open before it has one."""
         return loopback.ask(self.ports["client"], b"srvr", answer=b"Mode:")
 
 

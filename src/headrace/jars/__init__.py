@@ -1,1 +1,1 @@
-"""Java: its installation, the jars, and where they come from."""
+"""Finds Java, and fetches and verifies jars."""

@@ -1,4 +1,4 @@
-"""Programs that come as an archive instead of as jars."""
+"""Unpacks programs that are distributed as an archive instead of as jars."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def unpack(folder: Path) -> list[Path]:
-    """Lay the files of every archive in `folder` beside it, and drop the archive. Links are left out."""
+    """Extract the files of each archive in `folder` into that folder, and delete the archive. Links are left out."""
     return [file for archive in sorted(folder.glob("*.tar.gz")) for file in _unpack_archive(archive)]
 
 

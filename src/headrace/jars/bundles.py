@@ -1,4 +1,4 @@
-"""Which jars belong together: the connector's, Avro's, and those of each server."""
+"""Bundles of jars that are used together: the connector's, Avro's, and those of each server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JARS, NATIVES = ("jar", "bundle"), ("so", "dylib")
 CONNECTOR = f"spark-sql-kafka-0-10_{pyspark_install.SCALA}"
 AVRO = f"spark-avro_{pyspark_install.SCALA}"
 _SPARK = "org.apache.spark"
-# Some mirrors have holes; these were run together, on Spark 4.2.0.
+# Some mirrors lack artifacts; these versions were run together, on Spark 4.2.0.
 PROVEN = "4.2.0"
 _PINNED_AVRO = Artifact(_SPARK, AVRO, "4.1.1")
 _PINNED_TOKENS = Artifact(_SPARK, f"spark-token-provider-kafka-0-10_{pyspark_install.SCALA}", "4.0.0")
@@ -26,7 +26,7 @@ _PINNED_TOKENS = Artifact(_SPARK, f"spark-token-provider-kafka-0-10_{pyspark_ins
 
 @dataclass(frozen=True, slots=True)
 class ResolutionAttempt:
-    """One way to resolve a bundle. `alternative` says how it differs from the preferred one."""
+    """One way to resolve a bundle. `alternative` describes how it differs from the preferred one."""
 
     artifacts: tuple[Artifact, ...]
     overrides: tuple[Artifact, ...] = ()
@@ -35,9 +35,9 @@ class ResolutionAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Jars that are used together, and the routes to them in the order they are tried.
+    """Jars that are used together, and the resolution attempts in the order in which they are made.
 
-    `natives`: with the libraries in machine code that they depend on, which lie beside them.
+    `natives`: it includes native libraries that the jars depend on, in the same folder.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Bundle:
 
     @classmethod
     def of(cls, name: str, *artifacts: Artifact, exclude_shipped: bool = False, natives: bool = False) -> Bundle:
-        """A bundle with one route, in the version of its first artifact."""
+        """A bundle with a single resolution attempt, in the version of its first artifact."""
         return cls(name, artifacts[0].version, (ResolutionAttempt(artifacts),), exclude_shipped, natives)
 
     @property
@@ -78,7 +78,7 @@ def connector_bundle(pyspark: str | None = None) -> Bundle:
         ResolutionAttempt((exact,), (_PINNED_TOKENS,), f"token provider {_PINNED_TOKENS.version} instead of {version}"),
     ]
     release = _release(version)
-    first_of_line = ".".join(str(part) for part in (*release[:2], 0))  # not run by us: doctor warns
+    first_of_line = ".".join(str(part) for part in (*release[:2], 0))  # an untested combination, of which doctor warns
     near = PROVEN if release > _release(PROVEN) else first_of_line
     if near != version:
         other = Artifact(_SPARK, CONNECTOR, near)
@@ -91,7 +91,7 @@ def connector_bundle(pyspark: str | None = None) -> Bundle:
 
 
 def avro_bundle(pyspark: str | None = None) -> Bundle:
-    """What Spark's functions `to_avro` and `from_avro` call, for a pyspark version, by default the installed one."""
+    """The jars of Spark's `to_avro` and `from_avro` for a pyspark version, by default the installed one."""
     version = pyspark or pyspark_install.version()
     exact = Artifact(_SPARK, AVRO, version)
     routes = [ResolutionAttempt((exact,))]
@@ -101,7 +101,7 @@ def avro_bundle(pyspark: str | None = None) -> Bundle:
 
 
 def bundles() -> list[Bundle]:
-    """What a session needs beside pyspark."""
+    """The bundles that a session needs in addition to pyspark."""
     return [connector_bundle(), avro_bundle()]
 
 

@@ -1,4 +1,4 @@
-"""Maven artifacts in a per-user cache: fetched once through pyspark's own Ivy, checked, then used offline."""
+"""A per-user cache of Maven artifacts: fetched once through pyspark's own Ivy, verified, then used offline."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 UNPINNED = "HEADRACE_UNPINNED_JARS"
-"""`refuse`: do not fetch jars without pinned checksums. Otherwise they are fetched with a warning."""
+"""`refuse`: do not fetch jars without pinned checksums. By default they are fetched with a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a finished fetch left in its folder."""
+    """The record of a finished fetch in its folder."""
 
     directory: Path
     name: str
@@ -47,7 +47,7 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: Path) -> Manifest | None:
-        """The manifest in `directory`; None when there is none that can be read."""
+        """The manifest in `directory`; None if it is missing or unreadable."""
         try:
             raw: dict[str, Any] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
             resolved = tuple(raw.pop("resolved"))
@@ -68,7 +68,7 @@ class Manifest:
 
 
 def manifests() -> list[Manifest]:
-    """Every finished fetch in the cache, also those with damaged files."""
+    """The manifests of all finished fetches in the cache, also of those with damaged files."""
     found = (Manifest.read(path.parent) for path in sorted(root().glob(f"[!.]*/{MANIFEST}")))
     return [manifest for manifest in found if manifest]
 
@@ -93,11 +93,11 @@ def silent(line: str) -> None:
 
 
 def fetch(bundle: Bundle, progress: Progress = silent) -> list[Path]:
-    """The jars of `bundle`, from the cache if they are there and undamaged, otherwise from the registry.
+    """The jars of `bundle`, from the cache if they are complete and undamaged, otherwise from the registry.
 
-    Neither java nor the network is touched when the cache has them. Safe to call from several processes at
-    once, and to kill: a folder appears in the cache complete or not at all.
-    Raises ConfigError (no java, not in the registry, cache not writable) or RetriableError (no network).
+    Uses neither Java nor the network if the cache has them. Several processes may call it at once, and be killed: a
+    folder appears in the cache complete or not at all.
+    Raises ConfigError (no Java, not in the registry, cache not writable) or RetriableError (no network).
     """
     refuse_foreign(bundle.directory, root(), root().parent)
     manifest = Manifest.read(bundle.directory)
@@ -106,11 +106,11 @@ def fetch(bundle: Bundle, progress: Progress = silent) -> list[Path]:
     try:
         private_directory(root())
         with _lock(root() / f".{bundle.directory.name}.lock", bundle, progress):
-            manifest = Manifest.read(bundle.directory)  # another process may have fetched it while we waited
+            manifest = Manifest.read(bundle.directory)  # another process may have fetched it meanwhile
             problems = verify(manifest) if manifest else []
             if manifest and not problems:
                 return manifest.jars
-            for left in root().glob(f".{bundle.directory.name}-*"):  # of a fetch that was killed: we hold the lock
+            for left in root().glob(f".{bundle.directory.name}-*"):  # of a killed fetch: the lock is held here
                 shutil.rmtree(left, ignore_errors=True)
             for problem in problems:
                 progress(f"{bundle}: {problem}; fetching again")
@@ -149,7 +149,7 @@ def _download(bundle: Bundle, progress: Progress) -> Manifest:
                 lacking = f"not in the registry: {', '.join(missing)}"
                 continue
             manifest = _manifest(bundle, route, into, shipped)
-            # What a registry adds to a bundle is not taken: a changed description could name any jar.
+            # Ignore artifacts that a registry adds to a bundle: a modified POM could name any jar.
             if (warning := unpinned_warning(bundle)) is not None:
                 if os.environ.get(UNPINNED, "").lower() == "refuse":
                     raise ConfigError(warning, hint=f"pip install 'pyspark=={PROVEN}', or unset {UNPINNED}")
@@ -198,7 +198,7 @@ def _publish(manifest: Manifest, into: Path) -> Manifest:
 
 @contextmanager
 def _lock(path: Path, bundle: Bundle, progress: Progress) -> Iterator[None]:
-    """Held by the process that fetches; the kernel lets go of it when that process dies."""
+    """Hold the lock for a fetch; the kernel releases it when the process dies."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

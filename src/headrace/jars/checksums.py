@@ -1,4 +1,4 @@
-"""SHA-256 of every file that Headrace fetches: pinned in this package, compared when fetched and when loaded."""
+"""SHA-256 checksums of all files that Headrace fetches: pinned in this package, compared after a fetch and at load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 PINS = Path(__file__).with_name("checksums.txt")
-"""Lines as `sha256sum` writes them: `sha256sum -c` in the jars' cache directory takes them too."""
+"""Lines in the format of `sha256sum`: `sha256sum -c` in the cache directory of the jars reads them, too."""
 _STAMP = ".verified"
 
 
@@ -33,13 +33,13 @@ def _pins() -> dict[str, dict[str, str]]:
 
 
 def unpinned(bundle: str, names: Iterable[str]) -> list[str]:
-    """Which of `names` a listed bundle should not have."""
+    """Those of `names` that a listed bundle should not have."""
     pins = pinned(bundle)
     return [] if pins is None else sorted(name for name in names if name not in pins)
 
 
 def wrong(bundle: str, found: Mapping[str, str]) -> list[str]:
-    """The files, by name and SHA-256, that are not what is pinned; one line each."""
+    """The files whose SHA-256 differs from the pinned one; one line each."""
     pins = pinned(bundle) or {}
     return [
         _differs(name, found[name], pins[name]) for name in sorted(found) if found[name] != pins.get(name, found[name])
@@ -47,7 +47,7 @@ def wrong(bundle: str, found: Mapping[str, str]) -> list[str]:
 
 
 def problems(directory: Path, recorded: Mapping[str, str]) -> list[str]:
-    """Problems with the files that a fetch recorded, one line each: they must match the pins, otherwise the record."""
+    """Problems with the files of a fetch, one line each: they must match the pins, or else the record of the fetch."""
     expected = {**recorded, **{name: pin for name, pin in (pinned(directory.name) or {}).items() if name in recorded}}
     lines = [f"{name}: no checksum is pinned for it" for name in unpinned(directory.name, recorded)]
     for name in sorted(expected):
@@ -62,7 +62,7 @@ def problems(directory: Path, recorded: Mapping[str, str]) -> list[str]:
 
 
 def changed_files(directory: Path, recorded: Mapping[str, str]) -> list[str]:
-    """As `problems`, but files that were verified and not changed since are not read again."""
+    """Like `problems`, but does not read files again that have not changed since they were verified."""
     seen = _file_stamps(directory, recorded)
     if seen is not None and _read_stamp(directory) == seen:
         return []
@@ -82,7 +82,7 @@ def _differs(name: str, actual: str, expected: str) -> str:
 
 
 def _file_stamps(directory: Path, recorded: Mapping[str, str]) -> dict[str, list[object]] | None:
-    """Checksum, inode, size and times of each file. Only the kernel sets the change time."""
+    """The checksum, inode, size and times of each file. Only the kernel can set the change time."""
     pins = pinned(directory.name) or {}
     try:
         found = {name: (directory / name).stat() for name in recorded}
@@ -107,4 +107,4 @@ def _write_stamp(directory: Path, seen: Mapping[str, list[object]]) -> None:
         draft.write_text(json.dumps(seen), encoding="utf-8")
         draft.replace(directory / _STAMP)
     except OSError:
-        return  # a cache of root's, or on a disk that is read only: read again at the next start
+        return  # a cache of root, or on a read-only disk: verify again at the next start

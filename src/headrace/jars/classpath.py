@@ -1,4 +1,4 @@
-"""Jars and packages that Spark's settings name, and whether they are compatible."""
+"""Reads the jars and packages in Spark's settings, and checks whether they are compatible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _LISTS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath", "spark.executor.extraClassPath")
-# Two versions of these in one JVM fail late and oddly; of most others Spark does not mind.
+# Two versions of one of these in a JVM fail late and with misleading errors; most others are harmless.
 _ONE_ONLY = (
     "kafka-clients",
     "spark-avro",
@@ -27,7 +27,7 @@ _ONE_ONLY = (
 
 @dataclass(frozen=True, slots=True, order=True)
 class JarReference:
-    """A jar by name, Scala suffix apart, and where it was named."""
+    """A jar by name, with a separate Scala suffix, and the setting that names it."""
 
     name: str
     scala: str
@@ -36,7 +36,7 @@ class JarReference:
 
     @classmethod
     def parse(cls, text: str, source: str) -> JarReference:
-        """From a path or file name, or from `org:name:version`."""
+        """Parse a path or file name, or `org:name:version`."""
         parts = text.split(":")
         if len(parts) == 3 and not text.endswith(".jar"):
             full, version = parts[1], parts[2]
@@ -83,7 +83,7 @@ def in_settings(settings: Mapping[str, str], source: str) -> list[JarReference]:
 
 
 def referenced_jars() -> list[JarReference]:
-    """Every jar that the environment and spark-defaults.conf give to Spark, and pyspark's own Kafka jars."""
+    """All jars from the environment and spark-defaults.conf, and pyspark's own Kafka jars."""
     found = in_submit_arguments(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     defaults = configuration() / "spark-defaults.conf"
     if defaults.is_file():
@@ -102,12 +102,12 @@ def configuration() -> Path:
 
 
 def wrong_scala(jars: Iterable[JarReference]) -> list[JarReference]:
-    """Jars built for another Scala than this Spark's."""
+    """Jars built for another Scala version than that of this Spark."""
     return sorted(jar for jar in jars if jar.scala and jar.scala != pyspark_install.SCALA)
 
 
 def clashes(jars: Iterable[JarReference]) -> list[list[JarReference]]:
-    """Jars of which there may be one version only, where there are more."""
+    """Jars with several versions of which only one may be present."""
     groups: dict[str, list[JarReference]] = {name: [] for name in _ONE_ONLY}
     for jar in jars:
         if jar.name in groups:
@@ -116,7 +116,7 @@ def clashes(jars: Iterable[JarReference]) -> list[list[JarReference]]:
 
 
 def _parse_list(text: str, source: str) -> list[JarReference]:
-    """From a list separated by commas, or by colons where it is a class path of jars."""
+    """Parse a list separated by commas or, if it is a class path of jars, by colons."""
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     parts: list[str] = []
     for entry in entries:

@@ -1,4 +1,4 @@
-"""One run of the Ivy resolver inside pyspark: its request and its result."""
+"""Runs the Ivy resolver inside pyspark: writes its request and reads its result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MISSING = re.compile(r"^\s*:: (\S+#\S+;\S+): \S|^\s*\[(?:FAILED|NOT FOUND)\s*\]
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A Maven coordinate. One of another `type` than a jar is an archive with all it needs inside."""
+    """A Maven coordinate. If its `type` is not a jar, it is an archive that includes its dependencies."""
 
     org: str
     name: str
@@ -55,7 +55,7 @@ class Artifact:
 
 
 def description(artifacts: Iterable[Artifact], overrides: Iterable[Artifact], excludes: Iterable[str]) -> str:
-    """The ivy.xml that asks for `artifacts` and what they need to run, without the names in `excludes`."""
+    """The ivy.xml that requests `artifacts` and their runtime dependencies, without the names in `excludes`."""
     lines = [
         '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">',
         '<info organisation="headrace" module="jars"/>',
@@ -89,9 +89,8 @@ def retrieve(
 ) -> list[str]:
     """Resolve and download into `into`. Returns the artifacts that the registry does not have.
 
-    `poms`: by the descriptions of the artifacts, which name what they need; for an archive they, and the parents that
-    they have, need not be there. Raises RetriableError when the registry does not answer, ConfigError when Ivy cannot
-    work at all.
+    `poms`: resolve dependencies through the POMs of the artifacts; an archive needs neither its POM nor the parents of
+    it. Raises RetriableError if the registry does not answer, ConfigError if Ivy cannot work at all.
     """
     work.mkdir(parents=True, exist_ok=True)
     (work / "ivy.xml").write_text(asked, encoding="utf-8")
@@ -122,7 +121,7 @@ def retrieve(
 
 
 def run(command: Sequence[str], read: Callable[[str], None]) -> int:
-    """Run Ivy, pass on its lines, return its exit code. Raises RetriableError if it stalls."""
+    """Run Ivy, pass its lines to `read`, and return its exit code. Raises RetriableError if it stalls."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as ivy:
         assert ivy.stdout is not None
         try:
@@ -138,13 +137,13 @@ def run(command: Sequence[str], read: Callable[[str], None]) -> int:
                     read(line.decode(errors="replace"))
             return ivy.wait()
         finally:
-            ivy.kill()  # Ctrl-C, or silence: the resolver must not go on alone; a no-op after its end
+            ivy.kill()  # after Ctrl-C or silence, so that the resolver does not continue alone; no effect after its end
 
 
 def missing(said: Sequence[str]) -> list[str]:
-    """What a failed run could not find. Raises when it failed for another reason.
+    """The artifacts that a failed run did not find. Raises if it failed for another reason.
 
-    A network failure wins: it must never be taken for a hole in the registry.
+    A network failure takes precedence: it must never count as an artifact that the registry lacks.
     """
     network = [line.strip() for line in said if _NETWORK.search(line)]
     if network:

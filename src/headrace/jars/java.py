@@ -1,4 +1,4 @@
-"""The Java that Spark and the dev servers run on: its path and version."""
+"""Finds the Java for Spark and the dev servers: its path and version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Java:
 
     @property
     def major(self) -> int:
-        """17 for `17.0.15`; 8 for `1.8.0_422`."""
+        """The major version: 17 for `17.0.15`; 8 for `1.8.0_422`."""
         numbers = [int(part) for part in re.findall(r"\d+", self.version)[:2]]
         if not numbers:
             return 0
@@ -30,13 +30,13 @@ class Java:
 
 
 def searched_places() -> list[str]:
-    """Where java is searched, in order."""
+    """The places where java is searched, in order."""
     home = os.environ.get("JAVA_HOME")
     return [f"JAVA_HOME ({home})" if home else "JAVA_HOME (not set)", "PATH"]
 
 
 def path() -> Path:
-    """The java to run: JAVA_HOME's, as in Spark, else PATH's. Raises ConfigError when there is none."""
+    """The java to run: from JAVA_HOME, as in Spark, otherwise from PATH. Raises ConfigError if there is none."""
     home = os.environ.get("JAVA_HOME")
     candidate = Path(home) / "bin" / "java" if home else None
     if candidate and os.access(candidate, os.X_OK):
@@ -48,7 +48,7 @@ def path() -> Path:
 
 
 def find() -> Java:
-    """The java to run and its version. Raises ConfigError when there is none, or it does not run."""
+    """The java to run and its version. Raises ConfigError if there is none, or if it does not run."""
     at = path()
     try:
         done = subprocess.run([at, "-version"], capture_output=True, text=True, timeout=30, check=True)

@@ -1,4 +1,4 @@
-"""Jars run as this user, so no other user may own or write their directories."""
+"""Checks that no other user owns or can write to the directories of jars, which run as this user."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PEOPLE = 1000
-"""Below are accounts of the system."""
+"""The lowest uid of a person; lower ones belong to system accounts."""
 _OTHER_CACHE = "export HEADRACE_CACHE=<a directory of yours>, then headrace jars fetch"
 
 
 def refuse_foreign(*directories: Path) -> None:
-    """Raise ConfigError if another user owns one of them or can write to it: jars in it run as this user.
+    """Raise ConfigError if another user owns a directory or can write to it: jars in it run as this user.
 
     Directories of root are accepted, as container images have them. Missing directories are ignored.
     """
@@ -44,8 +44,8 @@ def refuse_foreign(*directories: Path) -> None:
 def _others_in(group: int) -> list[str]:
     """Other users in a group, without root and system accounts.
 
-    Mode 775 is usual where each user has a group of their own (a umask of 002), and in images whose user has the group
-    root: nobody else is in those. Where the users cannot be listed (LDAP), nobody is known.
+    Mode 775 is usual if each user has a private group (umask 002), and in images whose user has the group root: those
+    groups have no other members. If users cannot be listed (LDAP), no other members are found.
     """
     me = os.geteuid()
     try:

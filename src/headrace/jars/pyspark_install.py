@@ -1,4 +1,4 @@
-"""The pyspark on this machine: where it is and what it ships, found without importing it."""
+"""Finds the pyspark on this machine and the jars that it ships, without importing it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN = re.compile(r"^(?P<name>.+?)-(?P<version>\d\w*)$")
 
 
 def split_version(jar: str) -> tuple[str, str]:
-    """`kafka-clients-3.9.2.jar` is `("kafka-clients", "3.9.2")`; a jar without a version has an empty one."""
+    """Split `kafka-clients-3.9.2.jar` into `("kafka-clients", "3.9.2")`; the version of a jar without one is empty."""
     stem = jar.removesuffix(".jar")
     match = _DOTTED.match(stem) or _PLAIN.match(stem)
     return (match["name"], match["version"]) if match else (stem, "")
@@ -25,7 +25,7 @@ def split_version(jar: str) -> tuple[str, str]:
 
 @cache
 def folder() -> Path:
-    """pyspark's own folder. Raises ConfigError when pyspark is not installed or brings no jars."""
+    """The folder of pyspark. Raises ConfigError if pyspark is not installed or ships no jars."""
     spec = util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError("pyspark is not installed", hint="pip install 'pyspark>=4.0,<4.4'")
@@ -40,7 +40,7 @@ def folder() -> Path:
 
 @cache
 def version() -> str:
-    """The installed pyspark's version. Raises ConfigError when there is none."""
+    """The version of the installed pyspark. Raises ConfigError if there is none."""
     try:
         return metadata.version("pyspark")
     except metadata.PackageNotFoundError as error:
@@ -48,12 +48,12 @@ def version() -> str:
 
 
 def shipped() -> frozenset[str]:
-    """Names, without versions, of the jars that pyspark brings along."""
+    """The names, without versions, of the jars that pyspark ships."""
     return frozenset(split_version(jar.name)[0] for jar in (folder() / "jars").glob("*.jar"))
 
 
 def ivy() -> Path:
-    """The Ivy jar inside pyspark: a complete Maven resolver with a main class."""
+    """The Ivy jar in pyspark: a complete Maven resolver with a main class."""
     found = sorted((folder() / "jars").glob("ivy-*.jar"))
     if not found:
         raise ConfigError(

@@ -1,1 +1,1 @@
-"""What any module may use: text, paths, redaction. Knows nothing of Kafka or Spark."""
+"""Helpers for all modules: text, paths, redaction. Independent of Kafka and Spark."""

@@ -1,4 +1,4 @@
-"""Named points where tests kill a run. They do nothing in production."""
+"""Named points at which tests kill a run. They do nothing in production."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
 
 
 def _pass(point: str) -> None:
-    """In production a point is just a name."""
+    """Do nothing: in production a point has no effect."""
 
 
 _hooks: list[Callable[[str], None]] = [_pass]
 
 
 def reach(point: str) -> None:
-    """Mark a point between two effects, so that a crash suite can stop the process exactly there."""
+    """Mark a point between two effects at which a crash suite can stop the process."""
     _hooks[0](point)
 
 
 def install(hook: Callable[[str], None] | None) -> None:
-    """Called by `headrace.testing` alone: be told of every point, or (None) of none."""
+    """Install a callback for all points; None removes it. Only `headrace.testing` calls this."""
     _hooks[0] = hook or _pass

@@ -1,4 +1,4 @@
-"""What has to reach the disk of this machine before a commit counts: files, and the directories that name them."""
+"""Syncs files, and the directories that contain them, to disk before a commit counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Return when a file, or the entries of a directory, would outlive a power cut."""
+    """Fsync a file, or the entries of a directory, so that they survive a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -16,7 +16,7 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(directory: Path) -> None:
-    """The same of every file and directory below, and of `directory`; not of its own name in its parent."""
+    """Fsync all files and directories below `directory`, and `directory` itself, but not its entry in its parent."""
     for place, _, found in os.walk(directory, topdown=False):
         for name in found:
             sync(Path(place, name))

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them."""
+"""Parses durations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d
 
 
 def duration(text: str) -> timedelta | None:
-    """`500ms`, `1h`, `30m`, `PT1H30M`, `P1D`; None for anything else."""
+    """Parse `500ms`, `1h`, `30m`, `PT1H30M` or `P1D`; None for any other text."""
     try:
         if short := _SHORT.fullmatch(text):
             return timedelta(**{_UNITS[short[2]]: int(short[1])})
@@ -21,12 +21,12 @@ def duration(text: str) -> timedelta | None:
             return None
         days, hours, minutes, seconds = (int(part or 0) for part in iso.groups())
         return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-    except (OverflowError, ValueError):  # longer than Python has a length for, or a number than it reads
+    except (OverflowError, ValueError):  # longer than a timedelta, or more digits than Python parses
         return None
 
 
 def seconds(value: object) -> float | None:
-    """The length of a text such as `10m`, of a timedelta, or a number of seconds; None for anything else, and for 0."""
+    """The seconds of a text such as `10m`, of a timedelta, or of a number; None for any other value, and for 0."""
     given = duration(value) if isinstance(value, str) else value
     if isinstance(given, timedelta):
         given = given.total_seconds()

@@ -1,4 +1,4 @@
-"""`${NAME}` in a text of the user stands for an environment variable."""
+"""Expands `${NAME}` in the user's texts to environment variables."""
 
 from __future__ import annotations
 

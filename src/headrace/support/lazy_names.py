@@ -1,4 +1,4 @@
-"""Names of a module that are imported when they are first used (PEP 562)."""
+"""Imports names of a module when they are first used (PEP 562)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lazy_names(
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         value = getattr(import_module(homes[name]), name)
-        setattr(sys.modules[module], name, value)  # asked once
+        setattr(sys.modules[module], name, value)  # resolved once
         return value
 
     def names() -> list[str]:

@@ -1,4 +1,4 @@
-"""Where Headrace keeps things on this machine: a cache that may be deleted, and state that may not."""
+"""The directories of Headrace on this machine: a cache that may be deleted, and state that must be kept."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headrace.support.durable import sync
 
 
 def cache_directory() -> Path:
-    """Downloads and checksums. `HEADRACE_CACHE` moves it."""
+    """The directory for downloads and checksums. `HEADRACE_CACHE` overrides it."""
     return Path(os.environ.get("HEADRACE_CACHE") or platformdirs.user_cache_dir("headrace"))
 
 
 def state_directory() -> Path:
-    """Offsets of pipelines without a store of their own, and running dev servers. `HEADRACE_STATE` moves it."""
+    """The directory for default offset stores and running dev servers. `HEADRACE_STATE` overrides it."""
     return Path(os.environ.get("HEADRACE_STATE") or platformdirs.user_state_dir("headrace"))
 
 
@@ -28,10 +28,10 @@ def private_directory(path: Path) -> Path:
     A directory that exists keeps its mode, except in the state directory: earlier versions left those open to others.
     """
     path = path.absolute()
-    missing = [folder for folder in (path, *path.parents) if not folder.is_dir()]  # mkdir refuses a file
+    missing = [folder for folder in (path, *path.parents) if not folder.is_dir()]  # mkdir fails on a file
     for folder in reversed(missing):
         folder.mkdir(mode=0o700, exist_ok=True)
-        sync(folder.parent)  # offsets and rows are kept in it: its name must outlive a power cut, too
+        sync(folder.parent)  # it will hold offsets and rows, so its entry must survive a power failure
     ours = state_directory().absolute() in path.parents or path == Path(platformdirs.user_state_dir("headrace"))
     if ours and path.stat().st_uid == os.geteuid():
         path.chmod(0o700)
@@ -45,9 +45,9 @@ def private_file(path: Path) -> None:
 
 
 def obstacle(path: Path) -> str | None:
-    """Why this user can neither write `path`, a file or a directory, nor create it; None if nothing is in the way."""
+    """Why this user can neither write to `path`, a file or a directory, nor create it; None if the user can."""
     path = path.absolute()
-    # Not Path.exists, which raises where a directory on the way may not be entered.
+    # Not Path.exists, which raises if a directory on the path may not be entered.
     nearest = next(place for place in (path, *path.parents) if os.path.exists(place))  # noqa: PTH110
     if nearest != path and not nearest.is_dir():
         return f"{nearest} is not a directory"
@@ -57,19 +57,19 @@ def obstacle(path: Path) -> str | None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only this user can read and write, whatever its mode was."""
+    """Write a file that only this user can read and write, whatever its previous mode."""
     with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         os.fchmod(file.fileno(), 0o600)
         file.write(text)
 
 
 def stored_secret(path: Path) -> str:
-    """The secret in a file of mode 600; generated when there is no such file. It fits into a URL as it is."""
+    """The secret in a file with mode 600, generated if the file does not exist. It needs no encoding in a URL."""
     if not path.exists():
         private_directory(path.parent)
         draft = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
         write_private(draft, secrets.token_urlsafe(32))
-        with suppress(FileExistsError):  # complete from the start, and never over that of another process
+        with suppress(FileExistsError):  # link() creates the complete file, and never replaces that of another process
             os.link(draft, path)
         draft.unlink()
     return path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Relative paths in a pipeline's file belong to the folder of the file, and not to the current directory."""
+"""Resolves relative paths in a pipeline's file against the folder of the file, not the current directory."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 _FOLDER: ContextVar[Path | None] = ContextVar("headrace_folder", default=None)
 """The folder of the file that is being loaded."""
 _GIVEN: dict[Path, Path] = {}
-"""Paths that were found to be below a folder, and how they were written."""
+"""Paths that were resolved against a folder, and how they were written."""
 _EXPORTED = "HEADRACE_FOLDER"
 _OF_WORKERS = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_DIR", "PYTHON_WORKER_FACTORY_SOCK_PATH")
-"""Variables that only the Python workers of Spark have: a secret, or the place of a socket."""
+"""Variables that only Spark's Python workers have: a secret, or the path of a socket."""
 
 
 @contextmanager
 def paths_below(folder: Path) -> Iterator[None]:
-    """Within it, `located` takes relative paths to be below `folder`."""
+    """Within the block, `located` resolves relative paths against `folder`."""
     token = _FOLDER.set(_plain(folder.absolute()))
     try:
         yield
@@ -32,12 +32,12 @@ def paths_below(folder: Path) -> Iterator[None]:
 
 
 def export(folder: Path) -> None:
-    """For Spark's Python workers, which are started later: they import the file again, by its name."""
+    """Export the folder to Spark's Python workers, which start later and import the file again by name."""
     os.environ[_EXPORTED] = str(_plain(folder.absolute()))
 
 
 def located(path: str | PathLike[str]) -> Path:
-    """A path as a user wrote it: below the folder of the file that is being loaded, if one is."""
+    """Resolve a user's path against the folder of the file that is being loaded, if one is."""
     folder = _FOLDER.get() or _of_worker()
     if folder is None:
         return Path(path)
@@ -48,12 +48,12 @@ def located(path: str | PathLike[str]) -> Path:
 
 
 def below_here(path: Path) -> Path | None:
-    """Where `located` would have led without the folder of a file: below the current directory."""
+    """The path that `located` would have returned without a file: one below the current directory."""
     return None if path not in _GIVEN else Path.cwd() / _GIVEN[path]
 
 
 def _plain(folder: Path) -> Path:
-    """Without `..`, where that leads to the same folder: behind a symbolic link it may not."""
+    """Remove `..` if the result is the same folder; after a symbolic link it may not be."""
     plain = Path(os.path.normpath(folder))
     with suppress(OSError):
         if plain.samefile(folder):
@@ -62,6 +62,6 @@ def _plain(folder: Path) -> Path:
 
 
 def _of_worker() -> Path | None:
-    """Not in other processes that inherit the variable: paths of a program belong to the current directory."""
+    """The exported folder, only in Python workers: other processes that inherit it use the current directory."""
     exported = os.environ.get(_EXPORTED)
     return Path(exported) if exported and any(name in os.environ for name in _OF_WORKERS) else None

@@ -1,4 +1,4 @@
-"""Wait for a condition, or for a file to become readable or writable."""
+"""Waits for a condition, or until a file is readable or writable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Value = TypeVar("_Value")
 
 
 def wait_until(condition: Callable[[], _Value], timeout: float, interval: float = 0.05) -> _Value:
-    """Call `condition` every `interval` seconds until it is true or `timeout` seconds have passed; its last value."""
+    """Call `condition` every `interval` seconds until it is true or `timeout` has passed. Return its last value."""
     deadline = time.monotonic() + timeout
     while not (value := condition()) and time.monotonic() < deadline:
         time.sleep(interval)

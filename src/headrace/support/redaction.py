@@ -1,7 +1,7 @@
-"""Redaction: what may be shown of addresses, connection strings, settings and messages that may hold a secret.
+"""Masks secrets in addresses, connection strings, settings and messages.
 
-Where a value cannot be told from its surroundings, too much is masked rather than too little. Every step is linear in
-the text: what is masked may come from somebody who means harm.
+If the end of a value is ambiguous, it masks too much rather than too little. Every step takes time linear in the length
+of the text, because the text may come from an attacker.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _NAME = re.compile(
 _OTHER_KEYS = re.compile(
     r"(?:primary|partition|sort|shard|row|hash|range|record|message|unique|foreign|_kafka)[_.-]key$", re.IGNORECASE
 )
-"""Keys that open nothing."""
+"""Names of keys that are not secrets."""
 
 _WORD = re.compile(r"(?<![\w.$-])[\w.$-]++")
 _TOKEN_BACKWARDS = re.compile(r"[^\s\"'<>,;()]*+")
 _BEFORE_COLON = re.compile(r"(?<![\w+.-])([\w+.-]++):")
 _SCHEME_BACKWARDS = re.compile(r"[\w+.-]*+")
 _WRAPPERS = ("jdbc", "r2dbc")
-"""What stands in front of the scheme of a URL, with a colon."""
-# Where a name without a password is usual. Elsewhere it is a token, or a password whose colon was forgotten.
+"""Prefixes of a URL before its scheme, with a colon."""
+# Schemes in which a user without a password is usual. In others it is a token, or a password without its colon.
 _SCHEMES_WITH_USERS = frozenset({"postgresql", "postgres", "mysql", "mariadb", "mongodb", "mongodb+srv", "sqlserver"})
 _ORACLE = re.compile(r"jdbc:oracle:\w{1,20}:[^/@\s]{0,200}/", re.IGNORECASE)
 
@@ -40,7 +40,7 @@ _EQUALS = re.compile(r"""\\?['"]?[ \t]*+(?:=|->)[ \t]*+""")
 _ENTRY = re.compile(r"""\\*+['"]\s*+([:,])\s*+""")
 _COLON = re.compile(r"[ \t]*+:[ \t]++(?=\S)")
 _TIGHT_COLON = re.compile(r""":(?!\d{1,5}(?:[\s/?#,;:)\]}'"]|$)|//|\*\*\*)(?=[^\s:'"])""")
-"""But for a port, or the number of a partition: hosts and topics have such names, too."""
+"""Excludes a port or a partition number: names of hosts and topics may look like those of secrets."""
 _ENCODED = re.compile(r"%(25)?3D", re.IGNORECASE)
 _BLANK = re.compile(r"[ \t]++(?=[^\s-])")
 
@@ -69,9 +69,9 @@ _TOKEN = re.compile(r"[^\s\"'<>,;()]++")
 
 
 def masked(text: str) -> str:
-    """A URL, a connection string, settings or a text with some of them, with `***` where their secrets are.
+    """A URL, a connection string, settings, or a text that contains them, with `***` in place of secrets.
 
-    The identities of sinks are made of its results: an address that is masked now is masked so in every version.
+    Sink identities contain its results: an address that is masked now must be masked in the same way in every version.
     """
     text = _PEM.sub("***", text) if "-----BEGIN" in text else text
     text = _oracle(_url(text)) if "@" in text else text
@@ -82,33 +82,33 @@ def masked(text: str) -> str:
 
 
 def is_ambiguous(url: str) -> bool:
-    """Whether drivers may take a part of the password for the host, and quote it: it holds an @ that is not encoded."""
+    """Whether a driver may take a part of the password for the host, and quote it: the URL has an unencoded @."""
     return "://" in url and url.partition("?")[0].count("@") > 1
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of a setting must not be shown, by its name."""
+    """Whether the name of a setting indicates that its value is a secret."""
     return _NAME.search(name) is not None and _OTHER_KEYS.search(name) is None
 
 
 def secrets_of(settings: Mapping[str, object]) -> frozenset[str]:
-    """The values among `settings` that must not be shown."""
+    """The values of `settings` that are secrets."""
     return frozenset(str(value) for name, value in settings.items() if value and is_secret(name))
 
 
 def _url(text: str) -> str:
-    """From :// to the last @, wherever that is: a password that should have been percent-encoded must not show half."""
+    """Mask from :// to the last @, wherever it is: no part of a password without percent-encoding may be visible."""
     begin, end = text.find("://"), text.rfind("@")
     if not 0 <= begin < end:
         return text
     before = _last(_TOKEN_BACKWARDS, text[:begin])
     wrapper = _BEFORE_COLON.search(before)
     named = _around(text, end)
-    if wrapper and wrapper[1].lower() not in _WRAPPERS:  # user:password@host, and :// is in the password
+    if wrapper and wrapper[1].lower() not in _WRAPPERS:  # user:password@host with :// in the password
         return f"{text[: begin - len(before) + wrapper.end()]}***{text[named[1] if named else end :]}"
     with_user = _last(_SCHEME_BACKWARDS, before).lower() in _SCHEMES_WITH_USERS
     user, colon, password = text[begin + 3 : named[0] if named else end].partition(":")
-    if named:  # whose @ that is cannot be told: both are masked, if there may be two
+    if named:  # the @ may belong to either of two secrets: mask both, if there may be two
         whole = not colon and with_user
         return text if whole else f"{text[: begin + 3]}{user if colon else ''}{colon}***{text[named[1] :]}"
     if not colon:
@@ -118,7 +118,7 @@ def _url(text: str) -> str:
 
 
 def _around(text: str, at: int) -> tuple[int, int] | None:
-    """From where to where the secret with a name is that holds what is at `at`; None if there is none."""
+    """The span of the named secret that contains the position `at`; None if there is none."""
     elements = [found for kind in (_ELEMENT, _PROPERTY) for found in kind.finditer(text)] if "<" in text else []
     places = [
         *_pairs(text),
@@ -142,12 +142,12 @@ def _oracle(text: str) -> str:
 
 
 def _element(found: re.Match[str]) -> str:
-    """Of XML."""
+    """Mask an XML element."""
     return f"{found[0][: found.start(2) - found.start()]}***" if found[2].strip() and is_secret(found[1]) else found[0]
 
 
 def _user_info(found: re.Match[str]) -> str:
-    """`user:password@host` without the scheme of a URL."""
+    """Mask `user:password@host` without a URL scheme."""
     before, at, host = found[0].rpartition("@")
     user, colon, password = before.partition(":")
     if not at or not colon or not password or not (host[:1].isalnum() or host[:1] == "[") or before.endswith("***"):
@@ -156,7 +156,7 @@ def _user_info(found: re.Match[str]) -> str:
 
 
 def _named(text: str) -> str:
-    """Values that follow their name: pairs, entries of JSON and Python, headers, arguments."""
+    """Mask values that follow their name: pairs, entries of JSON and Python, headers, arguments."""
     shown, at = [], 0
     for begin, end in _pairs(text):
         shown.append(text[at:begin] + "***")
@@ -165,7 +165,7 @@ def _named(text: str) -> str:
 
 
 def _pairs(text: str) -> Iterator[tuple[int, int]]:
-    """From where to where each such value is."""
+    """The span of each such value."""
     at = 0
     for name in _WORD.finditer(text):
         if name.start() >= at and (place := _value(text, name)) is not None:
@@ -174,7 +174,7 @@ def _pairs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _value(text: str, found: re.Match[str]) -> tuple[int, int] | None:
-    """From where to where the value is that `found` is the name of, if it is to be masked."""
+    """The span of the value whose name is `found`, if it must be masked."""
     start, end = found.span()
     name, before = found[0], text[start - 1 : start]
     encoded = _ENCODED.match(text, end)
@@ -192,7 +192,7 @@ def _value(text: str, found: re.Match[str]) -> tuple[int, int] | None:
         quoted = text[at : at + 1] in ("'", '"', "\\")
         if entry[1] == ":":
             return at, _end(text, at, _ITEM)
-        # Of two texts side by side the first is a name only where a pair begins: others are a list of names.
+        # The first of two adjacent texts is a name only at the start of a pair; otherwise they are a list of names.
         first = text[max(0, start - 4) : start - 1].rstrip(" \\b")[-1:] in ("(", "[")
         return (at, _end(text, at, _ITEM)) if quoted and (first or name.startswith("-")) else None
     if colon := _COLON.match(text, end) or _TIGHT_COLON.match(text, end):
@@ -208,29 +208,29 @@ def _value(text: str, found: re.Match[str]) -> tuple[int, int] | None:
 
 
 def _matched(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Where a match at `at` ends; `at` if there is none."""
+    """The end of a match at `at`; `at` if there is none."""
     found = pattern.match(text, at)
     return found.end() if found else at
 
 
 def _quoted(text: str, at: int) -> int:
-    """Where a quoted value ends that begins at `at`; `at` if none does."""
+    """The end of the quoted value that begins at `at`; `at` if there is none."""
     pattern = _QUOTED.get(text[at : at + 1])
     return at if pattern is None else _matched(pattern, text, at)
 
 
 def _end(text: str, at: int, plain: re.Pattern[str]) -> int:
-    """Where a value ends that is quoted or, if not, as `plain` says."""
+    """The end of a value that is quoted or that matches `plain`."""
     end = _quoted(text, at)
     return end if end > at else _matched(plain, text, at)
 
 
 def _pair(text: str, at: int) -> int:
-    """Where the value of a pair ends that begins at `at`."""
+    """The end of the value of a pair that begins at `at`."""
     begin, quoted = at, _quoted(text, at)
     if quoted > begin and _CLOSED.match(text, quoted):
         return quoted
-    # Up to the next key, for the value may hold what separates keys.
+    # Up to the next key, because the value may contain separators.
     following = _NEXT.search(text, quoted)
     if following is None:
         return len(text)
@@ -241,7 +241,7 @@ def _pair(text: str, at: int) -> int:
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """`text` with `***` for each of `secrets`, as they are and as URLs, JSON and Python write them."""
+    """`text` with `***` for each of `secrets`, verbatim and as encoded in URLs, JSON and Python."""
     forms = {
         form
         for secret in secrets

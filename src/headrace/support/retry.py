@@ -35,11 +35,11 @@ class RetryPolicy:
         return min(self.longest, self.first * self.factor ** min(attempt - 1, 20))
 
     def is_last(self, attempt: int) -> bool:
-        """Whether nothing is to be tried after attempt number `attempt`."""
+        """Whether attempt number `attempt` is the last one."""
         return self.attempts is not None and attempt >= self.attempts
 
     def delays(self, chance: Callable[[], float] = random.random) -> Iterator[float]:
-        """Seconds to wait after each failed attempt but the last one. `chance` returns numbers from 0 to 1."""
+        """Seconds to wait after each failed attempt except the last. `chance` returns numbers from 0 to 1."""
         for attempt in count(1):
             if self.is_last(attempt):
                 return
@@ -59,7 +59,7 @@ class RetryPolicy:
             yield attempt
 
     def call(self, function: Callable[[], _Result], is_retriable: Callable[[Exception], bool]) -> _Result:
-        """The result of `function`, called again after errors that are retriable; the last one is raised."""
+        """The result of `function`, which is repeated after retriable errors; the last error is raised."""
         failed: Exception | None = None
         for _ in self.tries():
             try:

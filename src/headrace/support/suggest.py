@@ -1,4 +1,4 @@
-"""The known word nearest to an unknown one, for hints."""
+"""Suggests a known word for an unknown one, for hints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """`did you mean X?`, where a known word is near enough; capitals do not count."""
+    """`did you mean X?`, if a known word is similar enough, regardless of case."""
     by_lower = {name.lower(): name for name in known}
     near = get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
     return f"did you mean {by_lower[near[0]]}?" if near else None

@@ -1,4 +1,4 @@
-"""Tracebacks that point into the user's code."""
+"""Finds the user's code in tracebacks."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _FRAME = re.compile(r'^[ \t]*File "([^"]+)", line \d+, in .*\n(?:[ \t]{4,}.*\n)*
 
 
 _JAVA = re.compile(r"^(?::|Caused by:) (?:[\w$]+\.)+([\w$]+(?:: .*)?)$", re.MULTILINE)
-"""An exception and its causes, as Java writes them: the last one says what is wrong."""
+"""An exception and its causes as Java prints them; the last one has the reason."""
 
 
 _CALLED = re.compile(r"was called from\n(\S.*):(\d+)$", re.MULTILINE)
-"""Where the call of the DataFrame API stands whose expression failed."""
+"""The line of the DataFrame call whose expression failed."""
 _SQLSTATE = re.compile(r" SQLSTATE: \w{5}(?=[;\s]|$);?")
 
 
 def in_user_code(error: BaseException) -> str:
-    """The frames of `error`, on the driver and on a worker, without Headrace's and Spark's own."""
+    """The frames of `error`, on the driver and on a worker, without those of Headrace and Spark."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     shown = "".join(traceback.format_list(frames))
     if worker := _WORKER.search(str(error)):
@@ -40,7 +40,7 @@ def in_user_code(error: BaseException) -> str:
 def raised_on_worker(error: BaseException) -> list[str]:
     """The names of the exceptions in a worker's traceback, in order: those that were being handled come first.
 
-    What comes after the first may also be text of a record, which an exception quotes.
+    Names after the first may also be text of a record that an exception quotes.
     """
     return [re.split(r"[:\s]", last, maxsplit=1)[0] for _, last in _WORKER.findall(str(error))]
 
@@ -52,9 +52,9 @@ def user_line(error: BaseException) -> str | None:
 
 
 def short(error: BaseException) -> str:
-    """The error in a line: what a worker's traceback ends with, the last cause in Java, or the first line.
+    """The error in one line: the end of a worker's traceback, the last cause in Java, or the first line.
 
-    Of an analysis error of Spark that is the message, without the plan below it and the SQLSTATE.
+    An analysis error of Spark is shortened to its message, without the plan and the SQLSTATE.
     """
     text = str(error)
     if worker := _WORKER.search(text):
@@ -68,7 +68,7 @@ def short(error: BaseException) -> str:
 
 
 def shown_path(filename: str) -> str:
-    """Relative to the working directory where it is below it."""
+    """The path, relative to the working directory if it is below it."""
     path = Path(filename)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename
 

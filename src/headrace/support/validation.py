@@ -1,4 +1,4 @@
-"""Checks of arguments. Each raises ConfigError with the name of the argument, what was expected, and what was given."""
+"""Checks arguments. Each function raises ConfigError with the name of the argument and the expected and given value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def wrong_value(argument: str, expected: str, value: object, hint: str | None = 
 def check_whole_number(
     argument: str, value: object, *, least: int = 1, most: int | None = None, unit: str = "", hint: str | None = None
 ) -> None:
-    """A whole number from `least` to `most`."""
+    """Check for a whole number from `least` to `most`."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         limits = f", at least {least:,}" if most is None else f" from {least:,} to {most:,}"
@@ -29,7 +29,7 @@ def check_whole_number(
 def check_positive(
     argument: str, value: object, *, most: float = math.inf, unit: str = "", hint: str | None = None
 ) -> None:
-    """A finite number above 0, and up to `most`."""
+    """Check for a finite number above 0, up to `most`."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < value <= most or value == math.inf:  # type: ignore[operator]
         limit = "" if most == math.inf else f" and up to {most:,}"
@@ -37,7 +37,7 @@ def check_positive(
 
 
 def check_duration(argument: str, value: object, *, hint: str | None = None) -> float:
-    """A text such as "10m", a timedelta, or a number of seconds; returns the seconds."""
+    """Check for a text such as "10m", a timedelta, or a number of seconds. Return the seconds."""
     length = seconds(value)
     if length is None:
         raise wrong_value(argument, "a duration above 0", value, hint)
@@ -45,7 +45,7 @@ def check_duration(argument: str, value: object, *, hint: str | None = None) -> 
 
 
 def check_choice(argument: str, value: object, choices: Iterable[str], *, hint: str | None = None) -> None:
-    """One of `choices`; the hint names the nearest one."""
+    """Check for one of `choices`; the hint names the nearest one."""
     known = list(choices)
     if not isinstance(value, str) or value not in known:
         near = did_you_mean(value, known) if isinstance(value, str) else None
@@ -59,13 +59,13 @@ def check_bool(argument: str, value: object) -> None:
 
 
 def check_text(argument: str, value: object, *, expected: str = "a name", hint: str | None = None) -> None:
-    """A text that is not empty."""
+    """Check for a non-empty text."""
     if not isinstance(value, str) or not value.strip():
         raise wrong_value(argument, expected, value, hint)
 
 
 def check_table_name(value: object, *, most_parts: int | None = None, hint: str = 'table="clicks"') -> None:
-    """A name of a table, which may have parts with dots between them."""
+    """Check for a table name, which may have several parts separated by dots."""
     parts = value.split(".") if isinstance(value, str) else [""]
     if not all(parts) or (most_parts is not None and len(parts) > most_parts):
         raise wrong_value("table", "the name of a table", value, hint)
@@ -77,7 +77,7 @@ def check_instance(argument: str, value: object, kind: type, *, hint: str | None
 
 
 def check_pattern(argument: str, value: object, *, hint: str | None = None) -> None:
-    """A regular expression that is not empty."""
+    """Check for a non-empty regular expression."""
     try:
         re.compile(value)  # type: ignore[call-overload]
     except (re.error, TypeError) as error:
@@ -87,7 +87,7 @@ def check_pattern(argument: str, value: object, *, hint: str | None = None) -> N
 
 
 def column_names(argument: str, value: object, *, hint: str | None = None) -> tuple[str, ...]:
-    """One name, or several, as a tuple."""
+    """Check for one or several column names, and return them as a tuple."""
     names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else ()
     if not names or not all(isinstance(name, str) and name for name in names):
         raise wrong_value(argument, "the name of a column, or a list of names", value, hint)

@@ -1,4 +1,4 @@
-"""For tests of transforms (`rows`), and of stores and sinks: the suites, crash points and fixtures of our own."""
+"""Tools to test transforms (`rows`), and stores and sinks: contract suites, crash points and fixtures."""
 
 from headrace.testing.compare import Difference, compare
 from headrace.testing.crash import Crash, kill_at_every_point

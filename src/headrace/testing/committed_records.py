@@ -1,4 +1,4 @@
-"""What a reader of a topic gets to see."""
+"""Reads the records of a topic that are visible to clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def count_undecided(admin: AdminClient, topic: str) -> int:
-    """How many records of a topic lie behind the first open transaction: those that a reader waits for."""
+    """The number of records after the first open transaction, for which a read_committed reader waits."""
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import _listoffsets
 
@@ -25,7 +25,7 @@ def count_undecided(admin: AdminClient, topic: str) -> int:
         asked = admin.list_offsets({at: latest() for at in partitions}, isolation_level=isolation)
         return sum(future.result().offset for future in asked.values())
 
-    # Asked first, the smaller one may only be too small by what is decided in between; so not the other way round.
+    # Request the larger end first: transactions that end in between can then only make the result too small.
     every = ends(IsolationLevel.READ_UNCOMMITTED)
     return max(0, every - ends(IsolationLevel.READ_COMMITTED))
 
@@ -33,10 +33,10 @@ def count_undecided(admin: AdminClient, topic: str) -> int:
 def read_committed(
     bootstrap: str, *topics: str, isolation: str = "read_committed", seconds: float = 30.0
 ) -> list[Message]:
-    """Every record up to the ends that the topics have now, as a client with `isolation.level` reads them.
+    """All records up to the current ends of the topics, as a client with this `isolation.level` reads them.
 
-    The end of a read_committed reader lies before the first open transaction. AssertionError if it is not reached in
-    time: a transaction is left open, or one that has ended is not seen to.
+    The end for a read_committed reader is before the first open transaction. AssertionError if it is not reached in
+    time: a transaction was left open, or the end of one was not processed.
     """
     from confluent_kafka import OFFSET_BEGINNING, Consumer
     from confluent_kafka import TopicPartition as Position

@@ -1,4 +1,4 @@
-"""What was sent against what was stored: multisets, so that a duplicate shows."""
+"""Compares the sent rows with the stored ones as multisets, so that duplicates are found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Rows counted. `phantom` rows were stored and never sent: a corrupted row is one missing and one phantom."""
+    """Counts of rows. `phantom` rows were stored but never sent: a corrupted row is one missing and one phantom."""
 
     missing: int
     duplicate: int
@@ -24,7 +24,7 @@ class Difference:
 
 
 def compare(sent: Iterable[Hashable], stored: Iterable[Hashable]) -> Difference:
-    """Compare the producer's ledger of acknowledged rows with every row found in the sink."""
+    """Compare the producer's ledger of acknowledged rows with all rows in the sink."""
     wanted, found = Counter(sent), Counter(stored)
     return Difference(
         missing=(wanted - found).total(),

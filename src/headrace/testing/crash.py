@@ -1,6 +1,6 @@
-"""Kill a run at each named point, start it again, and go on until no point is left.
+"""Kills a run at each crash point and starts it again, until no point is left.
 
-A run is a process of its own, killed by SIGKILL: nothing is flushed, closed or said goodbye to.
+A run is a separate process that is killed by SIGKILL: nothing is flushed or closed.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _CHILD = (sys.executable, "-m", "headrace.testing.crash_child")
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """One death: the point it happened at."""
+    """A kill, and the point at which it happened."""
 
     point: str
 
 
 class RunFailed(AssertionError):
-    """A run ended by itself, and not well."""
+    """A run ended with an error of its own."""
 
 
 class NothingBroken(AssertionError):
-    """No run died with a pending batch, so whatever was counted afterwards proves nothing."""
+    """No run was killed with a pending batch, so the comparison of rows proves nothing."""
 
 
 def run(
@@ -50,10 +50,10 @@ def run(
     spark: SparkSession | None = None,
     timeout: float = 120,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the pipeline `FILE:NAME` until caught up, in a process of its own.
+    """Run the pipeline `FILE:NAME` in a separate process until it has caught up.
 
-    With `spark`, the process drives the JVM of that session instead of starting one, and is forked from one that
-    has done its imports: seconds faster. A kill then leaves the JVM's tasks running, as on a cluster.
+    With `spark`, the process uses the JVM of that session instead of starting one, and is forked from a process that
+    has done the imports, which saves seconds. A kill then leaves tasks running in the JVM, as on a cluster.
     """
     wanted = {**os.environ, **(gateway_environment(spark) if spark else {}), **(environment or {})}
     if spark:
@@ -71,10 +71,10 @@ def kill_at_every_point(
     spark: SparkSession | None = None,
     most: int = 100,
 ) -> list[Crash]:
-    """Kill one run after another, each at the first point where none has died yet, until one comes through.
+    """Kill one run after another, each at its first point where no run was killed yet, until one finishes.
 
-    `feed` is called before every run, so that each has a batch to break. Points met while a batch is repeated are
-    points of their own: a run is also killed in the middle of its recovery. NothingBroken if no batch was hit.
+    `feed` is called before each run, so that each has a batch to interrupt. Points that are reached while a batch is
+    repeated are separate points: a run is also killed during its recovery. NothingBroken if no kill hit a batch.
     """
     crashes: list[Crash] = []
     for _ in range(most):
@@ -109,7 +109,7 @@ def _run_forked(
 
 
 class _ForkServer:
-    """A process that has imported what a run needs, and forks one run at a time."""
+    """A process that has done the imports of a run, and forks one run at a time."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -140,7 +140,7 @@ class _ForkServer:
         return subprocess.CompletedProcess(arguments, code, **said)
 
     def end(self) -> None:
-        """End it, and the run that it may be at."""
+        """End it, and its current run, if any."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, SIGKILL)
         self._process.communicate()

@@ -1,10 +1,10 @@
-"""The process that a crash suite kills: one run of one pipeline, told where to die.
+"""The process that a crash suite kills: one run of one pipeline, with the points at which to die as arguments.
 
 python -m headrace.testing.crash_child FILE:NAME [--die] [--spare=POINT …] [--die-at=N]
 python -m headrace.testing.crash_child --serve
 
-With --serve it imports what every run needs and then forks a run for each request on its standard input: a process
-like any other, that may be killed like any other, without the second that the imports take.
+With --serve it imports the modules of a run and then forks a run for each request on its standard input. A fork is an
+ordinary process that can be killed, but it saves the second that the imports take.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def main(words: Sequence[str]) -> int:
 
 
 def serve() -> None:
-    """Fork a run for each line of standard input, and answer with its exit code as `subprocess` gives it."""
+    """Fork a run for each line of standard input, and reply with its exit code in the convention of `subprocess`."""
     for name in _NEEDED_BY_EVERY_RUN:
         with suppress(ImportError):
             importlib.import_module(name)
     for line in sys.stdin:
         request = json.loads(line)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Arrow's allocator has a thread and allows for forks
+            warnings.simplefilter("ignore", DeprecationWarning)  # Arrow's allocator has a thread, but supports forks
             pid = os.fork()
         if pid == 0:
             _run(request)
@@ -76,7 +76,7 @@ def serve() -> None:
 
 
 def _run(request: dict[str, Any]) -> None:
-    """Become the process that was asked for. Never returns."""
+    """Become the requested process. Never returns."""
     code = 1
     try:
         wanted = ((os.devnull, os.O_RDONLY), (request["stdout"], os.O_WRONLY), (request["stderr"], os.O_WRONLY))
@@ -92,7 +92,7 @@ def _run(request: dict[str, Any]) -> None:
         traceback.print_exc()
     finally:
         sys.stderr.flush()
-        os._exit(code)  # Spark is the parent's: leave it alone
+        os._exit(code)  # Spark belongs to the parent: do not stop it
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Fakes for unit tests without Kafka, Spark or a database: the real run loop on a cluster that is held in memory.
+"""Fakes for unit tests without Kafka, Spark or a database: the real run loop with a cluster in memory.
 
-| fake | stands for | tells it to fail or to act |
+| fake | stands for | hook to fail or to act |
 |---|---|---|
 | `FakeCluster` | Kafka: topics, offsets, topic ids | `before_request(number)` |
 | `FakeEngine` | Spark: makes the rows of a batch and passes them to the sink | `rows`, `translate` |
@@ -8,7 +8,8 @@
 | `FakeStore` | an offset store | `before_call(name, batch)` |
 | `FakeClock` | the monotonic clock | `advance(seconds)` |
 
-`Simulation` runs a pipeline on them. A hook that raises fails that call; `fail_first` makes one that fails a few times.
+`Simulation` runs a pipeline on them. A hook that raises fails that call; `fail_first` creates one that fails a few
+times.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _Event = TypeVar("_Event")
 
 
 def record_ids(batch: Batch) -> list[tuple[TopicPartition, int]]:
-    """The partition and offset of every record of a batch: what `FakeEngine` passes to the sink as rows."""
+    """The partition and offset of every record of a batch, which `FakeEngine` passes to the sink as rows."""
     return [(r.at, offset) for r in batch.ranges for offset in range(r.start, r.until)]
 
 
@@ -77,24 +78,24 @@ class FakeClock:
 
 @dataclass(eq=False)
 class FakeCluster:
-    """The offsets of a Kafka cluster. Change them to produce, expire or delete records; there are no record values."""
+    """The offsets of a Kafka cluster, without record values. Change them to produce, expire or delete records."""
 
     end_offsets: dict[TopicPartition, int]
-    """The next offset of each partition. A topic is there while it has a partition here."""
+    """The next offset of each partition. A topic exists while it has a partition here."""
     beginning_offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    """The first offset that is still there; 0 for a partition that is not listed."""
+    """The first available offset; 0 for a partition that is not listed."""
     topic_ids: dict[str, str] = field(default_factory=dict)
     """Kafka's id of each topic; "id-1" for a topic that is not listed."""
     offsets_by_time: dict[TopicPartition, int] = field(default_factory=dict)
-    """The answer to each question for the first offset since a time."""
+    """The response to each request for the first offset since a time."""
     uncommitted_ends: dict[TopicPartition, int] = field(default_factory=dict)
-    """The next offset with the records of open transactions, where it is higher."""
+    """The next offset including records of open transactions, for partitions where it is higher."""
     before_request: Callable[[int], object] | None = None
     """Called before each request, with the number of requests so far."""
     requests: int = 0
 
     def produce(self, partition: TopicPartition, records: int = 1) -> None:
-        """Add records to a partition; the partition and its topic are created if they are not there."""
+        """Add records to a partition; creates the partition and its topic if they do not exist."""
         self.end_offsets[partition] = self.end_offsets.get(partition, 0) + records
 
     def delete_records(self, partition: TopicPartition, before: int) -> None:
@@ -107,7 +108,7 @@ class FakeCluster:
                 del offsets[partition]
 
     def recreate_topic(self, topic: str, end_offsets: Mapping[int, int]) -> None:
-        """Delete the topic and create it again, with another id and these end offsets by partition number."""
+        """Delete the topic and create it again, with another id and these end offsets by partition."""
         self.delete_topic(topic)
         self.topic_ids[topic] = self.topic_ids.get(topic, "id-1") + "-recreated"
         self.end_offsets.update({TopicPartition(topic, number): end for number, end in end_offsets.items()})
@@ -140,13 +141,13 @@ class FakeCluster:
     def lookup_times(
         self, asked: Sequence[Mapping[TopicPartition, float]], timeout: float
     ) -> list[dict[TopicPartition, tuple[int, float]]]:
-        """As `offsets_by_time` says; each record is as old as it was asked for."""
+        """Look up times in `offsets_by_time`; the timestamp of each record is the requested time."""
         self._request()
         known = self.offsets_by_time
         return [{at: (known[at], time) for at, time in times.items() if at in known} for times in asked]
 
     def close(self) -> None:
-        """There is no connection."""
+        """Do nothing: there is no connection."""
 
     def _log(self, topic: str, wanted: list[TopicPartition]) -> TopicLog:
         return TopicLog(
@@ -169,14 +170,14 @@ class FakeEngine:
 
     sink: Sink
     rows: Callable[[Batch], Any] = record_ids
-    """Makes the rows of a batch. For a sink that reads a DataFrame: `headrace.testing.rows`."""
+    """Creates the rows of a batch. For a sink that reads a DataFrame, use `headrace.testing.rows`."""
     result: WriteResult = field(default_factory=WriteResult)
-    """What each batch reports: bad records, sizes and counts."""
+    """The result of each batch: bad records, sizes and counts."""
     translate: Callable[[Exception], Exception] = lambda error: error
-    """Makes an error of Headrace of what the sink raised, as the engine does with errors of Spark."""
+    """Translates an exception of the sink to a HeadraceError, as the engine does with errors of Spark."""
 
     def prepare(self) -> None:
-        """The columns are not known before the first batch."""
+        """Do nothing: the columns are unknown before the first batch."""
 
     def write(self, batch: Batch) -> WriteResult:
         self.sink.write(batch, self.rows(batch))
@@ -188,12 +189,12 @@ class FakeEngine:
 
 @dataclass(eq=False)
 class FakeSink(Sink):
-    """A plain sink: keeps every row, so a batch that is repeated is there twice."""
+    """A plain sink: keeps every row, so that it has a repeated batch twice."""
 
     before_write: Callable[[Batch], object] | None = None
     rows: list[Any] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
-    """The batches that it has stored, in order."""
+    """The stored batches, in order."""
     opened: int = 0
     closed: int = 0
 
@@ -217,7 +218,7 @@ class FakeSink(Sink):
 
 
 class FakeIdempotentSink(FakeSink, IdempotentSink):
-    """Recognises a repeated batch by its fingerprint, as a sink of files does that names them by it."""
+    """Recognises a repeated batch by its fingerprint, like a sink that uses it in file names."""
 
     def _holds(self, batch: Batch) -> bool:
         return batch.fingerprint in {stored.fingerprint for stored in self.batches}
@@ -225,7 +226,7 @@ class FakeIdempotentSink(FakeSink, IdempotentSink):
 
 @dataclass(eq=False)
 class FakeNumberedSink(FakeSink, IdempotentSink):
-    """Remembers the newest batch only, by its id, as a table does that keeps it in its last commit."""
+    """Remembers only the id of the newest batch, like a table that stores it in its last commit."""
 
     newest: LastBatch = field(default_factory=LastBatch)
 
@@ -240,7 +241,7 @@ class FakeNumberedSink(FakeSink, IdempotentSink):
 
 
 class FakeStore(Memory):
-    """An offset store in memory. Stores that are made with the same `shared` dictionary see the same offsets."""
+    """An offset store in memory. Stores with the same `shared` dictionary have the same offsets."""
 
     def __init__(
         self,
@@ -249,10 +250,10 @@ class FakeStore(Memory):
         before_call: Callable[[str, Batch | None], object] | None = None,
     ) -> None:
         self.shared = {} if shared is None else shared
-        """The stored state by pipeline: copy it to make a backup."""
+        """The stored state by pipeline; copy it for a backup."""
         super().__init__(self.shared)
         self.before_call = before_call
-        """Called before `open`, `load`, `begin`, `commit` and `close` with that name, and the batch if there is one."""
+        """Called before `open`, `load`, `begin`, `commit` and `close` with the name, and the batch if there is one."""
         self.calls: list[str] = []
 
     def __copy__(self) -> FakeStore:
@@ -290,7 +291,7 @@ class FakeStore(Memory):
 
 @dataclass(eq=False)
 class FakeTransactionalSink(FakeSink, TransactionalSink):
-    """Stores rows and offsets together. A pipeline with it has no `offsets=`."""
+    """Stores rows and offsets together. A pipeline with this sink has no `offsets=`."""
 
     store: FakeStore = field(default_factory=FakeStore)
 
@@ -307,10 +308,10 @@ class FakeTransactionalSink(FakeSink, TransactionalSink):
 
 
 class Simulation:
-    """Runs a pipeline with the real loop on a `FakeCluster`; its store and its sink are used as they are.
+    """Runs a pipeline with the real loop on a `FakeCluster`, and with its own store and sink.
 
-    A run waits as `retry=` and `refresh=` of the pipeline say, by the real clock: give it short ones. The transform is
-    not called; test it with `headrace.testing.rows`.
+    A run waits as `retry=` and `refresh=` of the pipeline say, by the real clock, so give it short ones. It does not
+    call the transform; test that with `headrace.testing.rows`.
     """
 
     def __init__(
@@ -325,13 +326,13 @@ class Simulation:
         self.pipeline = pipeline
         self.cluster = cluster if isinstance(cluster, FakeCluster) else FakeCluster(dict(cluster))
         self.engine: Any = FakeEngine(pipeline.sink, rows)
-        """What writes the batches: a FakeEngine, or an object of yours with the same methods."""
+        """Writes the batches: a FakeEngine, or your own object with the same methods."""
         self.events: list[Event] = []
-        """What has happened in all runs."""
+        """The events of all runs."""
         self.on_event = on_event
         self.clock = clock
         self._stop = Stop()
-        """Of the run that is going on, or of the next one."""
+        """Stops the current run, or the next one."""
         self._running = False
 
     @property
@@ -340,16 +341,16 @@ class Simulation:
 
     @property
     def store(self) -> OffsetStore:
-        """A second handle to the pipeline's store, opened: as an operator or another run would have one."""
+        """A second, open handle to the pipeline's store, as an operator or another run would have."""
         return copy.copy(self.pipeline.store).open(self.pipeline.name)
 
     @property
     def progress(self) -> Progress:
-        """What is stored: committed offsets and the pending batch."""
+        """The stored progress: committed offsets and the pending batch."""
         return self.store.load()
 
     def restore(self, progress: Progress) -> None:
-        """Put an empty store where an earlier run left it."""
+        """Store this progress in an empty store, as an earlier run would have left it."""
         positions = tuple(Range(at, offset, offset) for at, offset in progress.offsets.items())
         store = self.store
         store.commit(Batch(progress.last_batch, positions, progress.topic_ids))
@@ -366,9 +367,9 @@ class Simulation:
         stop: Stop | None = None,
         delays: DelayProbe | None = None,
     ) -> Summary:
-        """Run until caught up, or with None until stopped. Can be called again, like the next run of a pipeline.
+        """Run until caught up or, with None, until stopped. Each call is a new run of the pipeline.
 
-        `idle` is the wait, in seconds, before the cluster is asked again when there is nothing to read.
+        `idle` is the number of seconds between two polls of the cluster while there is nothing to read.
         """
         outer = self._stop if self._running else None
         self._stop = stop or (Stop() if outer else self._stop)
@@ -390,15 +391,15 @@ class Simulation:
             self._stop, self._running = outer or Stop(), outer is not None
 
     def stop(self, reason: str = "stop()") -> None:
-        """Stop the run after the batch in flight, from a hook or another thread; before a run: stop the next one."""
+        """Stop the run after the batch in flight, from a hook or another thread; before a run, stop the next one."""
         self._stop.ask(reason, self._observe)
 
     def stop_on(self, *kinds: type) -> None:
-        """Stop at the first event of these kinds."""
+        """Stop at the first event of these types."""
         self.on_event = lambda event: self.stop() if isinstance(event, kinds) else None
 
     def events_of(self, kind: type[_Event]) -> list[_Event]:
-        """The events of one kind, in order."""
+        """The events of one type, in order."""
         return [event for event in self.events if isinstance(event, kind)]
 
     def _observe(self, event: Event) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Topic:
-    """A topic of its own for one test, and the ledger of what was acknowledged in it."""
+    """The topic of one test, and the ledger of acknowledged records."""
 
     def __init__(
         self, bootstrap: str, name: str, partitions: int, config: Mapping[str, str], *, copies: int = 1
@@ -58,7 +58,8 @@ class Topic:
         self._admin.create_topics([topic])[self.name].result(30)
 
     def produce(self, values: Iterable[Any], *, partition: int | None = None, **extra: Any) -> None:
-        """Produce and wait until acknowledged. Bytes go as they are, None is a tombstone, the rest as JSON."""
+        """Produce records and wait until they are acknowledged. Bytes are sent unchanged, None as a tombstone, other
+        values as JSON."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "log_level": 0})
@@ -77,7 +78,7 @@ class Topic:
         assert left == 0, f"{left} records not acknowledged"
 
     def produce_in_transaction(self, values: Iterable[Any], *, commit: bool) -> None:
-        """Produce in one transaction, to the first partition; aborted unless `commit`."""
+        """Produce in one transaction to the first partition; abort it unless `commit`."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": uuid.uuid4().hex, "log_level": 0})
@@ -85,7 +86,7 @@ class Topic:
         producer.begin_transaction()
         for value in values:
             producer.produce(self.name, json.dumps(value).encode(), partition=0)
-        producer.flush(30)  # also what is aborted is to be in the log
+        producer.flush(30)  # aborted records must be in the log as well
         if commit:
             producer.commit_transaction(30)
         else:
@@ -116,7 +117,7 @@ class Topic:
         self.delete()
 
         def created() -> bool:
-            with suppress(KafkaException):  # the name is taken until the deletion is complete
+            with suppress(KafkaException):  # the name is in use until the deletion is complete
                 self._create({})
                 return True
             return False
@@ -136,7 +137,7 @@ class Topic:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A real broker, shared by all tests."""
-    # Retention and compaction are looked at often, so that a test can wait for them.
+    # Short check intervals of retention and compaction, so that a test can wait for them.
     often = {"log.retention.check.interval.ms": 500, "log.cleaner.backoff.ms": 200, "log.segment.delete.delay.ms": 100}
     with Kafka(tmp_path_factory.mktemp("kafka"), heap="512m", options=often) as server:
         yield server
@@ -152,7 +153,7 @@ def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKaf
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    """A real ZooKeeper, shared by all tests; as with all of these, a run that never asks for it never starts it."""
+    """A real ZooKeeper, shared by all tests. Like the other servers, it starts only if a test uses it."""
     with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
 
@@ -208,15 +209,15 @@ def schema_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Schema
 
 @pytest.fixture(scope="session")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    """A real Spark cluster of two hosts, shared by all tests. A session on it has a process of its own: this one may
-    have another, and there is one in a process."""
+    """A real Spark cluster of two hosts, shared by all tests. A session on it needs a process of its own: a process has
+    only one session, and this one may have another."""
     with Spark(tmp_path_factory.mktemp("spark")) as server:
         yield server
 
 
 @pytest.fixture
 def topic(kafka: Kafka) -> Callable[..., Topic]:
-    """Make a topic that no other test knows: `topic(partitions=4)`."""
+    """Creates a topic that no other test uses: `topic(partitions=4)`."""
 
     def make(
         partitions: int = 2,
@@ -231,7 +232,7 @@ def topic(kafka: Kafka) -> Callable[..., Topic]:
 
 
 def metastore(warehouse: Path) -> dict[str, str]:
-    """Options of a session for Hive's tables, with a metastore that is in memory."""
+    """Options of a session for Hive tables, with a metastore in memory."""
     return {
         "spark.sql.catalogImplementation": "hive",
         "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:memory:headrace;create=true",
@@ -242,7 +243,7 @@ def metastore(warehouse: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One Spark session, shared by all tests, with a metastore that lives as long as it does."""
+    """One Spark session, shared by all tests, with a metastore that ends with it."""
     from headrace.spark import session, task_retries
 
     warehouse = tmp_path_factory.mktemp("warehouse")

@@ -1,4 +1,4 @@
-"""Rows as a transform gets them, for unit tests without Kafka."""
+"""Creates the rows that a transform gets, for unit tests without Kafka."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def rows(
     *,
     topic: str = "test",
 ) -> DataFrame:
-    """A frame of `values`, tuples or dicts, with the columns of `schema` and `_kafka` as a run fills it.
+    """A frame of `values`, tuples or dicts, with the columns of `schema` and the struct `_kafka` of a run.
 
-    Each is a record of its own in partition 0 of `topic`: offsets count from 0, timestamps from 2024-01-01, a second
-    each. A dict may say otherwise: `{"user": "ann", "_kafka": {"partition": 2, "key": b"ann"}}`.
+    Each value is a record in partition 0 of `topic`: offsets start at 0 and timestamps at 2024-01-01, one second apart.
+    A dict may override this: `{"user": "ann", "_kafka": {"partition": 2, "key": b"ann"}}`.
     """
     from pyspark.sql.types import StructField, StructType
 

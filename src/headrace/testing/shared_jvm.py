@@ -1,4 +1,4 @@
-"""One JVM for many short-lived drivers: a crash suite need not start Spark for every kill."""
+"""Shares one JVM between many short-lived drivers, so that a crash suite need not start Spark for every kill."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def gateway_environment(spark: SparkSession) -> dict[str, str]:
-    """The variables by which another process finds the JVM of `spark`."""
+    """Environment variables with which another process connects to the JVM of `spark`."""
     parameters: Any = cast("Any", spark.sparkContext._gateway).gateway_parameters
     return {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
 
 
 def attached_session() -> SparkSession | None:
-    """The session of the JVM named in the environment; None if none is."""
+    """The session of the JVM that the environment names; None if it names none."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return None
     from pyspark import SparkConf, SparkContext, java_gateway

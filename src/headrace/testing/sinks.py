@@ -1,10 +1,10 @@
-"""The contracts of sinks, as tests. Subclass the one your sink promises, give `new_sink` and `stored`.
+"""The contracts of sinks, as tests. Subclass the contract of your sink, and implement `new_sink` and `stored`.
 
 class TestMySink(IdempotentSinkContract):
     def new_sink(self):
-        return MySink(...)           # unopened; every call another handle on the same place
+        return MySink(...)           # not opened; each call returns a new handle to the same target
     def stored(self):
-        return [...]                 # every row there as (id, text), in any order
+        return [...]                 # all stored rows as (id, text), in any order
 
 The fixture `spark` comes from `headrace.testing.fixtures`.
 """
@@ -43,14 +43,14 @@ def batch(number: int, start: int, until: int) -> Batch:
 
 
 def frame(spark: SparkSession, rows: Sequence[tuple[int, str | None]]) -> DataFrame:
-    """Rows as a transform hands them on: the columns `id` and `text`, and where each came from."""
+    """Rows as a transform returns them: the columns `id` and `text`, and the origin of each row."""
     return spark.createDataFrame(
         [(number, text, ("clicks", 0, number, None, None, None, False)) for number, text in rows], SCHEMA
     )
 
 
 def upserts(spark: SparkSession, *rows: tuple[int, int | None, str | None]) -> DataFrame:
-    """Rows as (offset, id, text); the record of one whose text is None is a tombstone, with the id as its key."""
+    """Rows as (offset, id, text). If the text is None, the record is a tombstone with the id as its key."""
     made = [
         (None, None, ("clicks", 0, offset, None, str(number).encode(), None, True))
         if text is None
@@ -65,17 +65,17 @@ def numbered(start: int, until: int) -> Rows:
 
 
 class SinkContract(ABC):
-    """What every sink promises."""
+    """The contract of all sinks."""
 
     kind: ClassVar[type] = Sink
 
     @abstractmethod
     def new_sink(self) -> Any:
-        """A handle on the place under test, not yet opened. All handles of one test see the same rows."""
+        """A handle to the target under test, not opened yet. All handles of one test have the same rows."""
 
     @abstractmethod
     def stored(self) -> Sequence[tuple[int, str | None]]:
-        """Every row in the sink, as often as it is there, as (id, text)."""
+        """All rows in the sink, including duplicates, as (id, text)."""
 
     @pytest.fixture
     def pipeline(self) -> str:
@@ -87,7 +87,7 @@ class SinkContract(ABC):
             yield opened
 
     def expect(self, sink: Sink, rows: Rows) -> None:
-        """Compare multisets, with the sink closed: some let nobody else look while they are open."""
+        """Compare as multisets, with the sink closed: some sinks are locked while they are open."""
         sink.close()
         assert Counter(self.stored()) == Counter(rows)
 
@@ -151,17 +151,17 @@ class SinkContract(ABC):
 
 
 class IdempotentSinkContract(SinkContract):
-    """The same batch twice leaves the same result as once."""
+    """Writing a batch twice has the same result as writing it once."""
 
     kind: ClassVar[type] = IdempotentSink
     appends: ClassVar[bool] = True
-    """Whether what is read again after the offsets were moved back is stored again."""
+    """Whether records that are read again after the offsets were moved back are stored again."""
 
     @pytest.mark.parametrize("until", [3, 2])
     def test_records_read_again_after_moving_offsets_back_are_stored_again_by_appending_sinks(
         self, sink: Any, spark: SparkSession, until: int
     ) -> None:
-        """Cut as before, or otherwise."""
+        """With the same ranges as before, or with different ones."""
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
         for _ in range(2):
             sink.write(replace(batch(2, 0, until), epoch=1), frame(spark, numbered(0, until)))
@@ -201,17 +201,17 @@ class IdempotentSinkContract(SinkContract):
 
 
 class KeyedSinkContract(IdempotentSinkContract):
-    """One value per key: the record's own, or a business key whose newest value stays whoever writes late."""
+    """One value per key: the key of the record, or a business key whose newest value survives late writes."""
 
     appends = False
 
     @abstractmethod
     def new_upserting_sink(self) -> Any:
-        """A handle on another place, not yet opened, whose rows are keyed by `id`."""
+        """A handle to another target, not opened yet, whose rows are keyed by `id`."""
 
     @abstractmethod
     def upserted(self) -> Sequence[tuple[int, str | None]]:
-        """Every row there, as (id, text), without those that were deleted."""
+        """All rows in it, as (id, text), without deleted ones."""
 
     @pytest.fixture
     def upserting(self, pipeline: str) -> Iterator[Any]:
@@ -222,7 +222,7 @@ class KeyedSinkContract(IdempotentSinkContract):
         assert Counter(self.upserted()) == Counter(rows)
 
     def test_rows_that_are_equal_are_stored_as_often_as_they_came(self, sink: Any, spark: SparkSession) -> None:
-        """Not here: two rows of one record would be one, so they are refused."""
+        """Not for keyed sinks: two rows of one record would become one, so they are refused."""
         with pytest.raises(ConfigError, match="several rows come from one record"):
             sink.write(batch(1, 0, 2), frame(spark, [(7, "same")]).union(frame(spark, [(7, "same")])))
 
@@ -232,7 +232,7 @@ class KeyedSinkContract(IdempotentSinkContract):
             sink.write(batch(1, 0, 2), twice)
 
     def test_rows_without_their_origin_are_stored_too(self, sink: Any, spark: SparkSession) -> None:
-        """Not here: they have no key."""
+        """Not for keyed sinks: such rows have no key."""
         with pytest.raises(ConfigError, match="_kafka"):
             sink.write(batch(1, 0, 2), frame(spark, numbered(0, 2)).select("id", "text"))
 
@@ -244,7 +244,7 @@ class KeyedSinkContract(IdempotentSinkContract):
     def test_an_older_value_never_takes_the_place_of_a_newer_one(
         self, upserting: Any, spark: SparkSession, pipeline: str
     ) -> None:
-        """A replay, and a run that wakes after its successor wrote."""
+        """In a replay, and in a run that resumes after its successor wrote."""
         with self.new_upserting_sink().open(pipeline) as zombie:
             upserting.write(batch(1, 0, 2), upserts(spark, (0, 1, "a"), (1, 2, "b")))
             upserting.write(batch(2, 2, 3), upserts(spark, (2, 1, "newer")))
@@ -286,7 +286,7 @@ class KeyedSinkContract(IdempotentSinkContract):
 
 
 class TransactionalSinkContract(SinkContract, OffsetStoreContract):
-    """Rows and offsets move together or not at all. The store of the sink is held to the contract of stores as well."""
+    """Rows and offsets are stored together or not at all. The sink's store must meet the contract of stores as well."""
 
     kind: ClassVar[type] = TransactionalSink
 

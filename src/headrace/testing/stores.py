@@ -1,8 +1,8 @@
-"""The contract of an offset store, as tests. Subclass, give `new_store`, and pytest does the rest.
+"""The contract of an offset store, as tests. Subclass it and implement `new_store`.
 
 class TestMyStore(OffsetStoreContract):
     def new_store(self):
-        return MyStore(...)          # unopened; every call another handle on the same place
+        return MyStore(...)          # not opened; each call returns a new handle to the same offsets
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def change(action: str) -> AuditEntry:
 
 
 class OffsetStoreContract(ABC):
-    """What every store promises."""
+    """The contract of all stores."""
 
     @abstractmethod
     def new_store(self) -> OffsetStore:
-        """A handle on the place under test, not yet opened. All handles of one test see the same offsets."""
+        """A handle to the store under test, not opened yet. All handles of one test have the same offsets."""
 
     @pytest.fixture
     def pipeline(self) -> str:
@@ -54,7 +54,7 @@ class OffsetStoreContract(ABC):
 
     @pytest.fixture
     def rival(self, store: OffsetStore, pipeline: str) -> Iterator[OffsetStore]:
-        """The store as another run of the same pipeline sees it."""
+        """The store's handle of another run of the same pipeline."""
         with self.new_store().open(pipeline) as opened:
             yield opened
 
@@ -209,7 +209,7 @@ class OffsetStoreContract(ABC):
         progress = self.reload(pipeline)
         assert progress.offsets == {A: 3, B: 20}
         assert progress.pending is None
-        assert progress.last_batch == 2  # some sinks name what they wrote by it, and may hold the abandoned batch
+        assert progress.last_batch == 2  # some sinks name their files by it, and may hold the dropped batch
 
     def test_each_move_back_begins_an_epoch_and_a_move_forward_does_not(
         self, store: OffsetStore, pipeline: str
@@ -291,7 +291,7 @@ class OffsetStoreContract(ABC):
         store.set_lease(run)
         store.begin(batch(2, (A, 10, 20)))
         if (unused := store.heartbeat_handle()) is not None:
-            unused.close()  # as after an `open` that failed: the connection of the run is another one
+            unused.close()  # like after a failed `open`: the run has another connection
         if (beats := store.heartbeat_handle()) is not None:
             beats.open(pipeline)
             assert beats.heartbeat(replace(run, beat=3.0))
@@ -322,7 +322,7 @@ class OffsetStoreContract(ABC):
 
     def test_of_many_runs_at_once_each_step_is_won_by_exactly_one(self, pipeline: str) -> None:
         rivals = 4
-        self.reload(pipeline)  # whatever a store creates at first use is there before the race
+        self.reload(pipeline)  # create before the race what a store creates at its first use
 
         def race(number: int) -> tuple[int, int]:
             won = unknown = 0
@@ -340,7 +340,7 @@ class OffsetStoreContract(ABC):
         with ThreadPoolExecutor(rivals) as pool:
             results = list(pool.map(race, range(rivals)))
         won, unknown = (sum(counts) for counts in zip(*results, strict=True))
-        # A step won twice would count one more than the offset shows.
+        # If two threads won the same step, the count would exceed the offset.
         assert won <= self.reload(pipeline).offsets[A] <= won + unknown
         assert won > 0
 
