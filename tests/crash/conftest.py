@@ -8,7 +8,7 @@ from crash.pipelines import ALL, SERVERS, Case
 
 @pytest.fixture
 def case_on(kafka, topic, tmp_path, request, monkeypatch):
-    """A case on a topic of its own, and the feed of that topic."""
+    """Creates a case with its own topic, and the feed of that topic."""
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
 
     def make(kind, guarantee="exactly-once", **settings):
@@ -30,5 +30,5 @@ def case_on(kafka, topic, tmp_path, request, monkeypatch):
 
 @pytest.fixture
 def chance(request):
-    """Random numbers; `--seed` repeats those of an earlier run."""
+    """A random generator; `--seed` repeats an earlier run."""
     return random.Random(f"{request.config.option.seed} {request.node.nodeid}")

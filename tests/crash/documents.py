@@ -1,4 +1,4 @@
-"""Stores of documents that the crash suites write to: how a sink is made, and how every row in it is read."""
+"""Document stores of the crash suites: creates the sinks and reads all rows in them."""
 
 import hashlib
 import os
@@ -39,5 +39,5 @@ def dynamodb_rows(directory):
         client.close()
 
 
-# name, which is also that of its server: (sink, rows). The offsets of each are in a store beside it.
+# name, which is also that of its server: (sink, rows). The offsets are in a separate store.
 KINDS = {"mongo": (mongo, mongo_rows), "dynamodb": (dynamodb, dynamodb_rows)}

@@ -1,4 +1,4 @@
-"""Redis and effects, for the crash suites: how a sink is made, and how every row that reached it is read."""
+"""Redis and effects in the crash suites: creates the sinks and reads all rows that reached them."""
 
 import hashlib
 import os
@@ -40,7 +40,7 @@ def redis_stream_rows(directory):
 
 
 def foreach(directory, mark="after"):
-    """A line per effect, which stays when the process is killed; then a moment before the mark."""
+    """Appends a line per effect, which survives a kill of the process, and waits a moment before the mark."""
     path = str(directory / "effects.txt")
 
     def effect(row):
@@ -61,10 +61,10 @@ def effects(directory):
     return [(int(number), value) for number, value in (line.split() for line in lines)]
 
 
-# name: (sink, rows). The offsets of each are in a store beside it.
+# name: (sink, rows). The offsets are in a separate store.
 EXACT = {"redis": (redis_hash, redis_hash_rows), "redis stream": (redis_stream, redis_stream_rows)}
 
-# Never exactly-once. A death of the driver between two steps repeats none and loses none: every message is marked.
+# Never exactly-once. A kill of the driver between two steps repeats and loses none, as every message is marked.
 MARKED = {
     "foreach, once": (foreach, effects),
     "foreach, marked before": (lambda directory: foreach(directory, mark="before"), effects),

@@ -1,4 +1,4 @@
-"""A producer with a ledger of its own: what was acknowledged, and what nobody knows about."""
+"""A producer with a ledger of acknowledged records and of those with an unknown outcome."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ from headrace.testing import compare
 
 
 class Feed:
-    """Numbered records into one topic. Outcomes are kept apart: a send that failed may have arrived all the same."""
+    """Sends numbered records to one topic. Unknown outcomes are recorded separately: a failed send may have arrived."""
 
     def __init__(self, bootstrap, topic, partitions):
         self.acknowledged = []
@@ -31,13 +31,13 @@ class Feed:
         self._settle()
 
     def send_as_it_is(self, value):
-        """A record that is not in the ledger."""
+        """Send a record that is not in the ledger."""
         self._producer.produce(self._topic, value, partition=0)
         assert self._producer.flush(30) == 0
 
     @contextmanager
     def flowing(self, rate):
-        """Produce `rate` records a second, in a thread, until the block ends; then wait until they are settled."""
+        """Produce `rate` records per second in a thread until the block ends, then wait for their outcomes."""
         ending = threading.Event()
 
         def flow():
@@ -57,7 +57,7 @@ class Feed:
             self._settle()
 
     def compare(self, stored):
-        """The ledger against the rows. A record of unknown outcome may be there once, or not."""
+        """Compare the ledger with the rows. A record with an unknown outcome may be stored once or not at all."""
         there = set(stored)
         return compare([*self.acknowledged, *(row for row in self.unknown if row in there)], stored)
 

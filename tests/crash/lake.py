@@ -1,4 +1,4 @@
-"""Files and Hive tables as the crash suites kill them: how a sink is made, and how every row in it is read."""
+"""Files and Hive tables of the crash suites: creates the sinks and reads all rows in them."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ def _partitioned(directory):
 
 
 class Compacting(sinks.Parquet):
-    """Compacts at every start: a batch that is repeated was merged a moment before."""
+    """Compacts at each start, so that a repeated batch has just been merged."""
 
     def open(self, pipeline):
         if any(self.local_path.glob("headrace_batch=*")):
@@ -29,10 +29,10 @@ def _compacted(directory):
 
 
 class Partitioned(sinks.Parquet):
-    """With one more column to partition by."""
+    """Adds a column to partition by."""
 
     def prepare(self, schema):
-        """The rows get their column later: the batch will tell."""
+        """Do nothing: the rows get the column in `write`."""
 
     def write(self, batch, rows):
         super().write(batch, rows.selectExpr("*", "left(value, 1) AS first"))
@@ -49,7 +49,7 @@ def _listed_rows(make):
 
 
 def _table(directory):
-    """A name of its own for each case: all of them share the metastore of the JVM."""
+    """A separate table name for each case, because all cases share the metastore of the JVM."""
     return f"crash_{hashlib.sha256(str(directory).encode()).hexdigest()[:16]}"
 
 
@@ -83,4 +83,4 @@ KINDS = {
     "parquet, compacted at every start": (_compacted, _listed_rows(_compacted)),
     "hive": (_hive, _hive_rows),
 }
-"""(sink of a directory, rows in it), by name. Offsets go to a store beside."""
+"""(sink of a directory, rows in it), by name. The offsets are in a separate store."""

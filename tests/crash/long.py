@@ -1,4 +1,4 @@
-"""The long crash suite: hundreds of kills over every guarantee, sink and store, and one verdict per guarantee.
+"""The long crash suite: hundreds of kills for all guarantees, sinks and stores, and one verdict per guarantee.
 
 python -m tests.crash.long [--each 30] [--only KIND] [--seed N]
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, default_int_handler, signal
 
-# Pytest has tests/ on its path, so that `crash` is the name of this folder there too.
+# Pytest has tests/ on its path, so this folder is the package `crash` there as well.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from crash.feed import Feed
@@ -38,12 +38,12 @@ EVERY = CASES + STORE_CASES
 WHOLE = 2
 """Kills of a whole process group in each case."""
 OUTSIDE = {"anchor", "before begin", "delivered"}
-"""Points where no batch is in hand: a death there breaks nothing."""
+"""Points without a batch in flight: a kill there interrupts nothing."""
 
 
 @dataclass
 class Outcome:
-    """What one case went through, and what was found in its sink afterwards."""
+    """The kills of one case, and the rows in its sink afterwards."""
 
     case: Case
     points: Counter = field(default_factory=Counter)
@@ -66,7 +66,7 @@ class Outcome:
 
     @property
     def faults(self):
-        """Why this case is no success; nothing if it is one."""
+        """The reasons why this case failed; empty if it succeeded."""
         found = self.difference
         checks = {
             "no kill": self.kills == 0,
@@ -88,7 +88,7 @@ def main():
     cases = [case for case in EVERY if not given.only or case[0] in given.only]
     say(f"seed {seed}: {len(cases)} cases, {given.each} kills each")
 
-    signal(SIGTERM, default_int_handler)  # as Ctrl-C: end what was started
+    signal(SIGTERM, default_int_handler)  # like Ctrl-C: end the started processes
     directory = Path(tempfile.mkdtemp(prefix="headrace-crash-"))
     keep = True
     try:
@@ -133,7 +133,7 @@ def suite(directory, cases, kills, seed):
         try:
             for number, (kind, guarantee) in enumerate(cases):
                 began = time.monotonic()
-                # Each case has numbers of its own: it can be repeated whatever happened in the one before.
+                # Each case has its own random numbers, so that it can be repeated without the previous ones.
                 chance = random.Random(f"{seed} {kind} {guarantee}")
                 topic = Topic(kafka.bootstrap, f"crash-{number}", ALL[kind].partitions, {})
                 place = directory / topic.name
@@ -154,7 +154,7 @@ def suite(directory, cases, kills, seed):
 
 
 def killed(case, feed, kills, chance, spark):
-    """Kill runs of one case until there were `kills` of them, then let it finish and compare."""
+    """Kill runs of one case until there were `kills` kills, then let it finish and compare."""
     outcome = Outcome(case)
     whole = min(WHOLE, kills // 4) if case.parts.random_kills else 0
     when = set(chance.sample(range(kills), whole))
@@ -166,7 +166,7 @@ def killed(case, feed, kills, chance, spark):
                 outcome.groups.append(kill_at_random(limited, feed, chance))
             continue
         feed.send(chance.randrange(20, 100))
-        # Small numbers are the likelier ones: they hit the recovery from the kill before.
+        # Small numbers are more likely: they hit the recovery from the previous kill.
         nth = min(chance.randrange(1, 16), chance.randrange(1, 16))
         done = run(TARGET, f"--die-at={nth}", environment=limited.environment, spark=spark)
         if done.returncode == -SIGKILL:
@@ -174,7 +174,7 @@ def killed(case, feed, kills, chance, spark):
             idle = 0
         else:
             require_success(done)
-            idle += 1  # came through before its point
+            idle += 1  # it finished before its point
     outcome.difference = feed.compare(drained(case, spark))
     return outcome
 
@@ -190,7 +190,7 @@ def progress(number, outcome, seconds):
 
 
 def verdict(outcomes):
-    """One line for each guarantee; 1 if one is broken, or was never put to the test."""
+    """Print one line per guarantee. Return 1 if one is broken or was never tested."""
     for guarantee in GUARANTEES:
         if not (mine := [outcome for outcome in outcomes if outcome.case.guarantee == guarantee]):
             continue

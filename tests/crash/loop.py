@@ -1,6 +1,6 @@
-"""A loop in hand that dies where it is told.
+"""A manual batch loop that dies at a given point.
 
-python loop.py DIRECTORY BOOTSTRAP TOPIC [POINT…]: the points are those it survives.
+python loop.py DIRECTORY BOOTSTRAP TOPIC [POINT…]: it survives the given points.
 """
 
 import os
@@ -44,4 +44,4 @@ def main(directory: str, bootstrap: str, topic: str, *spared: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-    os._exit(0)  # Spark is the parent's: leave it alone
+    os._exit(0)  # Spark belongs to the parent: do not stop it

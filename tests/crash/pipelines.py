@@ -1,7 +1,7 @@
-"""The pipelines that the crash suites kill: every sink, with the store beside it, under every guarantee it can give.
+"""The pipelines that the crash suites kill: every sink, with its store, under every guarantee that it can give.
 
-A new sink or store joins all suites by a line in KINDS. What it connects to is read from the environment; what it
-writes is kept apart from other cases by the directory it is given.
+A line in KINDS adds a new sink or store to all suites. It reads addresses from the environment, and writes to a
+directory that no other case uses.
 """
 
 import hashlib
@@ -20,11 +20,11 @@ import headrace as hr
 from headrace import sinks, stores
 from headrace.testing.committed_records import read_committed
 
-sys.path.append(str(Path(__file__).parents[1]))  # a run loads this file alone
+sys.path.append(str(Path(__file__).parents[1]))  # a run loads only this file
 from crash import documents, effects, lake, tables, wide_columns
 
 TARGET = f"{Path(__file__)}:crash"
-# Where a server is says the environment, as `headrace dev env` prints it.
+# The environment has the addresses of the servers, as `headrace dev env` prints them.
 SERVERS = {
     "cassandra": "CASSANDRA_HOSTS",
     "dynamodb": "DYNAMODB_ENDPOINT",
@@ -41,7 +41,7 @@ GUARANTEES = ("exactly-once", "at-least-once", "at-most-once")
 
 
 class Appending(sinks.Sink):
-    """The plainest sink there is: a line per row at the end of a file. A repeated batch is there twice."""
+    """A minimal sink: appends a line per row to a file. It stores a repeated batch twice."""
 
     def __init__(self, path):
         self._path = Path(path)
@@ -55,14 +55,14 @@ class Appending(sinks.Sink):
 
 
 class ClaimsToBeIdempotent(Appending, sinks.IdempotentSink):
-    """Broken on purpose: says that it may repeat a batch, and appends it again."""
+    """Broken on purpose: claims to be idempotent, but appends a repeated batch again."""
 
 
 class WithoutJournal(stores.SQLite):
-    """Broken on purpose: forgets the batch in hand, so that another range is read after a crash."""
+    """Broken on purpose: forgets the batch in flight, so that a run reads another range after a crash."""
 
     def begin(self, batch):
-        """Nothing is written down."""
+        """Journal nothing."""
 
 
 class MovesEarly(stores.SQLite):
@@ -126,14 +126,14 @@ def _sqlite_rows(directory):
 
 
 def _fanout_rows(directory):
-    """A row that one of the three lacks is missing; one that is in any of them twice is a duplicate."""
+    """The rows of all three sinks: one missing in any of them is missing, a duplicate in any of them is a duplicate."""
     found = [Counter(rows(directory)) for rows in (_postgres_rows, _parquet_rows, _sqlite_rows)]
     everywhere = set.intersection(*(set(counts) for counts in found))
     return [row for row in everywhere for _ in range(max(counts[row] for counts in found))]
 
 
 def _kafka_rows(directory):
-    """As a client reads them that asks for committed records only; those of an open transaction would be missing."""
+    """The records that a read_committed client reads; those of an open transaction would be missing."""
     from confluent_kafka.admin import AdminClient
 
     there = AdminClient({"bootstrap.servers": _address("kafka"), "log_level": 0}).list_topics(timeout=30).topics
@@ -152,7 +152,7 @@ def _one_source(bootstrap, topic):
 
 
 def _two_sources(bootstrap, topic):
-    """The two partitions of the topic, as if they were topics of two clusters."""
+    """Two sources with one partition of the topic each, as if they were topics of two clusters."""
     return {
         name: hr.Kafka(bootstrap, partitions={topic: [number]}, format=FORMAT, cluster=name)
         for number, name in enumerate(("east", "west"))
@@ -165,11 +165,11 @@ def _sqlite(directory):
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A sink, the store beside it (None: the sink has its own), and how to read every row that is in the sink.
+    """A sink, its offset store (None: the sink has its own), and a function that reads all rows in the sink.
 
-    `random_kills` is how often the short suite kills its whole process group under exactly-once: seconds each.
+    `random_kills` is the number of process group kills by the short suite under exactly-once, which take seconds each.
     `plain` sinks store a repeated batch twice. `servers` must be up, each with its address in the environment under
-    the name in SERVERS. `partitions` of the topic in the long suite.
+    the name in SERVERS. `partitions` is the number of partitions in the long suite.
     """
 
     sink: Callable[[Path], sinks.Sink]
@@ -189,7 +189,7 @@ class Kind:
 
     @property
     def repeatable(self):
-        """Whether a batch written twice is there once."""
+        """Whether it has a batch once that was written twice."""
         return not self.plain
 
 
@@ -241,7 +241,7 @@ KINDS = {
         rows=_parquet_rows,
         random_kills=1,
         source=_two_sources,
-        partitions=2,  # one for each of them
+        partitions=2,  # one for each source
         transform=lambda rows: rows["east"].union(rows["west"]),
     ),
     "fanout": Kind(
@@ -262,7 +262,7 @@ KINDS = {
     ),
 }
 
-# Stores on servers: a pipeline that writes Parquet keeps its offsets in each.
+# Stores on servers, each with a pipeline that writes Parquet.
 STORES = {
     "cassandra": lambda place: stores.Cassandra(place, keyspace="crash", create=True),
     "hbase": stores.HBase,
@@ -286,7 +286,7 @@ WITH_LETTERS = {
     f"{name} with dead letters": replace(KINDS[name], dead_letters=hr.DeadLetters(table="dead_letters"))
     for name in ("postgres", "sqlite", "duckdb")
 }
-# Records that decode, and on which the transform fails.
+# Records that can be decoded, but on which the transform fails.
 _REFUSED = "if(startswith(value, 'poison'), raise_error('the transform cannot take this'), value) AS value"
 POISON = "sqlite with a transform that fails"
 WITH_LETTERS[POISON] = replace(
@@ -305,7 +305,7 @@ BROKEN = {
     ),
 }
 
-# Whole processes cannot share the metastore of the suite, which lives in one JVM.
+# Separate processes cannot share the metastore of the suite, which is in one JVM.
 KINDS |= {
     name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=0) for name, (sink, rows) in lake.KINDS.items()
 }
@@ -315,7 +315,7 @@ KINDS["parquet on hdfs"] = Kind(
 KINDS |= {
     name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=1) for name, (sink, rows) in tables.TABLES.items()
 }
-# As whole processes they are met by the tests of zombies, and killed at random by the long suite.
+# The zombie tests run these as separate processes, and the long suite kills them at random.
 KINDS |= {
     name: Kind(sink=sink, offsets=offsets, rows=rows, random_kills=0, servers=(name,))
     for name, (sink, offsets, rows) in wide_columns.KINDS.items()
@@ -332,12 +332,12 @@ KINDS |= {
     name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=0, servers=(name,))
     for name, (sink, rows) in documents.KINDS.items()
 }
-# Only as whole processes: a run killed in a JVM that lives on leaves its transaction open there.
+# Only as separate processes: a run that is killed in a shared JVM leaves its transaction open there.
 OWN_JVM = {
     name: Kind(sink=sink, offsets=_sqlite, rows=rows, random_kills=2)
     for name, (sink, rows) in tables.TABLES_WITH_OWN_JVM.items()
 }
-# A row takes a millisecond, so that a transaction is there to be interrupted.
+# A row takes a millisecond, so that a transaction lasts long enough to interrupt it.
 _SLEEP = "substring(concat(value, reflect('java.lang.Thread', 'sleep', 1L)), 1, 12) AS value"
 SLOWLY = {"kafka, slowly": replace(KINDS["kafka"], transform=lambda rows: rows.selectExpr("id", _SLEEP, "_kafka"))}
 
@@ -367,7 +367,7 @@ UPSERTING["mongo, updating fields"] = _upserting("mongo", partial(documents.mong
 
 ALL = OWN_JVM | SLOWLY | UPSERTING | KINDS | MARKED | ON_SERVERS | WITH_LETTERS | BROKEN
 
-# The weaker guarantees are the runner's doing, whatever the sink: one of each type of sink is enough for them.
+# The runner implements the weaker guarantees for all sinks, so one sink of each type is enough.
 CASES = [
     (name, guarantee)
     for name, kind in KINDS.items()
@@ -377,13 +377,13 @@ CASES = [
 CASES += [(name, "at-least-once") for name in MARKED]
 STORE_CASES = [(name, "exactly-once") for name in ON_SERVERS]
 
-# Those that are also killed as whole processes, at random.
+# Also killed as separate processes, at random times.
 AT_RANDOM = [name for name, guarantee in CASES if guarantee == "exactly-once" and KINDS[name].random_kills]
 AT_RANDOM += OWN_JVM
 
 
 def record(number):
-    """The record with this number. Its value says what it must look like, so that a corrupted row shows."""
+    """The record with this number. Its content follows from the number, so that a corrupted row is detected."""
     return {"id": number, "value": hashlib.sha256(str(number).encode()).hexdigest()[:12]}
 
 
@@ -403,7 +403,7 @@ class Case:
 
     @property
     def name(self):
-        """A name of its own: many cases may share a store."""
+        """A unique name, because many cases may share a store."""
         return f"on-{self.topic}"
 
     @property
@@ -412,7 +412,7 @@ class Case:
 
     @property
     def environment(self):
-        """What the process that runs it is told."""
+        """The environment variables of the process that runs it."""
         return {"CRASH": json.dumps(asdict(self))}
 
     @property
@@ -440,11 +440,11 @@ class Case:
         )
 
     def stored(self):
-        """Every row in the sink, as often as it is there. No run may be active."""
+        """All rows in the sink, including duplicates. No run may be active."""
         return self.parts.rows(Path(self.directory))
 
     def progress(self):
-        """What the store knows."""
+        """The progress in the store."""
         with self.pipeline().store.open(self.name) as store:
             return store.load()
 

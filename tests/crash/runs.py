@@ -1,4 +1,4 @@
-"""Whole runs: `headrace run` in a session of its own, with its own JVM, followed through its JSON log and killed."""
+"""Runs `headrace run` in its own process session, with its own JVM, follows its JSON log and kills it."""
 
 import json
 import os
@@ -17,12 +17,12 @@ import psutil
 from crash.pipelines import TARGET
 from headrace.testing.crash import require_success, run
 
-# Several fit into a small machine.
+# So small that several fit into a small machine.
 _SMALL_JVM = ("--spark=spark.driver.memory=512m",)
 
 
 class Run:
-    """One process life of a case. `with` ends it, however the block ends."""
+    """One process of a case. The `with` block ends it, also after an error."""
 
     def __init__(self, case, *arguments):
         self.events = []
@@ -71,7 +71,7 @@ class Run:
 
     @property
     def open_batch(self):
-        """The batch that was started and is not done, as the log has it."""
+        """The batch that was started but is not done, according to the log."""
         steps = [event for event in list(self.events) if event["event"] in {"BatchStarted", "BatchDone"}]
         return steps[-1]["batch"] if steps and steps[-1]["event"] == "BatchStarted" else None
 
@@ -85,13 +85,13 @@ class Run:
         return [event for event in list(self.events) if event["event"] == name]
 
     def wait_for(self, condition, seconds=180):
-        """Wait until `condition()` holds. The run must be alive until then."""
+        """Wait until `condition()` is true. The run must not end before."""
         with self._changed:
             self._changed.wait_for(lambda: condition() or not self._listener.is_alive(), seconds)
         assert condition(), f"not within {seconds} s; {self}"
 
     def wait_for_more(self, batches, seconds=180):
-        """Wait until it has finished that many more batches from now."""
+        """Wait until it has finished that many more batches."""
         wanted = len(self.done) + batches
         self.wait_for(lambda: len(self.done) >= wanted, seconds)
 
@@ -109,12 +109,12 @@ class Run:
         return self._process.pid
 
     def stop(self):
-        """SIGTERM, as an operator would."""
+        """Send SIGTERM, like an operator."""
         self._process.terminate()
         return self.exit_code()
 
     def pause(self):
-        """SIGSTOP driver, JVM and Python workers, which have groups of their own; return when all stand still."""
+        """Send SIGSTOP to driver, JVM and Python workers, which have their own groups; wait until all have stopped."""
         self._signal(signal.SIGSTOP)
         until(lambda: all(member.status() == psutil.STATUS_STOPPED for member in self._members()))
 
@@ -127,7 +127,7 @@ class Run:
                 member.send_signal(number)
 
     def kill(self):
-        """SIGKILL driver, JVM and Python workers, without grace; return when nothing of them is left."""
+        """Send SIGKILL to driver, JVM and Python workers; wait until none of them is left."""
         self._signal(signal.SIGKILL)
         self._process.wait()
         until(lambda: not self._members())
@@ -141,7 +141,7 @@ class Run:
         return f"{state}, last events {self.events[-5:]}, stderr:\n{said}"
 
     def _members(self):
-        """The processes of the run: the JVM has a session of its own, and all have the run's environment."""
+        """The processes of the run, found by its environment, because the JVM has a session of its own."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
@@ -164,7 +164,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Death:
-    """A kill at a random time: what it broke, and how many records were produced and not stored."""
+    """A kill at a random time: the batch it interrupted, and the number of records produced but not stored."""
 
     batch_open: bool
     in_recovery: bool
@@ -172,8 +172,8 @@ class Death:
 
 
 def kill_at_random(case, feed, chance):
-    """Start a run and kill its process group at a random moment: in its first batch, which may be the one that the
-    run before died with, or later on, in or between batches."""
+    """Start a run and kill its process group at a random moment: in its first batch, which may be the pending batch of
+    the previous run, or later, in or between batches."""
     with Run(case) as run:
         if chance.random() < 0.4:
             run.wait_for(lambda: run.seen("BatchStarted"))
@@ -191,7 +191,7 @@ def kill_at_random(case, feed, chance):
 
 
 def drained(case, spark):
-    """What is stored once everything was read, without limits; a second, quiet run must change nothing of it."""
+    """The stored rows after a run without limits has caught up; a second run must change nothing."""
     unlimited = case.limited(1_000_000)
     require_success(run(TARGET, environment=unlimited.environment, spark=spark))
     stored = case.stored()
@@ -201,7 +201,7 @@ def drained(case, spark):
 
 
 def until(condition, seconds=15):
-    """Poll until `condition()` holds: for what no log tells."""
+    """Poll until `condition()` is true, for conditions that no log reports."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"

@@ -1,4 +1,4 @@
-"""Tables that the crash suites write to, as plain data: how a sink is made, and how every row in it is read."""
+"""Tables of the crash suites: creates the sinks and reads all rows in them."""
 
 from contextlib import suppress
 
@@ -16,7 +16,7 @@ def delta(directory):
 
 
 class CompactedDelta(sinks.Delta):
-    """Compacts at every start: a batch that is repeated was merged a moment before."""
+    """Compacts at each start, so that a repeated batch has just been merged."""
 
     def open(self, pipeline):
         if (self.local_path / "_delta_log").is_dir():
@@ -63,7 +63,7 @@ def iceberg_rows(directory):
 
 
 def _derby(directory):
-    """Derby ships with Spark and lives in its JVM: a run that is killed with its JVM kills the database, too."""
+    """Derby ships with Spark and runs in its JVM: a kill of a run with its JVM also kills the database."""
     return f"jdbc:derby:{directory / 'derby'}"
 
 
@@ -77,19 +77,19 @@ def jdbc_rows(directory):
     with Database(f"{_derby(directory)};create=true").connected() as connection:
         there = connection.can_read('"rows"')
         rows = connection.query('SELECT "id", CAST("value" AS VARCHAR(20)) FROM "rows"') if there else []
-    # One JVM at a time may have the database. It says that it went down by an error.
+    # Only one JVM at a time may open the database. It reports its shutdown as an error.
     with suppress(HeadraceError), Database(f"{_derby(directory)};shutdown=true").connected():
         pass
     return rows
 
 
-# name: (sink, rows). The offsets of each are in a store beside it.
+# name: (sink, rows). The offsets are in a separate store.
 TABLES = {
     "delta": (delta, delta_rows),
     "delta, compacted at every start": (compacted_delta, delta_rows),
     "iceberg": (iceberg, iceberg_rows),
 }
 
-# The same, for suites that give every run a JVM of its own. In a shared one the transaction of a killed run would stay
-# open, with its locks: its connection lives in the JVM, and only that would end it.
+# The same, for suites that give each run its own JVM. In a shared JVM the transaction of a killed run would stay open,
+# with its locks, because its connection ends only with the JVM.
 TABLES_WITH_OWN_JVM = {"jdbc": (jdbc, jdbc_rows)}

@@ -1,4 +1,4 @@
-"""The broker dies, or is not there yet: the run waits for it, says so, and loses nothing."""
+"""A run waits for a broker that has died or has not started yet, reports this, and loses nothing."""
 
 import uuid
 
@@ -22,10 +22,10 @@ def broker(tmp_path):
 
 @pytest.fixture(params=["duckdb", "kafka"])
 def case_and_feed(broker, tmp_path, monkeypatch, request):
-    """Into a file, and into another topic of the same broker, which so dies in the middle of transactions, too."""
+    """Cases that write to a file, and to another topic of the same broker, so that it also dies within transactions."""
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
     monkeypatch.setenv(SERVERS["kafka"], broker.bootstrap)
-    # A name of its own: the session keeps consumers by group and topic, those of a broker that is gone as well.
+    # A unique name: the session caches consumers by group and topic, also those of a dead broker.
     events = Topic(broker.bootstrap, f"events-{uuid.uuid4().hex[:8]}", 2, {})
     case = Case(
         kind=request.param,
@@ -48,12 +48,12 @@ def test_a_run_outlives_the_death_of_its_broker(broker, case_and_feed, spark):
         with feed.flowing(rate=300):
             run.wait_for_more(batches=3)
             broker.brokers[0].kill()
-            # Most deaths are noticed at the next question for offsets; one inside a read, when the poll times out.
+            # Most deaths are detected at the next request for offsets; one during a read, when the poll times out.
             run.wait_for(lambda: says_that_the_broker_is_away(run, broker), seconds=240)
             broker.brokers[0].start()
             run.wait_for_more(batches=3)
 
-            # And once more in the middle of a batch, without waiting until it is noticed.
+            # Again in the middle of a batch, without waiting for its detection.
             run.wait_for(lambda: run.open_batch)
             broker.brokers[0].kill()
             broker.brokers[0].start()

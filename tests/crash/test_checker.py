@@ -1,4 +1,4 @@
-"""The checker, checked: each anomaly is planted by hand, each broken part is put in on purpose, and must be found."""
+"""Tests the checker: it must find each anomaly that is inserted manually, and each part that is broken on purpose."""
 
 import pytest
 

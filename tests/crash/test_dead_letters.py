@@ -1,4 +1,4 @@
-"""Records that cannot be stored are dead letters exactly once, as the others are rows exactly once."""
+"""Each record that cannot be stored becomes a dead letter exactly once; all others become rows exactly once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The sink of the documentation, killed at every point as its page shows."""
+"""The sink of the documentation, killed at every point as on its page."""
 
 import json
 import re

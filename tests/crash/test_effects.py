@@ -1,4 +1,4 @@
-"""Effects with marks, and a whole process group killed in the middle of a batch: one effect per task is at stake."""
+"""Effects with marks: a kill of the process group within a batch repeats or loses at most one effect per task."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from crash.runs import Run, drained, until
 
 pytestmark = pytest.mark.timeout(600)
 
-TASKS = 2  # partitions of the topic: no more tasks run at once
+TASKS = 2  # partitions of the topic, and so concurrent tasks
 
 
 @pytest.mark.parametrize("kind", ["foreach, once", "foreach, marked before"])

@@ -1,4 +1,4 @@
-"""For every guarantee and sink, and for every store: die at every point, start again, count."""
+"""For all guarantees, sinks and stores: kill at every point, start again, and count the rows."""
 
 import pytest
 
@@ -21,6 +21,6 @@ def test_a_run_killed_at_every_point_keeps_its_guarantee(kind, guarantee, case_o
         assert {"before begin", "before commit", "replay: before write", "replay: before commit"} <= set(points)
     difference = feed.compare(stored)
     assert difference.phantom == 0, (difference, points)
-    # What a guarantee allows must also be seen: otherwise the kills broke nothing.
+    # Anomalies that a guarantee allows must occur: otherwise the kills interrupted nothing.
     assert (difference.missing > 0) == case.may_miss, (difference, points)
     assert (difference.duplicate > 0) == case.may_repeat, (difference, points)

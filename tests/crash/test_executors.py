@@ -1,4 +1,4 @@
-"""Executors and Python workers die in the middle of a transaction, on a small cluster: Spark repeats their tasks."""
+"""Executors and Python workers die in the middle of a transaction on a small cluster; Spark repeats their tasks."""
 
 from contextlib import suppress
 
@@ -18,10 +18,10 @@ CLUSTER = (
     "--spark=spark.master=local-cluster[2,1,600]",
     "--spark=spark.executor.memory=512m",
     "--spark=spark.task.maxFailures=8",
-    "--spark=spark.sql.execution.arrow.maxRecordsPerBatch=50",  # so that some rows are sent while others are to come
+    "--spark=spark.sql.execution.arrow.maxRecordsPerBatch=50",  # so that some rows are sent before others arrive
     "--spark=spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 )
-# A row takes a millisecond, so that a COPY is there to be interrupted.
+# A row takes a millisecond, so that a COPY lasts long enough to interrupt it.
 SLOW = """CREATE TABLE {t} (id bigint, value text);
     CREATE FUNCTION {t}_slow() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN PERFORM pg_sleep(0.001); RETURN NEW; END $$;
@@ -32,7 +32,7 @@ COPYING = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND quer
 
 @pytest.fixture(params=["postgres", "kafka, slowly"])
 def slow_case(case_on, kafka, tmp_path, monkeypatch, request):
-    """A case, its feed, and how to tell that a transaction of it is open."""
+    """A case, its feed, and a function that returns whether it has an open transaction."""
     monkeypatch.setenv("SPARK_SCALA_VERSION", "2.13")
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     case, feed = case_on(request.param, max_records=2_000)
@@ -49,12 +49,12 @@ def slow_case(case_on, kafka, tmp_path, monkeypatch, request):
 def seen_open(admin, topic):
     try:
         return count_undecided(admin, topic) if topic in admin.list_topics(timeout=30).topics else 0
-    except KafkaException:  # a topic that was just made has no leader yet
+    except KafkaException:  # a topic that was just created has no leader yet
         return 0
 
 
 def victims(run, what):
-    """Executor JVMs of a run, or the Python workers below them (not their daemon, which is the first below)."""
+    """The executor JVMs of a run, or their Python workers (not the daemon, which is the first child)."""
     executors = [process for process in below(run.pid, recursive=True) if BACKEND in command(process)]
     if what == "executor":
         return executors
@@ -88,7 +88,7 @@ def test_a_task_whose_process_dies_in_a_transaction_is_repeated_and_no_row_is_th
                 until(open_ones, seconds=120)
                 if not (found := victims(run, what)):
                     continue
-                with suppress(psutil.NoSuchProcess):  # it ended by itself: the next one, then
+                with suppress(psutil.NoSuchProcess):  # it ended by itself: take the next one
                     found[0].kill()
                     kills += 1
                 run.wait_for_more(batches=1)

@@ -1,4 +1,4 @@
-"""Stores of keys: a run is frozen in the middle of writing, its successor writes newer values, and it wakes up."""
+"""Keyed stores: a run is frozen during a write, its successor writes newer values, and the first run resumes."""
 
 import sqlite3
 import time
@@ -23,7 +23,7 @@ def test_a_run_that_wakes_up_puts_no_older_value_over_a_newer_one(kind, case_on,
         paused_while_it_writes(zombie, case)
         with Run(case, "--take-over") as successor:
             successor.wait_for_more(batches=3)
-            # What it still has to write is older by now than what is there, for every key.
+            # The values that it has yet to write are now older than the stored ones, for every key.
             zombie.resume()
             assert zombie.exit_code() == 3, str(zombie)
             assert zombie.failure == "OffsetConflict", str(zombie)
@@ -35,10 +35,11 @@ def test_a_run_that_wakes_up_puts_no_older_value_over_a_newer_one(kind, case_on,
 
 
 def paused_while_it_writes(run, case):
-    """Its batch is journalled and not committed, and it holds no lock of its store: the successor would wait there."""
+    """Pause it with a batch that is journalled but not committed, and without a lock on its store, for which the
+    successor would wait."""
     for _ in range(50):
         run.wait_for(lambda: run.open_batch)
-        time.sleep(0.05)  # it is told before the journal is written; whether that is done is looked at below
+        time.sleep(0.05)  # the event comes before the journal is written, which is checked below
         run.pause()
         if run.open_batch and not locked(Path(case.directory) / "offsets.db") and case.progress().pending:
             return
@@ -49,7 +50,7 @@ def paused_while_it_writes(run, case):
 
 
 def locked(file):
-    if not file.exists():  # the offsets are somewhere else
+    if not file.exists():  # the offsets are in another store
         return False
     with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as connection:
         try:

@@ -1,4 +1,4 @@
-"""The leader of a partition dies in a cluster of three: the run goes on with the next leader and loses nothing."""
+"""The leader of a partition dies in a cluster of three: the run continues with the next leader and loses nothing."""
 
 import time
 import uuid
@@ -45,7 +45,7 @@ def stored_up_to(run, partition):
 
 
 def test_clients_find_another_broker_when_the_one_that_they_ask_dies(cluster):
-    """Each takes one of the three for the controller, by chance; of the twelve some take the one that dies."""
+    """Each client chooses one of the three brokers at random; some of the twelve choose the one that dies."""
     topic = Topic(cluster.bootstrap, f"asked-{uuid.uuid4().hex[:8]}", 1, {}, copies=3).name
     clients = [Cluster(cluster.bootstrap, {}) for _ in range(12)]
     known = [client.ids([topic]) for client in clients]
@@ -85,7 +85,7 @@ def test_a_run_goes_on_with_the_next_leader_and_loses_nothing(kind, cluster, spa
             end = end_of(cluster, events.name, 0)
             died = time.monotonic()
             leader.kill()
-            run.wait_for(lambda: stored_up_to(run, 0) > end, seconds=300)  # what only the next leader can have taken
+            run.wait_for(lambda: stored_up_to(run, 0) > end, seconds=300)  # accepted by the next leader
             seconds = time.monotonic() - died
         assert leader_of(cluster, events.name, 0) is not leader
         assert run.stop() == 0, str(run)

@@ -1,4 +1,4 @@
-"""Whole process groups, killed at random times while the producer goes on."""
+"""Process groups are killed at random times while the producer continues."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_runs_killed_at_random_times_store_every_record_once(kind, case_on, chan
     assert kills > 0
 
     with feed.flowing(rate=300):
-        # A series in which no kill hit an open batch is not over yet.
+        # Continue until a kill has hit an open batch.
         while len(deaths) < kills or not any(death.batch_open for death in deaths):
             assert len(deaths) < kills + 5, f"no kill hit an open batch: {deaths}"
             deaths.append(kill_at_random(case.limited(chance.randrange(50, 400)), feed, chance))

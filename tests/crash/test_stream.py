@@ -1,4 +1,4 @@
-"""The loop in hand, killed at every step: nothing is missing, and what comes again is the same batch."""
+"""The manual batch loop, killed at every step: no record is missing, and a repeated batch has the same records."""
 
 import os
 import signal
@@ -43,6 +43,6 @@ def test_a_manual_loop_killed_at_every_step_loses_nothing_and_repeats_only_the_b
     print(f"{len(died)} kills, {sent} records, {len(each) - len(set(each))} done twice")
     assert sorted(once) == list(range(sent))
     assert set(each) == set(range(sent))
-    # Of all the deaths only the one between the work and the commit costs a repeat, and of that batch alone.
+    # Only the kill between the work and the commit causes a repeat, and only of that batch.
     assert repeated == 1
     assert again == 0

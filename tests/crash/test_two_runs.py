@@ -1,4 +1,4 @@
-"""Two runs of one pipeline at once: one goes on, the other stops and says why."""
+"""Two concurrent runs of one pipeline: one continues, the other stops and reports why."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_a_second_run_is_refused_and_one_that_takes_over_leaves_one_of_the_two(k
         first.wait_for(lambda: first.done)
         with Run(case) as refused:
             assert refused.exit_code() == 3, str(refused)
-            # A DuckDB file lets one process in, and says by itself which one has it.
+            # Only one process may open a DuckDB file, and DuckDB reports which one has it.
             assert kind == "duckdb" or f"is running already: pid {first.pid} on" in str(refused), str(refused)
         first.wait_for_more(batches=2)
         with Run(case, "--take-over") as second:
@@ -58,17 +58,17 @@ def test_a_run_that_wakes_up_after_another_took_over_stops_and_changes_nothing(c
 
 
 def paused_inside_a_batch(run, case):
-    """Pause the run where its batch is journalled and not published, and return the batch."""
+    """Pause the run when its batch is journalled but not published, and return the batch."""
     met = []
     for _ in range(50):
         finished = len(run.done)
-        # Once the journal has it, not at the log's BatchStarted: that is said just before.
+        # When the journal has it, not at BatchStarted, which is logged just before.
         run.wait_for(lambda before=finished: len(run.done) > before and run.open_batch)
         until(lambda: not run.open_batch or pending(case), seconds=60)
         run.pause()
         batch, journalled = run.open_batch, pending(case)
         if batch and journalled and journalled.id == batch["id"] and not published(journalled, case).exists():
-            # The check can go red: what it looks for is there for a batch that was finished.
+            # The check can fail: the file that it looks for exists for a finished batch.
             assert published(Batch.from_json(json.dumps(run.done[-1]["batch"])), case).is_dir()
             return batch
         met.append((batch and batch["id"], journalled and journalled.id))
@@ -80,7 +80,7 @@ def pending(case):
     try:
         return case.progress().pending
     except RetriableError:
-        return None  # asleep inside the store's own transaction: nobody could take over
+        return None  # paused inside a transaction of the store: no run could take over
 
 
 def published(batch, case):

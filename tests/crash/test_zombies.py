@@ -1,4 +1,4 @@
-"""A run is frozen in the middle of a batch, another takes over, and the first one wakes up again."""
+"""A run is frozen in the middle of a batch, another run takes over, and the first one resumes."""
 
 import psycopg
 import pytest
@@ -46,13 +46,13 @@ def paused_inside_a_batch(run):
 
 
 def paused_between_transactions(run, postgres):
-    """Inside a batch, but not inside a transaction of its driver: the server would end that after a minute, and the run
-    would come back as one that starts."""
+    """Pause inside a batch, but outside of a transaction of its driver: the server would abort that after a minute, and
+    the run would resume as if it had just started."""
     with psycopg.connect(postgres.address, autocommit=True) as connection:
         for _ in range(50):
             run.wait_for(lambda: run.open_batch)
             run.pause()
-            # What was under way when it froze is answered first.
+            # Requests that were in flight when it froze are answered first.
             until(lambda: connection.execute(SESSIONS).fetchone()[0] == 0, seconds=30)
             if run.open_batch and connection.execute(SESSIONS).fetchone()[1] == 0:
                 return

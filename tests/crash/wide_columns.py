@@ -1,4 +1,4 @@
-"""Tables in Cassandra and HBase that the crash suites write to, with the offsets beside them in the same system."""
+"""Tables in Cassandra and HBase of the crash suites, with the offsets in the same system."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Avro as its specification has it, for the few types that tests write."""
+"""Encodes Avro by its specification, for the few types that tests write."""
 
 import json
 import struct
@@ -15,7 +15,7 @@ def long(number):
 
 
 def encoded(schema, value):
-    """A union takes the first branch that is not null, unless the value is None."""
+    """Encode a value. A union uses its first branch that is not null, unless the value is None."""
     if isinstance(schema, list):
         at = schema.index("null") if value is None else next(n for n, kind in enumerate(schema) if kind != "null")
         return long(at) + encoded(schema[at], value)
@@ -48,7 +48,7 @@ def framed(number, schema, value):
 
 
 def registered(url, subject, schema, **more):
-    """The id of a schema that becomes a version of a subject."""
+    """Register a schema as a version of a subject, and return its id."""
     body = {"schema": schema if isinstance(schema, str) else json.dumps(schema), **more}
     request = urllib.request.Request(
         f"{url}/subjects/{subject}/versions",

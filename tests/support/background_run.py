@@ -1,4 +1,4 @@
-"""A pipeline that runs beside a test, on the tests' own Spark."""
+"""Runs a pipeline in the background of a test, on the Spark session of the tests."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ SOON = 60
 
 
 class BackgroundRun:
-    """It runs until the test has what it waits for; `seen` are its events."""
+    """A run until the condition of the test is met; `seen` are its events."""
 
     def __init__(self, pipeline, spark):
         self.sink, self.seen = pipeline.sink, []

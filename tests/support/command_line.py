@@ -1,4 +1,4 @@
-"""`headrace` as a user types it, in a process of its own; the fixture `cli` runs it in the process of the test."""
+"""Runs the `headrace` command in a separate process; the fixture `cli` runs it in the process of the test."""
 
 import json
 import os
@@ -25,17 +25,17 @@ class Result:
 
     @property
     def events(self):
-        """What was printed with --log-format json."""
+        """The events that were printed with --log-format json."""
         return [json.loads(line) for line in self.out.splitlines()]
 
     def line(self, start):
-        """The only line of stderr that begins with `start`, without it."""
+        """The rest of the only line of stderr that begins with `start`."""
         (found,) = [line for line in self.err.splitlines() if line.startswith(start)]
         return found.removeprefix(start)
 
 
 class HeadraceProcess:
-    """`headrace …` in a process group of its own; killed at the end of the `with` block."""
+    """`headrace …` in its own process group, which is killed at the end of the `with` block."""
 
     def __init__(self, *arguments, cwd, **environment):
         self._log = cwd / f"headrace-{time.monotonic_ns()}"
@@ -68,7 +68,7 @@ class HeadraceProcess:
             self.process.wait(SOON)
 
     def wait_for(self, condition, seconds=SOON):
-        """Poll until `condition()`; the process may not end before."""
+        """Poll until `condition()` is true; the process must not end before."""
         deadline = time.monotonic() + seconds
         while not condition():
             assert self.process.poll() is None, f"ended with {self.process.returncode}\n{self.out}\n{self.err}"

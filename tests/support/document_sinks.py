@@ -1,4 +1,4 @@
-"""What the tests of sinks of documents share."""
+"""Helpers for tests of document sinks."""
 
 import time
 
@@ -15,7 +15,7 @@ _ORIGIN = (
 
 
 def rows(spark, *selections, start=0, tombstone=False):
-    """One row per selection of SQL, from the records from offset `start` on."""
+    """One row per SQL selection, for records from the offset `start`."""
     made = None
     for offset, selection in enumerate(selections, start):
         one = spark.sql(f"SELECT {selection}, {_ORIGIN.format(offset=offset, tombstone=str(tombstone).lower())}")
@@ -24,7 +24,7 @@ def rows(spark, *selections, start=0, tombstone=False):
 
 
 def refused(sink, batch, frame):
-    """Write, and give back what the sink refused: offset and reason."""
+    """Write, and return the offset and reason of each rejected row."""
     found = []
 
     def originals(refusals):
@@ -36,7 +36,7 @@ def refused(sink, batch, frame):
 
 
 def write_around_a_death(server, sink, spark):
-    """Two batches of two rows: `server` is killed before the second, which is an error to repeat until it is back."""
+    """Write two batches of two rows, and kill `server` before the second, which must raise a retriable error."""
     sink.write(batch(1, 0, 2), frame(spark, numbered(0, 2)))
     server.kill()
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""A real HDFS for the tests: a NameNode and a DataNode, from the jars of the HBase that the tests start too."""
+"""Runs a real HDFS for tests: a NameNode and a DataNode, from the jars of HBase that other tests use."""
 
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -36,7 +36,7 @@ class NameNode(Node):
             f"<property><name>{name}</name><value>{escape(str(value))}</value></property>"
             for name, value in settings.items()
         )
-        for name in ("hdfs", "datanode", "static"):  # its web pages, which are not in the jars and must be somewhere
+        for name in ("hdfs", "datanode", "static"):  # folders of its web pages, which the jars lack
             (self.directory / "webapps" / name).mkdir(parents=True, exist_ok=True)
         for name in ("core-site.xml", "hdfs-site.xml"):
             (self.directory / name).write_text(f"<configuration>{site}</configuration>")
@@ -65,7 +65,7 @@ class Hdfs(SinglePortServer):
 
 
 def rows_at(url, *columns):
-    """The rows below a path, as Spark reads the folder; none if there is nothing."""
+    """The rows that Spark reads below a path; empty if the path does not exist."""
     from pyspark.sql import SparkSession
 
     try:

@@ -1,4 +1,4 @@
-"""Two runs in one process: one is held at a crash point while the other goes on."""
+"""Interleaves two runs in one process: one waits at a crash point while the other continues."""
 
 from contextlib import contextmanager
 
@@ -7,7 +7,7 @@ from headrace.support import crashpoints
 
 @contextmanager
 def meanwhile(point, act):
-    """When `point` is first reached, let `act` happen in between: another run that is faster."""
+    """Call `act` when `point` is first reached, for example as a faster second run."""
     waiting = [act]
 
     def hook(reached):

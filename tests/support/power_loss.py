@@ -1,4 +1,4 @@
-"""Disks as a power cut may leave them: what was not synced may be there or not, in any combination of directories."""
+"""Simulates disks after a power failure: unsynced changes may be lost, in any combination of directories."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 Tree = dict[str, bytes | None]
-"""What a disk holds, by path: the bytes of a file, None for one whose bytes are lost. A directory ends with a slash."""
+"""The content of a disk, by path: the bytes of a file, or None if they are lost. A directory ends with a slash."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """The disk at one moment: of each directory what it lists and what it listed when it was last synced."""
+    """The disk at one moment: the entries of each directory, now and when it was last synced."""
 
     label: str
     root: int
@@ -33,7 +33,7 @@ class Point:
     """The bytes of each file when it was last synced."""
 
     def disks(self) -> Iterator[Tree]:
-        """Every disk that a power cut may leave now."""
+        """All disks that a power failure may leave at this moment."""
         changed = [one for one in self.live if self.live[one] != self.synced.get(one, {})]
         assert len(changed) <= 12, "too many combinations"
         for kept in product((False, True), repeat=len(changed)):
@@ -53,7 +53,7 @@ class Point:
 
 
 class Recorder:
-    """Records what is synced below a directory. Everything that is there at the beginning is on disk."""
+    """Records what is synced below a directory. All that exists at the start counts as synced."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -76,7 +76,7 @@ class Recorder:
             self._files[self._number(path.stat())] = path.read_bytes()
 
     def removed(self, path: Path) -> None:
-        """Its inode may be used again, by something else."""
+        """Forget the inode of a removed file, because another file may use it again."""
         found = path.lstat()
         if stat.S_ISDIR(found.st_mode) or found.st_nlink == 1:
             self._numbers.pop(found.st_ino, None)
@@ -98,7 +98,7 @@ class Recorder:
 
 @contextmanager
 def recorded(root: Path) -> Iterator[Recorder]:
-    """Within it, every call that changes or syncs a directory is a point, and so is every crash point."""
+    """Within the block, each call that changes or syncs a directory, and each crash point, records a point."""
     recorder = Recorder(root)
     with pytest.MonkeyPatch.context() as patched:
 

@@ -1,4 +1,4 @@
-"""Records whose header names are any bytes, as no client for Python sends them: through librdkafka itself."""
+"""Produces records whose header names are arbitrary bytes, through librdkafka: no Python client can send them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PRODUCER = 0
 
 
 def produce(bootstrap: str, topic: str, value: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    """On return the broker has the record."""
+    """Produce a record, and wait until the broker has it."""
     (file,) = (Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs").glob("librdkafka-*.so*")
     library = ctypes.CDLL(str(file))
     library.rd_kafka_conf_new.restype = library.rd_kafka_new.restype = ctypes.c_void_p

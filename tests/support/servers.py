@@ -1,4 +1,4 @@
-"""The fixtures that start a server or a JVM."""
+"""The names of fixtures that start a server or a JVM."""
 
 SERVERS = frozenset(
     {"cassandra", "dynamodb", "hbase", "hdfs", "kafka", "mongo", "postgres", "redis", "schema_registry", "spark"}

@@ -1,4 +1,4 @@
-"""What the tests of runs share: partitions, sinks and a simulated pipeline called clicks."""
+"""Helpers for tests of runs: partitions, sinks and a simulated pipeline named clicks."""
 
 import headrace as hr
 from headrace import sinks
@@ -10,7 +10,7 @@ QUICK = hr.Retry(first=0.001, longest=0.004)
 
 
 class NaiveIdempotentSink(FakeSink, sinks.IdempotentSink):
-    """Idempotent by its type only: it stores a batch as often as it gets it, so that a test sees each time."""
+    """Idempotent by its type only: it stores each write of a batch, so that a test can count them."""
 
 
 class NaiveKeyedSink(NaiveIdempotentSink):
@@ -18,7 +18,7 @@ class NaiveKeyedSink(NaiveIdempotentSink):
 
 
 class Killed(BaseException):
-    """Ends a run at once: only an Exception is retried."""
+    """Ends a run at once, because only an Exception is retried."""
 
 
 def records(**ends):
@@ -31,14 +31,14 @@ def pending_batch(*ranges):
 
 
 def interrupted(pending, **offsets):
-    """The progress that a run leaves behind that dies after it has journalled `pending`."""
+    """The progress of a run that died after it had journalled `pending`."""
     return Progress({A: offsets.get("a", 0), B: offsets.get("b", 0)}, pending, {"clicks": "id-1"}, last_batch=4)
 
 
 def simulate(
     end_offsets, *, guarantee="at-least-once", sink=None, store=None, progress=None, limits=None, retry=QUICK, **source
 ):
-    """A pipeline with everything around it, run as often as a test likes. `source` has arguments of `hr.Kafka`."""
+    """A simulated pipeline that can run several times. `source` has arguments of `hr.Kafka`."""
     sink = sink or FakeSink()
     pipeline = hr.Pipeline(
         name="clicks",

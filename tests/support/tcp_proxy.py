@@ -1,4 +1,4 @@
-"""A proxy in front of a server: shut, its connections are cut and nobody gets in; the server itself runs on."""
+"""A TCP proxy for a server. If it is shut, it cuts and refuses connections while the server continues to run."""
 
 import contextlib
 import socket
@@ -26,7 +26,7 @@ class TcpProxy:
         self.close()
 
     def open(self):
-        """Nothing, if it is."""
+        """Open the proxy; does nothing if it is open."""
         if self._listener is None:
             self._listen(int(self.address.rpartition(":")[2]))
 
@@ -73,7 +73,7 @@ def _cut(end):
 
 
 class CutAfterFirstBatch:
-    """An observer of a run: shuts the proxy after its first batch with records, and opens it when that was noticed."""
+    """An observer that shuts the proxy after the run's first batch with records, and opens it at the first retry."""
 
     def __init__(self, proxy):
         self._proxy = proxy

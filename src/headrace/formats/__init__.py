@@ -1,1 +1,1 @@
-"""Bytes to columns. A format is a description: SQL expressions that Spark evaluates in the JVM."""
+"""Formats convert bytes to columns: a format consists of SQL expressions, which Spark evaluates in the JVM."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _DAY = 86_400
 _PLAIN = re.compile(r"[A-Za-z0-9_ -]+")
 _MAX_NAMES = 3
-"""With more fields one pattern for all is faster."""
+"""Maximum fields with a pattern each: for more fields a single pattern is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class AmbiguousType:
     """Patterns for the values of one type. An ambiguous value may be valid; a `wrong` one is not."""
 
     kind: str
-    """How the name of the Spark type begins."""
+    """The prefix of the Spark type's name."""
     after: str
     """A pattern for the text after the name of a field in JSON whose value is ambiguous."""
     anywhere: str
@@ -73,10 +73,10 @@ def may_be_ambiguous_expr(text: str, row: Any, ambiguous: AmbiguousType) -> str:
 
 
 def may_be_today_expr(decoded: str, row: Any, now: float) -> str:
-    """SQL: whether one of the decoded times may be of today. Evaluated first, because it costs little."""
+    """SQL: whether a decoded time may be of today. Evaluated first, because it is cheap."""
     if any(path is None for _, path in _fields(row, TIMES)):
         return "true"
-    # Two days cover all zones and clock skew of executors. Rounded to midnight: with another number in each batch,
+    # Two days cover all time zones and clock skew of executors. Rounded to midnight: for a new number in each batch,
     # Spark would compile the expression again each time.
     since = f"timestamp_micros({(int(now) // _DAY - 2) * _DAY * 1_000_000})"
     return "(" + " OR ".join(f"{decoded}.{path} >= {since}" for _, path in _fields(row, TIMES)) + ")"
@@ -102,7 +102,7 @@ def as_string_schema(row: Any, ambiguous: AmbiguousType, *, all_columns: bool = 
 
 
 def _has_type(kind: Any, ambiguous: AmbiguousType) -> bool:
-    # timestamp_ntz is not ambiguous: it must have a date.
+    # timestamp_ntz is not ambiguous, because it requires a date.
     return isinstance(kind, str) and kind.partition("(")[0] == ambiguous.kind
 
 

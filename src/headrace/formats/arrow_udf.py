@@ -161,8 +161,8 @@ def _zoned(array: Any, kind: Any, zone: str) -> Any:
 
 
 def _local(kind: DataType, zone: str) -> Callable[[Any], Any] | None:
-    """A function that adds the session's zone to naive times in values of this type; None if the type has no times."""
-    if zone == "UTC":  # as Arrow does
+    """A function that adds the session's time zone to naive times in values of a type; None if it has no times."""
+    if zone == "UTC":  # like Arrow
         return None
     match kind:
         case TimestampType():

@@ -20,7 +20,7 @@ TIME_OPTIONS_SQL = ", ".join(f"'{name}', \"{pattern}\"" for name, pattern in TIM
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnarFormat(StaticFormat):
-    """A format that reads the columns in a Spark DDL string or a StructType. To write it needs none."""
+    """A format that reads the columns in a Spark DDL string or a StructType. Writing needs no columns."""
 
     columns: str | Any | None = field(default=None, kw_only=False)
 

@@ -1,4 +1,4 @@
-"""Formats of one's own: a function from bytes to columns, and one back."""
+"""Custom formats: a function from bytes to columns, and one back to bytes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _EXAMPLE = 'hr.Custom(function, "id INT, name STRING")'
 class Custom(Format):
     """A function that Spark calls on the executors: with the values of an Arrow batch, or one by one (`Custom.each`).
 
-    `function` takes a `pyarrow.BinaryArray` and gives a StructArray, a Table or a dict of arrays with the fields of
-    `columns`, a Spark DDL string or a StructType. A field `error` beside them, a text, says which records are bad and
-    why. `encode` is the way back, for sinks: from a StructArray of the rows to a BinaryArray. A row of NULLs alone is
-    NULL there.
+    `function` takes a `pyarrow.BinaryArray` and returns a StructArray, a Table or a dict of arrays with the fields of
+    `columns`, a Spark DDL string or a StructType. An additional text field `error` has the reasons why records are bad.
+    `encode` is the inverse for sinks: from a StructArray of the rows to a BinaryArray. In it, a row whose fields are
+    all NULL is NULL.
     """
 
     function: Callable[[Any], Any] | None = field(default=None, kw_only=False)
@@ -44,7 +44,8 @@ class Custom(Format):
     ) -> Self:
         """The same with functions of one record: from bytes to a dict or a tuple, and from a dict to bytes.
 
-        A record for which `function` raises ValueError is bad, with the text of it. One without a value is not passed.
+        A record for which `function` raises ValueError is bad, with that message. Records without a value are not
+        passed to it.
         """
         return cls(function, columns, encode=encode, _one_by_one=True, **more)
 
@@ -87,7 +88,7 @@ class Custom(Format):
         names = [quoted(column) for column in columns]
         if not names:
             raise ConfigError("there are no columns to write", hint="select some in the transform")
-        # A function is called for every row, also for one that stays a record without a value.
+        # Spark calls the function for every row, also for one that becomes a record without a value.
         nothing = " AND ".join(f"{column} IS NULL" for column in names)
         return f"{name}(if({nothing}, NULL, struct({', '.join(names)})))"
 

@@ -1,4 +1,4 @@
-"""Values taken as they are: text, or bytes."""
+"""Formats that leave values unchanged, as text or as bytes."""
 
 from __future__ import annotations
 

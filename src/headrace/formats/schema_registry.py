@@ -88,7 +88,7 @@ class SchemaRegistry:
         """ConfigError if `register_schema` would reject an Avro schema. Registers nothing."""
         name, what, body = quote(subject, safe=""), f"the schema for {subject}", {"schema": schema}
         if self._send(f"/subjects/{name}", what, body, absent=None) is not None:
-            return  # it is a version already
+            return  # it is registered already
         try:
             path = f"/compatibility/subjects/{name}/versions/latest?verbose=true"
             response = self._send(path, what, body, absent={})

@@ -1,4 +1,4 @@
-"""Spark DDL strings as types and as JSON."""
+"""Converts Spark DDL strings to types and to JSON."""
 
 from __future__ import annotations
 

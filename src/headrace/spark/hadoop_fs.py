@@ -1,4 +1,4 @@
-"""Folders that executors write to, listed and synced by the driver."""
+"""Lists and syncs, on the driver, the folders that executors write to."""
 
 from __future__ import annotations
 

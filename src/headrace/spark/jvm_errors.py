@@ -1,4 +1,4 @@
-"""Errors of the JVM with a known cure: settings that Kafka refuses, and an incomplete installation."""
+"""Explains errors of the JVM with a known cure: settings that Kafka rejects, and an incomplete installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session with the connectors, for notebooks and own programs, also if one without them is active."""
+"""A session with the connectors for notebooks and programs, also if a session without them is active."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def session(
     restart: bool = False,
     progress: Callable[[str], None] = lambda line: None,
 ) -> SparkSession:
-    """The Spark session of this process, of any thread, if it can read Kafka; else a new one with `options` over our
-    defaults.
+    """The Spark session of this process, of any thread, if it can read Kafka; otherwise a new one, whose `options`
+    override Headrace's defaults.
 
     Jars cannot be added to a running JVM. With `restart` a session without them is ended, with its views and cached
     frames, and Spark starts again in this process. Without `restart` it is a ConfigError.
@@ -61,7 +61,7 @@ def session(
 
 
 def _end_jvm() -> None:
-    """End the JVM that earlier sessions of this process left: it would be used again, without our jars."""
+    """End the JVM that earlier sessions of this process left: Spark would use it again, without the connector jars."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway

@@ -1,4 +1,4 @@
-"""The Spark session: our defaults, the user's options over them, and the connector's jars beside theirs."""
+"""Creates the Spark session: Headrace's defaults, overridden by the user's options, and the connector jars."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def defaults() -> dict[str, str]:
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """Add the connectors for Kafka and Avro to a session builder of your own; jars it already has stay."""
+    """Add the connectors for Kafka and Avro to your own session builder; it keeps jars that it already has."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     options: dict[str, Any] = builder._options
     user_jars = [jar for jar in str(options.get("spark.jars", "")).split(",") if jar]
@@ -71,7 +71,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 
 
 def create(options: Mapping[str, str], progress: Callable[[str], None] = lambda line: None) -> SparkSession:
-    """The active session of this process, or a new one with `options` over our defaults."""
+    """The active session of this process, or a new one whose `options` override Headrace's defaults."""
     with _STARTING:  # runs may be started from several threads
         return active() or _create(options, progress)
 

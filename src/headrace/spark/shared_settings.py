@@ -1,4 +1,4 @@
-"""Changes settings of a session for a while, also if several runs share the session."""
+"""Changes settings of a session temporarily, also if several runs share the session."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Report:
 
     @classmethod
     def from_error(cls, error: HeadraceError) -> Report:
-        """With the nearest class of `headrace.errors`: the driver may not be able to import a subclass."""
+        """A report with the nearest class of `headrace.errors`: the driver may not be able to import a subclass."""
         kind = next(base for base in type(error).__mro__ if base.__module__ == errors.__name__)
         return cls(error=(kind.__name__, str(error), getattr(error, "hint", None)))
 
@@ -136,7 +136,7 @@ class _Verified:
 
 
 def map_in_arrow(rows: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any]], schema: str) -> DataFrame:
-    """`rows.mapInArrow(function, schema)`, which requires pandas without need."""
+    """`rows.mapInArrow(function, schema)`, without its unnecessary requirement of pandas."""
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
     from pyspark.sql.udf import UserDefinedFunction

@@ -20,7 +20,7 @@ _RETRY_SECONDS = 60.0
 _MAX_RETRIES = 20
 """Missing schemas that are requested again between two batches."""
 _MAX_REMEMBERED = 1_000
-"""Missing schemas that are remembered, beside those of the batch in flight; and unreadable ones."""
+"""Missing schemas that are remembered, in addition to those of the batch in flight; and unreadable ones."""
 _MAX_REQUESTS = 100
 """Unknown ids that are requested for one batch. Records with other ids are bad."""
 _MAX_REFERENCES = 200

@@ -59,7 +59,7 @@ class PlainAvro(Decoding):
                 yield name, wrong
 
     def _valid_branches(self, source: str, decoded: str) -> str:
-        """The first branches of a CASE, which nearly all records take."""
+        """The first branches of a CASE, which apply to nearly all records."""
         whens = [
             f"WHEN {wrong} THEN {literal(f'field {name}: expected text, got bytes that are not UTF-8')}"
             for name, wrong in self._text_checks(decoded)
