@@ -230,7 +230,7 @@ def test_a_server_that_does_not_start_says_why(
 
 
 def test_a_server_without_settings_takes_none(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="has no options, such as journal"):
+    with pytest.raises(ConfigError, match="takes no options, got journal"):
         dev.Mongo(tmp_path, options={"journal": "on"})
 
 
