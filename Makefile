@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
-WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 .DEFAULT_GOAL := help
 .PHONY: help setup servers demo test lint unit crash equal bench burst clean
 
@@ -31,8 +31,8 @@ servers: $(VENV)/.ready
 demo: setup ## Kafka to DuckDB, exactly once, while the pipeline is being killed
 	@$(BIN)/headrace demo
 
-# Two at a time, file by file: most of a test is waiting for a server or a JVM. In their order, the slow ones first: by
-# themselves the workers would leave files of few tests, which are the slow ones, for the end.
+# Three at a time on two cores, file by file: most of a test is waiting for a server or a JVM. In their order, the slow
+# ones first: by themselves the workers would leave files of few tests, which are the slow ones, for the end.
 # Of each kill matrix a sample, by a seed that is printed: `make test SEED=…` takes the same one, `make crash` all of it.
 test: lint servers ## Everything CI runs: lint, types, import rules, the tests with samples of the kill matrices
 	@$(BIN)/python -m pytest $(WORKERS) --sample $(if $(SEED),--seed $(SEED))

@@ -509,12 +509,11 @@ def test_a_time_of_a_function_that_names_no_zone_is_in_that_of_the_session(spark
     assert row["all"].count("12:00:00.000+02:00") == (2 if one_by_one else 1)
 
 
-def lengths(values):
-    size = pc.binary_length(values)
-    return {"size": size, "error": pc.if_else(pc.equal(size, 0), "nothing is in it", None)}
-
-
 def test_a_function_of_a_batch_gets_its_values_as_arrow_and_the_plan_stays_narrow(spark):
+    def lengths(values):  # in the test, so that workers get its code: they cannot import this module
+        size = pc.binary_length(values)
+        return {"size": size, "error": pc.if_else(pc.equal(size, 0), "nothing is in it", None)}
+
     found = decoded(spark, hr.Custom(lengths, "size BIGINT", on_error="drop"), [b"abc", b"", None, b"x"])
     assert [row["size"] for row in found.rows.collect()] == [3, None, 1]
     assert found.dropped() == 1
