@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from headrace.cli import completion
 from headrace.cli.options import Connection, Execute, Json, Profile, connecting, pairs
 from headrace.cli.output.terminal import print_json, say, table
 from headrace.errors import ConfigError
+from headrace.support.retry import RetryPolicy
 from headrace.text import counted
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ Config = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="NAME=VALUE", help="A topic setting. May be repeated."),
 ]
+
+_NEW_TOPIC = RetryPolicy(first=0.05, longest=0.5, within=5.0)
 
 
 @app.command("list", epilog="Example: headrace topics list 'clicks.*'")
@@ -152,7 +156,9 @@ def create(
     settings = pairs("--config", config, "retention.ms=604800000")
     for name in names:
         if admin.create_topic(name, partitions or -1, replication or -1, settings):
-            (made,) = describe_topics(admin, [name])
+            # Another broker than the one that knows the new topic may answer.
+            describe = partial(describe_topics, admin, [name])
+            (made,) = _NEW_TOPIC.call(describe, lambda error: isinstance(error, ConfigError))
             say(f"{name}: {counted(len(made.partitions), 'partition')}, replication {made.replication}")
             continue
         if not if_not_exists:
