@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -89,6 +89,10 @@ def start(
     return Run(pipeline.name, work, cancel=jobs.cancel, observer=watching, ended=ended)
 
 
+_SIGNAL_SECONDS = 1.0
+"""How often the main thread wakes up: a signal that the kernel delivers to another thread does not wake it."""
+
+
 def launch(pipeline: Pipeline, *, drain: float = DRAIN_SECONDS, **how: Any) -> Summary:
     """Run `pipeline` until it is done or, on the main thread, until a signal stops it. `how` is passed to `start`.
 
@@ -117,7 +121,11 @@ def launch(pipeline: Pipeline, *, drain: float = DRAIN_SECONDS, **how: Any) -> S
             run = start(pipeline, **how, while_spark_starts=leave_at_once(), ended=partial(ended_by.put, None))
         except _StoppedEarly:
             return Summary(0, 0)
-        if (name := ended_by.get()) is not None:  # None: the run has ended by itself
+        while True:
+            with suppress(queue.Empty):
+                name = ended_by.get(timeout=_SIGNAL_SECONDS)
+                break
+        if name is not None:  # None: the run has ended by itself
             run.stop(drain=drain, reason=name)
             if run.wait(drain + GRACE_SECONDS) is None:
                 # It does not run in Spark, so it cannot be cancelled; the next start repeats the unfinished batch.

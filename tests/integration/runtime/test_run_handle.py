@@ -1,6 +1,7 @@
 """Runs that other programs hold: several in one session, stopped apart, and nothing left of them."""
 
 import asyncio
+import gc
 import re
 import subprocess
 import sys
@@ -81,7 +82,8 @@ def own_threads():
 
 
 def client_threads():
-    """Of librdkafka, which Python does not know."""
+    """Of librdkafka, which Python does not know. Clients of other tests end when Python collects them."""
+    gc.collect()
     return sum(
         (task / "comm").read_text().startswith("rdk:") for task in Path("/proc/self/task").iterdir() if task.exists()
     )
@@ -115,7 +117,8 @@ def test_of_two_runs_in_one_session_one_is_cut_off_and_the_other_goes_on(spark, 
     for seen in (of_clicks, of_orders):
         assert all_of(events.Retrying, seen) == []
         assert all_of(events.RunStopped, seen)[0].error is None
-    assert (own_threads(), client_threads()) == (set(), before)
+    assert own_threads() == set()
+    assert client_threads() <= before
 
     (tmp_path / "go-clicks").touch()
     again = []
@@ -193,7 +196,7 @@ def test_a_run_that_fails_raises_in_wait_and_leaves_nothing(spark, made, tmp_pat
         run.wait(SOON)
     assert (run.status.state, run.status.error) == ("failed", failed.value)
     assert own_threads() == set()
-    assert client_threads() == before
+    assert client_threads() <= before
     assert stores.SQLite(tmp_path / "o.db").open("clicks").lease() is None
     assert spark.range(3).count() == 3
 

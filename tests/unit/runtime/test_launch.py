@@ -96,6 +96,17 @@ def test_a_signal_asks_for_a_stop_and_says_which_it_was(number, heard, launched)
     assert heard.empty()
 
 
+def test_a_signal_that_another_thread_receives_asks_for_a_stop(heard, launched):
+    def work(stop):
+        time.sleep(0.3)  # no event tells that the main thread waits
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        assert stop.asked.wait(SOON)
+        return Summary(0, 0)
+
+    launched(work)
+    assert heard.get(timeout=SOON) == events.Stopping("SIGTERM")
+
+
 def test_a_signal_received_before_the_run_has_begun_is_not_lost(heard, launched, spark_jobs):
     spark_jobs.when_made = lambda _: os.kill(os.getpid(), signal.SIGTERM)
 
