@@ -87,9 +87,7 @@ def ensure_tables(driver: Any, *tables: OwnTable) -> None:
 
 def has_tables(driver: Any, *tables: OwnTable) -> bool:
     """Whether all `tables` exist; ConfigError if one has a newer format. Only reads."""
-    exists = partial(_has_relation, driver)
-    formats = [own_tables.stored_format(Connection(driver), table, exists) for table in tables]
-    return all(formats)
+    return all(own_tables.stored_formats(Connection(driver), tables, partial(_has_relation, driver)))
 
 
 @contextmanager

@@ -54,7 +54,7 @@ class DeadLetterTables(DeadLetterTableSink, TransactionalSink):
     def read_dead_letters(self, table: str) -> Sequence[DeadLetter]:
         with self.offsets.reading() as connection:
             exists = self._existing(connection, table)
-            version = own_tables.stored_format(connection, self._own_table(table), exists)
+            (version,) = own_tables.stored_formats(connection, [self._own_table(table)], exists)
             if not version:
                 return []
             texts = TEXT_FIELDS[: version + 1]

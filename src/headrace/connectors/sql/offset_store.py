@@ -116,5 +116,4 @@ class EmbeddedOffsetStore(SqlOffsetStore):
         """Whether a table of this name exists."""
 
     def _has_tables(self) -> bool:
-        formats = [own_tables.stored_format(self.connection, t, self._has_relation) for t in offset_tables.TABLES]
-        return all(formats)
+        return all(own_tables.stored_formats(self.connection, offset_tables.TABLES, self._has_relation))

@@ -54,23 +54,20 @@ def ensure(
             connection.execute(statement, parameters)
 
 
-def stored_format(connection: Connection, table: OwnTable, exists: Callable[[str], bool]) -> int:
-    """The stored format of `table`, 0 if it does not exist; ConfigError if the format is newer. Only reads."""
-    version = _formats(connection, exists).get(table.name, 1) if exists(table.name) else 0
-    refuse_newer(version, table.format, f"table {table.name}")
-    return version
-
-
-def _formats(connection: Connection, exists: Callable[[str], bool]) -> dict[str, int]:
+def stored_formats(connection: Connection, tables: Sequence[OwnTable], exists: Callable[[str], bool]) -> list[int]:
+    """The stored format of each table, 0 if it does not exist; ConfigError if a format is newer. Only reads."""
     rows = connection.execute(f"SELECT table_name, format FROM {_FORMATS}").fetchall() if exists(_FORMATS) else []
-    return dict(rows)
+    recorded = dict(rows)
+    formats = [recorded.get(table.name, 1) if exists(table.name) else 0 for table in tables]
+    for table, version in zip(tables, formats, strict=True):
+        refuse_newer(version, table.format, f"table {table.name}")
+    return formats
 
 
 def _statements(
     connection: Connection, tables: Sequence[OwnTable], exists: Callable[[str], bool]
 ) -> Iterator[tuple[str, Sequence[object]]]:
-    for table in tables:
-        version = stored_format(connection, table, exists)
+    for table, version in zip(tables, stored_formats(connection, tables, exists), strict=True):
         if version < table.format:
             for statement in table.upgrades[version - 1 :] if version else (table.create,):
                 yield statement, ()
