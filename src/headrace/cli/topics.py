@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +11,6 @@ from headrace.cli import completion
 from headrace.cli.options import Connection, Execute, Json, Profile, connecting, pairs
 from headrace.cli.output.terminal import print_json, say, table
 from headrace.errors import ConfigError
-from headrace.support.retry import RetryPolicy
 from headrace.text import counted
 
 if TYPE_CHECKING:
@@ -28,8 +26,6 @@ Config = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="NAME=VALUE", help="A topic setting. May be repeated."),
 ]
-
-_NEW_TOPIC = RetryPolicy(first=0.05, longest=0.5, within=5.0)
 
 
 @app.command("list", epilog="Example: headrace topics list 'clicks.*'")
@@ -150,16 +146,16 @@ def create(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing for a topic that exists.")] = False,
 ) -> None:
     """Create topics."""
-    from headrace.tools.topics import describe_topics
+    from headrace.tools.topics import describe_topics, missing_topic
 
     admin = connection.admin()
     settings = pairs("--config", config, "retention.ms=604800000")
     for name in names:
         if admin.create_topic(name, partitions or -1, replication or -1, settings):
-            # Another broker than the one that knows the new topic may answer.
-            describe = partial(describe_topics, admin, [name])
-            (made,) = _NEW_TOPIC.call(describe, lambda error: isinstance(error, ConfigError))
-            say(f"{name}: {counted(len(made.partitions), 'partition')}, replication {made.replication}")
+            if (made := admin.describe_new_topic(name)) is None:
+                raise missing_topic(admin, name)
+            replicas = max(len(partition.replicas) for partition in made.partitions)
+            say(f"{name}: {counted(len(made.partitions), 'partition')}, replication {replicas}")
             continue
         if not if_not_exists:
             raise ConfigError(

@@ -105,8 +105,12 @@ class Admin:
         future = self._driver.create_topics([wanted], request_timeout=self._timeout)[name]
         what, exists = f"the creation of topic {name}", {"TOPIC_ALREADY_EXISTS"}
         created = self.client.wait(self._driver, future, what, exists, default=False, hint=hint) is not False
-        wait_until(lambda: self.describe_topics([name]), self._timeout)  # brokers learn of it with a short delay
+        self.describe_new_topic(name)
         return created
+
+    def describe_new_topic(self, name: str) -> Any:
+        """The description of a topic that was just created. Each broker learns of it with a short delay."""
+        return wait_until(lambda: self.describe_topics([name]).get(name), self._timeout)
 
     def add_partitions(self, topic: str, count: int, ignored: Collection[str] = ()) -> None:
         """Increase the partitions of `topic` to `count`. INVALID_PARTITIONS is the error if it has as many or more."""

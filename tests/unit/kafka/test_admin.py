@@ -65,6 +65,13 @@ def test_creating_a_topic_says_whether_it_was_there(admin, answer, created):
     assert made.create_topic("clicks") is created
 
 
+def test_a_new_topic_is_described_once_the_broker_that_answers_knows_it(admin):
+    answers = iter([answered(KafkaError.UNKNOWN_TOPIC_OR_PART), answered("described")])
+    made = admin()
+    made._driver.describe_topics = lambda *_, **__: {"clicks": next(answers)}
+    assert made.describe_new_topic("clicks") == "described"
+
+
 def test_a_topic_that_cannot_be_created_names_the_cure_of_the_caller(admin):
     made = admin(create_topics={"clicks": answered(KafkaError.INVALID_REPLICATION_FACTOR)})
     with pytest.raises(ConfigError, match="refuses the creation of topic clicks") as refused:
