@@ -20,7 +20,7 @@ from headrace.runtime.metrics_export import MetricsExporter
 from headrace.runtime.retry import retry_until_stopped
 from headrace.runtime.run_handle import DRAIN_SECONDS, GRACE_SECONDS, Run, not_drained
 from headrace.runtime.runner import Runner, Stop, Summary
-from headrace.runtime.signals import on_stop_signal, preserve_ctrl_c
+from headrace.runtime.signals import WAKE_SECONDS, on_stop_signal, preserve_ctrl_c
 from headrace.runtime.source_states import SourceState
 from headrace.support.validation import check_choice, check_instance
 
@@ -89,10 +89,6 @@ def start(
     return Run(pipeline.name, work, cancel=jobs.cancel, observer=watching, ended=ended)
 
 
-_SIGNAL_SECONDS = 1.0
-"""How often the main thread wakes up: a signal that the kernel delivers to another thread does not wake it."""
-
-
 def launch(pipeline: Pipeline, *, drain: float = DRAIN_SECONDS, **how: Any) -> Summary:
     """Run `pipeline` until it is done or, on the main thread, until a signal stops it. `how` is passed to `start`.
 
@@ -123,7 +119,7 @@ def launch(pipeline: Pipeline, *, drain: float = DRAIN_SECONDS, **how: Any) -> S
             return Summary(0, 0)
         while True:
             with suppress(queue.Empty):
-                name = ended_by.get(timeout=_SIGNAL_SECONDS)
+                name = ended_by.get(timeout=WAKE_SECONDS)
                 break
         if name is not None:  # None: the run has ended by itself
             run.stop(drain=drain, reason=name)

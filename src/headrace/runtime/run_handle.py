@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Self, overload
 from headrace import events
 from headrace.errors import HeadraceError
 from headrace.runtime.runner import Stop, Summary
+from headrace.runtime.signals import WAKE_SECONDS
 from headrace.support.validation import check_duration
 
 if TYPE_CHECKING:
@@ -148,8 +149,9 @@ class Run:
         if threading.current_thread() is self._thread:
             raise RuntimeError("run.wait() in the run's own thread would wait for itself; run.stop() returns at once")
         # Not join(): if a signal handler raises in it, Python 3.11 considers the thread ended.
-        if not self._over.wait(timeout):
-            return None
+        while not self._over.wait(WAKE_SECONDS if timeout is None else timeout):
+            if timeout is not None:
+                return None
         for thread in (self._thread, *self._watches):
             thread.join()
         if self._status.state == "failed" and self._status.error is not None:

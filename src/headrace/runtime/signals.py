@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+WAKE_SECONDS = 1.0
+"""How often a waiting main thread must wake up: only it runs the handlers of signals, and a signal that the kernel
+delivers to another thread does not wake it."""
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _callbacks: list[Callable[[str], object]] = []
 """The callbacks of nested loops, outermost first: a signal calls all of them."""

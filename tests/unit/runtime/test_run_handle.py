@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime, timedelta
 
@@ -269,6 +270,31 @@ def test_several_threads_may_stop_and_wait_and_the_stop_is_reported_once():
         thread.join(SOON)
     assert done == [run.wait()] * 8
     assert seen.count(events.Stopping("stop()")) == 1
+
+
+def test_a_signal_that_another_thread_receives_reaches_the_handler_while_the_main_thread_waits():
+    jobs = Jobs()
+    sim = simulate({A: 25})
+    sim.sink.before_write = jobs.run
+    run = begin(sim, jobs)
+
+    handled, in_time = threading.Event(), []
+
+    def interrupt():
+        time.sleep(0.3)  # no event tells that the main thread waits
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        in_time.append(handled.wait(SOON / 4))
+        run.stop(drain=False)
+
+    before = signal.signal(signal.SIGTERM, lambda *_: handled.set())
+    try:
+        sender = threading.Thread(target=interrupt)
+        sender.start()
+        run.wait()
+        sender.join()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert in_time == [True]
 
 
 def test_an_observer_may_stop_the_run_and_not_wait_for_itself():
