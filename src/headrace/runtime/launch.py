@@ -71,7 +71,7 @@ def start(
         reserved.enter_context(reserve(pipeline.name, pipeline.resources))
         watching = observer or log
         if metrics is not None:
-            watching = _both(
+            watching = _all_of(
                 watching, reserved.enter_context(metrics.observe(pipeline.name, pipeline.sources, pipeline.lag_group))
             )
         if rival == "stop":
@@ -177,10 +177,10 @@ def carry_out(
         return runner.run(until)
 
 
-def _both(first: events.Observer, second: events.Observer) -> events.Observer:
+def _all_of(*observers: events.Observer) -> events.Observer:
     def observe(event: events.Event) -> None:
-        first(event)
-        second(event)
+        for observer in observers:
+            observer(event)
 
     return observe
 
@@ -253,14 +253,7 @@ def _mirrored(pipeline: Pipeline, observer: events.Observer, ending: ExitStack) 
     def mirror(own: str) -> GroupMirror:
         return GroupMirror(sources[own], group, observer, reads=lambda topic: source_for_topic(sources, topic) == own)
 
-    mirrors = [ending.enter_context(mirror(own)) for own in sources]
-
-    def all_of_them(event: events.Event) -> None:
-        observer(event)
-        for mirror in mirrors:
-            mirror(event)
-
-    return all_of_them
+    return _all_of(observer, *(ending.enter_context(mirror(own)) for own in sources))
 
 
 def _locating(pipeline: Pipeline, observer: events.Observer) -> events.Observer:
