@@ -1,6 +1,7 @@
 """What `headrace offsets` shows of a store, without a cluster."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -64,7 +65,7 @@ def test_a_watch_leaves_the_store_to_a_run_and_outlasts_a_cluster_that_does_not_
             raise KeyboardInterrupt
 
     monkeypatch.setattr(OffsetEditor, "lag_of", lag_of)
-    monkeypatch.setattr(verbs.time, "sleep", sleep)
+    monkeypatch.setattr(verbs, "time", SimpleNamespace(sleep=sleep))  # other threads sleep too
     done = offsets("lag", "--store", f"duckdb:{path}", "--pipeline", "svc", "--watch", "--json")
     assert [json.loads(line)["partitions"][0]["end"] for line in done.stdout.splitlines() if line[:1] == "{"] == [7, 8]
     assert "no broker answers" in done.stderr
