@@ -33,7 +33,8 @@ _CONSUMER_CACHE = {
 _AVRO_LIMITS = {"string": 64 << 20, "bytes": 64 << 20, "collectionItems": 10_000_000}
 _AVRO_FLAGS = " ".join(f"-Dorg.apache.avro.limits.{kind}.maxLength={limit}" for kind, limit in _AVRO_LIMITS.items())
 # Not extraJavaOptions, which belong to the user: Spark puts the default options before them.
-_JAVA_OPTIONS = {"spark.driver.defaultJavaOptions": _AVRO_FLAGS, "spark.executor.defaultJavaOptions": _AVRO_FLAGS}
+_DRIVER_OPTIONS = "spark.driver.defaultJavaOptions"
+_JAVA_OPTIONS = {_DRIVER_OPTIONS: _AVRO_FLAGS, "spark.executor.defaultJavaOptions": _AVRO_FLAGS}
 
 
 def defaults() -> dict[str, str]:
@@ -89,12 +90,13 @@ def _create(options: Mapping[str, str], progress: Callable[[str], None]) -> Spar
     merged = {**privacy.settings(merged["spark.master"]), **merged}
     if task_retries.is_local(merged["spark.master"]):
         merged = {**gateway.worker_settings(), **merged}
-    java_options = merged.get("spark.driver.extraJavaOptions", "")
-    if "java.io.tmpdir" not in java_options:
-        java_options = f'"-Djava.io.tmpdir={privacy.create_scratch_directory()}" {java_options}'
-    if "log4j" not in java_options:
-        java_options = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} {java_options}"
-    merged["spark.driver.extraJavaOptions"] = java_options.strip()
+    # First, because Java uses the last of several options of one name.
+    java_options = (
+        f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}",
+        f'"-Djava.io.tmpdir={privacy.create_scratch_directory()}"',
+        merged.get(_DRIVER_OPTIONS, _AVRO_FLAGS),
+    )
+    merged[_DRIVER_OPTIONS] = " ".join(java_options)
     for name, value in merged.items():
         builder = builder.config(name, str(value))
     # pyspark writes the JVM's stack trace of every rejected query to stderr, before the error is reported.

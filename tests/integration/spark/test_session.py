@@ -83,6 +83,7 @@ print(json.dumps({
     "given up": given_up(),
     "stored": Path("stored").stat().st_size,
     "shouted": shouted,
+    "java": {name: system.getProperty(name) for name in ("headrace.test", "log4j2.configurationFile")},
 }))
 """
 APP = """
@@ -118,9 +119,12 @@ def session(tmp_path_factory):
     (jobs / "app3.py").write_text(APP)
     (jobs / "client.properties").write_text("client.id=clicks\n")
     (jobs / "click.avsc").write_text(SCHEMA)
+    (here / "conf").mkdir()
+    (here / "conf" / "spark-defaults.conf").write_text("spark.driver.extraJavaOptions -Dheadrace.test=kept\n")
     given = {"spark.master": "local[2,4]", "spark.hadoop.store.password": SECRET, **OFF}
     command = [sys.executable, "-c", SCRIPT, json.dumps(given)]
-    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=120, check=False)
+    environment = {**os.environ, "SPARK_CONF_DIR": str(here / "conf")}
+    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -149,6 +153,11 @@ def test_the_jvm_listens_on_the_loopback_alone_and_asks_for_a_secret(session):
 def test_files_that_spark_writes_meanwhile_are_in_a_directory_of_this_user(session):
     assert [mode for _, mode in session["scratch"]] == [0o700] * 2
     assert all(Path(path).name == f"headrace-{os.geteuid()}" for path, _ in session["scratch"])
+
+
+def test_java_options_of_a_spark_defaults_file_are_kept(session):
+    assert session["java"]["headrace.test"] == "kept"
+    assert session["java"]["log4j2.configurationFile"].endswith("log4j2.properties")
 
 
 def test_the_jvm_has_a_session_of_its_own(session):
