@@ -18,7 +18,7 @@ from headrace.text import counted, printable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.connectors.shared.compaction_plan import Plan
+    from headrace.connectors.shared.compaction_plan import CompactionPlan
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?)B?|B)?", re.IGNORECASE)
 _SHOWN = 20
@@ -59,22 +59,22 @@ def compact(
 
     target = size(target_size)
     with progress() as show:
-        plan = _compact(path, target, execute=execute, tell=show)
+        plan = _compact(path, target, execute=execute, on_progress=show)
     _print(plan, as_json=as_json, executed=execute)
     if not execute and plan.merges:
         say("nothing was changed; add --execute to do it", err=True)
 
 
-def _compact(path: str, target: int, *, execute: bool, tell: Callable[[str], None]) -> Plan:
+def _compact(path: str, target: int, *, execute: bool, on_progress: Callable[[str], None]) -> CompactionPlan:
     text = path.removeprefix("file://")
     if "://" in text or (Path(text) / "_delta_log").is_dir():
         from headrace.connectors.delta import compaction as delta_compaction
 
         uri = text if "://" in text else str(Path(text).absolute())
-        return delta_compaction.compact(uri, target=target, execute=execute, tell=tell)
+        return delta_compaction.compact(uri, target=target, execute=execute, on_progress=on_progress)
     from headrace.connectors.parquet import compaction
 
-    return compaction.compact(Path(text).absolute(), target=target, execute=execute, tell=tell)
+    return compaction.compact(Path(text).absolute(), target=target, execute=execute, on_progress=on_progress)
 
 
 def size(text: str) -> int:
@@ -90,7 +90,7 @@ def _bytes(number: str, unit: str | None, binary: str | None) -> int:
     return int(float(number) * (1024 if binary else 1000) ** power)
 
 
-def _print(plan: Plan, *, as_json: bool, executed: bool) -> None:
+def _print(plan: CompactionPlan, *, as_json: bool, executed: bool) -> None:
     if as_json:
         merges = [{"partition": m.partition, "files": [f.path for f in m.files], "size": m.size} for m in plan.merges]
         numbers = {"files": plan.files, "into": plan.into}

@@ -103,7 +103,7 @@ def test_of_rivals_at_the_same_batch_one_is_seen_and_the_other_removes_nothing_o
     assert rows_of(spark, table) == numbered(0, 4)
 
 
-@pytest.mark.parametrize("point", ["hive: written aside", "hive: claimed"])
+@pytest.mark.parametrize("point", ["hive: files staged", "hive: claimed"])
 def test_of_attempts_with_other_partition_values_one_is_seen(spark, table, point):
     """As with a transform that is not deterministic: what both would add has no partition in common."""
 

@@ -232,7 +232,7 @@ def test_a_reader_sees_every_row_once_while_batches_come_and_compactions_run(spa
 
 def test_two_compactions_do_not_run_at_once(spark, tmp_path):
     path = filled(spark, tmp_path / "out")
-    with compaction.compacting(path), pytest.raises(ConfigError, match="compacted already"):
+    with compaction.compaction_lock(path), pytest.raises(ConfigError, match="compacted already"):
         compacted(path)
     assert stored(path) == numbered(0, 18)
 

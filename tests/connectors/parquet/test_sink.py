@@ -147,7 +147,7 @@ def test_of_two_attempts_at_a_batch_on_hdfs_one_is_published_and_the_other_leave
             sink.write(batch(1, 0, 3), rows)
 
     rows = frame(spark, numbered(0, 3)).coalesce(1)
-    with meanwhile("parquet: written aside", lambda: write(rows)):
+    with meanwhile("parquet: files staged", lambda: write(rows)):
         write(rows)
     (file,) = listed_below(spark, url)
     assert re.fullmatch(r"headrace_batch=clicks-[0-9a-f]+/part-[^/]+\.parquet", file)
@@ -157,7 +157,7 @@ def test_of_two_attempts_at_a_batch_on_hdfs_one_is_published_and_the_other_leave
 def test_what_a_dead_run_left_aside_on_hdfs_goes_with_the_repeat_of_its_batch(spark, url):
     rows = frame(spark, numbered(0, 3)).coalesce(1)
     with sinks.Parquet(url).open("clicks") as sink:
-        with meanwhile("parquet: written aside", die), pytest.raises(Died):
+        with meanwhile("parquet: files staged", die), pytest.raises(Died):
             sink.write(batch(1, 0, 3), rows)
         (dead,) = listed_below(spark, url)
         assert dead.startswith("_headrace/clicks/")

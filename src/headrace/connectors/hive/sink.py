@@ -112,7 +112,7 @@ class Hive(IdempotentSink):
             attempts = f"{_ASIDE}/{name}"
             attempt = f"{attempts}/{uuid.uuid4().hex}"
             write_files(without_metadata(rows), f"{self._place}/{attempt}", self._partition_by)
-            reach("hive: written aside")
+            reach("hive: files staged")
             files.fsync(files.list_files(attempt))
             found = self._list_partitions(files, attempt)
             claim = f"{attempts}/{_CLAIM}"

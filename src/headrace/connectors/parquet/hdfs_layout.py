@@ -6,7 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.parquet.directory_layout import refuse_manifests
-from headrace.connectors.shared.dataset_locks import ASIDE
+from headrace.connectors.shared.dataset_locks import INTERNAL_DIRECTORY
 from headrace.connectors.shared.file_store import Hadoop, translating_errors
 from headrace.connectors.shared.parquet_writer import write_files
 from headrace.connectors.shared.partition_columns import BATCH
@@ -28,17 +28,18 @@ class HdfsDirectories:
         self._files = _Hdfs(spark, root)
         self._pipeline = pipeline
         self._partition_by = partition_by
-        manifests = [name for name in self._files.list_files(f"{ASIDE}/manifests") if name.endswith(".json")]
-        refuse_manifests(root, manifests + [name for name in self._files.list_files("data") if f"/{BATCH}=" in name])
+        manifests = self._files.list_files(f"{INTERNAL_DIRECTORY}/manifests")
+        remains = [name for name in manifests if name.endswith(".json")]
+        refuse_manifests(root, remains + [name for name in self._files.list_files("data") if f"/{BATCH}=" in name])
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         """1. write the files to this attempt's staging directory; 2. publish them by renaming it; 3. clean up."""
         name = f"{self._pipeline}-{batch.fingerprint}"
-        published, attempts = f"{BATCH}={name}", f"{ASIDE}/{self._pipeline}/{name}"
+        published, attempts = f"{BATCH}={name}", f"{INTERNAL_DIRECTORY}/{self._pipeline}/{name}"
         if not self._files.exists(published):
             attempt = f"{attempts}/{uuid.uuid4().hex}"
             write_files(rows, self._files.uri(attempt), self._partition_by)
-            reach("parquet: written aside")
+            reach("parquet: files staged")
             self._files.rename(attempt, published)
             reach("parquet: renamed")
         # Other attempts at this batch can no longer be published, because the name exists.
@@ -53,7 +54,7 @@ class _Hdfs(Hadoop):
         super().__init__(spark, root)
         java: Any = spark.sparkContext._gateway
         hadoop = java.jvm.org.apache.hadoop.fs
-        self._replace_nothing = java.new_array(getattr(hadoop, "Options$Rename"), 0)
+        self._no_options = java.new_array(getattr(hadoop, "Options$Rename"), 0)
         with translating_errors(root):
             self._context = hadoop.FileContext.getFileContext(self._system.getUri(), self._system.getConf())
 
@@ -64,7 +65,7 @@ class _Hdfs(Hadoop):
         """
         try:
             with translating_errors(self.uri(to)):
-                self._context.rename(self._path(self.uri(directory)), self._path(self.uri(to)), self._replace_nothing)
+                self._context.rename(self._path(self.uri(directory)), self._path(self.uri(to)), self._no_options)
         except (FileExistsError, FileNotFoundError) as error:
             if not self.exists(to):
                 raise RetriableError(f"{self.uri(directory)} was removed before it was published") from error

@@ -16,17 +16,17 @@ _WIDTH = 33
 
 def contains(file: Path, name: str) -> bool:
     """Whether the file has `name`; False if the file does not exist."""
-    wanted = _line(name)
+    line = _line(name)
     try:
         with file.open("rb") as lines:
             count = lines.seek(0, 2) // _WIDTH
 
-            def at(number: int) -> bytes:
+            def read_line(number: int) -> bytes:
                 lines.seek(number * _WIDTH)
                 return lines.read(_WIDTH)
 
-            place = bisect_left(range(count), wanted, key=at)
-            return place < count and at(place) == wanted
+            number = bisect_left(range(count), line, key=read_line)
+            return number < count and read_line(number) == line
     except FileNotFoundError:
         return False
 

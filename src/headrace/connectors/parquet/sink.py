@@ -114,10 +114,10 @@ class Parquet(IdempotentSink):
 
     def _check_directory(self, root: Path) -> None:
         """ConfigError if this user cannot write to the directory, or if it has files of the former layout."""
-        wrong = f"{root} is a file" if root.is_file() else obstacle(root)
-        if wrong is not None:
+        problem = f"{root} is a file" if root.is_file() else obstacle(root)
+        if problem is not None:
             raise ConfigError(
-                f"{self!r}: expected a directory that this user can write or create, got {wrong}",
+                f"{self!r}: expected a directory that this user can write or create, got {problem}",
                 hint="choose another path",
             )
         directory_layout.refuse_manifests(root, directory_layout.manifests(root))

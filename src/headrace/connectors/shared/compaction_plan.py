@@ -15,7 +15,7 @@ _LARGE_ENOUGH = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Small:
+class SmallFile:
     """A published file. `owner` is its batch, `partition` its directories (`day=…/kind=…`)."""
 
     path: str
@@ -25,11 +25,11 @@ class Small:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class FileGroup:
     """Files with equal partition values to merge into one."""
 
     partition: str
-    files: tuple[Small, ...]
+    files: tuple[SmallFile, ...]
 
     @property
     def size(self) -> int:
@@ -37,59 +37,60 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CompactionPlan:
     """What a compaction would do or did: it merges `files` files into `into` files."""
 
     layout: str
-    merges: tuple[Merge, ...]
+    merges: tuple[FileGroup, ...]
     files: int
     into: int
 
 
-def merges(
-    files: Iterable[Small],
+def plan_merges(
+    files: Iterable[SmallFile],
     target: int,
-    schema_of: Callable[[Small], Schema | None],
-    together: Callable[[Schema, Schema], Schema | None],
-) -> list[Merge]:
+    schema_of: Callable[[SmallFile], Schema | None],
+    common_schema: Callable[[Schema, Schema], Schema | None],
+) -> list[FileGroup]:
     """Plan merges so that files have about `target` bytes.
 
-    `schema_of` returns None for a file that must not be merged; `together` returns None for incompatible schemas.
+    `schema_of` returns None for a file that must not be merged; `common_schema` returns None for incompatible schemas.
     """
-    by_partition: dict[str, list[Small]] = {}
+    by_partition: dict[str, list[SmallFile]] = {}
     for file in sorted(files, key=lambda file: file.path):
         if file.size < target * _LARGE_ENOUGH:
             by_partition.setdefault(file.partition, []).append(file)
     planned = []
     for partition, small in sorted(by_partition.items()):
         if len(small) > 1:
-            planned += _binned(partition, small, target, schema_of, together)
+            planned += _fill_bins(partition, small, target, schema_of, common_schema)
     return planned
 
 
-def _binned(
+def _fill_bins(
     partition: str,
-    small: list[Small],
+    small: list[SmallFile],
     target: int,
-    schema_of: Callable[[Small], Schema | None],
-    together: Callable[[Schema, Schema], Schema | None],
-) -> list[Merge]:
-    full: list[list[Small]] = []
+    schema_of: Callable[[SmallFile], Schema | None],
+    common_schema: Callable[[Schema, Schema], Schema | None],
+) -> list[FileGroup]:
+    full: list[list[SmallFile]] = []
     bins: list[_Bin[Schema]] = []
     for file in small:
         schema = schema_of(file)
         if schema is None:
             continue
-        for held in bins:
-            if (common := together(held.schema, schema)) is not None:
-                held.add(file, common)
-                if held.size >= target:
-                    full.append(held.files)
-                    bins.remove(held)
+        for open_bin in bins:
+            if (common := common_schema(open_bin.schema, schema)) is not None:
+                open_bin.add(file, common)
+                if open_bin.size >= target:
+                    full.append(open_bin.files)
+                    bins.remove(open_bin)
                 break
         else:
             bins.append(_Bin(schema, [file], file.size))
-    return [Merge(partition, tuple(files)) for files in (*full, *(held.files for held in bins)) if len(files) > 1]
+    groups = [*full, *(open_bin.files for open_bin in bins)]
+    return [FileGroup(partition, tuple(files)) for files in groups if len(files) > 1]
 
 
 @dataclass(eq=False, slots=True)
@@ -97,10 +98,10 @@ class _Bin(Generic[Schema]):
     """Compatible files whose total size is still below the target."""
 
     schema: Schema
-    files: list[Small]
+    files: list[SmallFile]
     size: int
 
-    def add(self, file: Small, schema: Schema) -> None:
+    def add(self, file: SmallFile, schema: Schema) -> None:
         self.files.append(file)
         self.size += file.size
         self.schema = schema

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-ASIDE = "_headrace"
+INTERNAL_DIRECTORY = "_headrace"
 """Headrace's directory below the root. Readers skip names that begin with an underscore."""
 # The same directory has subdirectories named like pipelines; those names have no tilde.
-SWAPPING = "~swapping"
-COMPACTING = "~compacting"
+EXCHANGE_LOCK = "~swapping"
+COMPACTION_LOCK = "~compacting"
 
 
 @contextmanager
 def shared_dataset_lock(root: Path) -> Iterator[None]:
     """While any process has this lock, the root is not exchanged for a compacted one. Several may have it at once."""
-    handle = _file(root, SWAPPING)
+    handle = _open_lock_file(root, EXCHANGE_LOCK)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH)
         yield
@@ -37,7 +37,7 @@ def shared_dataset_lock(root: Path) -> Iterator[None]:
 @contextmanager
 def exclusive_dataset_lock(root: Path) -> Iterator[None]:
     """Wait until no process is writing a batch, and block new batches."""
-    handle = _file(root, SWAPPING)
+    handle = _open_lock_file(root, EXCHANGE_LOCK)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -46,9 +46,9 @@ def exclusive_dataset_lock(root: Path) -> Iterator[None]:
 
 
 @contextmanager
-def compacting(root: Path) -> Iterator[None]:
+def compaction_lock(root: Path) -> Iterator[None]:
     """Allow one compaction at a time."""
-    handle = _file(root, COMPACTING)
+    handle = _open_lock_file(root, COMPACTION_LOCK)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -59,8 +59,8 @@ def compacting(root: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _file(root: Path, name: str) -> int:
-    path = root / ASIDE / name
+def _open_lock_file(root: Path, name: str) -> int:
+    path = root / INTERNAL_DIRECTORY / name
     make_directory(path.parent)
     return os.open(path, os.O_RDONLY | os.O_CREAT, 0o666)
 
@@ -68,13 +68,13 @@ def _file(root: Path, name: str) -> int:
 class StagingDirectory:
     """A directory that only this run uses. A lock, which is released when the process ends, marks it as in use."""
 
-    def __init__(self, desks: Path) -> None:
-        make_directory(desks)
-        self.path = desks / uuid.uuid4().hex
+    def __init__(self, parent: Path) -> None:
+        make_directory(parent)
+        self.path = parent / uuid.uuid4().hex
         self.path.mkdir()
-        self._lock = locked(self.path)
-        for other in desks.iterdir():
-            if other != self.path and (lock := locked(other)) is not None:
+        self._lock = try_lock(self.path)
+        for other in parent.iterdir():
+            if other != self.path and (lock := try_lock(other)) is not None:
                 shutil.rmtree(other, ignore_errors=True)  # its run is dead
                 os.close(lock)
 
@@ -94,7 +94,7 @@ class StagingDirectory:
             self._lock = None
 
 
-def locked(directory: Path) -> int | None:
+def try_lock(directory: Path) -> int | None:
     """Lock a directory. None if it does not exist or another process has the lock."""
     try:
         handle = os.open(directory, os.O_RDONLY)

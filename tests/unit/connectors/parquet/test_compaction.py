@@ -168,7 +168,10 @@ def test_rows_that_are_deleted_while_a_delta_table_is_compacted_do_not_come_back
     delta(tmp_path)
     with pytest.raises(RetriableError) as failed:
         compaction.compact(
-            str(tmp_path), target=1_000_000, execute=True, tell=lambda line: DeltaTable(tmp_path).delete("id = 3")
+            str(tmp_path),
+            target=1_000_000,
+            execute=True,
+            on_progress=lambda line: DeltaTable(tmp_path).delete("id = 3"),
         )
     assert "run it again" in failed.value.hint
     assert ids(tmp_path) == [number for number in range(12) if number != 3]
@@ -178,7 +181,10 @@ def test_rows_that_are_appended_while_a_delta_table_is_compacted_stay(tmp_path):
     delta(tmp_path)
     rows = pa.table({"id": [12], "kind": ["a"]})
     compacted = compaction.compact(
-        str(tmp_path), target=1_000_000, execute=True, tell=lambda line: write_deltalake(tmp_path, rows, mode="append")
+        str(tmp_path),
+        target=1_000_000,
+        execute=True,
+        on_progress=lambda line: write_deltalake(tmp_path, rows, mode="append"),
     )
     assert compacted.files == 6
     assert ids(tmp_path) == list(range(13))
@@ -186,13 +192,13 @@ def test_rows_that_are_appended_while_a_delta_table_is_compacted_stay(tmp_path):
 
 def test_files_that_another_compaction_replaced_before_ours_had_the_lock_are_not_merged_again(tmp_path, monkeypatch):
     delta(tmp_path)
-    lock = compaction.locked
+    lock = compaction.try_lock
 
     def late(directory):
         DeltaTable(tmp_path).optimize.compact()
         return lock(directory)
 
-    monkeypatch.setattr(compaction, "locked", late)
+    monkeypatch.setattr(compaction, "try_lock", late)
     assert compaction.compact(str(tmp_path), target=1_000_000, execute=True).merges == ()
     assert ids(tmp_path) == list(range(12))
 
@@ -205,7 +211,7 @@ def test_two_compactions_of_a_delta_table_do_not_run_at_once(tmp_path):
         with pytest.raises(ConfigError, match="is being compacted already"):
             compaction.compact(str(tmp_path), target=1_000_000, execute=True)
 
-    compaction.compact(str(tmp_path), target=1_000_000, execute=True, tell=again)
+    compaction.compact(str(tmp_path), target=1_000_000, execute=True, on_progress=again)
     assert ids(tmp_path) == list(range(12))
 
 

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connectors.shared.compaction_plan import Merge, Small, merges
+from headrace.connectors.shared.compaction_plan import FileGroup, SmallFile, plan_merges
 
 
 def small(name, size, partition=""):
-    return Small(name, size, "owner", partition)
+    return SmallFile(name, size, "owner", partition)
 
 
 def planned(files, target=100, schemas=None):
     schemas = schemas or {}
-    found = merges(
+    found = plan_merges(
         files, target, lambda file: schemas.get(file.path, "same"), lambda one, other: one if one == other else None
     )
     return [(merge.partition, [file.path for file in merge.files]) for merge in found]
@@ -45,18 +45,18 @@ def test_a_bin_takes_the_schema_that_two_files_have_in_common():
     def together(one, other):
         return one | other if one & other else None
 
-    found = merges([small(name, 1) for name in "abc"], 100, lambda file: columns[file.path], together)
+    found = plan_merges([small(name, 1) for name in "abc"], 100, lambda file: columns[file.path], together)
     assert [[file.path for file in merge.files] for merge in found] == [["a", "b", "c"]]
 
 
 @pytest.mark.parametrize(("sizes", "size"), [([], 0), ([5], 5), ([5, 7], 12)])
 def test_the_size_of_a_merge_is_that_of_its_files(sizes, size):
-    assert Merge("", tuple(small(str(number), each) for number, each in enumerate(sizes))).size == size
+    assert FileGroup("", tuple(small(str(number), each) for number, each in enumerate(sizes))).size == size
 
 
 files = st.lists(
     st.builds(
-        Small, st.uuids().map(str), st.integers(0, 150), st.just("owner"), st.sampled_from(["", "day=1", "day=2"])
+        SmallFile, st.uuids().map(str), st.integers(0, 150), st.just("owner"), st.sampled_from(["", "day=1", "day=2"])
     ),
     max_size=20,
 )
@@ -64,7 +64,7 @@ files = st.lists(
 
 @given(files, st.integers(1, 200))
 def test_a_plan_merges_each_file_at_most_once_and_only_small_ones_of_one_partition(files, target):
-    plan = merges(files, target, lambda file: "same", lambda one, other: one)
+    plan = plan_merges(files, target, lambda file: "same", lambda one, other: one)
     merged = [file for merge in plan for file in merge.files]
     assert len({file.path for file in merged}) == len(merged)
     for merge in plan:
@@ -76,10 +76,10 @@ def test_a_plan_merges_each_file_at_most_once_and_only_small_ones_of_one_partiti
 
 @given(files, st.integers(1, 200))
 def test_a_second_plan_leaves_at_most_one_small_file_of_a_partition_more_to_do(files, target):
-    plan = merges(files, target, lambda file: "same", lambda one, other: one)
+    plan = plan_merges(files, target, lambda file: "same", lambda one, other: one)
     gone = {file.path for merge in plan for file in merge.files}
     after = [file for file in files if file.path not in gone]
-    after += [Small(f"merged-{n}", merge.size, "owner", merge.partition) for n, merge in enumerate(plan)]
-    again = merges(after, target, lambda file: "same", lambda one, other: one)
+    after += [SmallFile(f"merged-{n}", merge.size, "owner", merge.partition) for n, merge in enumerate(plan)]
+    again = plan_merges(after, target, lambda file: "same", lambda one, other: one)
     assert len(again) <= len({file.partition for file in files})
     assert len(after) <= len(files)
