@@ -175,9 +175,7 @@ def connection_settings(bootstrap: str, options: Mapping[str, str], client_id: s
     translated = client_security.to_librdkafka_config(options)
     for name in _FILES:
         if (file := translated.get(name, "probe")) != "probe" and not Path(file).exists():
-            raise ConfigError(
-                f"{name}={file} is not there; looked in {Path.cwd()}", hint="name the whole path, readable here"
-            )
+            raise ConfigError(f"{name}={file} does not exist; looked in {Path.cwd()}", hint="give an absolute path")
     return {
         "client.id": client_id,
         "socket.timeout.ms": str(int(TIMEOUT * 1000)),
@@ -203,10 +201,11 @@ def _tuning(options: Mapping[str, str]) -> dict[str, str]:
     tuning = {name: value for name, value in options.items() if not name.startswith(("bootstrap.", *_CONNECTION))}
     tuning.pop("transactional.id", None)
     if "." in tuning.get(_STRATEGY, ""):
-        known = [_ASSIGNORS[name] for one in tuning.pop(_STRATEGY).split(",") if (name := one.strip()) in _ASSIGNORS]
+        classes = [name.strip() for name in tuning.pop(_STRATEGY).split(",")]
+        known = [_ASSIGNORS[name] for name in classes if name in _ASSIGNORS]
         # librdkafka cannot mix cooperative and eager assignors: follow the first one.
-        if alike := [one for one in known if (one == _COOPERATIVE) == (known[0] == _COOPERATIVE)]:
-            tuning[_STRATEGY] = ",".join(alike)
+        if compatible := [name for name in known if (name == _COOPERATIVE) == (known[0] == _COOPERATIVE)]:
+            tuning[_STRATEGY] = ",".join(compatible)
     return tuning
 
 

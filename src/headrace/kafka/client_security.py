@@ -49,12 +49,12 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b"}
 def to_java_config(options: Mapping[str, str]) -> dict[str, str]:
     """`options` with the names of Kafka's Java client."""
     config = {name: value for name, value in options.items() if not _LIBRDKAFKA.fullmatch(name)}
-    for name, cure in {
+    for name, hint in {
         "enable.ssl.certificate.verification": "trust the broker's certificate by ssl.ca.location=FILE instead",
-        "ssl.crl.location": "leave it out: a Java machine has its own settings for revoked certificates",
+        "ssl.crl.location": "leave it out: the JVM has its own settings for revoked certificates",
     }.items():
         if options.get(name, "true").lower() != "true":
-            raise ConfigError(f"the Java clients of the executors have no {name}", hint=cure)
+            raise ConfigError(f"the Java clients of the executors have no {name}", hint=hint)
     if "security.protocol" in config:
         config["security.protocol"] = config["security.protocol"].upper()
     if config.get("ssl.endpoint.identification.algorithm") == "none":
@@ -94,7 +94,7 @@ def _java_login(options: Mapping[str, str]) -> dict[str, str]:
         if mechanism == "OAUTHBEARER":
             raise ConfigError(
                 "sasl.mechanism=OAUTHBEARER: the Java clients of the executors need sasl.jaas.config",
-                hint="give sasl.jaas.config and sasl.login.callback.handler.class beside sasl.oauthbearer.…",
+                hint="give sasl.jaas.config and sasl.login.callback.handler.class in addition to sasl.oauthbearer.…",
             )
         return {"sasl.mechanism": mechanism}
     _require_credentials(options)
@@ -124,7 +124,7 @@ def _require_credentials(options: Mapping[str, str]) -> None:
     missing = [name for name in ("sasl.username", "sasl.password") if name not in options]
     if missing:
         raise ConfigError(
-            f"the options name a sasl.mechanism and no {missing[0]}",
+            f"sasl.mechanism needs {missing[0]}, which is not among the options",
             hint="sasl.username and sasl.password, or a sasl.jaas.config with username and password",
         )
 
@@ -137,8 +137,8 @@ def _login(options: Mapping[str, str]) -> dict[str, str]:
     entry = _ENTRY.match(text)
     if entry is None:
         raise ConfigError(
-            "sasl.jaas.config cannot be read: it names a module, a flag and pairs, and ends with a semicolon",
-            hint="sasl.username and sasl.password say the same with less",
+            "sasl.jaas.config does not parse: expected a module, a flag, pairs and a semicolon at the end",
+            hint="sasl.username and sasl.password are shorter",
         )
     return {name: _unescaped(value) for name, value in _PAIR.findall(entry[1])}
 
@@ -174,7 +174,7 @@ def _java_trust(options: Mapping[str, str]) -> dict[str, str]:
         return {}
     if Path(file).is_dir():
         raise ConfigError(
-            f"ssl.ca.location={file} is a directory, and Java takes a file", hint=f"cat {file}/*.pem > ca.pem"
+            f"ssl.ca.location={file} is a directory: expected a file, for Java", hint=f"cat {file}/*.pem > ca.pem"
         )
     return {"ssl.truststore.type": "PEM", "ssl.truststore.location": file}
 
@@ -189,7 +189,7 @@ def _openssl_trust(options: Mapping[str, str]) -> dict[str, str]:
         return {}
     if (store_type := _store_type(options, "ssl.truststore")) != "PEM":
         raise ConfigError(
-            f"ssl.truststore.location={file} is of the type {store_type}, and the driver's client reads PEM alone",
+            f"ssl.truststore.location={file} has the type {store_type}: expected PEM, for the driver's client",
             hint=f"keytool -exportcert -rfc -keystore {file} -alias NAME -file ca.pem, then ssl.ca.location=ca.pem"
             " in its file",
         )
@@ -205,7 +205,7 @@ def _java_key(options: Mapping[str, str]) -> dict[str, str]:
     certificate, key = options.get("ssl.certificate.location", ""), options.get("ssl.key.location", "")
     if certificate != key:
         raise ConfigError(
-            "the Java clients of the executors want key and certificate in one file",
+            "the Java clients of the executors expect key and certificate in one file",
             hint=f"cat {key or 'key.pem'} {certificate or 'certificate.pem'} > client.pem,"
             " then ssl.keystore.location=client.pem in the file of both",
         )
@@ -224,16 +224,16 @@ def _openssl_key(options: Mapping[str, str]) -> dict[str, str]:
         return {}
     if store_type != "PEM":
         raise ConfigError(
-            f"ssl.keystore.location={file} is of the type {store_type}, and the driver's client reads PKCS12 and PEM",
+            f"ssl.keystore.location={file} has the type {store_type}: expected PKCS12 or PEM, for the driver's client",
             hint=f"keytool -importkeystore -srckeystore {file} -destkeystore client.p12 -deststoretype PKCS12,"
-            " then ssl.keystore.location=client.p12; ssl.keystore.type says if it is another type than it is called",
+            " then ssl.keystore.location=client.p12; ssl.keystore.type=… if the file name has another suffix",
         )
     return {"ssl.key.location": file, "ssl.certificate.location": file}
 
 
 def _refuse_ciphers(options: Mapping[str, str], *, openssl: bool) -> None:
     """ConfigError for ciphers of the other client: librdkafka uses OpenSSL's names, Java TLS_AES_128_GCM_SHA256 etc."""
-    named = options.get("ssl.cipher.suites")
-    if named is not None and named.lstrip().startswith("TLS_") == openssl:
-        whose = "the driver's client, OpenSSL" if openssl else "the Java clients of the executors"
-        raise ConfigError(f"ssl.cipher.suites is not in the words of {whose}", hint="restrict them at the broker")
+    suites = options.get("ssl.cipher.suites")
+    if suites is not None and suites.lstrip().startswith("TLS_") == openssl:
+        expected = "OpenSSL, which the driver's client uses" if openssl else "Java, which the executors use"
+        raise ConfigError(f"ssl.cipher.suites: expected names of {expected}", hint="restrict them at the broker")

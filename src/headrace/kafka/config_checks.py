@@ -54,11 +54,11 @@ _CHOICES = {
 _NO_EFFECT = {
     **dict.fromkeys(
         ("partition.assignment.strategy", "group.remote.assignor", "group.protocol", "group.instance.id"),
-        "nobody joins the group: Spark assigns the partitions",
+        "the group has no members: Spark assigns the partitions",
     ),
     **dict.fromkeys(
         ("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"),
-        "nobody joins the group, so nobody watches its members",
+        "the group has no members, so none of them times out",
     ),
     "auto.commit.interval.ms": "the offset store commits",
     "exclude.internal.topics": "topics are chosen by topics=, pattern= or partitions=",
@@ -93,7 +93,7 @@ def check(options: Mapping[str, str]) -> None:
     if number("fetch.max.wait.ms", 0) >= number("request.timeout.ms", _REQUEST_MS):
         raise ConfigError(
             f"fetch.max.wait.ms={options['fetch.max.wait.ms']} is not below request.timeout.ms="
-            f"{number('request.timeout.ms', _REQUEST_MS)}: a fetch would be given up before it is answered",
+            f"{number('request.timeout.ms', _REQUEST_MS)}: a fetch would time out before its response",
             hint="lower fetch.max.wait.ms, or raise request.timeout.ms",
         )
 
@@ -130,7 +130,9 @@ def config_warnings(source: Kafka) -> list[str]:
     warnings = []
     brokers = [address.strip() for address in source.bootstrap.split(",") if address.strip()]
     if len(brokers) == 1 and not _LOOPBACK.match(brokers[0]):
-        warnings.append(f"{brokers[0]} is the only broker that is named: while it is down, no run can start; name two")
+        warnings.append(
+            f"{brokers[0]} is the only bootstrap address: while that broker is down, no run can start; give two"
+        )
     session, heartbeat = number("session.timeout.ms", _SESSION_MS), number("heartbeat.interval.ms", _HEARTBEAT_MS)
     if 3 * heartbeat > session:
         warnings.append(f"heartbeat.interval.ms={heartbeat} is more than a third of session.timeout.ms={session}")
@@ -142,12 +144,17 @@ def config_warnings(source: Kafka) -> list[str]:
     ]
     if options.get("isolation.level") == "read_uncommitted":
         warnings.append("isolation.level=read_uncommitted: records of transactions that were aborted are read, too")
-    whole, part = number("fetch.max.bytes", _FETCH_BYTES), number("max.partition.fetch.bytes", PARTITION_FETCH_BYTES)
-    if part > whole:
-        warnings.append(f"max.partition.fetch.bytes={part} is never reached: fetch.max.bytes={whole} is below it")
-    if number("fetch.min.bytes", 1) > whole:
+    fetch, partition_fetch = (
+        number("fetch.max.bytes", _FETCH_BYTES),
+        number("max.partition.fetch.bytes", PARTITION_FETCH_BYTES),
+    )
+    if partition_fetch > fetch:
         warnings.append(
-            f"fetch.min.bytes={options['fetch.min.bytes']} is above fetch.max.bytes={whole}: every fetch waits"
+            f"max.partition.fetch.bytes={partition_fetch} is never reached: fetch.max.bytes={fetch} is below it"
+        )
+    if number("fetch.min.bytes", 1) > fetch:
+        warnings.append(
+            f"fetch.min.bytes={options['fetch.min.bytes']} is above fetch.max.bytes={fetch}: every fetch waits"
         )
     return warnings
 
@@ -155,12 +162,12 @@ def config_warnings(source: Kafka) -> list[str]:
 def topic_limit_warnings(cluster: Cluster, source: Kafka) -> list[str]:
     """Warnings for topic settings that conflict with those of the source."""
     number = _Numbers(source.options)
-    usual = {"max.partition.fetch.bytes": PARTITION_FETCH_BYTES, "fetch.max.bytes": _FETCH_BYTES}
-    limits = {name: number(name, default) for name, default in usual.items()}
-    name = min(limits, key=lambda one: limits[one])
+    defaults = {"max.partition.fetch.bytes": PARTITION_FETCH_BYTES, "fetch.max.bytes": _FETCH_BYTES}
+    limits = {name: number(name, default) for name, default in defaults.items()}
+    name = min(limits, key=lambda name: limits[name])
     return [
-        f"{topic} takes up to {largest:,} bytes at once, and {name} is {limits[name]:,}: what is larger is read all the"
-        f' same, one batch of its producer per fetch; options={{"{name}": "{largest}"}} reads more of them at a time'
+        f"{topic} accepts up to {largest:,} bytes at once, and {name} is {limits[name]:,}: larger batches of producers"
+        f' are read one per fetch; options={{"{name}": "{largest}"}} reads more of them at a time'
         for topic, largest in cluster.max_message_bytes(source.subscription).items()
         if largest > limits[name]
     ]
@@ -179,7 +186,7 @@ def check_name(name: str) -> None:
     if name in config_keys.EVERY:
         if name == "interceptor.classes":
             raise ConfigError(
-                "interceptor.classes cannot be set: what an offset stands for must not change on the way",
+                "interceptor.classes cannot be set: the record at an offset must not change",
                 hint="change records in the transform",
             )
         return
@@ -188,7 +195,7 @@ def check_name(name: str) -> None:
             f"{name} is an option of Spark's source, not of Kafka's clients", hint=f"use {_SPARK_OPTIONS[name]}"
         )
     if name.startswith("kafka."):
-        raise ConfigError(f"{name}: Kafka's own names have no kafka. in front", hint=name.removeprefix("kafka."))
+        raise ConfigError(f"{name}: Kafka's option names have no prefix kafka.", hint=name.removeprefix("kafka."))
     if name == "config.providers" or name.startswith("config.providers."):
         raise ConfigError(
             "config.providers is for Java's clients only, and Headrace also uses librdkafka",

@@ -99,9 +99,9 @@ class ConnectionErrorListener:
                 f"Kafka at {self._bootstrap} refuses {what or 'this user'}: {error.str()}",
                 hint=_PERMANENT[error.name()] or hint,
             )
-        asked = f" for {what}" if what else ""
+        request = f" for {what}" if what else ""
         return RetriableError(
-            f"Kafka at {self._bootstrap} does not answer{asked}: {error.str()}",
+            f"Kafka at {self._bootstrap} does not answer{request}: {error.str()}",
             hint=f"headrace doctor --bootstrap {self._bootstrap}",
         )
 
@@ -116,7 +116,7 @@ class ConnectionErrorListener:
             return self._untrusted_certificate(message)
         if _CLIENT_CERTIFICATE.search(message):
             return ConfigError(
-                f"Kafka at {self._bootstrap} does not take this client's certificate, or misses one: {message}",
+                f"Kafka at {self._bootstrap} rejects this client's certificate, or it sent none: {message}",
                 hint="ssl.keystore.location=FILE, with a certificate that the broker trusts",
             )
         return self._tls_required()
@@ -133,9 +133,9 @@ class ConnectionErrorListener:
     def _untrusted_certificate(self, message: str) -> ConfigError:
         authorities = client_security.to_librdkafka_config(self._options).get("ssl.ca.location")
         return ConfigError(
-            f"the certificate of Kafka at {self._bootstrap} is not vouched for by"
-            f" {authorities or 'the authorities of this machine'}: {message}",
-            hint="ssl.ca.location=FILE, the PEM of the authority that signed it; it must name the host, too",
+            f"the certificate of Kafka at {self._bootstrap} cannot be verified with"
+            f" {authorities or 'the CA certificates of this machine'}: {message}",
+            hint="ssl.ca.location=FILE, the PEM of the CA that signed it; the certificate must also name the host",
         )
 
     def _tls_required(self) -> ConfigError | None:
@@ -148,7 +148,7 @@ class ConnectionErrorListener:
             return None
         expected = "SASL_SSL" if "SASL" in protocol or "sasl.mechanism" in self._options else "SSL"
         return ConfigError(
-            f"Kafka at {self._bootstrap} wants TLS, and the options say security.protocol={protocol}",
+            f"Kafka at {self._bootstrap} expects TLS, got security.protocol={protocol}",
             hint=f'options={{"security.protocol": "{expected}"}}, or the port of another listener',
         )
 

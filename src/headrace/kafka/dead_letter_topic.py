@@ -188,7 +188,7 @@ class DeadLetterTopic:
                     (reached,) = consumer.position([position])
                     if reached.offset <= offset and time.monotonic() - answered > _SECONDS:
                         raise RetriableError(
-                            f"dead letters, {self}: nothing came for {_SECONDS:g} s",
+                            f"dead letters, {self}: no record received for {_SECONDS:g} s",
                             hint=f"headrace doctor --bootstrap {self._client.bootstrap}",
                         )
                     offset = max(offset, reached.offset)

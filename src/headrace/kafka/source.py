@@ -100,8 +100,8 @@ class Kafka:
                 raise ConfigError(f"the option {name} is set by Headrace: use {OWNED_OPTIONS[name]}")
         config_checks.check(self.options)
         config_checks.refuse_unknown(self.options)
-        for spoken in (client_security.to_java_config, client_security.to_librdkafka_config):
-            spoken(self.options)  # raises for an option that the Java client or librdkafka does not support
+        for translate in (client_security.to_java_config, client_security.to_librdkafka_config):
+            translate(self.options)  # raises for an option that the Java client or librdkafka does not support
 
     def __str__(self) -> str:
         start = self.start
@@ -168,7 +168,9 @@ class Kafka:
         for name in ("resume", "split"):
             check_bool(name, getattr(self, name))
         if not self.resume and self.start == "stored":
-            raise ConfigError('start="stored" needs what resume=False leaves aside', hint='start="latest"')
+            raise ConfigError(
+                'start="stored" contradicts resume=False, which ignores stored offsets', hint='start="latest"'
+            )
         if self.max_lag is not None:
             object.__setattr__(self, "max_lag", self._max_lag())
         check_choice("on_data_loss", self.on_data_loss, ["fail", "earliest", "latest"])
@@ -197,14 +199,14 @@ class Kafka:
         return start
 
     def _max_lag(self) -> int | timedelta:
-        wanted = duration(self.max_lag) if isinstance(self.max_lag, str) else self.max_lag
-        whole = isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0
-        if not whole and not (isinstance(wanted, timedelta) and wanted > timedelta()):
+        limit = duration(self.max_lag) if isinstance(self.max_lag, str) else self.max_lag
+        is_count = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
+        if not is_count and not (isinstance(limit, timedelta) and limit > timedelta()):
             raise wrong_value(
                 "max_lag", "a number of records or a duration", self.max_lag, 'max_lag=100_000, or max_lag="10m"'
             )
-        assert isinstance(wanted, int | timedelta)
-        return wanted
+        assert isinstance(limit, int | timedelta)
+        return limit
 
     def _check_location(self) -> None:
         example = 'location="consistent", "brokers", or {"clicks": "host-1"}, or {"clicks": {0: "host-1"}}'
@@ -227,10 +229,10 @@ def by_partition(argument: str, given: Mapping[Any, Any]) -> dict[TopicPartition
             case str(topic), Mapping():
                 for number, inner in value.items():
                     if not re.fullmatch("[0-9]+", str(number)):  # in TOML every key is a string
-                        raise ConfigError(f"{argument}: {topic}: {number!r} is no number of a partition")
+                        raise ConfigError(f"{argument}: {topic}: expected the number of a partition, got {number!r}")
                     found[TopicPartition(topic, int(number))] = inner
             case str(topic), _:
                 found[topic] = value
             case _:
-                raise ConfigError(f"{argument}: {key!r} is neither a topic nor a partition")
+                raise ConfigError(f"{argument}: expected a topic or a partition, got {key!r}")
     return found

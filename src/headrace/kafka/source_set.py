@@ -26,31 +26,31 @@ def sources_by_name(given: Kafka | Mapping[str, Kafka]) -> dict[str, Kafka]:
     if not isinstance(given, Mapping):
         raise wrong_value("source", "headrace.kafka.source.Kafka, or a table of them", given, example)
     if not given:
-        raise ConfigError("source={} names nothing to read", hint=f'source={{"clicks": {example}}}')
+        raise ConfigError("expected at least one source, got source={}", hint=f'source={{"clicks": {example}}}')
     known: dict[str, str] = {}
     lowered: dict[str, str] = {}
     for name, source in given.items():
         if (other := lowered.setdefault(str(name).lower(), name)) != name:
-            raise ConfigError(f"the sources {other} and {name} have one name to SQL, which knows no capitals")
+            raise ConfigError(f"the sources {other} and {name} have the same name in SQL, which ignores case")
         if not isinstance(name, str) or not _VIEW.fullmatch(name):
             raise ConfigError(
-                f"{name!r} cannot be the name of a source: letters, digits and _ can, no digit first",
+                f"{name!r} is not a valid name of a source: expected letters, digits and _, without a digit first",
                 hint=f'source={{"clicks": {example}}}',
             )
         check_instance(f"source {name}", source, Kafka, hint=example)
         for topic in source.names or ():
             if topic in known:
                 raise ConfigError(
-                    f"both {known[topic]} and {name} read {topic}: their offsets would be one",
-                    hint='name the clusters apart: hr.Kafka(…, cluster="east"); or read the topic once',
+                    f"both {known[topic]} and {name} read {topic}: their offsets would be the same",
+                    hint='name the clusters: hr.Kafka(…, cluster="east"); or read the topic once',
                 )
             known[topic] = name
     for name, source in given.items():
         for topic, other in known.items():
             if source.names is None and other != name and source.owns_topic(topic):
                 raise ConfigError(
-                    f"both {other} and {name} read {topic}: their offsets would be one",
-                    hint='a pattern that leaves it out; or name the clusters apart: hr.Kafka(…, cluster="east")',
+                    f"both {other} and {name} read {topic}: their offsets would be the same",
+                    hint='a pattern that leaves it out; or name the clusters: hr.Kafka(…, cluster="east")',
                 )
     return dict(given)
 
@@ -60,7 +60,7 @@ def refuse_skipping(sources: Mapping[str, Kafka], longest_delay: float) -> None:
     for source in sources.values():
         if isinstance(source.max_lag, timedelta) and source.max_lag.total_seconds() <= longest_delay:
             raise ConfigError(
-                f"max_lag={source.max_lag} would skip what min_records holds back for up to {longest_delay:g} s",
+                f"max_lag={source.max_lag} would skip records that min_records delays by up to {longest_delay:g} s",
                 hint="Limits(max_delay=…) below max_lag",
             )
 

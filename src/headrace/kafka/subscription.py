@@ -56,7 +56,7 @@ class Topics(Subscription):
         if not isinstance(self.names, list | tuple | set | frozenset):
             raise ConfigError(f"topics={self.names!r} is not a list of names", hint='topics=["clicks"]')
         if not self.names:
-            raise ConfigError("Kafka(topics=[]) names no topic", hint='topics=["clicks"]')
+            raise ConfigError("Kafka(topics=[]): expected at least one topic", hint='topics=["clicks"]')
         object.__setattr__(self, "names", tuple(dict.fromkeys(checked(name) for name in self.names)))
 
     def wanted(self, topics: Mapping[str, int]) -> Iterable[TopicPartition]:
@@ -122,5 +122,5 @@ class Partitions(Subscription):
 def checked(topic: object) -> str:
     """Return `topic`. ConfigError if it is not a valid topic name."""
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
-        raise ConfigError(f"{topic!r} is not a name that Kafka gives to a topic")
+        raise ConfigError(f"{topic!r} is not a valid topic name: expected up to 249 letters, digits, dots, _ and -")
     return topic

@@ -118,7 +118,7 @@ class SourceStates:
                 if topic in seen:
                     raise ConfigError(
                         f"both {seen[topic].source.subscription} and {state.source.subscription} read {topic}",
-                        hint='a pattern that leaves it out; or name the clusters apart: hr.Kafka(…, cluster="east")',
+                        hint='a pattern that leaves it out; or name the clusters: hr.Kafka(…, cluster="east")',
                     )
                 seen[topic] = state
         return found

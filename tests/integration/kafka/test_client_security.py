@@ -54,7 +54,7 @@ def topic(secure_kafka):
 
 @pytest.fixture
 def file(secure_kafka, tmp_path, monkeypatch):
-    """The options of `app` in a file, in the words of the Java client, with the password in the environment."""
+    """The options of `app` in a file, with the names of the Java client, with the password in the environment."""
     monkeypatch.setenv("TEST_PASSWORD", secure_kafka.users["app"].replace("\\", "\\\\").replace('"', '\\"'))
     made = tmp_path / "client.properties"
     made.write_text(
@@ -148,9 +148,13 @@ def wrong(secure_kafka, tmp_path):
                 return secure, {**app, "sasl.mechanism": "SCRAM-SHA-256"}, "Unsupported SASL mechanism"
             case "authority":
                 other.make()
-                return secure, {**app, "ssl.ca.location": str(other.authority)}, f"not vouched for by {other.authority}"
+                return (
+                    secure,
+                    {**app, "ssl.ca.location": str(other.authority)},
+                    f"cannot be verified with {other.authority}",
+                )
             case "plaintext":
-                return secure, {}, "wants TLS, and the options say security.protocol=PLAINTEXT"
+                return secure, {}, "expects TLS, got security.protocol=PLAINTEXT"
             case "certificate":
                 return secure_kafka.tls, tls_alone, "this client's certificate"
 

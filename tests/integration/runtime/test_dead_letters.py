@@ -202,7 +202,7 @@ def test_a_broker_that_goes_away_while_dead_letters_are_read_is_reported(tmp_pat
 
         monkeypatch.setattr(box, "_unread", dying)
         began = time.monotonic()
-        with pytest.raises(RetriableError, match="nothing came for 3 s"):
+        with pytest.raises(RetriableError, match="no record received for 3 s"):
             box.read()
         assert time.monotonic() - began < 30
 

@@ -78,7 +78,7 @@ def test_any_other_error_is_retried(name):
         ([Reported("_AUTHENTICATION", "invalid credentials")], "refuses the user ann", "sasl.password"),
         ([Reported("SASL_AUTHENTICATION_FAILED", "no")], "refuses the user ann", "sasl.password"),
         ([Reported("_AUTHENTICATION", "handshake: unsupported mechanism")], "refuses the user ann", "sasl.mechanism"),
-        ([Reported("_SSL", "certificate verify failed")], "is not vouched for", "ssl.ca.location"),
+        ([Reported("_SSL", "certificate verify failed")], "cannot be verified with", "ssl.ca.location"),
         ([Reported("_SSL", "alert certificate required")], "client's certificate", "ssl.keystore.location"),
         (
             [Reported("_AUTHENTICATION", "invalid credentials"), Reported("_ALL_BROKERS_DOWN", "1/1 brokers are down")],
@@ -119,7 +119,7 @@ def test_a_listener_that_expects_tls_is_found_by_a_handshake(options, expected, 
     if expected is None:
         assert isinstance(error, RetriableError)
     else:
-        assert "wants TLS" in error.message
+        assert "expects TLS" in error.message
         assert f'"security.protocol": "{expected}"' in error.hint
 
 

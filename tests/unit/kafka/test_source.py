@@ -44,13 +44,13 @@ def test_topics_and_patterns_exclude_each_other(both):
         ({"topics": None, "partitions": {}}, "expected topics with their partitions"),
         ({"topics": None, "partitions": {"a": 0}}, "expected a list of numbers"),
         ({"topics": None, "partitions": {"a": [-1]}}, "expected a whole number, at least 0"),
-        ({"topics": None, "partitions": {"a b": [0]}}, "not a name"),
+        ({"topics": None, "partitions": {"a b": [0]}}, "not a valid topic name"),
         ({"start": datetime(2026, 11, 1)}, "has no time zone"),
-        ({"start": {"clicks": {"first": 0}}}, "no number of a partition"),
+        ({"start": {"clicks": {"first": 0}}}, "expected the number of a partition"),
         ({"start": {"clicks": {0: -1}}}, "expected an offset"),
         ({"start": {"clicks": 3}}, "expected an offset"),
         ({"start": 5}, "expected a position or a time, got 5"),
-        ({"start": "stored", "resume": False}, "leaves aside"),
+        ({"start": "stored", "resume": False}, "contradicts resume=False"),
         ({"resume": "no"}, "expected True or False"),
         ({"split": 1}, "expected True or False"),
         ({"max_lag": "soon"}, "expected a number of records or a duration"),
@@ -128,8 +128,8 @@ def test_sources_with_the_same_topic_need_names_for_their_clusters():
 @pytest.mark.parametrize(
     ("sources", "said"),
     [
-        ({}, "names nothing to read"),
-        ({"two words": source()}, "cannot be the name of a source"),
+        ({}, "expected at least one source"),
+        ({"two words": source()}, "not a valid name of a source"),
         ({"one": "clicks"}, "source one: expected"),
         ([source()], "source: expected"),
     ],
@@ -214,7 +214,7 @@ def test_consumers_with_other_settings_have_a_group_of_their_own():
 
 def test_two_sources_whose_names_are_one_to_sql_are_refused():
     one, two = hr.Kafka("k:1", topics=["a"]), hr.Kafka("k:1", topics=["b"])
-    with pytest.raises(ConfigError, match="Clicks have one name to SQL"):
+    with pytest.raises(ConfigError, match="Clicks have the same name in SQL"):
         sources_by_name({"clicks": one, "Clicks": two})
 
 
