@@ -86,7 +86,8 @@ def consume(
     group: Annotated[
         str | None,
         typer.Option(
-            help="Join this consumer group: start at its committed offsets and commit what was printed.",
+            metavar="GROUP",
+            help="Join this consumer group: start at its committed offsets and commit those of printed records.",
             autocompletion=completion.groups,
         ),
     ] = None,

@@ -89,12 +89,12 @@ def replay(
     everything: All = False,
     to: Annotated[
         str | None,
-        typer.Option(metavar="TOPIC", help="Send them to this topic instead of their own. The pipeline must read it."),
+        typer.Option(metavar="TOPIC", help="Send them to this topic instead of their own. It must exist."),
     ] = None,
     profile: Profile = None,
     execute: Execute = False,
 ) -> None:
-    """Send dead letters back to Kafka and drop them. The pipeline reads them again as new records."""
+    """Send dead letters back to their topics as new records, then drop the dead letters."""
     admin = _admin(file, profile)
     letters = admin.chosen(ids or [], everything=everything)
     admin.replay(letters, to, execute=execute)

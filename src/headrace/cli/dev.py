@@ -22,7 +22,10 @@ ALL = "all"
 Servers = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Server names, such as kafka and redis.", show_default=False, autocompletion=completion.servers
+        metavar="SERVER",
+        help="Server names, such as kafka and redis.",
+        show_default=False,
+        autocompletion=completion.servers,
     ),
 ]
 

@@ -44,7 +44,10 @@ def fetch(
     servers: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Also fetch the jars of these dev servers.", show_default=False, autocompletion=completion.servers
+            metavar="SERVER",
+            help="Also fetch the jars of these dev servers.",
+            show_default=False,
+            autocompletion=completion.servers,
         ),
     ] = None,
     dev: Annotated[bool, typer.Option("--dev", help="Also fetch the jars of all dev servers.")] = False,

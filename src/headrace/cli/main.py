@@ -125,13 +125,16 @@ def run(
     target: Target,
     until: Annotated[
         Until | None,
-        typer.Option(help="caught-up: process all existing records, then exit. Default: run until stopped."),
+        typer.Option(
+            help="caught-up: process all records that exist at the start, then exit. Default: run until stopped."
+        ),
     ] = None,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Exit at the first error instead of retrying.")
     ] = False,
     drain: Annotated[
-        float, typer.Option(help="Seconds that the batch in flight may take after a stop signal.", min=0)
+        float,
+        typer.Option(metavar="SECONDS", help="Seconds that the batch in flight may take after a stop signal.", min=0),
     ] = 60,
     log_format: Annotated[
         LogFormat,
@@ -147,7 +150,9 @@ def run(
     spark: Spark = None,
     take_over: Annotated[
         bool,
-        typer.Option("--take-over", help="Start although another run is active. That run stops at its next batch."),
+        typer.Option(
+            "--take-over", help="Start although another run is active, and fence it: it commits nothing more and stops."
+        ),
     ] = False,
     standby: Annotated[
         bool, typer.Option("--standby", help="Wait until the active run has ended, then start.")
@@ -165,7 +170,7 @@ def run(
 ) -> None:
     """Run a pipeline until Ctrl-C or SIGTERM.
 
-    The first signal lets the batch in flight finish, a second Ctrl-C exits at once."""
+    The first signal lets the batch in flight finish; a second one exits at once."""
     from headrace.cli.output.run_log import console_observer
     from headrace.runtime.config import load
     from headrace.runtime.heartbeat import rival_policy
@@ -228,10 +233,11 @@ def check(
 
 @app.command(epilog="Example: headrace demo --events 50000 --kills 2")
 def demo(
-    events: Annotated[int, typer.Option(help="Number of click events to produce.", min=1000)] = 200_000,
-    kills: Annotated[int, typer.Option(help="Number of times to kill the pipeline.", min=1)] = 3,
+    events: Annotated[int, typer.Option(metavar="N", help="Number of click events to produce.", min=1000)] = 200_000,
+    kills: Annotated[int, typer.Option(metavar="N", help="Number of times to kill the pipeline.", min=1)] = 3,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of the random kill times. Default: a new one, which is printed.")
+        int | None,
+        typer.Option(metavar="N", help="Seed of the random kill times. Default: a new one, which is printed."),
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the directory with the table, the logs and the pipeline.")

@@ -82,7 +82,9 @@ def reset(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Reset all offsets to a position. Without --execute only shows the change."""
+    """Reset offsets to a position: of all partitions, or of --topic or --partition.
+
+    Without --execute only shows the change."""
     from headrace.tools.offsets.imports import from_file as offsets_in
     from headrace.tools.offsets.targets import parse
 
@@ -128,7 +130,7 @@ def seek(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="[FILE[:NAME]] TOPIC:PARTITION=OFFSET …",
+            metavar="[FILE[:NAME]] TOPIC:PARTITION=OFFSET",
             help="The pipeline, and an offset for each partition.",
             autocompletion=completion.pipelines,
         ),
@@ -174,7 +176,9 @@ def import_(
     bootstrap: Bootstrap = None,
     from_file: Annotated[
         Path | None,
-        typer.Option("--from-file", metavar="FILE", help="JSON of offsets export, or lines of topic,partition,offset."),
+        typer.Option(
+            "--from-file", metavar="FILE", help="JSON of offsets export, or CSV lines: topic,partition,offset."
+        ),
     ] = None,
     spark_checkpoint: Annotated[
         Path | None,

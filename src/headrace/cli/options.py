@@ -163,18 +163,21 @@ def connecting(verb: Callable[Concatenate[Connection, P], None]) -> Callable[...
 File = Annotated[
     str | None,
     typer.Argument(
-        metavar="[FILE[:NAME]]", help="The pipeline: clicks.toml or app.py:clicks.", autocompletion=completion.pipelines
+        metavar="FILE[:NAME]", help="The pipeline: clicks.toml or app.py:clicks.", autocompletion=completion.pipelines
     ),
 ]
 Store = Annotated[
     str | None,
     typer.Option(
         "--store",
+        metavar="STORE",
         help="The offset store, if no FILE is given: sqlite:offsets.db, kafka:HOST:PORT, postgresql://user:${PASSWORD}@…",
         callback=expand_environment,
     ),
 ]
-Name = Annotated[str | None, typer.Option("--pipeline", help="The pipeline's name, if no FILE is given.")]
+Name = Annotated[
+    str | None, typer.Option("--pipeline", metavar="NAME", help="The pipeline's name, if no FILE is given.")
+]
 Bootstrap = Annotated[
     str | None,
     typer.Option(
@@ -187,7 +190,9 @@ Bootstrap = Annotated[
 ]
 Topic = Annotated[
     list[str] | None,
-    typer.Option("--topic", help="Only this topic. May be repeated.", autocompletion=completion.topics),
+    typer.Option(
+        "--topic", metavar="TOPIC", help="Only this topic. May be repeated.", autocompletion=completion.topics
+    ),
 ]
 Partition = Annotated[
     list[str] | None, typer.Option("--partition", metavar="TOPIC:N", help="Only this partition. May be repeated.")
@@ -196,13 +201,18 @@ Profile = Annotated[
     str | None, typer.Option("--profile", metavar="NAME", help=r"Apply \[profile.NAME] of the TOML file.")
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Make the change. Without this option it is only shown.")]
-Outside = Annotated[bool, typer.Option("--outside", help="Allow offsets outside the log.")]
+Outside = Annotated[
+    bool,
+    typer.Option(
+        "--outside", help="Allow offsets that are out of range: before the first or beyond the next offset of the log."
+    ),
+]
 Force = Annotated[
     bool,
     typer.Option(
         "--force",
-        help="Also while the pipeline runs: the offsets change between two batches, and the run stops at its next one."
-        " Also drop a pending batch that covers other partitions; what it stored of them may be stored twice.",
+        help="Change the offsets although the pipeline is running: between two batches; the run stops at its next one."
+        " Also drop a pending batch that covers other partitions; rows that it stored may be stored twice.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

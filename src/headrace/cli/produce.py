@@ -105,7 +105,7 @@ def produce(
         ),
     ] = None,
     subject: Annotated[
-        str | None, typer.Option(help="With --registry: subject of the schema. Default: TOPIC-value.")
+        str | None, typer.Option(metavar="NAME", help="With --registry: subject of the schema. Default: TOPIC-value.")
     ] = None,
     header: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every record. May be repeated.")
@@ -134,7 +134,10 @@ def produce(
         str | None, typer.Option(metavar="DURATION", help="With --start: time between two events. Default: 1s.")
     ] = None,
     malformed: Annotated[
-        float | None, typer.Option(help="With --sample weblogs: fraction of truncated lines. Default: 0.", min=0, max=1)
+        float | None,
+        typer.Option(
+            metavar="FRACTION", help="With --sample weblogs: fraction of truncated lines. Default: 0.", min=0, max=1
+        ),
     ] = None,
     acks: Annotated[Acks | None, typer.Option(help=_ACKS)] = None,
     compression: Annotated[
@@ -147,7 +150,8 @@ def produce(
         int | None, typer.Option(metavar="BYTES", help="Maximum size of a batch in bytes.", min=1)
     ] = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds until an unacknowledged record counts as failed.", min=0.1)
+        float,
+        typer.Option(metavar="SECONDS", help="Seconds until an unacknowledged record counts as failed.", min=0.1),
     ] = 30,
     errors: Annotated[
         Path | None,

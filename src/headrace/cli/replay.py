@@ -78,12 +78,14 @@ def replay(
         Path | None, typer.Option(metavar="FILE", help="Append failed records with the reason to this file.")
     ] = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds until an unacknowledged record counts as failed.", min=0.1)
+        float,
+        typer.Option(metavar="SECONDS", help="Seconds until an unacknowledged record counts as failed.", min=0.1),
     ] = 30,
 ) -> None:
     """Replay recorded records into a topic with their original timing, keys and headers.
 
-    Records are sent in order of event time, and within a partition in file order.
+    Records of consume --json are sent in order of time, and within a partition in file order; other JSON objects in
+    file order.
     """
     from headrace.cli.output.progress import progress
     from headrace.cli.output.send_report import FailedRecordLog, report_totals, warn_about_retention

@@ -83,7 +83,11 @@ def describe(
     ],
     group: Annotated[
         str | None,
-        typer.Option(help="Also show the offsets and lag of this consumer group.", autocompletion=completion.groups),
+        typer.Option(
+            metavar="GROUP",
+            help="Also show the offsets and lag of this consumer group.",
+            autocompletion=completion.groups,
+        ),
     ] = None,
     pipeline: Annotated[
         str | None,

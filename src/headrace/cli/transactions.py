@@ -33,7 +33,7 @@ Bootstrap = Annotated[
         callback=addresses,
     ),
 ]
-Prefix = Annotated[str, typer.Option(help="Only transactional ids with this prefix; '' for all.")]
+Prefix = Annotated[str, typer.Option(metavar="TEXT", help="Only transactional ids with this prefix; '' for all.")]
 
 
 @app.command("list", epilog="Example: headrace transactions list --bootstrap localhost:9092")
@@ -44,7 +44,7 @@ def list_(
     options_file: OptionsFile = None,
     as_json: Json = False,
 ) -> None:
-    """List open transactions. read_committed consumers wait at each of them."""
+    """List open transactions. read_committed consumers cannot read past the first record of an open one."""
     with _open_admin(bootstrap, option, options_file) as transactions:
         found = transactions.open(prefix)
     if as_json:
@@ -58,9 +58,7 @@ def list_(
 @app.command(epilog="Example: headrace transactions abort --all --execute")
 def abort(
     bootstrap: Bootstrap,
-    ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Transactional ids, as shown by list.")
-    ] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Transactional ids, as shown by list.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All transactions that list shows.")] = False,
     prefix: Prefix = OURS,
     option: Option = None,
