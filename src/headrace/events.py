@@ -200,3 +200,13 @@ Observer: TypeAlias = Callable[[Event], None]
 
 def ignore(event: Event) -> None:
     """An observer that does nothing."""
+
+
+def combine(*observers: Observer) -> Observer:
+    """An observer that passes each event to all of `observers`, in this order."""
+
+    def observe(event: Event) -> None:
+        for observer in observers:
+            observer(event)
+
+    return observe

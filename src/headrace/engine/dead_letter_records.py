@@ -36,11 +36,11 @@ def dead_letter_records(
 
     A record that can no longer be read becomes a dead letter without its bytes, so that the loss is recorded.
     """
-    letters: list[DeadLetter] = []
+    dead_letters: list[DeadLetter] = []
     for frame in frames:
-        letters += _read(frame, rejected, max_bytes - sum(letter.size for letter in letters))
-    readable = {letter.origin for letter in letters}
-    return letters + [
+        dead_letters += _read(frame, rejected, max_bytes - sum(letter.size for letter in dead_letters))
+    readable = {letter.origin for letter in dead_letters}
+    return dead_letters + [
         DeadLetter(row.origin, None, None, None, (), f"{row.error} ({COMPACTED})", row.place)
         for row in rejected
         if row.origin not in readable
@@ -51,11 +51,11 @@ def _read(raw: DataFrame, rejected: Sequence[RejectedRow], max_bytes: int) -> li
     by_origin = {row.origin: row for row in rejected}
     columns = (*_RECORD_ID, "key", "headers", "value")
     records = raw.where(_has_id(by_origin)).selectExpr(*columns, TIMESTAMP_MICROS.format("timestamp"))
-    letters = []
+    dead_letters = []
     for record in limit_bytes(records, max_bytes).collect():
         row = by_origin[RecordId(record["topic"], record["partition"], record["offset"])]
-        letters.append(to_dead_letter(record, row.error, row.place))
-    return letters
+        dead_letters.append(to_dead_letter(record, row.error, row.place))
+    return dead_letters
 
 
 def limit_bytes(records: DataFrame, max_bytes: int) -> DataFrame:

@@ -105,7 +105,9 @@ class DirectEngine:
         raw = RawBatch(self._inputs, batch, count=True, measure=self._measure)
         with ExitStack() as resources:
             if self._dead_letters is None:
-                decoded = {name: one.decoder.decode(raw.frames[name]) for name, one in self._inputs.each.items()}
+                decoded = {
+                    name: reader.decoder.decode(raw.frames[name]) for name, reader in self._inputs.by_name.items()
+                }
                 frames = {name: part.rows for name, part in decoded.items()}
                 rows = self._transform_rows(batch, frames, raw, resources)
                 self._sink.write(batch, rows.frame)
@@ -117,17 +119,17 @@ class DirectEngine:
                 )
             # Good and bad records are read one after the other, from a cached frame: Kafka is read once.
             limit, diverted = self._dead_letters.limit_for(batch), self._failing_records.diverted(batch)
-            letters: list[DeadLetter] = []
+            bad_records: list[DeadLetter] = []
             frames = {}
-            for name, one in self._inputs.each.items():
-                validated = one.decoder.validated(exclude(raw.frames[name], diverted))
+            for name, reader in self._inputs.by_name.items():
+                validated = reader.decoder.validated(exclude(raw.frames[name], diverted))
                 resources.enter_context(_persisted(validated.frame))
-                max_bytes = self._dead_letters.max_bytes - sum(letter.size for letter in letters)
-                letters += validated.collect_dead_letters(limit, max_bytes)
+                max_bytes = self._dead_letters.max_bytes - sum(letter.size for letter in bad_records)
+                bad_records += validated.collect_dead_letters(limit, max_bytes)
                 frames[name] = validated.good
             topic_check.verify()
-            dead_letters = self._dead_letter_batch(batch, self._dead_letters, letters)
-            dead_letters.reject([RejectedRow(origin, why, "transform") for origin, why in diverted.items()])
+            dead_letters = self._dead_letter_batch(batch, self._dead_letters, bad_records)
+            dead_letters.reject([RejectedRow(origin, reason, "transform") for origin, reason in diverted.items()])
             before = dead_letters.count
             rows = self._transform_rows(batch, frames, raw, resources)
             if isinstance(self._sink, RowRejectingSink):
@@ -177,8 +179,8 @@ class DirectEngine:
 
     def _redact_secrets(self, error: Exception) -> Exception:
         """The error without passwords that Spark or a client may have put into its message."""
-        of_sources = [secrets_of(one.source.options) for one in self._inputs.each.values()]
-        secrets = frozenset[str]().union(self._sink.secrets(), *of_sources)
+        source_secrets = [secrets_of(reader.source.options) for reader in self._inputs.by_name.values()]
+        secrets = frozenset[str]().union(self._sink.secrets(), *source_secrets)
         if redact(str(error), secrets) == str(error):
             return error
         return RetriableError(redact(short(error), secrets))
@@ -209,18 +211,18 @@ class DirectEngine:
         observation = Observation()
         return _TransformedRows(rows.observe(observation, sql.expr("count(1) AS rows")), counted, observation)
 
-    def _dead_letter_batch(self, batch: Batch, settings: DeadLetters, letters: list[DeadLetter]) -> DeadLetterBatch:
-        def read_originals(refused: Sequence[RejectedRow]) -> list[DeadLetter]:
+    def _dead_letter_batch(self, batch: Batch, settings: DeadLetters, bad_records: list[DeadLetter]) -> DeadLetterBatch:
+        def read_originals(rejected: Sequence[RejectedRow]) -> list[DeadLetter]:
             records = dead_letter_records(
-                RawBatch(self._inputs, _ranges_around(batch, refused)).frames.values(),
-                refused,
+                RawBatch(self._inputs, _ranges_around(batch, rejected)).frames.values(),
+                rejected,
                 dead_letters.remaining_bytes,
             )
             topic_check.verify()
             return records
 
         dead_letters = DeadLetterBatch(
-            letters,
+            bad_records,
             limit=settings.limit_for(batch),
             max_bytes=settings.max_bytes,
             fetch_records=read_originals,
@@ -246,13 +248,13 @@ class _TransformedRows:
         return None if rows is None else rows - rejected
 
 
-def _ranges_around(batch: Batch, refused: Sequence[RejectedRow]) -> Batch:
+def _ranges_around(batch: Batch, rejected: Sequence[RejectedRow]) -> Batch:
     """The range from the first to the last rejected record of each partition; only these are read again."""
     offsets: dict[TopicPartition, list[int]] = {}
-    for refusal in refused:
-        topic, partition, offset = refusal.origin
+    for row in rejected:
+        topic, partition, offset = row.origin
         offsets.setdefault(TopicPartition(topic, partition), []).append(offset)
-    return replace(batch, ranges=tuple(Range(at, min(own), max(own) + 1) for at, own in offsets.items()))
+    return replace(batch, ranges=tuple(Range(at, min(found), max(found) + 1) for at, found in offsets.items()))
 
 
 @contextmanager

@@ -40,17 +40,17 @@ def check(batch: Batch, rows: DataFrame, conditions: Mapping[str, float]) -> Non
     ((total, *met),) = rows.agg(sql.count(sql.lit(1)), *counts).collect()
     if not total:
         return
-    missed = []
+    failures = []
     for (condition, share), count in zip(conditions.items(), met, strict=True):
         if count / total < share:
             samples = without_metadata(rows.where(f"NOT coalesce({condition}\n, false)")).limit(_SAMPLES).toArrow()
             shown = "; ".join(str(row) for row in samples.to_pylist())
-            missed.append(
+            failures.append(
                 f"{condition}: {count / total:.2%} of {counted(total, 'row')}, at least {share:.2%} expected,"
                 f" not so: {shown}"
             )
-    if missed:
+    if failures:
         raise BatchRefused(
-            f"batch {batch.id} is not as expected and was not published: {' | '.join(missed)}",
+            f"batch {batch.id} is not as expected and was not published: {' | '.join(failures)}",
             hint="look at the rows; correct the transform or the expectation, then start again",
         )

@@ -163,10 +163,12 @@ class FailingRecords:
         """The records of a part of a batch, and its transformed rows with the conditions evaluated."""
         raw = RawBatch(self._inputs, Batch(batch.id, tuple(ranges), batch.topic_ids)).frames
         frames = {}
-        for name, one in self._inputs.each.items():
+        for name, reader in self._inputs.by_name.items():
             records = exclude(raw[name], self._diverted)
             frames[name] = (
-                one.decoder.decode(records).rows if self._dead_letters is None else one.decoder.validated(records).good
+                reader.decoder.decode(records).rows
+                if self._dead_letters is None
+                else reader.decoder.validated(records).good
             )
         rows = transform_check.apply(self._transform, self._inputs.transform_argument(frames))
         conditions = [sql.expr(condition).alias(f"_{n}") for n, condition in enumerate(self._conditions)]

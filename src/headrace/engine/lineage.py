@@ -47,51 +47,52 @@ def trace(result: DataFrame) -> Lineage:
     plan: Any = result._jdf.queryExecution().analyzed()
     # Each expression costs calls into the JVM, and most transforms have no volatile one.
     text = plan.toJSON()
-    walk = _Walk(steady=plan.deterministic() and not any(f'.{clock}"' in text for clock in _CLOCKS))
+    walk = _Walk(deterministic=plan.deterministic() and not any(f'.{clock}"' in text for clock in _CLOCKS))
     walk.visit(plan)
-    found = Lineage(rows=list(dict.fromkeys(walk.rows)), per_batch=list(dict.fromkeys(walk.per_batch)))
-    for attribute in _each(plan.output()) if walk.volatile else ():
+    lineage = Lineage(rows=list(dict.fromkeys(walk.rows)), per_batch=list(dict.fromkeys(walk.per_batch)))
+    for attribute in _items(plan.output()) if walk.volatile else ():
         if (reason := walk.volatile.get(attribute.exprId().id())) is not None:
-            found.columns[attribute.name()] = reason
-    return found
+            lineage.columns[attribute.name()] = reason
+    return lineage
 
 
 class _Walk:
     """Walks a plan from its leaves up and collects the volatile attributes, each with the reason."""
 
-    def __init__(self, *, steady: bool) -> None:
-        self._steady = steady
+    def __init__(self, *, deterministic: bool) -> None:
+        self._deterministic = deterministic
         self.volatile: dict[int, str] = {}
         self.rows: list[str] = []
         self.per_batch: list[str] = []
 
     def visit(self, plan: Any) -> set[int]:
         """The sources below `plan`."""
-        below = [self.visit(child) for child in _each(plan.children())]
+        sources_below = [self.visit(child) for child in _items(plan.children())]
         kind = plan.getClass().getSimpleName()
         if kind in ("Union", "Intersect", "Except"):
-            self._pass_by_position(plan)
+            self._propagate_by_position(plan)
         if "Map" in kind:  # a user function gets whole rows: mapInArrow, applyInPandas
-            self._pass_to_all(plan)
-        for expression in () if self._steady else _each(plan.expressions()):
-            self._define(plan, kind, expression)
+            self._propagate_to_all(plan)
+        for expression in () if self._deterministic else _items(plan.expressions()):
+            self._mark_volatile(plan, kind, expression)
         if kind in _ROW_CHOICES:
             self.rows.append(_ROW_CHOICES[kind])
-        read = set().union(*below) if below else _sources(plan)
-        if read and kind in _PER_BATCH:
+        sources = set().union(*sources_below) if sources_below else _sources(plan)
+        if sources and kind in _PER_BATCH:
             self.per_batch.append(_PER_BATCH[kind])
-        if kind == "Join" and len(below) == 2 and all(below):
-            self.per_batch.append("a join of two sources" if below[0] != below[1] else "a join of a source with itself")
-        return read
+        if kind == "Join" and len(sources_below) == 2 and all(sources_below):
+            left, right = sources_below
+            self.per_batch.append("a join of two sources" if left != right else "a join of a source with itself")
+        return sources
 
-    def _define(self, plan: Any, kind: str, expression: Any) -> None:
+    def _mark_volatile(self, plan: Any, kind: str, expression: Any) -> None:
         reason = self._reason(expression)
         if reason is None:
             return
         if kind in ("Filter", "Join"):
             self.rows.append(reason)
         elif kind == "Generate":
-            for attribute in _each(plan.generatorOutput()):
+            for attribute in _items(plan.generatorOutput()):
                 self.volatile[attribute.exprId().id()] = reason
         elif expression.getClass().getSimpleName() == "Alias":
             self.volatile[expression.exprId().id()] = reason
@@ -105,7 +106,7 @@ class _Walk:
             return _CLOCKS[kind]
         if kind == "If" and _is_never_true(expression.predicate()):
             return self._reason(expression.falseValue())
-        inner = list(_each(expression.children()))
+        inner = list(_items(expression.children()))
         for child in inner:
             if (reason := self._reason(child)) is not None:
                 return reason
@@ -114,20 +115,20 @@ class _Walk:
             return None
         return _display_name(expression)
 
-    def _pass_to_all(self, plan: Any) -> None:
-        below = (attribute for child in _each(plan.children()) for attribute in _each(child.output()))
+    def _propagate_to_all(self, plan: Any) -> None:
+        inputs = (attribute for child in _items(plan.children()) for attribute in _items(child.output()))
         reason = next(
-            (found for attribute in below if (found := self.volatile.get(attribute.exprId().id())) is not None), None
+            (found for attribute in inputs if (found := self.volatile.get(attribute.exprId().id())) is not None), None
         )
         if reason is not None:
-            self.volatile.update({attribute.exprId().id(): reason for attribute in _each(plan.output())})
+            self.volatile.update({attribute.exprId().id(): reason for attribute in _items(plan.output())})
 
-    def _pass_by_position(self, plan: Any) -> None:
-        own = list(_each(plan.output()))
-        for child in _each(plan.children()):
-            for attribute, below in zip(own, _each(child.output()), strict=False):
-                if (reason := self.volatile.get(below.exprId().id())) is not None:
-                    self.volatile[attribute.exprId().id()] = reason
+    def _propagate_by_position(self, plan: Any) -> None:
+        outputs = list(_items(plan.output()))
+        for child in _items(plan.children()):
+            for output, attribute in zip(outputs, _items(child.output()), strict=False):
+                if (reason := self.volatile.get(attribute.exprId().id())) is not None:
+                    self.volatile[output.exprId().id()] = reason
 
 
 def _is_never_true(condition: Any) -> bool:
@@ -150,9 +151,9 @@ def _sources(leaf: Any) -> set[int]:
     """The id of the RDD that a leaf reads, if it is a source. A self-join has the same id twice."""
     if leaf.getClass().getSimpleName() != "LogicalRDD":
         return set()
-    names = {attribute.name() for attribute in _each(leaf.output())}
+    names = {attribute.name() for attribute in _items(leaf.output())}
     return {int(leaf.rdd().id())} if METADATA in names else set()
 
 
-def _each(items: Any) -> Iterator[Any]:
-    return (items.apply(number) for number in range(items.size()))
+def _items(seq: Any) -> Iterator[Any]:
+    return (seq.apply(index) for index in range(seq.size()))

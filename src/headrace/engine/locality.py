@@ -56,8 +56,8 @@ class LocalityHints:
     def _executors(self) -> list[str]:
         blocks = cast("Any", self._spark.sparkContext._jsc).sc().env().blockManager()
         peers = blocks.master().getPeers(blocks.blockManagerId())
-        each = (peers.apply(number) for number in range(peers.size()))
-        return sorted(f"executor_{peer.host()}_{peer.executorId()}" for peer in each)
+        executors = (peers.apply(index) for index in range(peers.size()))
+        return sorted(f"executor_{peer.host()}_{peer.executorId()}" for peer in executors)
 
 
 def spread_evenly(partitions: Iterable[TopicPartition], executors: list[str]) -> dict[TopicPartition, str]:

@@ -33,5 +33,5 @@ def task_count(parts: Sequence[Range], cores: int) -> int:
 
 
 def _cut(r: Range, count: int) -> list[Range]:
-    edges = [r.start + len(r) * number // count for number in range(count + 1)]
+    edges = [r.start + len(r) * index // count for index in range(count + 1)]
     return [Range(r.at, start, until) for start, until in pairwise(edges)]

@@ -35,35 +35,35 @@ def step_over_several_records(rows: DataFrame, records: Sequence[DataFrame]) -> 
 
     A join with a table that does not come from `records` is a lookup per record.
     """
-    ours = {_key(leaf) for frame in records for leaf in _leaves(_analysed(frame))}
-    return _step(_analysed(rows), ours)
+    record_leaves = {_leaf_id(leaf) for frame in records for leaf in _leaves(_analysed(frame))}
+    return _step(_analysed(rows), record_leaves)
 
 
-def _step(node: Any, ours: set[object]) -> str | None:
+def _step(node: Any, record_leaves: set[object]) -> str | None:
     name = _name(node)
-    if not _reads(node, ours):
+    if not _reads(node, record_leaves):
         return None  # a lookup table
-    below = _children(node)
-    if any(_reads(plan, ours) for plan in _items(node.subqueries())):
+    children = _children(node)
+    if any(_reads(plan, record_leaves) for plan in _items(node.subqueries())):
         return "a subquery over the records"
     if name == "Join":
-        left, right = (_reads(side, ours) for side in below)
+        left, right = (_reads(side, record_leaves) for side in children)
         kind = str(node.joinType().toString())
         if (left and right) or kind not in (_LEFT if left else _RIGHT):
             return f"Join {kind}"
-    elif below and name not in _BY_RECORD:
+    elif children and name not in _BY_RECORD:
         return name
-    return next((step for child in below if (step := _step(child, ours)) is not None), None)
+    return next((step for child in children if (step := _step(child, record_leaves)) is not None), None)
 
 
-def _reads(node: Any, ours: set[object]) -> bool:
+def _reads(node: Any, record_leaves: set[object]) -> bool:
     """Whether the plan below may read records."""
-    return any(_key(leaf) in ours or _name(leaf) == "CTERelationRef" for leaf in _leaves(node)) or any(
-        _reads(plan, ours) for plan in _items(node.subqueriesAll())
+    return any(_leaf_id(leaf) in record_leaves or _name(leaf) == "CTERelationRef" for leaf in _leaves(node)) or any(
+        _reads(plan, record_leaves) for plan in _items(node.subqueriesAll())
     )
 
 
-def _key(leaf: Any) -> object:
+def _leaf_id(leaf: Any) -> object:
     """Identifies a leaf: by its RDD, else only by its class, so all leaves of this class count as records."""
     name = _name(leaf)
     return (name, int(leaf.rdd().id())) if name == "LogicalRDD" else name
@@ -74,16 +74,16 @@ def _analysed(frame: DataFrame) -> Any:
 
 
 def _leaves(node: Any) -> list[Any]:
-    below = _children(node)
-    return [leaf for child in below for leaf in _leaves(child)] if below else [node]
+    children = _children(node)
+    return [leaf for child in children for leaf in _leaves(child)] if children else [node]
 
 
 def _children(node: Any) -> list[Any]:
     return _items(node.children())
 
 
-def _items(found: Any) -> list[Any]:
-    return [found.apply(number) for number in range(found.size())]
+def _items(seq: Any) -> list[Any]:
+    return [seq.apply(index) for index in range(seq.size())]
 
 
 def _name(node: Any) -> str:

@@ -71,9 +71,9 @@ class SourceReaders:
         self, spark: SparkSession, source: Kafka | Mapping[str, Kafka], group: str, *, whole_partitions: bool
     ) -> None:
         self._sources = sources_by_name(source)
-        self.each = {
-            name: SourceReader(spark, one, group, whole_partitions=whole_partitions)
-            for name, one in self._sources.items()
+        self.by_name = {
+            name: SourceReader(spark, kafka, group, whole_partitions=whole_partitions)
+            for name, kafka in self._sources.items()
         }
         self._single = not isinstance(source, Mapping)
         self._source_names: dict[str, str] = {}
@@ -89,17 +89,17 @@ class SourceReaders:
 
     def close(self) -> None:
         """Close the connections to the clusters."""
-        for one in self.each.values():
-            one.close()
+        for reader in self.by_name.values():
+            reader.close()
 
     def start_batch(self) -> None:
         """Called when a new batch begins."""
-        for one in self.each.values():
-            one.decoder.start_batch()
+        for reader in self.by_name.values():
+            reader.decoder.start_batch()
 
     def ranges(self, batch: Batch) -> dict[str, list[Range]]:
         """The ranges of each source."""
-        by_source: dict[str, list[Range]] = {name: [] for name in self.each}
+        by_source: dict[str, list[Range]] = {name: [] for name in self.by_name}
         for r in batch.ranges:
             by_source[self._source_name(r.at.topic)].append(r)
         return by_source
@@ -114,7 +114,7 @@ class SourceReaders:
             for name, source in self._sources.items()
             if name in ids
         }
-        return TopicCheck(list(planned.values()), [self.each[name].cluster for name in planned])
+        return TopicCheck(list(planned.values()), [self.by_name[name].cluster for name in planned])
 
     def _source_name(self, topic: str) -> str:
         if topic not in self._source_names:
@@ -129,7 +129,7 @@ class SourceReaders:
         if not is_bad_record_error(error):
             return None
         frames = RawBatch(self, batch).frames
-        found = (one.decoder.locate_bad_record(frames[name]) for name, one in self.each.items())
+        found = (reader.decoder.locate_bad_record(frames[name]) for name, reader in self.by_name.items())
         return next((bad for bad in found if bad is not None), None)
 
     def fetch_missing_schemas(self, batch: Batch, error: Exception) -> str | None:
@@ -140,7 +140,7 @@ class SourceReaders:
         if unknown_schema(error) is None:
             return None
         frames = RawBatch(self, batch).frames
-        found = (one.decoder.fetch_missing_schemas(error, frames[name]) for name, one in self.each.items())
+        found = (reader.decoder.fetch_missing_schemas(error, frames[name]) for name, reader in self.by_name.items())
         return next((summary for summary in found if summary is not None), None)
 
     def transform_argument(self, frames: Mapping[str, DataFrame]) -> DataFrame | dict[str, DataFrame]:
@@ -149,7 +149,7 @@ class SourceReaders:
 
     def empty_argument(self) -> DataFrame | dict[str, DataFrame]:
         """The same without records."""
-        return self.transform_argument({name: one.decoder.empty_argument() for name, one in self.each.items()})
+        return self.transform_argument({name: reader.decoder.empty_argument() for name, reader in self.by_name.items()})
 
 
 class RawBatch:
@@ -160,7 +160,7 @@ class RawBatch:
 
     def __init__(self, inputs: SourceReaders, batch: Batch, *, count: bool = False, measure: bool = False) -> None:
         ranges = inputs.ranges(batch)
-        self.frames = {name: one.raw(ranges[name], batch.topic_ids) for name, one in inputs.each.items()}
+        self.frames = {name: reader.raw(ranges[name], batch.topic_ids) for name, reader in inputs.by_name.items()}
         self._measure = measure
         self._observations: list[Observation] = []
         for name, frame in self.frames.items():

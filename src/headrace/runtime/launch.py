@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from headrace import events
 from headrace.core.delivery import Guarantee
 from headrace.engine import replay_check
 from headrace.errors import HeadraceError
@@ -18,7 +19,7 @@ from headrace.runtime.heartbeat import refuse_second
 from headrace.runtime.in_use import reserve
 from headrace.runtime.metrics_export import MetricsExporter
 from headrace.runtime.retry import retry_until_stopped
-from headrace.runtime.run_handle import DRAIN_SECONDS, GRACE_SECONDS, Run, not_drained
+from headrace.runtime.run_handle import DRAIN_SECONDS, GRACE_SECONDS, Run, drain_timeout_error
 from headrace.runtime.runner import Runner, Stop, Summary
 from headrace.runtime.signals import WAKE_SECONDS, on_stop_signal, preserve_ctrl_c
 from headrace.runtime.source_states import SourceState
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace import events
     from headrace.engine.source_readers import SourceReaders
     from headrace.kafka.source import Kafka
     from headrace.runtime.heartbeat import Rival
@@ -69,42 +69,42 @@ def start(
         check_instance("metrics", metrics, MetricsExporter, hint="metrics=hr.Metrics(port=9100)")
     with ExitStack() as reserved:
         reserved.enter_context(reserve(pipeline.name, pipeline.resources))
-        watching = observer or log
+        combined = observer or log
         if metrics is not None:
-            watching = _all_of(
-                watching, reserved.enter_context(metrics.observe(pipeline.name, pipeline.sources, pipeline.lag_group))
+            combined = events.combine(
+                combined, reserved.enter_context(metrics.observe(pipeline.name, pipeline.sources, pipeline.lag_group))
             )
         if rival == "stop":
             refuse_second(pipeline.name, pipeline.store)  # before the slow start of Spark
         with while_spark_starts or nullcontext(), preserve_ctrl_c():
             spark = session_for(pipeline, session, options, progress)
         jobs = OwnJobs(spark)
-        until_the_end = reserved.pop_all()
+        run_resources = reserved.pop_all()
 
     def work(stop: Stop, observe: events.Observer) -> Summary:
-        with until_the_end:
+        with run_resources:
             jobs.adopt_thread()
             return carry_out(pipeline, spark, stop, observe, until=until, fail_fast=fail_fast, rival=rival)
 
-    return Run(pipeline.name, work, cancel=jobs.cancel, observer=watching, ended=ended)
+    return Run(pipeline.name, work, cancel=jobs.cancel, observer=combined, ended=ended)
 
 
-def launch(pipeline: Pipeline, *, drain: float = DRAIN_SECONDS, **how: Any) -> Summary:
-    """Run `pipeline` until it is done or, on the main thread, until a signal stops it. `how` is passed to `start`.
+def launch(pipeline: Pipeline, *, drain: float = DRAIN_SECONDS, **arguments: Any) -> Summary:
+    """Run `pipeline` until it is done or, on the main thread, until a signal stops it. `arguments`: those of `start`.
 
     The first SIGTERM or Ctrl-C finishes the batch in flight, within `drain` seconds; the second exits at once. While
     Spark starts, the first one exits at once, because no batch is in flight.
     """
-    ended_by: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    ends: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     starting = False
 
     def on_signal(name: str) -> None:
         if starting:
-            raise KeyboardInterrupt if name == "SIGINT" else _StoppedEarly
-        ended_by.put(name)
+            raise KeyboardInterrupt if name == "SIGINT" else _StoppedWhileStarting
+        ends.put(name)
 
     @contextmanager
-    def leave_at_once() -> Iterator[None]:
+    def exit_at_first_signal() -> Iterator[None]:
         nonlocal starting
         starting = True
         try:
@@ -114,18 +114,18 @@ def launch(pipeline: Pipeline, *, drain: float = DRAIN_SECONDS, **how: Any) -> S
 
     with on_stop_signal(on_signal, second=lambda *_: os._exit(FORCED)):
         try:
-            run = start(pipeline, **how, while_spark_starts=leave_at_once(), ended=partial(ended_by.put, None))
-        except _StoppedEarly:
+            run = start(pipeline, **arguments, while_spark_starts=exit_at_first_signal(), ended=partial(ends.put, None))
+        except _StoppedWhileStarting:
             return Summary(0, 0)
         while True:
             with suppress(queue.Empty):
-                name = ended_by.get(timeout=WAKE_SECONDS)
+                name = ends.get(timeout=WAKE_SECONDS)
                 break
         if name is not None:  # None: the run has ended by itself
             run.stop(drain=drain, reason=name)
             if run.wait(drain + GRACE_SECONDS) is None:
                 # It does not run in Spark, so it cannot be cancelled; the next start repeats the unfinished batch.
-                error = not_drained(drain)
+                error = drain_timeout_error(drain)
                 os.write(2, f"error: {error.message}\nhint: {error.hint}\n".encode())
                 os._exit(HeadraceError.exit_code)
         return run.wait()
@@ -149,40 +149,32 @@ def carry_out(
         """Repeat a call while servers do not answer; None once a stop is requested."""
         if fail_fast:
             return call()
-        return retry_until_stopped(call, stop.asked.wait, watching, policy=pipeline.retry.policy(until))
+        return retry_until_stopped(call, stop.requested.wait, observer, policy=pipeline.retry.policy(until))
 
-    with ExitStack() as ending:
-        watching = _locating(pipeline, _mirrored(pipeline, observe, ending))
+    with ExitStack() as resources:
+        observer = _with_location_notes(pipeline, _with_mirror(pipeline, observe, resources))
         inputs = retry(partial(SourceReaders.of, spark, pipeline))  # sends requests to schema registries
         if inputs is None or retry(partial(refuse_loops, pipeline)) is None:
             return Summary(0, 0)
-        ending.callback(inputs.close)
+        resources.callback(inputs.close)
         result = check_transform(pipeline, inputs)
         sources = open_sources(pipeline.sources, f"headrace-{pipeline.name}")
         for state in sources:
-            ending.callback(state.cluster.close)
+            resources.callback(state.cluster.close)
         delays = DelayProbe(sources)
-        ending.callback(delays.close)
+        resources.callback(delays.close)
         schema = result.schema if result is not None else None
         runner = Runner(
             pipeline,
             sources,
             DirectEngine(spark, pipeline, inputs, schema, patient=not fail_fast),
-            observer=watching,
+            observer=observer,
             fail_fast=fail_fast,
             rival=rival,
             stop=stop,
             delays=delays,
         )
         return runner.run(until)
-
-
-def _all_of(*observers: events.Observer) -> events.Observer:
-    def observe(event: events.Event) -> None:
-        for observer in observers:
-            observer(event)
-
-    return observe
 
 
 def refuse_loops(pipeline: Pipeline) -> bool:
@@ -195,9 +187,9 @@ def refuse_loops(pipeline: Pipeline) -> bool:
 
     for source in pipeline.sources.values():
         if (
-            topic := pipeline.sink.writes_to_source_cluster(partial(cluster, source), pipeline.avoids(source))
+            topic := pipeline.sink.writes_to_source_cluster(partial(cluster, source), pipeline.forbidden_topics(source))
         ) is not None:
-            raise pipeline.loop(topic)
+            raise pipeline.loop_error(topic)
     return True
 
 
@@ -242,23 +234,22 @@ def analyse_transform(pipeline: Pipeline, inputs: SourceReaders) -> DataFrame:
     return result
 
 
-def _mirrored(pipeline: Pipeline, observer: events.Observer, ending: ExitStack) -> events.Observer:
-    """An observer that also commits to the group that mirrors the offsets, if there is one, until `ending` ends."""
+def _with_mirror(pipeline: Pipeline, observer: events.Observer, resources: ExitStack) -> events.Observer:
+    """An observer that also commits to the group that mirrors the offsets, if there is one, until `resources` close."""
     from headrace.kafka.group_mirror import GroupMirror
 
     group, sources = pipeline.mirror_group, pipeline.sources
     if group is None:
         return observer
 
-    def mirror(own: str) -> GroupMirror:
-        return GroupMirror(sources[own], group, observer, reads=lambda topic: source_for_topic(sources, topic) == own)
+    def mirror(name: str) -> GroupMirror:
+        return GroupMirror(sources[name], group, observer, reads=lambda topic: source_for_topic(sources, topic) == name)
 
-    return _all_of(observer, *(ending.enter_context(mirror(own)) for own in sources))
+    return events.combine(observer, *(resources.enter_context(mirror(name)) for name in sources))
 
 
-def _locating(pipeline: Pipeline, observer: events.Observer) -> events.Observer:
+def _with_location_notes(pipeline: Pipeline, observer: events.Observer) -> events.Observer:
     """An observer that also reports, once, files that the last run had at other paths, and records the new paths."""
-    from headrace import events
     from headrace.runtime import file_locations
 
     notes = file_locations.paths_changed(pipeline)  # before opening a store or sink creates a file
@@ -282,14 +273,14 @@ def session_for(
     """The given session, or a new one with `options`; ConfigError if it cannot keep the guarantee."""
     from headrace.spark import session, task_retries
 
-    once = pipeline.guaranteed is Guarantee.AT_MOST_ONCE
+    at_most_once = pipeline.guaranteed is Guarantee.AT_MOST_ONCE
     spark = given or session.create(
-        {**pipeline.sink.spark_options, **options, **(task_retries.OFF if once else {})}, progress
+        {**pipeline.sink.spark_options, **options, **(task_retries.OFF if at_most_once else {})}, progress
     )
-    if once:
+    if at_most_once:
         task_retries.refuse_retries(spark)
     return spark
 
 
-class _StoppedEarly(BaseException):
+class _StoppedWhileStarting(BaseException):
     """SIGTERM during the start of Spark: no batch is running."""

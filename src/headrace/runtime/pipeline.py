@@ -85,11 +85,11 @@ class Pipeline:
             timeout = check_duration(f"{self.name}: timeout", self.timeout, hint='timeout="10m"')
             object.__setattr__(self, "timeout", timeout)
         try:
-            named = sources_by_name(self.source)
-            refuse_skipping(named, self.limits.longest_delay)
+            sources = sources_by_name(self.source)
+            refuse_skipping(sources, self.limits.longest_delay)
         except ConfigError as error:
             raise ConfigError(f"{self.name}: {error.message}", hint=error.hint) from error
-        object.__setattr__(self, "source", self.source if isinstance(self.source, Kafka) else named)
+        object.__setattr__(self, "source", self.source if isinstance(self.source, Kafka) else sources)
         if self.offsets is not None:
             check_instance(f"{self.name}: offsets", self.offsets, OffsetStore, hint='stores.SQLite("offsets.db")')
         if not callable(self.transform):
@@ -111,19 +111,19 @@ class Pipeline:
         self.sink.check_topics(self.topics)
         self._check_dead_letters()
         for source in self.sources.values():
-            if (topic := self.sink.writes_to_source_topic(source.bootstrap, self.avoids(source))) is not None:
-                raise self.loop(topic)
+            if (topic := self.sink.writes_to_source_topic(source.bootstrap, self.forbidden_topics(source))) is not None:
+                raise self.loop_error(topic)
 
-    def avoids(self, source: Kafka) -> Callable[[str], bool]:
-        """Whether the sink must not write to a topic on the cluster of `source`.
+    def forbidden_topics(self, source: Kafka) -> Callable[[str], bool]:
+        """A function that returns whether the sink must not write to a topic on the cluster of `source`.
 
         That is a topic which the pipeline reads, or the dead-letter topic, where a row could pose as a dead letter.
         """
         return partial(
-            _avoided, source.subscription.reads, self.dead_letter_target.topic if self.dead_letter_target else None
+            _is_forbidden, source.subscription.reads, self.dead_letter_target.topic if self.dead_letter_target else None
         )
 
-    def loop(self, topic: str) -> ConfigError:
+    def loop_error(self, topic: str) -> ConfigError:
         if self.dead_letter_target and topic == self.dead_letter_target.topic:
             return ConfigError(
                 f"{self.name}: rows and dead letters would go to the same topic, {topic}",
@@ -180,8 +180,8 @@ class Pipeline:
     @property
     def resources(self) -> list[Resource]:
         """The store, the sink, and the sinks of a fan-out; each once."""
-        every: list[Resource] = [self.store, self.sink, *self.sink.members]
-        return list({id(one): one for one in every}.values())
+        resources: list[Resource] = [self.store, self.sink, *self.sink.members]
+        return list({id(resource): resource for resource in resources}.values())
 
     def run(
         self,
@@ -275,31 +275,31 @@ class Pipeline:
         if not isinstance(self.dead_letters, str):
             hint = 'dead_letters="clicks_dead"'
             check_instance(f"{self.name}: dead_letters", self.dead_letters, DeadLetters, hint=hint)
-        wanted = self.dead_letter_target
-        if wanted and wanted.table and not isinstance(self.sink, DeadLetterTableSink):
+        target = self.dead_letter_target
+        if target and target.table and not isinstance(self.sink, DeadLetterTableSink):
             raise ConfigError(
                 f"{self.name}: {type(self.sink).__name__} has no tables of its own for dead letters",
                 hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
             )
         if (
-            wanted
-            and wanted.table
+            target
+            and target.table
             and isinstance(self.sink, DeadLetterTableSink)
-            and self.sink.is_row_table(wanted.table)
+            and self.sink.is_row_table(target.table)
         ):
             raise ConfigError(
-                f"{self.name}: expected a table of their own for dead letters, got {wanted.table}, where the rows go",
-                hint=f'dead_letters="{wanted.table}_dead"',
+                f"{self.name}: expected a table of their own for dead letters, got {target.table}, where the rows go",
+                hint=f'dead_letters="{target.table}_dead"',
             )
-        if wanted and wanted.topic and len({source.bootstrap for source in self.sources.values()}) > 1:
+        if target and target.topic and len({source.bootstrap for source in self.sources.values()}) > 1:
             raise ConfigError(
                 f"{self.name}: dead letters of several clusters have no topic in common",
                 hint='a sink with tables: dead_letters="clicks_dead"',
             )
         for source in self.sources.values():
-            if wanted and wanted.topic and source.reads(wanted.topic):
+            if target and target.topic and source.reads(target.topic):
                 raise ConfigError(
-                    f"{self.name}: the dead letters would be read again: {wanted.topic} is a topic of the source",
+                    f"{self.name}: the dead letters would be read again: {target.topic} is a topic of the source",
                     hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
                 )
             if source.format.on_error != "fail":
@@ -310,5 +310,5 @@ class Pipeline:
                 )
 
 
-def _avoided(reads: Callable[[str], bool], letters: str | None, topic: str) -> bool:
-    return topic == letters or reads(topic)
+def _is_forbidden(reads: Callable[[str], bool], dead_letter_topic: str | None, topic: str) -> bool:
+    return topic == dead_letter_topic or reads(topic)

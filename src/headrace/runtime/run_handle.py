@@ -90,22 +90,22 @@ class Run:
         self.name = name
         self._cancel = cancel
         self._observer = observer
-        self._one_at_a_time = threading.RLock()
+        self._event_lock = threading.RLock()
         self._stop = Stop()
         self._lock = threading.RLock()
         self._deadline: float | None = None
         """When the batch in flight is cancelled after a stop."""
         self._watches: list[threading.Thread] = []
-        self._overdue: HeadraceError | None = None
+        self._drain_error: HeadraceError | None = None
         self._status = RunStatus("starting", datetime.now(UTC))
         self._summary: Summary | None = None
-        self._over = threading.Event()
+        self._ended = threading.Event()
         # Use the context variables of the caller, for decimals, traces and logs.
         run = contextvars.copy_context().run
         self._thread = threading.Thread(
             target=run, args=(self._run, work, ended), name=f"headrace-run-{name}", daemon=True
         )
-        atexit.register(self._leave_with_process)
+        atexit.register(self._stop_at_exit)
         self._thread.start()
 
     def __repr__(self) -> str:
@@ -125,15 +125,15 @@ class Run:
         allowed = _drain_seconds(drain)
         deadline = time.monotonic() + allowed
         with self._lock:
-            if not self._over.is_set() and (self._deadline is None or deadline < self._deadline):
+            if not self._ended.is_set() and (self._deadline is None or deadline < self._deadline):
                 self._deadline = deadline
-                late = None if drain is False else not_drained(allowed)
+                error = None if drain is False else drain_timeout_error(allowed)
                 watch = threading.Thread(
-                    target=self._cut_off_after, args=(allowed, late), name="headrace-stop", daemon=True
+                    target=self._cancel_after, args=(allowed, error), name="headrace-stop", daemon=True
                 )
                 self._watches.append(watch)
                 watch.start()
-        self._stop.ask(reason, self._observe)
+        self._stop.request(reason, self._observe)
 
     @overload
     def wait(self) -> Summary: ...
@@ -149,7 +149,7 @@ class Run:
         if threading.current_thread() is self._thread:
             raise RuntimeError("run.wait() in the run's own thread would wait for itself; run.stop() returns at once")
         # Not join(): if a signal handler raises in it, Python 3.11 considers the thread ended.
-        while not self._over.wait(WAKE_SECONDS if timeout is None else timeout):
+        while not self._ended.wait(WAKE_SECONDS if timeout is None else timeout):
             if timeout is not None:
                 return None
         for thread in (self._thread, *self._watches):
@@ -174,41 +174,41 @@ class Run:
         try:
             self._summary = work(self._stop, self._observe)
         except BaseException as failure:
-            if self._stop.cut_off.is_set() and isinstance(failure, Exception):
+            if self._stop.cancelled.is_set() and isinstance(failure, Exception):
                 self._summary = Summary(0, 0)  # before its first batch
             else:
                 error = failure
         if self._stop.abandoned:
-            error = self._overdue
-        atexit.unregister(self._leave_with_process)
-        with self._one_at_a_time:
+            error = self._drain_error
+        atexit.unregister(self._stop_at_exit)
+        with self._event_lock:
             status = replace(self._status, state="failed" if error else "stopped", since=datetime.now(UTC), batch=None)
             self._status = replace(status, error=error) if error else status
-            self._over.set()
+            self._ended.set()
         ended()
 
     def _observe(self, event: events.Event) -> None:
         """Handle one event at a time, also if a stop or a heartbeat reports one from another thread."""
-        with self._one_at_a_time:
-            if not self._over.is_set():
+        with self._event_lock:
+            if not self._ended.is_set():
                 self._status = self._status.after(event, datetime.now(UTC))
                 self._observer(event)
 
-    def _cut_off_after(self, allowed: float, overdue: HeadraceError | None) -> None:
-        if not self._over.wait(allowed):
+    def _cancel_after(self, allowed: float, error: HeadraceError | None) -> None:
+        if not self._ended.wait(allowed):
             with self._lock:
-                if not self._stop.cut_off.is_set():
-                    self._overdue = overdue
-                self._stop.cut_off.set()
-            self._cancel(self._over)
+                if not self._stop.cancelled.is_set():
+                    self._drain_error = error
+                self._stop.cancelled.set()
+            self._cancel(self._ended)
 
-    def _leave_with_process(self) -> None:
+    def _stop_at_exit(self) -> None:
         """Stop the run at the end of the process, before pyspark ends the JVM. No new thread can be started then."""
-        self._stop.ask("the process ends", self._observe)
-        self._over.wait(DRAIN_SECONDS)
+        self._stop.request("the process ends", self._observe)
+        self._ended.wait(DRAIN_SECONDS)
 
 
-def not_drained(allowed: float) -> HeadraceError:
+def drain_timeout_error(allowed: float) -> HeadraceError:
     return HeadraceError(
         f"the batch in flight was not finished {allowed:.0f} s after the stop; it is repeated at the next start",
         hint="--drain SECONDS, or run.stop(drain=…), gives it more time",

@@ -57,15 +57,15 @@ class Stop:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self.asked = threading.Event()
-        self.cut_off = threading.Event()
+        self.requested = threading.Event()
+        self.cancelled = threading.Event()
         self.abandoned = False
         """Whether a batch failed because it was cancelled: the run leaves it as a crash would."""
 
-    def ask(self, reason: str, observe: events.Observer) -> None:
+    def request(self, reason: str, observe: events.Observer) -> None:
         with self._lock:
-            first = not self.asked.is_set()
-            self.asked.set()
+            first = not self.requested.is_set()
+            self.requested.set()
         if first:
             observe(events.Stopping(reason))
 
@@ -95,7 +95,7 @@ class Runner:
         self._idle = idle
         self._clock = clock
         self._stop = stop or Stop()
-        self._presence = RunPresence(pipeline.name, self._observe, rival, self._stop.asked.wait)
+        self._presence = RunPresence(pipeline.name, self._observe, rival, self._stop.requested.wait)
         self._positions = PositionTracker(pipeline.name, sources, pipeline.limits, self._observe, clock, self._presence)
         self._targets: Mapping[TopicPartition, int] | None = None
         self._announced = False
@@ -109,7 +109,7 @@ class Runner:
 
     def stop(self, reason: str) -> None:
         """Request a stop, from any thread; reported at once, while the batch in flight is still being finished."""
-        self._stop.ask(reason, self._observe)
+        self._stop.request(reason, self._observe)
 
     def run(self, until: Literal["caught-up"] | None = None) -> Summary:
         """Run until stopped, until caught up (if requested), or until an error that a retry cannot fix."""
@@ -127,7 +127,7 @@ class Runner:
 
     def _run(self, until: Literal["caught-up"] | None) -> None:
         attempt, policy = 0, self._pipeline.retry.policy(until)
-        while not self._stop.asked.is_set():
+        while not self._stop.requested.is_set():
             done_before = self._batches
             try:
                 with _OpenResources(self._pipeline) as store:
@@ -135,20 +135,20 @@ class Runner:
                     self._positions.release(store)
                 return
             except Exception as raw:
-                if self._stop.cut_off.is_set():
+                if self._stop.cancelled.is_set():
                     self._stop.abandoned = True
                     return
                 error = self._engine.translate_error(raw)
-                attempt = self._failed(attempt, done_before)
+                attempt = self._count_attempts(attempt, done_before)
                 if not self._is_retriable(error, last=policy.is_last(attempt)):
                     raise error from (error.__cause__ if error is raw else raw)
-                if self._stop.asked.is_set():
+                if self._stop.requested.is_set():
                     return
                 if isinstance(error, TopicRecreated):
                     self._recreated_after = self._batches
                 delay = 0.0 if isinstance(error, BatchChanged) else policy.delay(attempt)
                 self._observe(events.Retrying(error, attempt, delay))
-                self._stop.asked.wait(delay)
+                self._stop.requested.wait(delay)
 
     def _release_lease(self) -> None:
         """Remove the lease of a run that ended with an error or between two attempts, when its store is closed."""
@@ -157,7 +157,7 @@ class Runner:
             with suppress(Exception), self._pipeline.store as store:
                 self._positions.release(store.open(self._pipeline.name))
 
-    def _failed(self, attempts: int, done_before: int) -> int:
+    def _count_attempts(self, attempts: int, done_before: int) -> int:
         """The number of failed attempts in a row; progress in between resets it."""
         return attempts + 1 if self._batches == done_before else 1
 
@@ -188,13 +188,13 @@ class Runner:
             self._announced = True
             offsets = dict(positions.progress.offsets)
             self._observe(events.RunStarted(self._pipeline.guaranteed, tuple(self._pipeline.steps), offsets))
-        self._settle(store)
+        self._finish_pending(store)
         positions.refresh_metadata()
         if not self._started:
             self._started = True
             self._targets = positions.ends if until == "caught-up" else None
         reported = False
-        while not self._stop.asked.is_set():
+        while not self._stop.requested.is_set():
             if self._targets is not None and caught_up(positions.progress, reachable(self._targets, positions.ends)):
                 self._observe(events.CaughtUp(positions.progress.last_batch))
                 return
@@ -206,10 +206,10 @@ class Runner:
                 if not reported and not positions.lag:
                     reported = True
                     self._observe(events.CaughtUp(positions.progress.last_batch))
-                self._stop.asked.wait(self._idle)
+                self._stop.requested.wait(self._idle)
             positions.poll_ends()
 
-    def _settle(self, store: OffsetStore) -> None:
+    def _finish_pending(self, store: OffsetStore) -> None:
         """Finish the pending batch of an earlier run, with exactly its journalled ranges."""
         pending = self._positions.progress.pending
         if pending is None or self._positions.ignores_stored_offsets:  # the refresh drops it
@@ -236,27 +236,27 @@ class Runner:
         began = self._clock()
         if self._delays is not None:
             self._delays.start(batch)
-        taken: list[Step] = []
-        written: list[WriteResult] = []
-        writing = 0.0
+        begun: list[Step] = []
+        results: list[WriteResult] = []
+        write_seconds = 0.0
 
         def write() -> None:
-            nonlocal writing
+            nonlocal write_seconds
             start = self._clock()
-            written.append(self._engine.write(readable or batch))
-            writing = self._clock() - start
+            results.append(self._engine.write(readable or batch))
+            write_seconds = self._clock() - start
 
-        again = "replay: " if replay else ""
+        prefix = "replay: " if replay else ""
         try:
             for step in deliver(steps, batch, write, store):
-                taken.append(step)
-                reach(f"{again}before {step}")
-            reach(f"{again}delivered")
+                begun.append(step)
+                reach(f"{prefix}before {step}")
+            reach(f"{prefix}delivered")
         except Exception as error:
             if isinstance(error, BatchTimeout):
                 self._timeouts += 1
                 self._observe(events.BatchTimedOut(batch, self._clock() - began, self._timeouts))
-            if steps[0] is Step.COMMIT and taken != [Step.COMMIT]:
+            if steps[0] is Step.COMMIT and begun != [Step.COMMIT]:
                 # At-most-once: the offsets have moved, so these rows are skipped.
                 self._observe(events.BatchSkipped(batch))
             raise
@@ -265,17 +265,17 @@ class Runner:
             self._positions.done(batch)
             self._observe(events.BatchSkipped(batch))
             return
-        (outcome,) = written
+        (result,) = results
         delay = self._delays.finish(batch) if self._delays is not None else None
-        self._positions.done(batch, seconds, outcome.bytes_each)
+        self._positions.done(batch, seconds, result.bytes_each)
         self._batches += 1
-        records, rows = outcome.records, outcome.rows
+        records, rows = result.records, result.rows
         self._records += len(batch) if records is None else records
         self._rows = None if rows is None or self._rows is None else self._rows + rows
-        if outcome.dropped:
-            self._observe(events.BadRecordsDropped(batch, outcome.dropped))
-        if outcome.quarantined:
-            self._observe(events.RecordsQuarantined(batch, outcome.quarantined, outcome.left_out))
+        if result.dropped:
+            self._observe(events.BadRecordsDropped(batch, result.dropped))
+        if result.quarantined:
+            self._observe(events.RecordsQuarantined(batch, result.quarantined, result.left_out))
         # An earlier attempt planned the pending batch.
         metadata, plan = (0.0, 0.0) if replay else (self._positions.metadata_seconds, self._positions.plan_seconds)
         self._observe(
@@ -285,8 +285,8 @@ class Runner:
                 self._positions.lag,
                 records,
                 rows,
-                events.Phases(metadata, plan, writing, seconds - writing),
-                outcome.bytes,
+                events.Phases(metadata, plan, write_seconds, seconds - write_seconds),
+                result.bytes,
                 None if replay else self._positions.scheduling_delay,
                 delay,
                 self._positions.partition_lags,

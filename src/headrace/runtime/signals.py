@@ -34,8 +34,8 @@ def on_stop_signal(
     before: dict[int, Any] = {}
 
     def first(number: int, frame: FrameType | None) -> None:
-        for each, handler in before.items():
-            signal.signal(each, handler if second is None else second)
+        for handled, handler in before.items():
+            signal.signal(handled, handler if second is None else second)
         for call in _callbacks:
             call(signal.Signals(number).name)
 
@@ -67,6 +67,6 @@ def preserve_ctrl_c() -> Iterator[None]:
 @contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
     """A function that returns whether to stop: True after the first signal. A second signal ends the process."""
-    asked = threading.Event()
-    with on_stop_signal(lambda _: asked.set(), second=signal.SIG_DFL):
-        yield asked.is_set
+    requested = threading.Event()
+    with on_stop_signal(lambda _: requested.set(), second=signal.SIG_DFL):
+        yield requested.is_set

@@ -82,9 +82,9 @@ class StreamBatch:
     def rows(self) -> Any:
         """A DataFrame of the decoded columns and `_kafka`, or a dict of them by source. Lazy and repeatable."""
         frames = self.raw()
-        decoded = {name: one.decoder.decode(frames[name]) for name, one in self._inputs.each.items()}
+        decoded = {name: reader.decoder.decode(frames[name]) for name, reader in self._inputs.by_name.items()}
         self._decoded = list(decoded.values())
-        return self._inputs.transform_argument({name: found.rows for name, found in decoded.items()})
+        return self._inputs.transform_argument({name: rows.rows for name, rows in decoded.items()})
 
     def raw(self) -> dict[str, DataFrame]:
         """The undecoded records, by source."""
@@ -93,9 +93,13 @@ class StreamBatch:
         self._raw = RawBatch(self._inputs, self._batch, measure=self._measure)
         return self._raw.frames
 
-    def seen(self) -> tuple[int, float | None]:
-        """The number of bad records that were left out, and the bytes per record, as far as its rows have been read."""
-        return sum(found.dropped() for found in self._decoded), self._raw.bytes_each() if self._raw else None
+    def dropped(self) -> int:
+        """The number of bad records that were left out, as far as its rows have been read."""
+        return sum(decoded.dropped() for decoded in self._decoded)
+
+    def bytes_each(self) -> float | None:
+        """Mean size of a record, as far as they have been read. None if it was not measured."""
+        return self._raw.bytes_each() if self._raw else None
 
     def commit(self) -> None:
         """Move the offsets to the end of the batch. OffsetConflict if another run has moved them."""
@@ -125,7 +129,7 @@ class Stream:
         self._inputs = inputs
         self._store = store
         self._until = until
-        self._observers = [observer]
+        self._observer = observer
         self._measure = limits.max_bytes is not None
         self._batch: Batch | None = None
         """The batch in flight, or the last one."""
@@ -139,12 +143,11 @@ class Stream:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if not isinstance(error, Exception) or isinstance(error, HeadraceError) or self._batch is None:
             return
-        if found := self._inputs.locate_bad_record(self._batch, error):
-            raise found from error
+        if bad_record := self._inputs.locate_bad_record(self._batch, error):
+            raise bad_record from error
 
     def _observe(self, event: events.Event) -> None:
-        for observer in self._observers:
-            observer(event)
+        self._observer(event)
 
     def stop(self) -> None:
         """End the loop after the batch in flight. Thread-safe."""
@@ -158,7 +161,7 @@ class Stream:
             self._store.open(self._name) as store,
         ):
             if record is not None:
-                self._observers.append(record)
+                self._observer = events.combine(self._observer, record)
             try:
                 if self._positions.open(store):
                     yield from self._batches(store)
@@ -178,10 +181,10 @@ class Stream:
             batch = self._retry(lambda: positions.next_batch(wait=targets is None), store)
             if batch is not None:
                 reach("stream: before begin")
-                if self._retry(partial(_done, store.begin, batch), store) is None:
+                if self._retry(partial(_true_after, store.begin, batch), store) is None:
                     return
                 reach("stream: begun")
-                yield from self._hand_out(batch, store, replay=False)
+                yield from self._yield_batch(batch, store, replay=False)
             else:
                 self._stop.wait(IDLE)
             self._retry(positions.poll_ends, store)
@@ -195,26 +198,25 @@ class Stream:
             self._commit(pending, store)
             self._positions.done(pending)
         elif not self._stop.is_set():
-            yield from self._hand_out(pending, store, replay=True)
+            yield from self._yield_batch(pending, store, replay=True)
 
-    def _hand_out(self, batch: Batch, store: OffsetStore, *, replay: bool) -> Iterator[StreamBatch]:
+    def _yield_batch(self, batch: Batch, store: OffsetStore, *, replay: bool) -> Iterator[StreamBatch]:
         began = self._positions.clock()
         self._batch = batch
         self._observe(events.BatchStarted(batch, replay))
         self._inputs.start_batch()
         self._fetch_schemas(batch, store)
         commit = partial(self._commit, store=store)
-        given = StreamBatch(batch, self._inputs, commit, replay=replay, measure=self._measure)
-        yield given
-        if not given.committed:
+        handle = StreamBatch(batch, self._inputs, commit, replay=replay, measure=self._measure)
+        yield handle
+        if not handle.committed:
             raise ConfigError(
                 f"batch {batch.id} was not committed before the next one was requested",
-                hint="batch.commit() at the end of the loop; what is not committed comes again at the next start",
+                hint="batch.commit() at the end of the loop; otherwise the next start repeats the batch",
             )
         seconds = self._positions.clock() - began
-        dropped, bytes_each = given.seen()
-        self._positions.done(batch, seconds, bytes_each)
-        if dropped:
+        self._positions.done(batch, seconds, handle.bytes_each())
+        if dropped := handle.dropped():
             self._observe(events.BadRecordsDropped(batch, dropped))
         self._observe(
             events.BatchDone(batch, seconds, self._positions.lag, partition_lag=self._positions.partition_lags)
@@ -225,13 +227,13 @@ class Stream:
         from headrace.engine.source_readers import RawBatch
 
         frames = RawBatch(self._inputs, batch).frames
-        for name, one in self._inputs.each.items():
-            while one.decoder.looks_up_schemas and not self._stop.is_set():
+        for name, reader in self._inputs.by_name.items():
+            while reader.decoder.looks_up_schemas and not self._stop.is_set():
                 try:
-                    one.decoder.validated(frames[name]).frame.selectExpr("count(error)").collect()
+                    reader.decoder.validated(frames[name]).frame.selectExpr("count(error)").collect()
                     break
                 except Exception as error:
-                    if self._retry(partial(one.decoder.fetch_missing_schemas, error, frames[name]), store) is None:
+                    if self._retry(partial(reader.decoder.fetch_missing_schemas, error, frames[name]), store) is None:
                         raise
 
     def _commit(self, batch: Batch, store: OffsetStore) -> None:
@@ -268,8 +270,9 @@ class Stream:
         return retry_until_stopped(call, self._stop.wait, self._observe, reload, policy=policy)
 
 
-def _done(do: Callable[[Batch], None], batch: Batch) -> bool:
-    do(batch)
+def _true_after(call: Callable[[Batch], None], batch: Batch) -> bool:
+    """Call it; True tells the result of a retry from None, which means that it was stopped."""
+    call(batch)
     return True
 
 
@@ -312,23 +315,24 @@ def stream(
     if metrics is not None:
         check_instance("metrics", metrics, MetricsExporter, hint="metrics=hr.Metrics(port=9100)")
     refuse_skipping(sources, (limits or Limits()).longest_delay)
-    named = name or _name(sources)
+    offsets_name = name or _name(sources)
     rival: Rival = "take-over" if take_over else "stop"
     if rival == "stop" and session is None:
-        with reserve(named, [offsets]):
-            refuse_second(named, offsets)  # before the slow start of Spark
-    made = session or sessions.create(spark or {})
-    inputs = SourceReaders(made, source, f"headrace-{named}", whole_partitions=False)
+        with reserve(offsets_name, [offsets]):
+            refuse_second(offsets_name, offsets)  # before the slow start of Spark
+    active = session or sessions.create(spark or {})
+    inputs = SourceReaders(active, source, f"headrace-{offsets_name}", whole_partitions=False)
+    group = offsets.consumer_group(offsets_name) or offsets_name
     return Stream(
-        named,
+        offsets_name,
         inputs,
-        open_sources(sources, f"headrace-{named}"),
+        open_sources(sources, f"headrace-{offsets_name}"),
         offsets,
         limits or Limits(),
         until,
         observer,
         rival,
-        metrics.observe(named, sources, offsets.consumer_group(named) or named) if metrics else None,
+        metrics.observe(offsets_name, sources, group) if metrics else None,
     )
 
 

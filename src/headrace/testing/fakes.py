@@ -392,7 +392,7 @@ class Simulation:
 
     def stop(self, reason: str = "stop()") -> None:
         """Stop the run after the batch in flight, from a hook or another thread; before a run, stop the next one."""
-        self._stop.ask(reason, self._observe)
+        self._stop.request(reason, self._observe)
 
     def stop_on(self, *kinds: type) -> None:
         """Stop at the first event of these types."""

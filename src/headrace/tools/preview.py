@@ -40,12 +40,12 @@ def preview(
 
     check_whole_number("n", n, unit="rows", hint="hr.preview(pipeline, 20)")
     batch = _newest(pipeline, n)
-    made = session or sessions.create({**pipeline.sink.spark_options, **(spark or {})}, progress)
-    inputs = SourceReaders.of(made, pipeline)
+    active = session or sessions.create({**pipeline.sink.spark_options, **(spark or {})}, progress)
+    inputs = SourceReaders.of(active, pipeline)
     for _ in range(_SCHEMAS):
         rows = without_metadata(_transformed(pipeline, inputs, batch)).limit(n)
         try:
-            return made.createDataFrame(rows.collect(), rows.schema)
+            return active.createDataFrame(rows.collect(), rows.schema)
         except Exception as error:
             if (bad := inputs.locate_bad_record(batch, error)) is not None:
                 raise bad from error
@@ -70,7 +70,7 @@ def _transformed(pipeline: Pipeline, inputs: SourceReaders, batch: Batch) -> Dat
 
     raw = RawBatch(inputs, batch).frames
     if pipeline.dead_letter_target is not None:
-        frames = {name: one.decoder.validated(raw[name]).good for name, one in inputs.each.items()}
+        frames = {name: reader.decoder.validated(raw[name]).good for name, reader in inputs.by_name.items()}
     else:
-        frames = {name: one.decoder.decode(raw[name]).rows for name, one in inputs.each.items()}
+        frames = {name: reader.decoder.decode(raw[name]).rows for name, reader in inputs.by_name.items()}
     return transform_check.apply(pipeline.transform, inputs.transform_argument(frames))

@@ -33,7 +33,7 @@ def host(rows):
 found = []
 for location in locations:
     source = hr.Kafka(bootstrap, topics=[topic], location=location)
-    (one,) = SourceReaders(spark, source, "headrace-location", whole_partitions=True).each.values()
+    (one,) = SourceReaders(spark, source, "headrace-location", whole_partitions=True).by_name.values()
     ranges = [Range(TopicPartition(topic, number), 0, 1) for number in range(4)]
     found.append(dict(one.raw(ranges, {}).rdd.mapPartitions(host).collect()))
 print(json.dumps(found))

@@ -172,7 +172,7 @@ def test_it_is_reported_once_when_a_run_has_started(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
     file_locations.remember(pipeline(tmp_path / "x"))
     seen = []
-    observe = launch._locating(pipeline(tmp_path / "y"), seen.append)
+    observe = launch._with_location_notes(pipeline(tmp_path / "y"), seen.append)
     started = events.RunStarted(hr.Guarantee.EXACTLY_ONCE, (), {})
     observe(started)
     note = events.Noted(f"last run used {tmp_path}/x; this one is {tmp_path}/y, which is not there yet")

@@ -88,7 +88,7 @@ def handlers():
 def test_a_signal_asks_for_a_stop_and_says_which_it_was(number, heard, launched):
     def work(stop):
         os.kill(os.getpid(), number)
-        assert stop.asked.wait(SOON)
+        assert stop.requested.wait(SOON)
         return Summary(1, 5)
 
     assert launched(work) == Summary(1, 5)
@@ -100,7 +100,7 @@ def test_a_signal_that_another_thread_receives_asks_for_a_stop(heard, launched):
     def work(stop):
         time.sleep(0.3)  # no event tells that the main thread waits
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-        assert stop.asked.wait(SOON)
+        assert stop.requested.wait(SOON)
         return Summary(0, 0)
 
     launched(work)
@@ -111,7 +111,7 @@ def test_a_signal_received_before_the_run_has_begun_is_not_lost(heard, launched,
     spark_jobs.when_made = lambda _: os.kill(os.getpid(), signal.SIGTERM)
 
     def work(stop):
-        assert stop.asked.wait(SOON)
+        assert stop.requested.wait(SOON)
         return Summary(0, 0)
 
     launched(work)
@@ -134,7 +134,7 @@ def test_a_signal_interrupts_the_start_of_spark_at_once(number, raised, launched
 def test_at_the_deadline_the_batch_in_flight_is_cut_off(heard, launched):
     def work(stop):
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.cut_off.wait(SOON)
+        assert stop.cancelled.wait(SOON)
         stop.abandoned = True
         return Summary(0, 0)
 

@@ -220,7 +220,7 @@ def test_a_failure_is_raised_by_wait_each_time_and_by_the_block():
 
 def test_an_error_of_the_block_is_not_replaced_by_that_of_the_run():
     def work(stop, observe):
-        assert stop.asked.wait(SOON)
+        assert stop.requested.wait(SOON)
         raise ValueError("of the run")
 
     with pytest.raises(KeyError), ended_with(work) as run:
@@ -388,7 +388,7 @@ def test_a_process_that_ends_lets_the_batch_in_flight_finish(tmp_path):
 
         def work(stop, observe):
             began.set()
-            assert stop.asked.wait(20)
+            assert stop.requested.wait(20)
             threading.Event().wait(0.2)
             print("finished", flush=True)
             return Summary(1, 1)
