@@ -64,10 +64,10 @@ def check_text(argument: str, value: object, *, expected: str = "a name", hint: 
         raise wrong_value(argument, expected, value, hint)
 
 
-def check_table_name(value: object, *, most_parts: int | None = None, hint: str = 'table="clicks"') -> None:
+def check_table_name(value: object, *, max_parts: int | None = None, hint: str = 'table="clicks"') -> None:
     """Check for a table name, which may have several parts separated by dots."""
     parts = value.split(".") if isinstance(value, str) else [""]
-    if not all(parts) or (most_parts is not None and len(parts) > most_parts):
+    if not all(parts) or (max_parts is not None and len(parts) > max_parts):
         raise wrong_value("table", "the name of a table", value, hint)
 
 

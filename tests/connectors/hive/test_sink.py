@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from headrace.connectors.hive.sink import Hive
 from headrace.connectors.shared.file_store import file_store_at
 from headrace.errors import ConfigError
+from headrace.support import crashpoints
 from headrace.testing.sinks import batch, frame, numbered
 from support.interleaving import Died, die, meanwhile
 from support.project import ROOT
@@ -87,19 +88,25 @@ def test_what_is_not_yet_added_is_invisible_even_to_a_repair_and_goes_with_the_r
     assert len({file.parent for file in tmp_path.rglob("*.parquet")}) == 1
 
 
-def test_of_rivals_at_the_same_batch_one_is_seen_and_the_other_removes_nothing_of_it(spark, table, monkeypatch):
-    published, asked = Hive._is_published, []
+def test_of_two_attempts_at_a_batch_the_later_one_is_refused_and_removes_no_files(spark, table):
+    """Both check whether the batch is published before either of them adds its partitions."""
+    reached = []
 
-    def has_not_looked_yet(sink, *arguments):
-        """Each looks before either has added."""
-        asked.append(sink)
-        return published(sink, *arguments) if asked.count(sink) > 1 else False
-
-    monkeypatch.setattr(Hive, "_is_published", has_not_looked_yet)
-    for _ in range(2):
+    def write():
         with Hive(table, partition_by="kind").open("clicks") as sink:
             sink.write(batch(1, 0, 4), frame(spark, numbered(0, 4)).selectExpr("id", "text", "id % 2 AS kind"))
-    assert len(asked) == 3, "the second was not refused by the metastore"
+
+    def overtake(point):
+        reached.append(point)
+        if reached.count("hive: claimed") == 1 and point == "hive: claimed":
+            write()
+
+    crashpoints.install(overtake)
+    try:
+        write()
+    finally:
+        crashpoints.install(None)
+    assert (reached.count("hive: claimed"), reached.count("hive: partitions added")) == (2, 1)
     assert rows_of(spark, table) == numbered(0, 4)
 
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 import headrace as hr
 from headrace import sinks, stores
 from headrace.connectors.shared.file_store import Hadoop
-from headrace.connectors.shared.partition_columns import listed
+from headrace.connectors.shared.partition_columns import parse_partition_by
 from headrace.errors import ConfigError, RetriableError
 from headrace.runtime.config import load
 from headrace.testing.sinks import batch, frame, numbered
@@ -56,11 +56,11 @@ def test_several_partition_columns_nest_in_the_order_given(spark, tmp_path):
     [
         ("day", "id BIGINT, text STRING", "which the rows do not have: id, text"),
         ("Day", "id BIGINT, day STRING", "which the rows do not have"),
-        ("a", "a MAP<STRING, INT>, b INT", "map makes no directory names"),
-        ("a", "a BINARY, b INT", "binary makes no directory names"),
+        ("a", "a MAP<STRING, INT>, b INT", "the type map cannot be used"),
+        ("a", "a BINARY, b INT", "the type binary cannot be used"),
         (["a", "b"], "a INT, b INT, _kafka STRUCT<topic: STRING>", "names every column"),
-        (None, "a INT, A INT", "have a twice"),
-        (None, "a INT, Headrace_Batch STRING", "a name of ours"),
+        (None, "a INT, A INT", "two columns named a"),
+        (None, "a INT, Headrace_Batch STRING", "reserved by Headrace"),
     ],
 )
 def test_columns_that_cannot_work_are_refused_before_anything_is_read(tmp_path, spark, partition_by, schema, message):
@@ -76,7 +76,7 @@ def test_columns_that_cannot_work_are_refused_before_anything_is_read(tmp_path, 
 @pytest.mark.parametrize("given", ["", [], [1], ["a", "A"], "headrace_batch", ["a", ""]])
 def test_a_partition_by_that_no_rows_could_have_is_refused_at_once(given):
     with pytest.raises(ConfigError) as refused:
-        listed(given)
+        parse_partition_by(given)
     assert refused.value.hint
 
 

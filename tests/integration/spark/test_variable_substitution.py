@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 import headrace as hr
-from headrace.connectors.delta.file_stats import folded
+from headrace.connectors.delta.file_stats import encode_partition_columns
 from headrace.connectors.hive.sink import Hive
 from headrace.connectors.kafka.records import RecordMapping
 from headrace.engine.decoder import Decoder
@@ -69,7 +69,7 @@ def test_names_of_columns_that_are_written(spark):
     rows = spark.createDataFrame([(7, "x")], "`${env:PATH}` INT, `${x}` STRING")
     value = RecordMapping(hr.Json(), "t").encode(rows, ()).first()[0]
     assert bytes(value) == b'{"${env:PATH}":7,"${x}":"x"}'
-    made, names = folded(rows, ["${x}"])
+    made, names = encode_partition_columns(rows, ["${x}"])
     assert (made.columns, names) == (["${env:PATH}", "p0"], ["p0"])
 
 

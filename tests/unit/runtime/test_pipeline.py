@@ -153,8 +153,8 @@ SEVERAL = hr.Kafka("localhost:9092", topics=["clicks", "views"])
 @pytest.mark.parametrize(
     ("sink", "said"),
     [
-        (sinks.Cassandra("h", "app.t"), "rows of 2 topics cannot be told apart by partition, offset"),
-        (sinks.Redis("redis://h", "t", key=("partition", "offset")), "cannot be told apart"),
+        (sinks.Cassandra("h", "app.t"), "rows of 2 topics cannot be distinguished by partition, offset"),
+        (sinks.Redis("redis://h", "t", key=("partition", "offset")), "cannot be distinguished"),
         (sinks.Cassandra("h", "app.t", key="user"), "offsets of two topics do not tell"),
         (sinks.HBase("h:9090", "t", key="user"), "offsets of two topics do not tell"),
         (sinks.Fanout([Idempotent(), sinks.HBase("h:9090", "t", key="user")]), "offsets of two topics do not tell"),

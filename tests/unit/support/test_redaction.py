@@ -335,7 +335,7 @@ DESCRIBED = {
     "sink delta": lambda: sinks.Delta("s3://b/t", storage_options={"AWS_SECRET_ACCESS_KEY": "hidden"}),
     "sink kafka": lambda: sinks.Kafka("h:9092", topic="t", options={"sasl.password": "hidden"}),
     "source kafka": lambda: hr.Kafka("h:9092", topics=["t"], options={"sasl.password": "hidden"}),
-    "delta place": lambda: sinks.Delta("s3://b/t", storage_options={"AWS_SECRET_ACCESS_KEY": "hidden"})._place,
+    "delta place": lambda: sinks.Delta("s3://b/t", storage_options={"AWS_SECRET_ACCESS_KEY": "hidden"})._path,
     "cassandra tasks": lambda: sinks.Cassandra("h", "k.t", username="ann", password="hidden").__dict__,
     "database": lambda: Database("jdbc:sqlserver://h;pwd=hidden", {"password": "hidden"}),
     "redis place": lambda: RedisTarget("redis://:hidden@localhost", "users", "sink"),

@@ -12,7 +12,7 @@ import uuid
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.connectors.delta.file_stats import described, folded
+from headrace.connectors.delta.file_stats import describe_file, encode_partition_columns
 from headrace.connectors.delta.table import LOG, DeltaTablePath, partition_columns, spark_schema
 from headrace.connectors.shared.batch_ledger import LastBatch, abandoned_folders
 from headrace.connectors.shared.parquet_writer import write_files
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from headrace.types import Batch
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_POINTER = "_last_checkpoint"
+_LAST_CHECKPOINT = "_last_checkpoint"
 # For an unusable folder the driver reports no error code, only the name of the Rust error.
-_REFUSALS = ("NotADirectory", "PermissionDenied", "ReadOnlyFilesystem")
+_PERMANENT_ERRORS = ("NotADirectory", "PermissionDenied", "ReadOnlyFilesystem")
 _DIGITS = 15
 """Digits of a fingerprint: as many as fit into the number in a transaction identifier."""
 
@@ -72,9 +72,10 @@ class Delta(IdempotentSink):
             raise ConfigError(f"Delta({text!r}): deltalake cannot write below a % in a path", hint="rename the folder")
         if app_id is not None and not _NAME.fullmatch(app_id):
             raise ConfigError(
-                f"app_id={app_id!r}: letters, digits, dots, dashes and underscores are", hint='app_id="clicks"'
+                f"app_id: expected letters, digits, dots, dashes and underscores, got {app_id!r}",
+                hint='app_id="clicks"',
             )
-        self._place = DeltaTablePath(
+        self._path = DeltaTablePath(
             str(located(text).absolute()) if local else text.rstrip("/"),
             dict(storage_options or {}),
             (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ()),
@@ -88,18 +89,18 @@ class Delta(IdempotentSink):
 
     @property
     def identity(self) -> str:
-        return f"sinks.Delta({self._place.uri!r})"
+        return f"sinks.Delta({self._path.uri!r})"
 
     def secrets(self) -> frozenset[str]:
-        return secrets_of(self._place.options)
+        return secrets_of(self._path.options)
 
     @property
     def identity_columns(self) -> Sequence[str] | None:
-        return self._place.partition_by
+        return self._path.partition_by
 
     @property
     def local_path(self) -> Path | None:
-        return self._place.local
+        return self._path.local
 
     def open(self, pipeline: str) -> Self:
         require("deltalake", extra="delta")
@@ -109,16 +110,16 @@ class Delta(IdempotentSink):
 
     def prepare(self, schema: StructType) -> None:
         with self._translating_errors():
-            self._place.ensure_table(stored_schema(schema))
+            self._path.ensure_table(stored_schema(schema))
 
     def check_target(self, schema: StructType) -> None:
         require("deltalake", extra="delta")
         with self._translating_errors():
-            self._place.check(stored_schema(schema))
+            self._path.check(stored_schema(schema))
 
     def last_batch(self) -> int:
         with self._translating_errors():
-            table = self._place.load()
+            table = self._path.load()
             return self._last_batch(table).id if table else 0
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
@@ -126,7 +127,7 @@ class Delta(IdempotentSink):
         self.require_open(self._name or None)
         rows = without_metadata(rows)
         with self._translating_errors():
-            table = self._place.ensure_table(rows.schema)
+            table = self._path.ensure_table(rows.schema)
             newest = self._last_batch(table)
         if newest.holds(batch, self):
             with self._translating_errors():
@@ -135,27 +136,28 @@ class Delta(IdempotentSink):
         # Not hidden, so that VACUUM finds the files of dead runs. Plain characters: the log has the path unescaped.
         folder = f"{self._folder}/{batch.id}-{batch.fingerprint}-{uuid.uuid4().hex[:12]}"
         by = partition_columns(table)
-        spread, names = folded(rows, by)
-        row_count = write_files(spread, self._place.in_spark(folder), names)
+        encoded, names = encode_partition_columns(rows, by)
+        row_count = write_files(encoded, self._path.in_spark(folder), names)
         reach("delta: files written")
         with self._translating_errors():
             files = self._describe_files(folder, spark_schema(table), by)
             if sum(file.records for file in files) != row_count:
                 # Another run has committed the batch and removed these files, or another program removed some of them.
-                if self._last_batch(self._place.load()).holds(batch, self):
+                if self._last_batch(self._path.load()).holds(batch, self):
                     self._sync_log()
                     return
                 raise RetriableError(
-                    f"{self!r}: the files in {folder} are not what was written", hint="who removes them?"
+                    f"{self!r}: files in {folder} were removed or changed after they were written",
+                    hint="does another program remove files there?",
                 )
             self._refuse_nulls(rows.schema, spark_schema(table), files)
-            if self._place.local:  # an object store has already stored them durably
-                sync_with_parents(self._place.local / folder)
+            if self._path.local:  # an object store has already stored them durably
+                sync_with_parents(self._path.local / folder)
             reach("delta: files durable")
-            ours = self._commit(table, newest, batch, files)
+            committed = self._commit(table, newest, batch, files)
             reach("delta: committed")
             self._sync_log()
-            if ours:
+            if committed:
                 self._delete_abandoned_files(newest.id, batch.id, keep=folder)
         reach("delta: cleared")
 
@@ -168,11 +170,11 @@ class Delta(IdempotentSink):
         return f"headrace:{self._name}"
 
     def _last_batch(self, table: Any) -> LastBatch:
-        number = table.transaction_version(self._transaction)
+        batch_id = table.transaction_version(self._transaction)
         ranges = table.transaction_version(f"{self._transaction}:ranges")
-        return LastBatch(number or 0, "" if ranges is None else f"{ranges:0{_DIGITS}x}")
+        return LastBatch(batch_id or 0, "" if ranges is None else f"{ranges:0{_DIGITS}x}")
 
-    def _commit(self, table: Any, seen: LastBatch, batch: Batch, files: Sequence[File]) -> bool:
+    def _commit(self, table: Any, newest: LastBatch, batch: Batch, files: Sequence[File]) -> bool:
         """Commit on the snapshot in which the newest batch was looked up; False if the batch was already committed.
 
         After commits of other writers, delta-rs tries again, but not after a commit with the same transaction
@@ -200,8 +202,8 @@ class Delta(IdempotentSink):
             )
         except require("deltalake.exceptions", extra="delta").CommitFailedError as error:
             # The commit of another run, or our own whose reply was lost. They look the same, so remove no files.
-            now = self._last_batch(self._place.load())
-            if now == seen:
+            now = self._last_batch(self._path.load())
+            if now == newest:
                 raise RetriableError(f"{self!r}: {error}", hint="did another writer change the table?") from error
             if now.holds(batch, self):
                 return False
@@ -212,11 +214,11 @@ class Delta(IdempotentSink):
         from pyarrow import parquet
         from pyarrow.fs import FileSelector
 
-        filesystem = self._place.filesystem()
-        found = filesystem.get_file_info(FileSelector(folder, recursive=True))
+        filesystem = self._path.filesystem()
+        entries = filesystem.get_file_info(FileSelector(folder, recursive=True))
         return [
-            described(info.path, info.size, parquet.read_metadata(info.path, filesystem=filesystem), table, by)
-            for info in sorted(found, key=lambda info: str(info.path))
+            describe_file(info.path, info.size, parquet.read_metadata(info.path, filesystem=filesystem), table, by)
+            for info in sorted(entries, key=lambda info: str(info.path))
             if info.is_file and info.path.endswith(".parquet")
         ]
 
@@ -229,26 +231,26 @@ class Delta(IdempotentSink):
         """Delete the files of dead runs."""
         from pyarrow.fs import FileSelector
 
-        filesystem = self._place.filesystem()
-        found = filesystem.get_file_info(FileSelector(self._folder, recursive=False))
-        names = (info.path.rpartition("/")[2] for info in found)
+        filesystem = self._path.filesystem()
+        entries = filesystem.get_file_info(FileSelector(self._folder, recursive=False))
+        names = (info.path.rpartition("/")[2] for info in entries)
         for name in abandoned_folders(names, before, after, keep.rpartition("/")[2]):
             path = f"{self._folder}/{name}"
             with suppress(OSError):  # left for VACUUM
                 filesystem.delete_dir(path)
-                if self._place.local:  # only files were deleted: an object store has no folders
-                    shutil.rmtree(self._place.local / path, ignore_errors=True)
+                if self._path.local:  # only files were deleted: an object store has no folders
+                    shutil.rmtree(self._path.local / path, ignore_errors=True)
 
     def _sync_log(self) -> None:
         """Sync the entries and checkpoints of all writers: readers need every one up to the newest."""
-        if self._place.local is None:
+        if self._path.local is None:
             return
-        log = self._place.local / LOG
-        there = {entry.name for entry in os.scandir(log) if entry.is_file()}
-        for name in sorted(there - self._synced):
+        log = self._path.local / LOG
+        files = {entry.name for entry in os.scandir(log) if entry.is_file()}
+        for name in sorted(files - self._synced):
             with suppress(FileNotFoundError):  # deleted by a log cleanup a moment ago
                 sync(log / name)
-        self._synced = there - {_POINTER}
+        self._synced = files - {_LAST_CHECKPOINT}
         sync(log)
         sync(log.parent)
 
@@ -260,11 +262,11 @@ class Delta(IdempotentSink):
         except (exceptions.DeltaProtocolError, exceptions.SchemaMismatchError) as error:
             raise ConfigError(f"{self!r}: {error}", hint="write to another table") from error
         except (exceptions.DeltaError, OSError) as error:
-            mistakes = (PermissionError, NotADirectoryError, FileExistsError)
+            permanent = (PermissionError, NotADirectoryError, FileExistsError)
             if (
-                isinstance(error, mistakes)
+                isinstance(error, permanent)
                 or getattr(error, "errno", None) == errno.EROFS
-                or any(word in str(error) for word in _REFUSALS)
+                or any(word in str(error) for word in _PERMANENT_ERRORS)
             ):
                 raise ConfigError(f"{self!r} cannot be written: {error}", hint="choose another path") from error
             raise RetriableError(f"{self!r}: {error}", hint="is the storage reachable, and not full?") from error

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.delta.file_stats import PARTITION_TYPES
-from headrace.connectors.shared.partition_columns import repeated
+from headrace.connectors.shared.partition_columns import find_duplicate
 from headrace.connectors.shared.schema_check import missing_columns, nullable_schema, refuse_types, schema_mismatch
 from headrace.errors import ConfigError
 from headrace.support.crashpoints import reach
@@ -25,7 +25,7 @@ LOG = "_delta_log"
 _TYPES = PARTITION_TYPES | {"float", "double", "decimal", "binary", "timestamp", "timestamp_ntz"}
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
 # Features that a table may require of its writers and that a writer of finished files does not support.
-_UNMET = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
+_UNSUPPORTED_METADATA = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +85,25 @@ class DeltaTablePath:
     def _missing_columns(self, table: Any, rows: StructType) -> StructType:
         """The columns to add to the table. ConfigError if the rows would not fit then."""
         self._check_rows(rows)
-        there = spark_schema(table)
-        if twice := repeated(sorted({*rows.names, *there.names})):
-            raise schema_mismatch(rows, there, self.uri, f"{twice} differs in capitals")
-        missing = missing_columns(rows, there, self.uri, self._unsupported_feature(table, there))
+        existing = spark_schema(table)
+        if duplicate := find_duplicate(sorted({*rows.names, *existing.names})):
+            raise schema_mismatch(rows, existing, self.uri, f"two columns named {duplicate} (Delta ignores case)")
+        missing = missing_columns(rows, existing, self.uri, self._unsupported_feature(table, existing))
         if absent := [name for name in partition_columns(table) if name not in rows.names]:
-            raise schema_mismatch(rows, there, self.uri, f"the table is partitioned by {', '.join(absent)}")
+            raise schema_mismatch(rows, existing, self.uri, f"the table is partitioned by {', '.join(absent)}")
         if missing.fields and not self.evolve:
             lacking = ", ".join(missing.names)
-            raise schema_mismatch(rows, there, self.uri, f"the table lacks {lacking} (evolve=True adds columns)")
+            raise schema_mismatch(rows, existing, self.uri, f"the table lacks {lacking} (evolve=True adds columns)")
         _refuse_names(missing)
         return missing
 
     def _check_rows(self, rows: StructType) -> None:
         refuse_types(rows, _TYPES, "Delta")
-        if twice := repeated(rows.names):
-            raise ConfigError(f"Delta({self.uri!r}): the rows have {twice} twice but for capitals", hint="rename one")
+        if duplicate := find_duplicate(rows.names):
+            raise ConfigError(
+                f"Delta({self.uri!r}): the rows have two columns named {duplicate} (Delta ignores case)",
+                hint="rename one of them in the transform",
+            )
 
     def _check_new(self, rows: StructType) -> None:
         """ConfigError if a table for `rows` cannot be created or must not be created."""
@@ -116,7 +119,7 @@ class DeltaTablePath:
                     hint=f'rows.withColumn("{name}", …) in the transform',
                 )
         if set(rows.names) <= set(self.partition_by):
-            raise ConfigError("a Delta table has a column beside those it is partitioned by", hint="partition_by=None")
+            raise ConfigError("expected a column outside partition_by, got none", hint="partition_by=None")
 
     def _create_table(self, rows: StructType) -> Any:
         deltalake = require("deltalake", extra="delta")
@@ -138,13 +141,13 @@ class DeltaTablePath:
         settings, by = table.metadata().configuration, partition_columns(table)
         if self.partition_by and self.partition_by != by:
             return f"it is partitioned by {', '.join(by) or 'nothing'} and not by {', '.join(self.partition_by)}"
-        if odd := [name for name in by if schema[name].dataType.simpleString() not in PARTITION_TYPES]:
-            return f"it is partitioned by {odd[0]}, a {schema[odd[0]].dataType.simpleString()}"
+        if unsupported := [name for name in by if schema[name].dataType.simpleString() not in PARTITION_TYPES]:
+            return f"it is partitioned by {unsupported[0]}, a {schema[unsupported[0]].dataType.simpleString()}"
         if settings.get("delta.columnMapping.mode", "none") != "none":
             return "it maps the names of columns (delta.columnMapping.mode)"
         if any(name.startswith("delta.constraints.") for name in settings):
             return "it has CHECK constraints, which this writer does not check"
-        if any(key in column.metadata for column in schema.fields for key in _UNMET):
+        if any(key in column.metadata for column in schema.fields for key in _UNSUPPORTED_METADATA):
             return "it has generated, identity or checked columns"
         return ""
 
@@ -163,6 +166,6 @@ def _refuse_names(schema: StructType) -> None:
     for name in schema.names:
         if _FORBIDDEN.search(name):
             raise ConfigError(
-                f"a Delta table has no column named {name!r}: none of ' ,;{{}}()=', tabs and line ends is allowed",
+                f"column {name!r}: Delta allows none of ' ,;{{}}()=', tabs and line ends in a column name",
                 hint=f'rows.withColumnRenamed("{name}", …) in the transform',
             )

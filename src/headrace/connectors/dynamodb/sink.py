@@ -138,7 +138,7 @@ class DynamoDB(KeyedSink):
     def _expected_schema(self, schema: StructType) -> tuple[list[str], dict[str, dict[str, str]]]:
         """The key of the table and the types of key and index columns. ConfigError if rows cannot be items."""
         if self._transactions and METADATA not in schema.names:
-            raise log_order.origin_required()
+            raise log_order.origin_required_error()
         stored = self._stored_schema(schema)
         dynamodb_types.document_encoder().check(stored, self)
         by_origin = self._identity.by_origin(schema.names)

@@ -109,7 +109,7 @@ class Foreach(TaskSink):
         if missing := [name for name in self._key if name not in schema.names]:
             raise ConfigError(f"{self!r}: the rows have no column {missing[0]}", hint=f"rows: {schema.names}")
         if self._once is not None and not self._key and METADATA not in schema.names:
-            raise log_order.origin_required()
+            raise log_order.origin_required_error()
 
     def check_reachable(self) -> None:
         keeper: object = self._once

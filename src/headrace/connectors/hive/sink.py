@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.connectors.hive.partitions import fits, partition_sql, partitions, quoted
+from headrace.connectors.hive.partitions import check_columns, partition_directories, partition_sql, quoted
 from headrace.connectors.shared import partition_columns
 from headrace.connectors.shared.file_store import file_store_at
 from headrace.connectors.shared.parquet_writer import write_files
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.connectors.shared.file_store import FileStore
     from headrace.types import Batch
 
-_ASIDE = "_headrace"
+_INTERNAL_DIRECTORY = "_headrace"
 _CLAIM = "claim.json"
 _CATALOG = "spark.sql.catalogImplementation"
 
@@ -58,18 +58,18 @@ class Hive(IdempotentSink):
         location: str | None = None,
         create: bool = True,
     ) -> None:
-        check_table_name(table, most_parts=2, hint='table="clicks" or table="app.clicks"')
+        check_table_name(table, max_parts=2, hint='table="clicks" or table="app.clicks"')
         if location is not None and not create:
             raise ConfigError(
-                f"Hive({table!r}): the location of a table that is there is the metastore's to say",
-                hint="leave location out, or create=True",
+                f"Hive({table!r}): expected no location= with create=False: the metastore has the table's",
+                hint="leave location= out, or create=True",
             )
         self._table = table
-        self._partition_by = partition_columns.listed(partition_by)
-        self._location = _below_folder(location) if location is not None else None
+        self._partition_by = partition_columns.parse_partition_by(partition_by)
+        self._location = _resolve_location(location) if location is not None else None
         self._create = create
         self._pipeline = ""
-        self._place = ""
+        self._table_location = ""
 
     @property
     def identity(self) -> str:
@@ -81,7 +81,7 @@ class Hive(IdempotentSink):
         return self._partition_by
 
     def open(self, pipeline: str) -> Self:
-        self._pipeline, self._place = pipeline, ""
+        self._pipeline, self._table_location = pipeline, ""
         return super().open(pipeline)
 
     def close(self) -> None:
@@ -102,29 +102,29 @@ class Hive(IdempotentSink):
         """
         self.require_open(self._pipeline or None)
         spark = rows.sparkSession
-        if not self._place:
+        if not self._table_location:
             self._prepare(spark, rows.schema)
         name = f"{self._pipeline}-{batch.fingerprint}"
         with _translate_error(self._table):
             if self._is_published(spark, name):
                 return
-            files = file_store_at(spark, self._place)
-            attempts = f"{_ASIDE}/{name}"
+            files = file_store_at(spark, self._table_location)
+            attempts = f"{_INTERNAL_DIRECTORY}/{name}"
             attempt = f"{attempts}/{uuid.uuid4().hex}"
-            write_files(without_metadata(rows), f"{self._place}/{attempt}", self._partition_by)
+            write_files(without_metadata(rows), f"{self._table_location}/{attempt}", self._partition_by)
             reach("hive: files staged")
             files.fsync(files.list_files(attempt))
-            found = self._list_partitions(files, attempt)
+            directories = self._list_partitions(files, attempt)
             claim = f"{attempts}/{_CLAIM}"
-            if not files.put(claim, json.dumps([attempt, found]).encode()):
-                attempt, found = json.loads(files.read(claim) or "[]")
-                if self._list_partitions(files, attempt) != found:
+            if not files.put(claim, json.dumps([attempt, directories]).encode()):
+                attempt, directories = json.loads(files.read(claim) or "[]")
+                if self._list_partitions(files, attempt) != directories:
                     raise RetriableError(
-                        f"{self!r}: files in {files.uri(attempt)}, which batch {batch.id} was claimed for, are gone",
-                        hint=f"if nobody removes them now, delete {files.uri(claim)}",
+                        f"{self!r}: batch {batch.id} was claimed for files that no longer exist: {files.uri(attempt)}",
+                        hint=f"stop what removes them, then delete {files.uri(claim)}",
                     )
             reach("hive: claimed")
-            if found and not self._add_partitions(spark, name, found, attempt):
+            if directories and not self._add_partitions(spark, name, directories, attempt):
                 return
             reach("hive: partitions added")
             # Files of other attempts at this batch can no longer become visible. The claim stays: one may be late.
@@ -134,14 +134,15 @@ class Hive(IdempotentSink):
     def _list_partitions(self, files: FileStore, attempt: str) -> list[str]:
         """The partitions that an attempt has files for."""
         names = [file.removeprefix(f"{attempt}/") for file in files.list_files(attempt)]
-        return partitions(names, len(self._partition_by))
+        return partition_directories(names, len(self._partition_by))
 
-    def _add_partitions(self, spark: SparkSession, name: str, found: Sequence[str], attempt: str) -> bool:
+    def _add_partitions(self, spark: SparkSession, name: str, directories: Sequence[str], attempt: str) -> bool:
         """Add all partitions of an attempt or none. False if another attempt has already added the batch."""
-        added = " ".join(partition_sql(directory, name, f"{self._place}/{attempt}") for directory in found)
+        location = f"{self._table_location}/{attempt}"
+        added = " ".join(partition_sql(directory, name, location) for directory in directories)
         try:
             # Spark sends 100 at a time, each its own transaction; a batch must be one.
-            with session_settings(spark, {"spark.sql.addPartitionInBatch.size": str(len(found))}):
+            with session_settings(spark, {"spark.sql.addPartitionInBatch.size": str(len(directories))}):
                 _sql(spark, f"ALTER TABLE {quoted(self._table)} ADD {added}")
         except Exception:
             # Without IF NOT EXISTS the call fails if another attempt was first, or if this call succeeded and only its
@@ -152,8 +153,8 @@ class Hive(IdempotentSink):
         return True
 
     def _is_published(self, spark: SparkSession, name: str) -> bool:
-        found = _sql(spark, f"SHOW PARTITIONS {quoted(self._table)} PARTITION ({BATCH} = '{name}')")
-        return bool(found.take(1))
+        published = _sql(spark, f"SHOW PARTITIONS {quoted(self._table)} PARTITION ({BATCH} = '{name}')")
+        return bool(published.take(1))
 
     def check_target(self, schema: StructType) -> None:
         from pyspark.sql import SparkSession
@@ -166,41 +167,41 @@ class Hive(IdempotentSink):
             with _translate_error(self._table):
                 self._create_table(spark, stored_schema(schema))
         with _translate_error(self._table):
-            described = _sql(spark, f"DESCRIBE EXTENDED {quoted(self._table)}").collect()
-        self._place = next(row["data_type"] for row in described if row["col_name"] == "Location").rstrip("/")
+            details = _sql(spark, f"DESCRIBE EXTENDED {quoted(self._table)}").collect()
+        self._table_location = next(row["data_type"] for row in details if row["col_name"] == "Location").rstrip("/")
 
     def _check(self, spark: SparkSession, schema: StructType) -> bool:
         """Whether the table exists. ConfigError if the rows do not fit it, or it cannot be created."""
         if spark.conf.get(_CATALOG, "in-memory") != "hive":
             raise ConfigError(
-                f"{self!r} needs a Spark session with Hive, which this one was started without",
+                f"{self!r} needs a Spark session with Hive, and this one was started without it",
                 hint=f'--spark {_CATALOG}=hive, or in the TOML file: [spark] "{_CATALOG}" = "hive"',
             )
-        kept = stored_schema(schema)
-        partition_columns.check(kept, self._partition_by, self._table)
+        stored = stored_schema(schema)
+        partition_columns.check(stored, self._partition_by, self._table)
         with _translate_error(self._table):
             if not spark.catalog.tableExists(self._table):
                 if not self._create:
                     raise ConfigError(f"there is no table {self._table}", hint="create=True makes it")
                 return False
-            there = [
+            columns = [
                 (column.name, column.dataType, column.isPartition) for column in spark.catalog.listColumns(self._table)
             ]
-            fits(kept, there, self._partition_by, self._table)
+            check_columns(stored, columns, self._partition_by, self._table)
             return True
 
     def _create_table(self, spark: SparkSession, schema: StructType) -> None:
-        listed = [f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields]
+        columns = [f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields]
         by = ", ".join(quoted(name) for name in (*self._partition_by, BATCH))
-        place = " LOCATION " + literal(self._location) if self._location else ""
+        location = " LOCATION " + literal(self._location) if self._location else ""
         _sql(
             spark,
-            f"CREATE TABLE IF NOT EXISTS {quoted(self._table)} ({', '.join(listed)}, {BATCH} STRING)"
-            f" USING parquet PARTITIONED BY ({by}){place}",
+            f"CREATE TABLE IF NOT EXISTS {quoted(self._table)} ({', '.join(columns)}, {BATCH} STRING)"
+            f" USING parquet PARTITIONED BY ({by}){location}",
         )
 
 
-def _below_folder(location: str) -> str:
+def _resolve_location(location: str) -> str:
     """Resolve a relative path against the folder of the pipeline's file; Spark would use that of the database."""
     text = str(location)
     return text if ":/" in text else str(located(text))
@@ -220,7 +221,7 @@ def _translate_error(table: str) -> Iterator[None]:
         message = " ".join(_messages(error))
         if is_metastore_locked(message):
             raise OffsetConflict(
-                f"{table}: another process has the metastore open, and Derby lets one in at a time",
+                f"{table}: another process has the metastore open, and Derby allows one at a time",
                 hint="stop it, or use a metastore with a server: spark.hadoop.hive.metastore.uris=thrift://…",
             ) from error
         if is_database_missing(message):

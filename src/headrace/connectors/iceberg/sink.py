@@ -35,7 +35,7 @@ _TYPES = frozenset(
 )
 _IDENTIFIER = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 _COMMITS = RetryPolicy(attempts=20)
-_SQLITE, _TABLES = "sqlite:///", "iceberg_tables"
+_SQLITE, _CATALOG_TABLE = "sqlite:///", "iceberg_tables"
 
 
 class Iceberg(IdempotentSink):
@@ -70,8 +70,8 @@ class Iceberg(IdempotentSink):
 
     @property
     def identity(self) -> str:
-        place = masked(self._properties.get("uri", self._catalog))
-        return f"sinks.Iceberg({self._table!r}, catalog at {place})"
+        catalog = masked(self._properties.get("uri", self._catalog))
+        return f"sinks.Iceberg({self._table!r}, catalog at {catalog})"
 
     def secrets(self) -> frozenset[str]:
         return secrets_of(self._properties)
@@ -117,12 +117,12 @@ class Iceberg(IdempotentSink):
         if newest.holds(batch, self):
             metadata.sync()  # the run that committed it may have died before its sync
             return
-        ours = f"{table.location().rstrip('/')}/data/headrace/{self._pipeline}"
+        data = f"{table.location().rstrip('/')}/data/headrace/{self._pipeline}"
         folder = f"{batch.id}-{batch.fingerprint}-{uuid.uuid4().hex[:12]}"
-        row_count = write_files(rows, f"{ours}/{folder}")
+        row_count = write_files(rows, f"{data}/{folder}")
         reach("iceberg: files written")
         with self._translating_errors():
-            written = Folder(spark, f"{ours}/{folder}")
+            written = Folder(spark, f"{data}/{folder}")
             files = self._list_files_with_rows(table, batch, written, row_count)
             if files is None:
                 return
@@ -132,14 +132,14 @@ class Iceberg(IdempotentSink):
             reach("iceberg: committed")
             metadata.sync()
             if committed:
-                left = Folder(spark, ours)
-                for name in abandoned_folders(left.names(), newest.id, batch.id, folder):
-                    left.remove(name)
+                attempts = Folder(spark, data)
+                for name in abandoned_folders(attempts.names(), newest.id, batch.id, folder):
+                    attempts.remove(name)
         reach("iceberg: cleared")
 
-    def _load_catalog(self, **more: str) -> Any:
+    def _load_catalog(self, **overrides: str) -> Any:
         catalogs = require("pyiceberg.catalog", extra="iceberg")
-        catalog = catalogs.load_catalog(self._catalog, **{**self._properties, **more})
+        catalog = catalogs.load_catalog(self._catalog, **{**self._properties, **overrides})
         if urlparse(str(catalog.properties.get("warehouse", "s3:"))).scheme in ("", "file"):
             # If a power failure loses metadata that the catalog refers to, all earlier batches are lost, too.
             catalog.properties.setdefault("py-io-impl", "headrace.connectors.iceberg.synced_files.SyncedFileIO")
@@ -152,7 +152,7 @@ class Iceberg(IdempotentSink):
             return None
         catalog = self._load_catalog(init_catalog_tables="false")
         engine = getattr(catalog, "engine", None)
-        if engine is not None and not require("sqlalchemy", extra="iceberg").inspect(engine).has_table(_TABLES):
+        if engine is not None and not require("sqlalchemy", extra="iceberg").inspect(engine).has_table(_CATALOG_TABLE):
             return None
         return self._load_table(catalog)
 
@@ -163,7 +163,7 @@ class Iceberg(IdempotentSink):
         except require("pyiceberg.exceptions", extra="iceberg").NoSuchTableError:
             return None
         # Set in this handle only, never stored. By default pyiceberg retries after a conflict: it adds the same files
-        # after the other commit and overwrites our property, so a batch would be stored twice.
+        # after the other commit and overwrites the property of this pipeline, so a batch would be stored twice.
         table.metadata.properties["commit.retry.num-retries"] = "0"
         return table
 
@@ -171,7 +171,7 @@ class Iceberg(IdempotentSink):
         """Load the table; create or evolve it for `rows`. ConfigError, with both schemas, if they do not fit."""
         refuse_types(rows, _TYPES, "Iceberg")
         table = self._load_table() or self._create_table(rows)
-        there = _spark_schema(table)
+        existing = _spark_schema(table)
         missing = self._missing_columns(table, rows)
         if missing.fields:
             with table.update_schema() as update:
@@ -181,17 +181,17 @@ class Iceberg(IdempotentSink):
         mapping = table.metadata.name_mapping()
         if mapping is not None and (unknown := set(rows.names) - {n for field in mapping for n in field.names}):
             raise schema_mismatch(
-                rows, there, self, f"its name mapping lacks {', '.join(sorted(unknown))}: they would be null"
+                rows, existing, self, f"its name mapping lacks {', '.join(sorted(unknown))}: they would be null"
             )
         return table
 
     def _missing_columns(self, table: Any, rows: StructType) -> StructType:
         """The columns to add to the table. ConfigError if the rows would not fit then."""
-        there = _spark_schema(table)
-        missing = missing_columns(rows, there, self, _unsupported_feature(table))
+        existing = _spark_schema(table)
+        missing = missing_columns(rows, existing, self, _unsupported_feature(table))
         if missing.fields and not self._evolve:
             lacking = ", ".join(missing.names)
-            raise schema_mismatch(rows, there, self, f"the table lacks {lacking} (evolve=True adds columns)")
+            raise schema_mismatch(rows, existing, self, f"the table lacks {lacking} (evolve=True adds columns)")
         return missing
 
     def _check_new(self) -> None:
@@ -219,21 +219,22 @@ class Iceberg(IdempotentSink):
         with suppress(FileNotFoundError):
             rows = {file: _count_rows(table, file) for file in folder.parquet_files()}
             if sum(rows.values()) == row_count:
-                return [file for file, number in rows.items() if number]
+                return [file for file, count in rows.items() if count]
         if self._last_batch(self._load_table()).holds(batch, self):
             return None
         raise RetriableError(
-            f"{self!r}: the files in {folder} are not what was written", hint="who removes files there?"
+            f"{self!r}: files in {folder} were removed or changed after they were written",
+            hint="does another program remove files there?",
         )
 
-    def _commit(self, table: Any, seen: LastBatch, batch: Batch, files: Sequence[str]) -> bool:
+    def _commit(self, table: Any, newest: LastBatch, batch: Batch, files: Sequence[str]) -> bool:
         """Add the files and set the property in one commit; False if the batch was already committed.
 
         The catalog refuses a commit on any snapshot but the newest. So each attempt first reads the table again.
         """
-        refused = require("pyiceberg.exceptions", extra="iceberg").CommitFailedException
+        conflict = require("pyiceberg.exceptions", extra="iceberg").CommitFailedException
         summary = {"headrace.pipeline": self._pipeline, "headrace.batch": batch.to_json()}
-        number = json.dumps({"id": batch.id, "fingerprint": batch.fingerprint})
+        last_batch = json.dumps({"id": batch.id, "fingerprint": batch.fingerprint})
         for _ in _COMMITS.tries():
             transaction = table.transaction()
             try:
@@ -243,19 +244,19 @@ class Iceberg(IdempotentSink):
                     # A batch without rows also creates a snapshot: otherwise two concurrent runs could both commit.
                     with transaction.update_snapshot(snapshot_properties=summary).fast_append():
                         pass
-                transaction.set_properties({self._property: number})
+                transaction.set_properties({self._property: last_batch})
                 transaction.commit_transaction()
-            except (refused, FileNotFoundError):  # another run has committed and may have removed our files
+            except (conflict, FileNotFoundError):  # another run has committed and may have removed these files
                 table = self._load_table()
                 now = self._last_batch(table)
-                if now == seen:
+                if now == newest:
                     continue  # a writer other than Headrace
                 if now.holds(batch, self):
                     return False
                 raise now.conflict(batch, self) from None
             return True
         raise RetriableError(
-            f"{self!r}: {_COMMITS.attempts} commits of others came first", hint="who else writes to the table?"
+            f"{self!r}: {_COMMITS.attempts} commits of others came first", hint="stop other writers of the table"
         )
 
     @contextmanager

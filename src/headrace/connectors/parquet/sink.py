@@ -49,7 +49,7 @@ class Parquet(IdempotentSink):
             )
         self._local = None if scheme else located(text).absolute()
         self._path = text.rstrip("/") if scheme else str(self._local)
-        self._partition_by = partition_columns.listed(partition_by)
+        self._partition_by = partition_columns.parse_partition_by(partition_by)
         self._pipeline = ""
         self._layout: Directories | HdfsDirectories | None = None
 

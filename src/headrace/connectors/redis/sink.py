@@ -132,7 +132,7 @@ class Redis(KeyedSink):
     def prepare(self, schema: StructType) -> None:
         self._converters(schema)
         if self._structure in ("stream", "list") and METADATA not in schema.names:
-            raise log_order.origin_required()
+            raise log_order.origin_required_error()
         for name in (self._member, self._ttl):
             if isinstance(name, str) and name not in stored_schema(schema).names:
                 raise ConfigError(f"{self!r}: the rows have no column {name}", hint=f"rows: {schema.names}")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 Schema = TypeVar("Schema")
 
-_LARGE_ENOUGH = 0.75
+_MIN_FILL = 0.75
 """Fraction of the target. Larger files are not merged, so that a second compaction finds nothing to do."""
 
 
@@ -58,7 +58,7 @@ def plan_merges(
     """
     by_partition: dict[str, list[SmallFile]] = {}
     for file in sorted(files, key=lambda file: file.path):
-        if file.size < target * _LARGE_ENOUGH:
+        if file.size < target * _MIN_FILL:
             by_partition.setdefault(file.partition, []).append(file)
     planned = []
     for partition, small in sorted(by_partition.items()):

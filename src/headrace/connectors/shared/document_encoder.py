@@ -38,12 +38,12 @@ class DocumentEncoder:
     array: Encoder = list
     null: Any = None
 
-    def check(self, schema: StructType, who: object) -> None:
+    def check(self, schema: StructType, sink: object) -> None:
         """ConfigError if a column has a type that the store does not support."""
         for field in schema.fields:
-            if found := self._unsupported_type(field.dataType):
+            if unsupported := self._unsupported_type(field.dataType):
                 raise ConfigError(
-                    f"{who!r} cannot store {field.name}: it is {found.simpleString()}",
+                    f"{sink!r} cannot store {field.name}: it is {unsupported.simpleString()}",
                     hint=f"cast it in the transform: CAST({field.name} AS STRING)",
                 )
 
@@ -51,14 +51,14 @@ class DocumentEncoder:
         from pyspark.sql.types import ArrayType, MapType, StructType
 
         if isinstance(kind, StructType):
-            inner = [field.dataType for field in kind.fields]
+            nested = [field.dataType for field in kind.fields]
         elif isinstance(kind, ArrayType):
-            inner = [kind.elementType]
+            nested = [kind.elementType]
         elif isinstance(kind, MapType):
-            inner = [kind.keyType, kind.valueType]
+            nested = [kind.keyType, kind.valueType]
         else:
             return None if kind.typeName() in {*self.leaves, "variant", "void"} else kind
-        return next((found for one in inner if (found := self._unsupported_type(one))), None)
+        return next((found for part in nested if (found := self._unsupported_type(part))), None)
 
     def encoder_for(self, kind: DataType, nulls: Nulls) -> Encoder:
         """A function that encodes Arrow values of this type, except NULL."""
@@ -68,15 +68,15 @@ class DocumentEncoder:
             fields = {field.name: self.encoder_for(field.dataType, nulls) for field in kind.fields}
             return lambda value: self.document(self.fields(fields, value, nulls))
         if isinstance(kind, ArrayType):
-            element = self._or_null(kind.elementType, nulls)
-            return lambda value: self.array([element(one) for one in value])
+            encode = self._or_null(kind.elementType, nulls)
+            return lambda value: self.array([encode(item) for item in value])
         if isinstance(kind, MapType):
-            made = self._or_null(kind.valueType, nulls)
+            encode = self._or_null(kind.valueType, nulls)
             if isinstance(kind.keyType, StringType):
-                return lambda value: self.document({key: made(one) for key, one in value})
-            key_of = self.encoder_for(kind.keyType, nulls)
+                return lambda value: self.document({key: encode(item) for key, item in value})
+            encode_key = self.encoder_for(kind.keyType, nulls)
             return lambda value: self.array(
-                [self.document({"key": key_of(key), "value": made(one)}) for key, one in value]
+                [self.document({"key": encode_key(key), "value": encode(item)}) for key, item in value]
             )
         if kind.typeName() == "variant":
             return lambda value: self._encode_variant(_decode_variant(value))
@@ -84,29 +84,29 @@ class DocumentEncoder:
 
     def fields(self, encoders: Mapping[str, Encoder], value: Mapping[str, Any], nulls: Nulls) -> dict[str, Any]:
         """The encoded fields. UnsupportedValue, with the name of the field, if one cannot be stored."""
-        out = {}
-        for name, made in encoders.items():
-            one = value[name]
-            if one is not None:
+        encoded = {}
+        for name, encode in encoders.items():
+            item = value[name]
+            if item is not None:
                 try:
-                    out[name] = made(one)
+                    encoded[name] = encode(item)
                 except UnsupportedValue as error:
                     raise UnsupportedValue(f"{name}: {error}") from error
             elif nulls == "keep":
-                out[name] = self.null
-        return out
+                encoded[name] = self.null
+        return encoded
 
     def _or_null(self, kind: DataType, nulls: Nulls) -> Encoder:
-        made = self.encoder_for(kind, nulls)
-        return lambda value: self.null if value is None else made(value)
+        encode = self.encoder_for(kind, nulls)
+        return lambda value: self.null if value is None else encode(value)
 
     def _encode_variant(self, value: Any) -> Any:
         if value is None:
             return self.null
         if isinstance(value, dict):
-            return self.document({key: self._encode_variant(one) for key, one in value.items()})
+            return self.document({key: self._encode_variant(item) for key, item in value.items()})
         if isinstance(value, list):
-            return self.array([self._encode_variant(one) for one in value])
+            return self.array([self._encode_variant(item) for item in value])
         return self.variant(value)
 
 

@@ -52,8 +52,8 @@ class Local:
         return str(self.root / name)
 
     def list_files(self, under: str) -> list[str]:
-        found = os.walk(self.root / under)
-        return [str(Path(place, name).relative_to(self.root)) for place, _, names in found for name in names]
+        walk = os.walk(self.root / under)
+        return [str(Path(parent, name).relative_to(self.root)) for parent, _, names in walk for name in names]
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -64,15 +64,15 @@ class Local:
     def put(self, name: str, data: bytes) -> bool:
         target = self.root / name
         make_directory(target.parent)
-        aside = target.with_name(f".{uuid.uuid4().hex}")
+        temporary = target.with_name(f".{uuid.uuid4().hex}")
         try:
-            aside.write_bytes(data)
-            sync(aside)
-            os.link(aside, target)  # a rename would replace an existing file
+            temporary.write_bytes(data)
+            sync(temporary)
+            os.link(temporary, target)  # a rename would replace an existing file
         except FileExistsError:
             return False
         finally:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             sync(target.parent)  # also if the file exists: its writer may have died before the sync
         return True
 
@@ -113,12 +113,12 @@ class Hadoop:
         return f"{self._root}/{name}" if name else self._root
 
     def list_files(self, under: str) -> list[str]:
-        found = []
+        names = []
         with suppress(FileNotFoundError), translating_errors(self.uri(under)):
             entries = self._system.listFiles(self._path(self.uri(under)), True)
             while entries.hasNext():
-                found.append(str(entries.next().getPath().toString()).removeprefix(self._prefix))
-        return found
+                names.append(str(entries.next().getPath().toString()).removeprefix(self._prefix))
+        return names
 
     def exists(self, name: str) -> bool:
         with translating_errors(self.uri(name)):
@@ -141,11 +141,11 @@ class Hadoop:
             if self._atomic_put:
                 self._write(target, data)
                 return True
-            aside = self._path(target.getParent(), f".{uuid.uuid4().hex}")
-            self._write(aside, data)
-            if self._system.rename(aside, target):  # on HDFS and ABFS a rename replaces nothing
+            temporary = self._path(target.getParent(), f".{uuid.uuid4().hex}")
+            self._write(temporary, data)
+            if self._system.rename(temporary, target):  # on HDFS and ABFS a rename replaces nothing
                 return True
-            self._system.delete(aside, False)
+            self._system.delete(temporary, False)
             if not self._system.exists(target):
                 raise RetriableError(f"{self.uri(name)} could not be written")
         return False
@@ -172,7 +172,7 @@ class Hadoop:
 
 
 @contextmanager
-def translating_errors(place: str) -> Iterator[None]:
+def translating_errors(path: str) -> Iterator[None]:
     """Translate Java exceptions within the block to Headrace's errors, or to FileNotFoundError or FileExistsError."""
     try:
         yield
@@ -180,19 +180,19 @@ def translating_errors(place: str) -> Iterator[None]:
         java: Any = getattr(error, "java_exception", None)
         if java is None:
             raise
-        kind, said = str(java.getClass().getSimpleName()), str(java.getMessage()).partition("\n")[0]
+        kind, message = str(java.getClass().getSimpleName()), str(java.getMessage()).partition("\n")[0]
         if kind == "FileNotFoundException":
-            raise FileNotFoundError(said) from error
+            raise FileNotFoundError(message) from error
         if kind in ("FileAlreadyExistsException", "RemoteFileChangedException"):
-            raise FileExistsError(said) from error
-        if kind == "UnsupportedFileSystemException" or is_class_missing(said):
+            raise FileExistsError(message) from error
+        if kind == "UnsupportedFileSystemException" or is_class_missing(message):
             raise ConfigError(
-                f"{place}: Spark has no file system for it: {said}",
+                f"{path}: Spark has no file system for it: {message}",
                 hint="--spark spark.jars.packages=org.apache.hadoop:hadoop-aws:… brings s3a://",
             ) from error
         if kind in ("AccessControlException", "AccessDeniedException"):
-            raise ConfigError(f"{place}: {said}", hint="look at the credentials in the session's options") from error
-        raise RetriableError(f"{place}: {kind}: {said}") from error
+            raise ConfigError(f"{path}: {message}", hint="look at the credentials in the session's options") from error
+        raise RetriableError(f"{path}: {kind}: {message}") from error
 
 
 def file_store_at(spark: SparkSession, root: str) -> FileStore:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from headrace.connectors.shared import log_order
 from headrace.connectors.shared.rejected_rows import RejectedRows
 from headrace.connectors.shared.task_sink import TaskSink
-from headrace.connectors.shared.topic_generations import several_topics
+from headrace.connectors.shared.topic_generations import several_topics_error
 from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, WriteMode
 from headrace.core.sink import METADATA, IdempotentSink
 from headrace.errors import ConfigError
@@ -97,7 +97,7 @@ class RowKey:
         if self.is_record_id and "topic" not in self.key and several:
             count = "several" if topics is None else len(topics)
             raise ConfigError(
-                f"rows of {count} topics cannot be told apart by {', '.join(self.key)}",
+                f"rows of {count} topics cannot be distinguished by {', '.join(self.key)}",
                 hint='key=("topic", "partition", "offset")',
             )
 
@@ -115,7 +115,7 @@ class RowKey:
                 )
             if not {"partition", "offset"} <= set(self.key):
                 raise ConfigError(
-                    f"records are not told apart by {', '.join(self.key)} alone, and the rows have no such column",
+                    f"records cannot be distinguished by {', '.join(self.key)} alone, and the rows have no such column",
                     hint='key=("topic", "partition", "offset"); or name columns of the rows: key="…"',
                 )
             own = [name for name in names if name != METADATA]
@@ -194,7 +194,7 @@ class KeyedSink(TaskSink, IdempotentSink):
     def check_topics(self, topics: Sequence[str] | None) -> None:
         self._identity.check_topics(topics)
         if self.by_offset and (topics is None or len(topics) > 1) and not self._identity.is_record_id:
-            raise several_topics(repr(self), topics)
+            raise several_topics_error(repr(self), topics)
 
     @abstractmethod
     def _writer(self, batch: Batch, schema: StructType) -> Writer:
@@ -263,7 +263,7 @@ class _KeyedWriteTask:
             if row.source is None and row.origin is not None and row.origin == before:
                 raise ConfigError(
                     f"{self.sink}: several rows come from one record ({before}), and the key ({', '.join(self.key)})"
-                    " does not tell them apart: all but one would be lost",
+                    " does not distinguish them: all but one would be lost",
                     hint='name columns that do: key=("…", "…"), for example with the position from posexplode',
                 )
             before = row.origin

@@ -28,7 +28,7 @@ def sort_by_offset(batch: Batch, rows: DataFrame) -> DataFrame:
     Rows of one record keep the order in which their task produced them.
     """
     if METADATA not in rows.columns:
-        raise origin_required()
+        raise origin_required_error()
     return sort_by_origin_columns(batch, with_origin_columns(rows))
 
 
@@ -51,7 +51,7 @@ def with_origin_columns(rows: DataFrame) -> DataFrame:
     return rows.select("*", *origin_column_exprs(rows))
 
 
-def origin_required() -> ConfigError:
+def origin_required_error() -> ConfigError:
     return ConfigError(
         f"the transform dropped {METADATA}, by which the sink recognises written rows",
         hint="keep it in the transform",

@@ -29,15 +29,15 @@ _OPTIONS = {
 }
 
 
-def write_files(rows: DataFrame, place: str, partition_by: Sequence[str] = ()) -> int:
-    """Write `rows` below `place`, which must not exist; return the number of rows."""
+def write_files(rows: DataFrame, path: str, partition_by: Sequence[str] = ()) -> int:
+    """Write `rows` below `path`, which must not exist; return the number of rows."""
     from pyspark.sql import Observation, functions
 
-    counted = Observation()
-    writer = rows.observe(counted, functions.count(functions.lit(1)).alias("rows")).write.options(**_OPTIONS)
+    observation = Observation()
+    writer = rows.observe(observation, functions.count(functions.lit(1)).alias("rows")).write.options(**_OPTIONS)
     if partition_by:
         writer = writer.partitionBy(*partition_by)
     with session_settings(rows.sparkSession, _SETTINGS):
-        writer.parquet(place)
+        writer.parquet(path)
     topic_check.verify()
-    return int(counted.get.get("rows", 0))
+    return int(observation.get.get("rows", 0))

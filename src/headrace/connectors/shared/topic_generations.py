@@ -44,15 +44,15 @@ def topic_generation(
     """
     ids = {r.at.topic: "" for r in batch.ranges} | dict(batch.topic_ids)
     if len(ids) != 1:
-        raise several_topics(sink, list(ids))
-    ((topic, number),) = ids.items()
+        raise several_topics_error(sink, list(ids))
+    ((topic, topic_id),) = ids.items()
     while True:
-        text = read()
-        known: list[list[str]] = json.loads(text) if text else []
-        if known and known[-1] == [topic, number]:
+        stored = read()
+        known: list[list[str]] = json.loads(stored) if stored else []
+        if known and known[-1] == [topic, topic_id]:
             return first + len(known) - 1
-        if [topic, number] in known:
-            if any(name == topic for name, _ in known[known.index([topic, number]) + 1 :]):
+        if [topic, topic_id] in known:
+            if any(name == topic for name, _ in known[known.index([topic, topic_id]) + 1 :]):
                 raise OffsetConflict(
                     f"{sink}: the topic {topic} was recreated, and another run has written rows of the new one",
                     hint="stop the run that still reads the old one",
@@ -62,14 +62,14 @@ def topic_generation(
                 f" {topic} would lose to older ones of {known[-1][0]}",
                 hint="a table for each topic; or fill a new table from the start",
             )
-        if swap(text, json.dumps([*known, [topic, number]])):
+        if swap(stored, json.dumps([*known, [topic, topic_id]])):
             return first + len(known)
 
 
-def several_topics(sink: str, topics: Sequence[str] | None) -> ConfigError:
-    which = "topics not known ahead" if topics is None else f"{len(topics)} topics ({', '.join(sorted(topics))})"
+def several_topics_error(sink: str, topics: Sequence[str] | None) -> ConfigError:
+    description = "topics not known ahead" if topics is None else f"{len(topics)} topics ({', '.join(sorted(topics))})"
     return ConfigError(
-        f"{sink}: the rows come from {which}, and offsets of two topics do not tell"
+        f"{sink}: the rows come from {description}, and offsets of two topics do not tell"
         " which of two values with one key is newer",
         hint="a pipeline and a table for each topic",
     )

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as t
 
-from headrace.connectors.delta.file_stats import File, described, unfolded
+from headrace.connectors.delta.file_stats import File, decode_partition_values, describe_file
 
 
 def stats_of(path, kind, arrow, values, **more):
     pq.write_table(pa.table({"column": pa.array(values, arrow)}), path, row_group_size=2)
     table = t.StructType([t.StructField("column", kind)])
-    return described("p", 1, pq.read_metadata(path), table, [])
+    return describe_file("p", 1, pq.read_metadata(path), table, [])
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_a_file_has_the_bounds_of_all_columns_or_of_none(tmp_path):
     rows = pa.table({"n": pa.array([1, 2]), "price": pa.array([Decimal("1.5")] * 2, pa.decimal128(5, 2))})
     pq.write_table(rows, tmp_path / "f.parquet")
     table = t.StructType([t.StructField("n", t.LongType()), t.StructField("price", t.DecimalType(5, 2))])
-    file = described("p", 1, pq.read_metadata(tmp_path / "f.parquet"), table, [])
+    file = describe_file("p", 1, pq.read_metadata(tmp_path / "f.parquet"), table, [])
     assert (file.low, file.high, file.nulls) == ({}, {}, {"n": 0, "price": 0})
 
 
 def test_a_column_that_was_added_later_is_null_in_an_older_file(tmp_path):
     pq.write_table(pa.table({"n": pa.array([1, 2])}), tmp_path / "f.parquet")
     table = t.StructType([t.StructField("n", t.LongType()), t.StructField("added", t.StringType())])
-    file = described("p", 1, pq.read_metadata(tmp_path / "f.parquet"), table, [])
+    file = describe_file("p", 1, pq.read_metadata(tmp_path / "f.parquet"), table, [])
     assert file.nulls == {"n": 0, "added": 2}
     assert (file.low, file.high) == ({"n": 1}, {"n": 2})
 
@@ -99,7 +99,7 @@ def hexed(text):
     ],
 )
 def test_a_folder_stands_for_a_partition(path, partition_by, partition):
-    assert unfolded(path, partition_by) == partition
+    assert decode_partition_values(path, partition_by) == partition
 
 
 @pytest.mark.parametrize(

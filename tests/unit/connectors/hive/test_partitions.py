@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import types as t
 
-from headrace.connectors.hive.partitions import fits, partition_sql, partitions, quoted
+from headrace.connectors.hive.partitions import check_columns, partition_directories, partition_sql, quoted
 from headrace.errors import ConfigError
 
 
@@ -19,7 +19,7 @@ from headrace.errors import ConfigError
     ],
 )
 def test_directories_of_data_files_are_partitions(files, depth, found):
-    assert partitions(files, depth) == found
+    assert partition_directories(files, depth) == found
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ BATCH = ("headrace_batch", "string", True)
 )
 def test_rows_fit_a_table_with_their_columns_types_and_partitions(table, partition_by, fit):
     if fit:
-        fits(ROWS, table, partition_by, "app.rows")
+        check_columns(ROWS, table, partition_by, "app.rows")
     else:
         with pytest.raises(ConfigError, match=r"do not fit the table app.rows: rows: n bigint, Day string"):
-            fits(ROWS, table, partition_by, "app.rows")
+            check_columns(ROWS, table, partition_by, "app.rows")
 
 
 @pytest.mark.parametrize(("name", "sql"), [("rows", "`rows`"), ("app.rows", "`app`.`rows`"), ("a`b", "`a``b`")])

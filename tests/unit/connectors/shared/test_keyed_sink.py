@@ -86,7 +86,7 @@ def test_a_row_that_cannot_be_read_is_refused_and_the_others_are_stored():
 @pytest.mark.parametrize("key", ["offset", "partition", ("topic", "offset"), ("topic", "partition")])
 def test_a_key_that_records_share_is_refused_unless_the_rows_have_such_columns(key):
     identity = RowKey.of(key, None)
-    with pytest.raises(ConfigError, match="not told apart"):
+    with pytest.raises(ConfigError, match="cannot be distinguished"):
         identity.columns(["id", "_kafka"])
     assert identity.columns([*identity.key, "id", "_kafka"]) == [*identity.key, "id"]
 

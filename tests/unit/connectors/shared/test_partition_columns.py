@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import types as t
 
-from headrace.connectors.shared.partition_columns import check, listed, repeated
+from headrace.connectors.shared.partition_columns import check, find_duplicate, parse_partition_by
 from headrace.errors import ConfigError
 
 
@@ -18,13 +18,13 @@ ROWS = schema(day=t.DateType(), kind=t.StringType(), n=t.LongType(), price=t.Dou
     ("given", "names"), [(None, ()), ("day", ("day",)), (["day", "kind"], ("day", "kind")), (("day",), ("day",))]
 )
 def test_partition_columns_are_given_by_name(given, names):
-    assert listed(given) == names
+    assert parse_partition_by(given) == names
 
 
 @pytest.mark.parametrize("given", ["", [], [""], [5], ["day", "Day"], "headrace_batch", ["Headrace_Batch"]])
 def test_what_does_not_name_partition_columns_is_refused(given):
     with pytest.raises(ConfigError, match="partition_by"):
-        listed(given)
+        parse_partition_by(given)
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ def test_what_does_not_name_partition_columns_is_refused(given):
         (ROWS, [], None),
         (ROWS, ["day"], None),
         (ROWS, ["kind", "n"], None),
-        (ROWS, ["price"], "double makes no directory names"),
+        (ROWS, ["price"], "the type double cannot be used"),
         (ROWS, ["month"], "the rows do not have"),
         (ROWS, ["Day"], "the rows do not have"),
         (schema(day=t.DateType()), ["day"], "nothing is left for the files"),
-        (schema(a=t.LongType(), A=t.LongType()), [], "a twice"),
-        (schema(Headrace_batch=t.LongType()), [], "a name of ours"),
+        (schema(a=t.LongType(), A=t.LongType()), [], "two columns named a"),
+        (schema(Headrace_batch=t.LongType()), [], "reserved by Headrace"),
     ],
 )
 def test_rows_can_be_partitioned_or_the_reason_is_reported(rows, partition_by, reason):
@@ -49,6 +49,6 @@ def test_rows_can_be_partitioned_or_the_reason_is_reported(rows, partition_by, r
             check(rows, partition_by, "lake")
 
 
-@pytest.mark.parametrize(("names", "twice"), [([], None), (["a", "b"], None), (["a", "b", "A"], "a")])
-def test_capitals_make_no_difference(names, twice):
-    assert repeated(names) == twice
+@pytest.mark.parametrize(("names", "duplicate"), [([], None), (["a", "b"], None), (["a", "b", "A"], "a")])
+def test_capitals_make_no_difference(names, duplicate):
+    assert find_duplicate(names) == duplicate
