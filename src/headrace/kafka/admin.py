@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.kafka.commit_metadata import CommittedOffset
 
 _TOPICS_PER_REQUEST = 500
-_UNSETTLED_SECONDS = 3.0
+_OPEN_TRANSACTION_SECONDS = 3.0
 _NO_TOPIC = "UNKNOWN_TOPIC_OR_PART"
 _NO_GROUP = "GROUP_ID_NOT_FOUND"
 
@@ -50,12 +50,12 @@ class Admin:
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, Any]:
-        """The existing ones of `topics`. A metadata request could create the others (auto.create.topics.enable)."""
+        """The existing topics of `names`. A metadata request could create the others (auto.create.topics.enable)."""
         from confluent_kafka import TopicCollection
 
         found: dict[str, Any] = {}
-        for some in chunked(list(names), _TOPICS_PER_REQUEST):
-            futures = self._driver.describe_topics(TopicCollection(list(some)), request_timeout=self._timeout)
+        for chunk in chunked(list(names), _TOPICS_PER_REQUEST):
+            futures = self._driver.describe_topics(TopicCollection(list(chunk)), request_timeout=self._timeout)
             for name, future in futures.items():
                 if (described := self._wait(future, f"the topic {name}", {_NO_TOPIC})) is not None:
                     found[name] = described
@@ -68,17 +68,17 @@ class Admin:
         from confluent_kafka.admin._resource import ResourceType
 
         found: dict[str, Mapping[str, Any]] = {}
-        for some in chunked(list(names), _TOPICS_PER_REQUEST):
-            for resource, future in self._request_configs(ResourceType.TOPIC, some).items():
+        for chunk in chunked(list(names), _TOPICS_PER_REQUEST):
+            for resource, future in self._request_configs(ResourceType.TOPIC, chunk).items():
                 if (config := self._wait(future, f"the topic {resource.name}", ignored)) is not None:
                     found[resource.name] = config
         return found
 
-    def _request_configs(self, kind: Any, names: Sequence[str]) -> Mapping[Any, Future[Any]]:
+    def _request_configs(self, resource_type: Any, names: Sequence[str]) -> Mapping[Any, Future[Any]]:
         from confluent_kafka.admin._config import ConfigResource
 
-        asked = [ConfigResource(kind, name) for name in names]
-        futures: Mapping[Any, Future[Any]] = self._driver.describe_configs(asked, request_timeout=self._timeout)
+        resources = [ConfigResource(resource_type, name) for name in names]
+        futures: Mapping[Any, Future[Any]] = self._driver.describe_configs(resources, request_timeout=self._timeout)
         return futures
 
     def missing_topics(self, names: Sequence[str], hint: str) -> ConfigError:
@@ -101,8 +101,8 @@ class Admin:
         """Create a topic; False if it exists. With -1 the broker chooses the number."""
         from confluent_kafka.cimpl import NewTopic
 
-        wanted = NewTopic(name, partitions, replication, config=dict(config or {}))
-        future = self._driver.create_topics([wanted], request_timeout=self._timeout)[name]
+        topic = NewTopic(name, partitions, replication, config=dict(config or {}))
+        future = self._driver.create_topics([topic], request_timeout=self._timeout)[name]
         what, exists = f"the creation of topic {name}", {"TOPIC_ALREADY_EXISTS"}
         created = self.client.wait(self._driver, future, what, exists, default=False, hint=hint) is not False
         self.describe_new_topic(name)
@@ -160,16 +160,16 @@ class Admin:
 
         spec: Any = _listoffsets.OffsetSpec
         edges = {"earliest": spec.earliest, "latest": spec.latest}
-        asked = {
+        specs = {
             Position(at.topic, at.partition): edges[position]()
             if isinstance(position, str)
             else spec.for_timestamp(max(0, round(position * 1000)))
             for at, position in positions.items()
         }
-        if not asked:
+        if not specs:
             return {}
         futures = self._driver.list_offsets(
-            asked,
+            specs,
             isolation_level=IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED,
             request_timeout=timeout or self._timeout,
         )
@@ -180,7 +180,7 @@ class Admin:
         return self._wait(self._driver.list_consumer_groups(request_timeout=self._timeout), "its groups")
 
     def describe_groups(self, names: Collection[str]) -> dict[str, Any]:
-        """The existing ones of `groups`."""
+        """The existing groups of `names`."""
         if not names:
             return {}
         futures = self._driver.describe_consumer_groups(list(names), request_timeout=self._timeout)
@@ -197,7 +197,7 @@ class Admin:
         """The committed offsets of `group` for these partitions; None while an open transaction has one of them."""
         with closing(self.client.consumer(group)) as consumer:
             what, open_transaction = f"the group {group}", {"_TIMED_OUT"}
-            return self.client.committed(consumer, partitions, _UNSETTLED_SECONDS, what, open_transaction)
+            return self.client.committed(consumer, partitions, _OPEN_TRANSACTION_SECONDS, what, open_transaction)
 
     def _wait(self, future: Future[Any], what: str = "", ignored: Collection[str] = ()) -> Any:
         return self.client.wait(self._driver, future, what, ignored)

@@ -88,11 +88,11 @@ class Client:
 
         return self._build(Producer, settings)
 
-    def _build(self, kind: Callable[[dict[str, Any]], Any], settings: Mapping[str, Any]) -> Any:
+    def _build(self, client_class: Callable[[dict[str, Any]], Any], settings: Mapping[str, Any]) -> Any:
         from confluent_kafka import KafkaException
 
         try:
-            return kind({**settings, **self.settings, "logger": _silent_logger(), "error_cb": self._errors})
+            return client_class({**settings, **self.settings, "logger": _silent_logger(), "error_cb": self._errors})
         except KafkaException as error:
             raise ConfigError(
                 f"Kafka's client refuses these options: {error.args[0].str()}",
@@ -100,14 +100,14 @@ class Client:
             ) from error
 
     def build_tuned(
-        self, kind: Callable[[dict[str, Any]], Any], required: Mapping[str, Any], defaults: Mapping[str, Any]
+        self, client_class: Callable[[dict[str, Any]], Any], required: Mapping[str, Any], defaults: Mapping[str, Any]
     ) -> Any:
         """Build a consumer or producer with the user's options, which override `defaults`; `required` overrides
         both."""
         tuning = dict(self.tuning)
         while True:
             try:
-                return self._build(kind, {**defaults, **tuning, **required})
+                return self._build(client_class, {**defaults, **tuning, **required})
             except ConfigError as error:
                 unknown = _UNKNOWN.search(error.message)
                 if unknown is None or unknown[1] not in JAVA | JAVA_PRODUCER or tuning.pop(unknown[1], None) is None:
@@ -151,8 +151,8 @@ class Client:
         from confluent_kafka import TopicPartition as Position
 
         found: dict[TopicPartition, CommittedOffset] = {}
-        for some in chunked([Position(at.topic, at.partition) for at in partitions]):
-            request = partial(consumer.committed, some, timeout=seconds)
+        for chunk in chunked([Position(at.topic, at.partition) for at in partitions]):
+            request = partial(consumer.committed, chunk, timeout=seconds)
             policy = RetryPolicy(first=0.1, factor=1.0, within=seconds)
             positions = self.call(partial(policy.call, request, _coordinator_moved), what, ignored)
             if positions is None:

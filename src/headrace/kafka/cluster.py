@@ -86,9 +86,9 @@ class Cluster:
         policy = RetryPolicy(first=0.2, factor=1.0, within=seconds)
         return policy.call(lambda: self.logs(subscription), has_no_leader)
 
-    def there(self, topics: Iterable[str]) -> dict[str, TopicLog]:
+    def existing_logs(self, topics: Iterable[str]) -> dict[str, TopicLog]:
         """The id, beginnings and ends of all partitions of existing topics, by prefixed topic name."""
-        described = self._admin.describe_topics(map(self._real_name, topics))
+        described = self._admin.describe_topics(map(self._cluster_topic_name, topics))
         counts = {topic: len(description.partitions) for topic, description in described.items()}
         return self._logs(described, set(Topics(sorted(counts)).wanted(counts)) if counts else set())
 
@@ -98,30 +98,30 @@ class Cluster:
         return {
             self._prefix + topic: TopicLog(
                 topic_id=topic_id(topic, str(description.topic_id)),
-                beginnings={self._known_as(at): beginnings[at] for at in sorted(wanted) if at.topic == topic},
-                ends={self._known_as(at): ends[at] for at in sorted(wanted) if at.topic == topic},
+                beginnings={self._to_prefixed(at): beginnings[at] for at in sorted(wanted) if at.topic == topic},
+                ends={self._to_prefixed(at): ends[at] for at in sorted(wanted) if at.topic == topic},
                 left_out=tuple(
-                    self._known_as(at)
+                    self._to_prefixed(at)
                     for at in (TopicPartition(topic, number) for number in range(len(description.partitions)))
                     if at not in wanted
                 ),
-                written={self._known_as(at): written[at] for at in wanted if at.topic == topic},
+                written={self._to_prefixed(at): written[at] for at in wanted if at.topic == topic},
             )
             for topic, description in described.items()
         }
 
     def logs_of(self, topics: Iterable[str]) -> dict[str, TopicLog]:
         """The id, beginnings and ends of topics, by prefixed name."""
-        return self.logs(Topics([*map(self._real_name, topics)]))
+        return self.logs(Topics([*map(self._cluster_topic_name, topics)]))
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The end offset of each partition, as readers see it."""
-        found = self._offsets(map(self._in_cluster, partitions), "latest")
-        return {self._known_as(at): offset for at, offset in found.items()}
+        found = self._offsets(map(self._to_cluster, partitions), "latest")
+        return {self._to_prefixed(at): offset for at, offset in found.items()}
 
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
         """The ids of existing topics, by prefixed name."""
-        described = self._admin.describe_topics(map(self._real_name, topics))
+        described = self._admin.describe_topics(map(self._cluster_topic_name, topics))
         return {self._prefix + topic: topic_id(topic, str(found.topic_id)) for topic, found in described.items()}
 
     def check_topic_exists(self, topic: str) -> str | None:
@@ -145,9 +145,9 @@ class Cluster:
 
     def leaders(self, topics: Iterable[str]) -> dict[TopicPartition, str]:
         """The leader's host of each partition that has a leader."""
-        described = self._admin.describe_topics(sorted(set(map(self._real_name, topics))))
+        described = self._admin.describe_topics(sorted(set(map(self._cluster_topic_name, topics))))
         return {
-            self._known_as(TopicPartition(topic, partition.id)): partition.leader.host
+            self._to_prefixed(TopicPartition(topic, partition.id)): partition.leader.host
             for topic, description in described.items()
             for partition in description.partitions
             if partition.leader is not None
@@ -160,22 +160,22 @@ class Cluster:
             topic: int(config["max.message.bytes"].value) for topic, config in self._admin.topic_configs(names).items()
         }
 
-    def _known_as(self, at: TopicPartition) -> TopicPartition:
+    def _to_prefixed(self, at: TopicPartition) -> TopicPartition:
         return TopicPartition(self._prefix + at.topic, at.partition)
 
-    def _in_cluster(self, at: TopicPartition) -> TopicPartition:
-        return TopicPartition(self._real_name(at.topic), at.partition)
+    def _to_cluster(self, at: TopicPartition) -> TopicPartition:
+        return TopicPartition(self._cluster_topic_name(at.topic), at.partition)
 
-    def _real_name(self, topic: str) -> str:
+    def _cluster_topic_name(self, topic: str) -> str:
         return topic.removeprefix(self._prefix)
 
     def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]:
         """The first offset at or after `time` of each partition, without partitions that have none."""
-        found = self._offsets(map(self._in_cluster, partitions), time.timestamp())
-        return {self._known_as(at): offset for at, offset in found.items() if offset >= 0}
+        found = self._offsets(map(self._to_cluster, partitions), time.timestamp())
+        return {self._to_prefixed(at): offset for at, offset in found.items() if offset >= 0}
 
     def lookup_times(
-        self, asked: Sequence[Mapping[TopicPartition, float]], timeout: float
+        self, lookups: Sequence[Mapping[TopicPartition, float]], timeout: float
     ) -> list[dict[TopicPartition, tuple[int, float]]]:
         """Offset and timestamp of the first record at or after each time (epoch seconds), if there is one.
 
@@ -183,15 +183,19 @@ class Cluster:
         """
         requests = [
             self._admin.request_offsets(
-                {self._in_cluster(at): time for at, time in times.items()}, committed=self._committed, timeout=timeout
+                {self._to_cluster(at): time for at, time in times.items()},
+                committed=self._committed,
+                timeout=timeout,
             )
-            for times in asked
+            for times in lookups
         ]
         # Does not wait with the error listener, which another thread may be using.
-        found = [{self._known_as(at): future.result(timeout) for at, future in futures.items()} for futures in requests]
+        results = [
+            {self._to_prefixed(at): future.result(timeout) for at, future in futures.items()} for futures in requests
+        ]
         return [
-            {at: (one.offset, one.timestamp / 1000) for at, one in answers.items() if one.offset >= 0}
-            for answers in found
+            {at: (found.offset, found.timestamp / 1000) for at, found in offsets.items() if found.offset >= 0}
+            for offsets in results
         ]
 
     def times(self, positions: Mapping[TopicPartition, int], timeout: float = 5.0) -> dict[TopicPartition, float]:
@@ -201,9 +205,9 @@ class Cluster:
         if not positions:
             return {}
         consumer = self._client.consumer("headrace-lag")
-        asked = {self._in_cluster(at): offset for at, offset in positions.items()}
+        wanted = {self._to_cluster(at): offset for at, offset in positions.items()}
         try:
-            consumer.assign([Position(at.topic, at.partition, offset) for at, offset in asked.items()])
+            consumer.assign([Position(at.topic, at.partition, offset) for at, offset in wanted.items()])
             found: dict[TopicPartition, float] = {}
             deadline = monotonic() + timeout
             while len(found) < len(positions) and monotonic() < deadline:
@@ -211,7 +215,7 @@ class Cluster:
                 if message is None or message.error():
                     continue
                 at = TopicPartition(message.topic() or "", message.partition() or 0)
-                found.setdefault(self._known_as(at), message.timestamp()[1] / 1000)
+                found.setdefault(self._to_prefixed(at), message.timestamp()[1] / 1000)
                 consumer.pause([Position(at.topic, at.partition)])
             return found
         finally:

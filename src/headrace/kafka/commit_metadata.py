@@ -49,7 +49,7 @@ class PartitionMetadata:
 
     offset: int
     topic_id: str | None = None
-    begun: PendingRange | None = None
+    pending_range: PendingRange | None = None
     unread: bool = False
     elsewhere: Elsewhere | None = None
 
@@ -58,7 +58,7 @@ class PartitionMetadata:
 class _MetadataText:
     """The metadata of one partition: its own part, and the state of the whole pipeline when it was written."""
 
-    share: PartitionMetadata
+    part: PartitionMetadata
     number: int
     partitions: int
     last_batch: int
@@ -70,17 +70,17 @@ class _MetadataText:
             "headrace": self.number,  # first: distinguishes these texts from those of other tools
             format_version.KEY: FORMAT,
             "of": self.partitions,
-            "at": self.share.offset,
+            "at": self.part.offset,
             "last": self.last_batch,
         }
-        if self.share.topic_id is not None:
-            raw["topic"] = self.share.topic_id
-        if self.share.begun is not None:
-            raw["begun"] = self.share.begun
-        if self.share.unread:
+        if self.part.topic_id is not None:
+            raw["topic"] = self.part.topic_id
+        if self.part.pending_range is not None:
+            raw["begun"] = self.part.pending_range
+        if self.part.unread:
             raw["unread"] = 1
-        if self.share.elsewhere is not None:
-            raw["elsewhere"] = self.share.elsewhere
+        if self.part.elsewhere is not None:
+            raw["elsewhere"] = self.part.elsewhere
         if self.run is not None:
             raw["run"] = asdict(self.run)
         if self.epoch:
@@ -89,96 +89,96 @@ class _MetadataText:
 
 
 @lru_cache(maxsize=4096)  # the metadata of most partitions rarely changes
-def _parsed(entry: CommittedOffset) -> _MetadataText | None:
-    """None for a commit of another tool, also if it moved the offset and kept our metadata."""
+def _parse(entry: CommittedOffset) -> _MetadataText | None:
+    """None for a commit of another tool, also if it moved the offset and kept the metadata of Headrace."""
     if not entry.metadata.startswith('{"headrace":'):
         return None
     try:
         raw = json.loads(entry.metadata)
         format_version.read_version(raw, FORMAT, "the metadata of a committed offset")
-        begun = PendingRange(*raw["begun"]) if "begun" in raw else None
+        pending_range = PendingRange(*raw["begun"]) if "begun" in raw else None
         elsewhere = Elsewhere(*raw["elsewhere"]) if "elsewhere" in raw else None
-        share = PartitionMetadata(raw["at"], raw.get("topic"), begun, "unread" in raw, elsewhere)
+        part = PartitionMetadata(raw["at"], raw.get("topic"), pending_range, "unread" in raw, elsewhere)
         run = RunLease(**raw["run"]) if "run" in raw else None
-        text = _MetadataText(share, raw["headrace"], raw["of"], raw["last"], run, raw.get("epoch", 0))
+        text = _MetadataText(part, raw["headrace"], raw["of"], raw["last"], run, raw.get("epoch", 0))
     except (ValueError, KeyError, TypeError):
         return None
-    return text if share.offset == entry.offset else None
+    return text if part.offset == entry.offset else None
 
 
 def decode_group(group: Mapping[TopicPartition, CommittedOffset], unknown_epoch: int = 0) -> State:
     """Combine a group's entries into the state of the pipeline.
 
-    An entry without our metadata is a position set by another tool, and is accepted. It begins a new epoch, because the
-    earlier position is unknown. During a pending batch it abandons that batch, as moving offsets manually does. If
-    another tool set every entry, the earlier epoch is unknown, and `unknown_epoch` is used.
+    An entry without metadata of Headrace is a position set by another tool, and is accepted. It begins a new epoch,
+    because the earlier position is unknown. During a pending batch it abandons that batch, as moving offsets manually
+    does. If another tool set every entry, the earlier epoch is unknown, and `unknown_epoch` is used.
     Deleting a topic also deletes its part of a pending batch: such a batch is `missing` ranges and cannot be repeated.
     """
-    texts = {at: _parsed(entry) for at, entry in group.items()}
-    ours = sorted(((at, text) for at, text in texts.items() if text), key=lambda item: item[1].number)
-    newest = ours[-1][1].number if ours else 0
-    dropped = bool(ours) and ours[-1][1].partitions > len(group)
-    unread = {at for at, text in ours if text.share.unread}
-    foreign = len(ours) < len(group)
-    pending = _pending(ours, moved=foreign and not dropped)
-    last = [text.last_batch for _, text in ours]
+    texts = {at: _parse(entry) for at, entry in group.items()}
+    parsed = sorted(((at, text) for at, text in texts.items() if text), key=lambda item: item[1].number)
+    newest = parsed[-1][1].number if parsed else 0
+    dropped = bool(parsed) and parsed[-1][1].partitions > len(group)
+    unread = {at for at, text in parsed if text.part.unread}
+    foreign = len(parsed) < len(group)
+    pending = _pending(parsed, moved=foreign and not dropped)
+    last = [text.last_batch for _, text in parsed]
     if pending is None:  # the id of a batch that another tool abandoned is not reused
-        last += [text.share.begun.batch for _, text in ours if text.share.begun]
+        last += [text.part.pending_range.batch for _, text in parsed if text.part.pending_range]
     progress = Progress(
         offsets={at: entry.offset for at, entry in group.items() if at not in unread},
         pending=pending,
-        topic_ids={at.topic: text.share.topic_id for at, text in ours if text.share.topic_id is not None},
+        topic_ids={at.topic: text.part.topic_id for at, text in parsed if text.part.topic_id is not None},
         last_batch=max(last, default=0),
-        epoch=max((text.epoch + foreign for _, text in ours), default=unknown_epoch if group else 0),
+        epoch=max((text.epoch + foreign for _, text in parsed), default=unknown_epoch if group else 0),
     )
-    runs = (text.run for _, text in ours if text.number == newest and text.run)
+    runs = (text.run for _, text in parsed if text.number == newest and text.run)
     return State(progress, next(runs, None))
 
 
-def foreign(group: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, int]:
+def foreign_offsets(group: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, int]:
     """The positions that other tools set."""
-    return {at: entry.offset for at, entry in group.items() if _parsed(entry) is None}
+    return {at: entry.offset for at, entry in group.items() if _parse(entry) is None}
 
 
 def is_complete(group: Mapping[TopicPartition, CommittedOffset]) -> bool:
     """Whether `group` has as many entries as its newest entry records."""
-    texts = [text for text in map(_parsed, group.values()) if text]
+    texts = [text for text in map(_parse, group.values()) if text]
     return bool(texts) and max(texts, key=lambda text: text.number).partitions <= len(group)
 
 
-def _pending(ours: Sequence[tuple[TopicPartition, _MetadataText]], *, moved: bool) -> Batch | None:
-    begun = {at: (text.share, text.share.begun) for at, text in ours if text.share.begun}
-    heads = [(part.batch, part.ranges) for _, part in begun.values()]
-    heads += [text.share.elsewhere for _, text in ours if text.share.elsewhere]
-    if not heads:
+def _pending(parsed: Sequence[tuple[TopicPartition, _MetadataText]], *, moved: bool) -> Batch | None:
+    parts = {at: (text.part, text.part.pending_range) for at, text in parsed if text.part.pending_range}
+    batches = [(pending.batch, pending.ranges) for _, pending in parts.values()]
+    batches += [text.part.elsewhere for _, text in parsed if text.part.elsewhere]
+    if not batches:
         return None
-    batch, count = heads[0]
-    if moved and len(begun) < count:
+    batch, count = batches[0]
+    if moved and len(parts) < count:
         return None
-    ranges = tuple(Range(at, share.offset, part.until) for at, (share, part) in begun.items())
-    topic_ids = {at.topic: part.topic_id for at, (_, part) in begun.items() if part.topic_id is not None}
-    epoch = max((part.epoch for _, part in begun.values()), default=0)
-    return Batch(batch, ranges, topic_ids, missing=count - len(begun), epoch=epoch)
+    ranges = tuple(Range(at, part.offset, pending.until) for at, (part, pending) in parts.items())
+    topic_ids = {at.topic: pending.topic_id for at, (_, pending) in parts.items() if pending.topic_id is not None}
+    epoch = max((pending.epoch for _, pending in parts.values()), default=0)
+    return Batch(batch, ranges, topic_ids, missing=count - len(parts), epoch=epoch)
 
 
 def metadata_updates(
-    group: Mapping[TopicPartition, CommittedOffset], new: State, *, everything: bool = False, apart: bool = False
+    group: Mapping[TopicPartition, CommittedOffset], new: State, *, everything: bool = False, separately: bool = False
 ) -> dict[TopicPartition, CommittedOffset]:
     """The entries to commit so that `group` decodes to `new`: those that differ, at least one; or `everything`.
 
     The last batch and the live run belong to no partition. Entries are numbered, and the newest ones determine them. So
-    if entries are committed one by one (`apart`), each contains both.
+    if entries are committed one by one (`separately`), each contains both.
     """
-    texts = {at: _parsed(entry) for at, entry in group.items()}
+    texts = {at: _parse(entry) for at, entry in group.items()}
     number = 1 + max((text.number for text in texts.values() if text), default=0)
-    wanted = _shares(new)
+    wanted = _partition_metadata(new)
     # A transaction cannot delete an entry; the entry can record that nothing was committed.
     wanted |= {at: PartitionMetadata(entry.offset, unread=True) for at, entry in group.items() if at not in wanted}
-    have = {at: text.share for at, text in texts.items() if text}
-    touched = {at for at, share in wanted.items() if everything or have.get(at) != share}
-    if group and touched <= wanted.keys() - group.keys():
-        touched.add(min(group))  # an entry that readers know records the new number of partitions
-    signed = min(touched, default=None)
+    current = {at: text.part for at, text in texts.items() if text}
+    changed = {at for at, part in wanted.items() if everything or current.get(at) != part}
+    if group and changed <= wanted.keys() - group.keys():
+        changed.add(min(group))  # an existing entry records the new number of partitions
+    lease_holder = min(changed, default=None)
     return {
         at: CommittedOffset(
             wanted[at].offset,
@@ -187,11 +187,11 @@ def metadata_updates(
                 number,
                 len(wanted),
                 new.progress.last_batch,
-                new.run if apart or at == signed else None,
+                new.run if separately or at == lease_holder else None,
                 new.progress.epoch,
             ).to_json(),
         )
-        for at in sorted(touched)
+        for at in sorted(changed)
     }
 
 
@@ -199,24 +199,24 @@ def reissue(
     group: Mapping[TopicPartition, CommittedOffset], unknown_epoch: int, entry: CommittedOffset
 ) -> CommittedOffset:
     """The entry that a new run commits: the same offset, without a lease."""
-    own = _parsed(entry)
-    texts = [text for text in (own, *map(_parsed, group.values())) if text]
+    own = _parse(entry)
+    texts = [text for text in (own, *map(_parse, group.values())) if text]
     number = 1 + max((text.number for text in texts), default=0)
     last_batch = max((text.last_batch for text in texts), default=0)
-    share = own.share if own else PartitionMetadata(entry.offset)
+    part = own.part if own else PartitionMetadata(entry.offset)
     epoch = max((text.epoch + (own is None) for text in texts), default=unknown_epoch)
-    return CommittedOffset(entry.offset, _MetadataText(share, number, len(group), last_batch, None, epoch).to_json())
+    return CommittedOffset(entry.offset, _MetadataText(part, number, len(group), last_batch, None, epoch).to_json())
 
 
-def _shares(state: State) -> dict[TopicPartition, PartitionMetadata]:
+def _partition_metadata(state: State) -> dict[TopicPartition, PartitionMetadata]:
     progress, pending = state.progress, state.progress.pending
-    begun: dict[TopicPartition, PendingRange] = {}
+    ranges: dict[TopicPartition, PendingRange] = {}
     unread: dict[TopicPartition, int] = {}
     elsewhere: dict[TopicPartition, Elsewhere] = {}
     if pending is not None:
         count = len(pending.ranges) + pending.missing
         for r in pending.ranges:
-            begun[r.at] = PendingRange(pending.id, r.until, count, pending.topic_ids.get(r.at.topic), pending.epoch)
+            ranges[r.at] = PendingRange(pending.id, r.until, count, pending.topic_ids.get(r.at.topic), pending.epoch)
             if r.at not in progress.offsets:
                 unread[r.at] = r.start
         topics = {r.at.topic for r in pending.ranges}
@@ -224,6 +224,6 @@ def _shares(state: State) -> dict[TopicPartition, PartitionMetadata]:
             # If the batch's topics are deleted with their entries, the remaining ones must show that it was pending.
             elsewhere[min(others)] = Elsewhere(pending.id, count)
     return {
-        at: PartitionMetadata(offset, progress.topic_ids.get(at.topic), begun.get(at), at in unread, elsewhere.get(at))
+        at: PartitionMetadata(offset, progress.topic_ids.get(at.topic), ranges.get(at), at in unread, elsewhere.get(at))
         for at, offset in {**progress.offsets, **unread}.items()
     }

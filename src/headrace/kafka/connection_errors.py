@@ -47,7 +47,7 @@ _TIMEOUTS = {"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT_QUEUE"
 _CONNECTION_LOST = re.compile(r"transport failure|Disconnected|\(n/a\)", re.IGNORECASE)
 _WAIT_SECONDS = 0.2
 _PROBE_SECONDS = 1.0
-_CLIENT_CERTIFICATE = re.compile(r"alert (bad certificate|certificate required|certificate unknown|unknown ca)")
+_CERTIFICATE_REJECTED = re.compile(r"alert (bad certificate|certificate required|certificate unknown|unknown ca)")
 
 
 class ConnectionErrorListener:
@@ -78,8 +78,8 @@ class ConnectionErrorListener:
                 result = future.result(_WAIT_SECONDS)
             except TimeoutError:
                 client.poll(0)  # calls error_cb
-                if (refusal := self._refusal()) is not None:
-                    raise refusal from None
+                if (permanent := self._permanent_error()) is not None:
+                    raise permanent from None
             else:
                 client.poll(0)
                 self._last = None  # a response shows that earlier errors are over
@@ -91,8 +91,8 @@ class ConnectionErrorListener:
         `hint` is for an invalid request.
         """
         if error.name() in _TIMEOUTS and self._last is not None:
-            if (refusal := self._refusal()) is not None:
-                return refusal
+            if (permanent := self._permanent_error()) is not None:
+                return permanent
             error = self._last
         if error.name() in _PERMANENT:
             return ConfigError(
@@ -105,7 +105,7 @@ class ConnectionErrorListener:
             hint=f"headrace doctor --bootstrap {self._bootstrap}",
         )
 
-    def _refusal(self) -> ConfigError | None:
+    def _permanent_error(self) -> ConfigError | None:
         """The last connection error, if it is permanent."""
         if self._last is None:
             return None
@@ -114,7 +114,7 @@ class ConnectionErrorListener:
             return self._login_refused(message)
         if "certificate verify failed" in message:
             return self._untrusted_certificate(message)
-        if _CLIENT_CERTIFICATE.search(message):
+        if _CERTIFICATE_REJECTED.search(message):
             return ConfigError(
                 f"Kafka at {self._bootstrap} rejects this client's certificate, or it sent none: {message}",
                 hint="ssl.keystore.location=FILE, with a certificate that the broker trusts",

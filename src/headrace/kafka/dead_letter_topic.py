@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     Header = tuple[str, str | bytes | None]
     OnDelivery = Callable[[KafkaError | None, Message], None]
 
-OURS = "headrace."
+HEADER_PREFIX = "headrace."
 """The prefix of Headrace's header names; all other headers belong to the record."""
-_SETTLED = f"{OURS}settled"
-_READER = f"{OURS}reader"
+_DROPPED_UNTIL = f"{HEADER_PREFIX}settled"
+_READER = f"{HEADER_PREFIX}reader"
 _SECONDS = 30.0
 
 
@@ -72,7 +72,7 @@ class DeadLetterTopic:
         large: list[DeadLetter] = []
         if not letters:
             return large
-        with self._producing() as (producer, on_delivery):
+        with self._open_producer() as (producer, on_delivery):
 
             def check_size(letter: DeadLetter, error: KafkaError | None, message: Message) -> None:
                 if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
@@ -94,14 +94,14 @@ class DeadLetterTopic:
         cluster_topic_name: Callable[[str], str] = lambda topic: topic,
     ) -> None:
         """Send the original records to their source topics, or to `to`."""
-        with self._producing() as (producer, on_delivery):
+        with self._open_producer() as (producer, on_delivery):
             for letter in letters:
                 topic = to or cluster_topic_name(letter.origin.topic)
-                headers: list[Header] = [*letter.headers, (f"{OURS}replay", f"{letter.origin}".encode())]
+                headers: list[Header] = [*letter.headers, (f"{HEADER_PREFIX}replay", f"{letter.origin}".encode())]
                 _enqueue(producer, topic, letter.key, letter.value, headers, on_delivery)
 
     @contextmanager
-    def _producing(self) -> Iterator[tuple[Producer, OnDelivery]]:
+    def _open_producer(self) -> Iterator[tuple[Producer, OnDelivery]]:
         """At the end of the block all records of the producer are acknowledged."""
         settings = {
             "compression.type": "lz4",  # a record that was compressed in its topic should fit again
@@ -116,7 +116,7 @@ class DeadLetterTopic:
             if error is not None:
                 failures.append((error, message.topic()))
 
-        with self._translated():
+        with self._translate_errors():
             yield producer, on_delivery
         if producer.flush(_SECONDS) or failures:
             raise self._to_headrace_error(*(failures[0] if failures else (KafkaError(KafkaError._TIMED_OUT), None)))
@@ -133,14 +133,14 @@ class DeadLetterTopic:
         if not self._last_read:
             return
         reader = self._reader.encode()
-        with self._producing() as (producer, on_delivery):
+        with self._open_producer() as (producer, on_delivery):
             for r, count in self._last_read.items():
                 if count:
                     # With a key and a value, so that a compacted topic also keeps the newest marker.
-                    marker: list[Header] = [(_READER, reader), (_SETTLED, str(r.until).encode())]
+                    marker: list[Header] = [(_READER, reader), (_DROPPED_UNTIL, str(r.until).encode())]
                     _enqueue(producer, self.topic, reader, b"", marker, on_delivery, r.at.partition)
         ends = [Position(self.topic, r.at.partition, r.until) for r in self._last_read]
-        with closing(self._client.consumer(self._reader)) as consumer, self._translated():
+        with closing(self._client.consumer(self._reader)) as consumer, self._translate_errors():
             consumer.commit(offsets=ends, asynchronous=False)
 
     def _unread(self, consumer: Any) -> list[Range]:
@@ -173,20 +173,20 @@ class DeadLetterTopic:
         if fields.get(_READER) != self._reader.encode():
             return 0
         # A valid marker comes after the offset in it. Headrace did not write any other.
-        until = _number(fields.get(_SETTLED))
+        until = _parse_number(fields.get(_DROPPED_UNTIL))
         return until if until is not None and until <= (message.offset() or 0) else 0
 
     def _messages(self, consumer: Any, unread: Range) -> Iterator[Message]:
         position = Position(self.topic, unread.at.partition, unread.start)
-        offset, answered = unread.start, time.monotonic()
-        with self._translated():
+        offset, last_received = unread.start, time.monotonic()
+        with self._translate_errors():
             consumer.assign([position])
             while offset < unread.until:
                 message = consumer.poll(1.0)
                 if message is None:
                     # The last offsets may have no record: then only the position shows that they were read.
                     (reached,) = consumer.position([position])
-                    if reached.offset <= offset and time.monotonic() - answered > _SECONDS:
+                    if reached.offset <= offset and time.monotonic() - last_received > _SECONDS:
                         raise RetriableError(
                             f"dead letters, {self}: no record received for {_SECONDS:g} s",
                             hint=f"headrace doctor --bootstrap {self._client.bootstrap}",
@@ -195,12 +195,12 @@ class DeadLetterTopic:
                     continue
                 if (error := message.error()) is not None:
                     raise self._to_headrace_error(error)
-                offset, answered = (message.offset() or 0) + 1, time.monotonic()
+                offset, last_received = (message.offset() or 0) + 1, time.monotonic()
                 if offset <= unread.until:
                     yield message
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except KafkaException as error:
@@ -230,10 +230,10 @@ def _enqueue(
     on_delivery: OnDelivery,
     partition: int | None = None,
 ) -> None:
-    chosen: Any = {} if partition is None else {"partition": partition}
+    options: Any = {} if partition is None else {"partition": partition}
     while True:
         try:
-            producer.produce(topic, value, key, headers=headers, on_delivery=on_delivery, **chosen)
+            producer.produce(topic, value, key, headers=headers, on_delivery=on_delivery, **options)
         except BufferError:
             producer.poll(0.1)
         else:
@@ -242,7 +242,7 @@ def _enqueue(
 
 
 def dead_letter_headers(letter: DeadLetter) -> list[Header]:
-    about = {
+    fields = {
         "topic": letter.origin.topic,
         "partition": str(letter.origin.partition),
         "offset": str(letter.origin.offset),
@@ -250,24 +250,25 @@ def dead_letter_headers(letter: DeadLetter) -> list[Header]:
         **{name: getattr(letter, name) for name in TEXT_FIELDS},
         KEY: str(FORMAT),
     }
-    return [(OURS + name, value.encode()) for name, value in about.items()]
+    return [(HEADER_PREFIX + name, value.encode()) for name, value in fields.items()]
 
 
-def read_dead_letter(message: Message, given: Headers) -> DeadLetter | None:
+def read_dead_letter(message: Message, headers: Headers) -> DeadLetter | None:
     """None for a record that is not a dead letter: other programs may write to the topic, too."""
-    about: dict[str, bytes] = {name.removeprefix(OURS): value or b"" for name, value in given if name.startswith(OURS)}
-    partition, offset = _number(about.get("partition")), _number(about.get("offset"))
-    if not {"topic", "error"} <= set(about) or partition is None or offset is None:
+    own = {name: value or b"" for name, value in headers if name.startswith(HEADER_PREFIX)}
+    fields = {name.removeprefix(HEADER_PREFIX): value for name, value in own.items()}
+    partition, offset = _parse_number(fields.get("partition")), _parse_number(fields.get("offset"))
+    if not {"topic", "error"} <= set(fields) or partition is None or offset is None:
         return None
-    origin = RecordId(_text(about["topic"]), partition, offset)
-    refuse_newer(_number(about.get(KEY)) or 1, FORMAT, f"the dead letter of {origin} in topic {message.topic()}")
+    origin = RecordId(_text(fields["topic"]), partition, offset)
+    refuse_newer(_parse_number(fields.get(KEY)) or 1, FORMAT, f"the dead letter of {origin} in topic {message.topic()}")
     return DeadLetter(
         origin,
-        _moment(_text(about.get("timestamp", b""))),
-        _raw(message.key()),
-        _raw(message.value()),
-        tuple((name, value) for name, value in given if not name.startswith(OURS)),
-        **{name: _text(about.get(name, b"")) for name in TEXT_FIELDS},
+        _parse_time(_text(fields.get("timestamp", b""))),
+        _as_bytes(message.key()),
+        _as_bytes(message.value()),
+        tuple((name, value) for name, value in headers if not name.startswith(HEADER_PREFIX)),
+        **{name: _text(fields.get(name, b"")) for name in TEXT_FIELDS},
     )
 
 
@@ -275,16 +276,16 @@ def _text(value: bytes) -> str:
     return value.decode(errors="replace")
 
 
-def _number(value: bytes | None) -> int | None:
+def _parse_number(value: bytes | None) -> int | None:
     return int(value) if value is not None and value.isdigit() and len(value) < 20 else None
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_time(text: str) -> datetime | None:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
         return None
 
 
-def _raw(value: str | bytes | None) -> bytes | None:
+def _as_bytes(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value

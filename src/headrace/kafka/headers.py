@@ -7,7 +7,7 @@ from typing import Any
 
 # Not `message.headers()`: after many calls Python specialises it to a direct call of the C function, which does not
 # notice that the client returns a list and also sets an exception. An unrelated later call would then raise it.
-_asked = methodcaller("headers")
+_get_headers = methodcaller("headers")
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -19,6 +19,6 @@ def headers_of(message: Any) -> Headers:
     list, and the next access to the headers of the same message crashes the process.
     """
     try:
-        return tuple(_asked(message) or ())
+        return tuple(_get_headers(message) or ())
     except SystemError:
         return ()

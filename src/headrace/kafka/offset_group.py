@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.kafka.commit_metadata import CommittedOffset
 
 
-_UNSETTLED_SECONDS = 2.0  # a live run ends a transaction within milliseconds
+_OPEN_TRANSACTION_SECONDS = 2.0  # a live run ends a transaction within milliseconds
 _FENCING = RetryPolicy(attempts=5)
 """Attempts to be the newest producer while others also initialise."""
 _PARALLEL_PRODUCERS = 16  # each mostly waits for responses
@@ -108,13 +108,14 @@ class FencedOffsetGroup:
         return sorted({self._placeholders.to_source(at) for at in found})
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """The existing ones of these topics."""
-        asked = {self._placeholders.local_name(name): name for name in sorted(names)}
+        """The topics of `names` that exist."""
+        local_names = {self._placeholders.local_name(name): name for name in sorted(names)}
         return {
-            asked[here]: Topic(
-                str(described.topic_id) if here == asked[here] else None, frozenset(p.id for p in described.partitions)
+            local_names[local]: Topic(
+                str(described.topic_id) if local == local_names[local] else None,
+                frozenset(p.id for p in described.partitions),
             )
-            for here, described in self._admin.describe_topics(asked).items()
+            for local, described in self._admin.describe_topics(local_names).items()
         }
 
     def broker_setting(self, setting: str) -> int:
@@ -127,15 +128,14 @@ class FencedOffsetGroup:
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """The committed offsets of these partitions, including all decided transactions and no open one."""
         found: dict[TopicPartition, CommittedOffset] = {}
-        for some in chunked([self._placeholders.to_local(at) for at in partitions]):
-            found |= self._fetch_settled(some)
+        for chunk in chunked([self._placeholders.to_local(at) for at in partitions]):
+            found |= self._fetch_stable(chunk)
         return {self._placeholders.to_source(at): entry for at, entry in found.items()}
 
-    def _fetch_settled(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+    def _fetch_stable(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """Fetch offsets. librdkafka waits for open transactions until a timeout; then this ends them."""
-        steps: tuple[Callable[[Sequence[TopicPartition]], None], ...] = (self._end_open, self._finish_lost)
-        for step in steps:
-            if (found := self._committed(partitions, _UNSETTLED_SECONDS)) is not None:
+        for step in (self._end_open_transactions, self._finish_lost_commits):
+            if (found := self._committed(partitions, _OPEN_TRANSACTION_SECONDS)) is not None:
                 return found
             step(partitions)
         return self._client.committed(self._consumer, partitions, TIMEOUT, self._what) or {}
@@ -146,20 +146,21 @@ class FencedOffsetGroup:
         """The committed offsets; None if an open transaction has one of them for `seconds`."""
         return self._client.committed(self._consumer, partitions, seconds, self._what, {"_TIMED_OUT"})
 
-    def _end_open(self, partitions: Sequence[TopicPartition]) -> None:
+    def _end_open_transactions(self, partitions: Sequence[TopicPartition]) -> None:
         self.refence()
-        self._with_each_producer(self._unsettled(partitions), lambda producer, at: None)
+        self._with_each_producer(self._with_open_transaction(partitions), lambda producer, at: None)
 
-    def _finish_lost(self, partitions: Sequence[TopicPartition]) -> None:
+    def _finish_lost_commits(self, partitions: Sequence[TopicPartition]) -> None:
         self._finish_lost_commit(self._producer)
-        self._with_each_producer(self._unsettled(partitions), lambda producer, at: self._finish_lost_commit(producer))
+        pending = self._with_open_transaction(partitions)
+        self._with_each_producer(pending, lambda producer, at: self._finish_lost_commit(producer))
 
-    def _unsettled(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    def _with_open_transaction(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """The partitions whose offset is part of an open transaction."""
         if self._writers is None:
             return []
-        held = [at for at in partitions if self._committed([at], _UNSETTLED_SECONDS / 4) is None]
-        return [self._placeholders.to_source(at) for at in held]
+        pending = [at for at in partitions if self._committed([at], _OPEN_TRANSACTION_SECONDS / 4) is None]
+        return [self._placeholders.to_source(at) for at in pending]
 
     def refence(self) -> None:
         """Claim the group again. This ends an open transaction and fails if no broker answers."""
@@ -175,9 +176,9 @@ class FencedOffsetGroup:
         its partition. So a newer producer commits each offset again, with the metadata that `reissue` returns: a task
         that has begun is fenced, and a task that begins later, in a run that was not stopped yet, finds other metadata.
         """
-        self._with_each_producer(partitions, lambda producer, at: self._replace(producer, at, reissue))
+        self._with_each_producer(partitions, lambda producer, at: self._commit_again(producer, at, reissue))
 
-    def _replace(
+    def _commit_again(
         self, producer: Any, at: TopicPartition, reissue: Callable[[CommittedOffset], CommittedOffset]
     ) -> None:
         if (committed := self.fetch([at]).get(at)) is not None:
@@ -212,8 +213,8 @@ class FencedOffsetGroup:
         """End a transaction that the broker reports as complete while its offsets are still pending.
 
         A broker that dies right after it decided a transaction may restart with the transaction complete and its
-        offsets pending permanently: every OffsetFetch of the group then fails with UNSTABLE_OFFSET_COMMIT. We saw this
-        on Kafka 4.3 with one broker, in one of five kills. It is a bug of the broker, so no release of librdkafka fixes
+        offsets pending permanently: every OffsetFetch of the group then fails with UNSTABLE_OFFSET_COMMIT. Seen on
+        Kafka 4.3 with one broker, in one of five kills. It is a bug of the broker, so no release of librdkafka fixes
         it; users of other clients report it, too: https://github.com/twmb/franz-go/issues/581.
 
         The end marker of any later transaction of the same producer in the same partition of `__consumer_offsets`
@@ -225,8 +226,8 @@ class FencedOffsetGroup:
         count = topics["__consumer_offsets"]
         own = _java_hash(self.name) % count
         names = (f"{self.name}-settled-{number}" for number in range(100 * count))
-        neighbour = next(name for name in names if _java_hash(name) % count == own)
-        with closing(self._client.consumer(neighbour)) as consumer:
+        other_group = next(name for name in names if _java_hash(name) % count == own)
+        with closing(self._client.consumer(other_group)) as consumer:
             metadata = consumer.consumer_group_metadata()
         position = Position(next(name for name in sorted(topics) if not name.startswith("__")), 0, 0)
         self._call_with_timeout(lambda: commit_offsets_in_new_transaction(producer, [position], metadata))
@@ -278,9 +279,9 @@ class FencedOffsetGroup:
     def _refuse_members(self) -> None:
         from confluent_kafka import ConsumerGroupState
 
-        nobody = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+        no_members = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
         found = self._admin.list_groups().valid
-        if any(group.group_id == self.name and group.state not in nobody for group in found):
+        if any(group.group_id == self.name and group.state not in no_members for group in found):
             raise ConfigError(
                 f"the group {self.name} has live consumers, which would commit over this pipeline's offsets",
                 hint='choose another group: stores.Kafka(…, group="another"), or stop those consumers',

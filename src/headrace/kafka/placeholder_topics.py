@@ -17,15 +17,15 @@ class PlaceholderTopics:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._elsewhere: set[str] = set()
+        self._replaced_topics: set[str] = set()
 
     def add(self, topic: str) -> str:
         """Register a placeholder for `topic`; return the placeholder's name."""
-        self._elsewhere.add(topic)
+        self._replaced_topics.add(topic)
         return self.local_name(topic)
 
     def local_name(self, topic: str) -> str:
-        return self._prefix + topic if topic in self._elsewhere else topic
+        return self._prefix + topic if topic in self._replaced_topics else topic
 
     def to_local(self, at: TopicPartition) -> TopicPartition:
         return TopicPartition(self.local_name(at.topic), at.partition)
@@ -35,7 +35,7 @@ class PlaceholderTopics:
         if not self._prefix or not at.topic.startswith(self._prefix):
             return at
         topic = at.topic.removeprefix(self._prefix)
-        self._elsewhere.add(topic)
+        self._replaced_topics.add(topic)
         return TopicPartition(topic, at.partition)
 
     def to_position(self, at: TopicPartition, entry: CommittedOffset) -> Any:

@@ -26,19 +26,19 @@ class PlannedTopics:
         """Raise TopicRecreated if a topic now has another id. A deleted topic has no other records."""
         found = cluster.ids(self.ids)
         for topic, planned in sorted(self.ids.items()):
-            if (now := found.get(topic, planned)) != planned:
+            if (current := found.get(topic, planned)) != planned:
                 raise TopicRecreated(
                     f"{topic} was deleted and created again while a batch was being read:"
-                    f" expected topic id {planned}, got {now}; nothing of the batch was stored",
+                    f" expected topic id {planned}, got {current}; nothing of the batch was stored",
                 )
 
     def cluster(self) -> Cluster:
         """The connection of this Python worker."""
         key = ("planned topics", self.bootstrap, self.prefix, tuple(sorted(self.options.items())))
-        made: Cluster = tasks.worker_cached(
+        cluster: Cluster = tasks.worker_cached(
             key, lambda: Cluster(self.bootstrap, self.options, self.prefix), lambda _: None
         )
-        return made
+        return cluster
 
 
 class TopicCheck:

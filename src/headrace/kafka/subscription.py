@@ -57,7 +57,7 @@ class Topics(Subscription):
             raise ConfigError(f"topics={self.names!r} is not a list of names", hint='topics=["clicks"]')
         if not self.names:
             raise ConfigError("Kafka(topics=[]): expected at least one topic", hint='topics=["clicks"]')
-        object.__setattr__(self, "names", tuple(dict.fromkeys(checked(name) for name in self.names)))
+        object.__setattr__(self, "names", tuple(dict.fromkeys(check_topic_name(name) for name in self.names)))
 
     def wanted(self, topics: Mapping[str, int]) -> Iterable[TopicPartition]:
         return (TopicPartition(topic, number) for topic, count in topics.items() for number in range(count))
@@ -98,7 +98,7 @@ class Partitions(Subscription):
         if not isinstance(self.partitions, Mapping) or not self.partitions:
             raise wrong_value("partitions", "topics with their partitions", self.partitions, example)
         for topic, numbers in self.partitions.items():
-            checked(topic)
+            check_topic_name(topic)
             if not isinstance(numbers, list | tuple | set | frozenset | range) or not numbers:
                 raise wrong_value(f"partitions of {topic}", "a list of numbers", numbers, example)
             for number in numbers:
@@ -119,7 +119,7 @@ class Partitions(Subscription):
         return ", ".join(f"{topic}[{', '.join(map(str, numbers))}]" for topic, numbers in self.partitions.items())
 
 
-def checked(topic: object) -> str:
+def check_topic_name(topic: object) -> str:
     """Return `topic`. ConfigError if it is not a valid topic name."""
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
         raise ConfigError(f"{topic!r} is not a valid topic name: expected up to 249 letters, digits, dots, _ and -")

@@ -56,6 +56,6 @@ def commit_offsets_in_new_transaction(producer: Any, positions: list[Any], membe
 
 
 def commit(producer: Any, positions: list[Any], membership: Any) -> None:
-    for some in chunked(positions):
-        producer.send_offsets_to_transaction(some, membership, TIMEOUT)
+    for chunk in chunked(positions):
+        producer.send_offsets_to_transaction(chunk, membership, TIMEOUT)
     producer.commit_transaction(TIMEOUT)

@@ -25,7 +25,7 @@ class ClusterMetadata(Protocol):
 
     def logs(self, subscription: Subscription) -> dict[str, TopicLog]: ...
 
-    def there(self, topics: Iterable[str]) -> dict[str, TopicLog]: ...
+    def existing_logs(self, topics: Iterable[str]) -> dict[str, TopicLog]: ...
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
 
@@ -135,7 +135,7 @@ class SourceStates:
         """The logs of the topics that a batch reads, without those that were deleted."""
         logs: dict[str, TopicLog] = {}
         for topic in {r.at.topic for r in batch.ranges}:
-            logs.update((self.owner(topic) or self._states[0]).cluster.there([topic]))
+            logs.update((self.owner(topic) or self._states[0]).cluster.existing_logs([topic]))
         return logs
 
     def recreated(self, batch: Batch, *, deleted: bool = True) -> bool:

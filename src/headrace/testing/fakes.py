@@ -124,11 +124,11 @@ class FakeCluster:
         topics = subscription.names or sorted({partition.topic for partition in wanted})
         return {topic: self._log(topic, [at for at in wanted if at.topic == topic]) for topic in topics}
 
-    def there(self, topics: Iterable[str]) -> dict[str, TopicLog]:
+    def existing_logs(self, topics: Iterable[str]) -> dict[str, TopicLog]:
         return {topic: log for topic, log in self.logs(Topics(list(topics))).items() if log.ends}
 
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
-        return {topic: log.topic_id for topic, log in self.there(topics).items()}
+        return {topic: log.topic_id for topic, log in self.existing_logs(topics).items()}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         self._request()

@@ -207,4 +207,4 @@ def test_a_deleted_topic_is_not_made_again_by_reading_it(tmp_path, spark):
         where.delete()
         with pytest.raises(Exception, match="gone"):
             RangeReader(spark, server.bootstrap, {"default.api.timeout.ms": "3000"}, "other").rows(ranges).count()
-        assert Cluster(server.bootstrap, {}).there(["gone"]) == {}
+        assert Cluster(server.bootstrap, {}).existing_logs(["gone"]) == {}

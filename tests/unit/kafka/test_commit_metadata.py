@@ -122,10 +122,10 @@ def test_positions_that_were_all_set_by_another_tool_begin_an_epoch_that_no_batc
     moved = {A: CommittedOffset(0, ""), B: CommittedOffset(0, "")}
     state = commit_metadata.decode_group(moved, unknown_epoch=1_700_000_000)
     assert state.progress == Progress({A: 0, B: 0}, epoch=1_700_000_000)
-    assert commit_metadata.foreign(moved) == {A: 0, B: 0}
+    assert commit_metadata.foreign_offsets(moved) == {A: 0, B: 0}
     moved |= commit_metadata.metadata_updates(moved, replace(state, run=RunLease("host", 1, 1.0, 2.0)))
     assert commit_metadata.decode_group(moved, unknown_epoch=1_800_000_000).progress.epoch == 1_700_000_000
-    assert commit_metadata.foreign(moved) == {}
+    assert commit_metadata.foreign_offsets(moved) == {}
     assert commit_metadata.decode_group({}, unknown_epoch=1_700_000_000) == State()
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.errors import ConfigError
-from headrace.kafka.subscription import Partitions, Pattern, Topics, checked
+from headrace.kafka.subscription import Partitions, Pattern, Topics, check_topic_name
 from headrace.types import TopicPartition
 
 CLUSTER = {"clicks": 2, "clicks.eu": 1, "views": 1, "__consumer_offsets": 50}
@@ -55,10 +55,10 @@ def test_what_is_not_a_subscription_is_refused(make, wrong):
 
 @pytest.mark.parametrize("name", ["clicks", "a.b_c-D9", "x" * 249])
 def test_a_name_that_kafka_gives_is_taken(name):
-    assert checked(name) == name
+    assert check_topic_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "a/b", "x" * 250, None, 5])
 def test_a_name_that_kafka_never_gives_is_refused(name):
     with pytest.raises(ConfigError, match="not a valid topic name"):
-        checked(name)
+        check_topic_name(name)

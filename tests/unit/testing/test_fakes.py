@@ -65,7 +65,7 @@ def test_a_subscription_chooses_topics_and_partitions():
 def test_a_topic_that_is_not_there_has_no_partitions():
     cluster = FakeCluster({A: 10})
     assert cluster.logs(Topics(["taps"]))["taps"].ends == {}
-    assert cluster.there(["taps", "clicks"]).keys() == {"clicks"}
+    assert cluster.existing_logs(["taps", "clicks"]).keys() == {"clicks"}
     assert cluster.ids(["taps"]) == {}
 
 

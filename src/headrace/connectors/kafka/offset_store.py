@@ -163,7 +163,7 @@ class Kafka(OffsetStore):
                         return False
                 if self._commit_state(entries, new):
                     self._local_state.remember(new.progress)
-                    if moved := commit_metadata.foreign(entries):
+                    if moved := commit_metadata.foreign_offsets(entries):
                         # The last batch in the remaining metadata: the metadata of the moved partitions is lost.
                         note = "set by another tool"
                         last = old.progress.newest

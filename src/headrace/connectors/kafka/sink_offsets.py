@@ -134,7 +134,7 @@ class SinkOffsets(Kafka):
         with self._lock:
             state, entries = self._current()
             new = state.committed(batch)
-            writes = commit_metadata.metadata_updates(entries, new, apart=separately)
+            writes = commit_metadata.metadata_updates(entries, new, separately=separately)
             self._check_partitions_exist(writes.keys() - entries.keys(), new.progress.topic_ids)
             return PlannedCommit(entries, writes, new.progress)
 
