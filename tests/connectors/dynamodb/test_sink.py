@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StructType
 from headrace import dev, sinks
 from headrace.connectors.dynamodb import client as dynamodb_client
 from headrace.connectors.dynamodb.client import WriteUnitLimiter
-from headrace.connectors.dynamodb.transactions import ByRecord, _Record
+from headrace.connectors.dynamodb.transactions import WriteRecordsTask, _Record
 from headrace.connectors.shared.keyed_sink import Row
 from headrace.core.dead_letters import RecordId
 from headrace.errors import BadRecord, ConfigError, RetriableError
@@ -277,12 +277,12 @@ def test_tasks_at_once_share_the_rate_evenly(made, spark, monkeypatch):
     assert shared == 20 / spark.sparkContext.defaultParallelism
 
 
-def test_a_pace_makes_up_for_nothing_that_was_not_used():
-    pace = WriteUnitLimiter(100)
+def test_a_limiter_does_not_save_units_that_were_not_used():
+    limiter = WriteUnitLimiter(100)
     time.sleep(0.05)
     began = time.monotonic()
-    pace.spent(10)
-    pace.wait()
+    limiter.spend(10)
+    limiter.wait()
     assert time.monotonic() - began >= 0.09
 
 
@@ -293,9 +293,9 @@ def test_a_pace_makes_up_for_nothing_that_was_not_used():
         ({"key": ("a", "b", "c")}, "sort key"),
         ({"create": True, "billing": "free"}, "billing"),
         ({"create": True, "stream": "all"}, "stream"),
-        ({"create": True, "indexes": {"by": ("a", "b", "c")}}, "index on"),
-        ({"sse": True}, "for a table that is made"),
-        ({"table_class": "standard"}, "for a table that is made"),
+        ({"create": True, "indexes": {"by": ("a", "b", "c")}}, "expected one or two columns of an index"),
+        ({"sse": True}, "for a new table"),
+        ({"table_class": "standard"}, "for a new table"),
         ({"table_class": "cold", "create": True}, "table_class: expected one of"),
         ({"write_units_per_second": 0}, "write_units_per_second: expected a number above 0"),
         ({"nulls": "some"}, "nulls"),
@@ -383,7 +383,7 @@ def test_of_a_record_with_a_row_that_cannot_be_stored_or_too_many_no_row_is_stor
     too_large = two.selectExpr("id", "line", "IF(line = 2, repeat('x', 500000), text) AS text", "_kafka")
     found = refused(sink, batch(1, 0, 3), orders(spark, (0, "a", 101, "x"), (1, "b", 2, "kept")).unionByName(too_large))
     assert sorted(found) == [0, 2]
-    assert "expected 100 rows of one record at most, which is what a transaction takes, got 101" in found[0]
+    assert "expected at most 100 rows of one record, the limit of a transaction, got 101" in found[0]
     assert "size" in found[2]
     assert lines() == {("b", 1): "kept", ("b", 2): "kept"}
     with pytest.raises(BadRecord, match="got 101"):
@@ -395,8 +395,8 @@ def test_a_transaction_that_meets_another_one_is_repeated(made, spark, lines, co
     sink = made(key=("id", "line"), transactions=True)
     schema = orders(spark, (0, "a", 1, "x")).schema
     sink.prepare(schema)
-    items = sink._writer(batch(1, 0, 1), schema)
-    real = items.target.client()
+    writer = sink._writer(batch(1, 0, 1), schema)
+    real = writer.target.client()
     met = [
         {"CancellationReasons": [{"Code": "None"}, {"Code": code}], "Error": {"Code": "TransactionCanceledException"}}
     ]
@@ -408,9 +408,10 @@ def test_a_transaction_that_meets_another_one_is_repeated(made, spark, lines, co
 
     monkeypatch.setattr(real, "transact_write_items", transact)
     puts = [
-        items.put(Row(("a", n), {"id": "a", "line": n, "text": "x"}, None, "s:0", 5), items.encoders()) for n in (1, 2)
+        writer.put(Row(("a", n), {"id": "a", "line": n, "text": "x"}, None, "s:0", 5), writer.encoders())
+        for n in (1, 2)
     ]
-    assert ByRecord(items, None)._write(real, None, _Record(RecordId("clicks", 0, 5), puts)) is None
+    assert WriteRecordsTask(writer, None)._write(real, None, _Record(RecordId("clicks", 0, 5), puts)) is None
     assert met == []
     assert lines() == {("a", 1): "x", ("a", 2): "x"}
 

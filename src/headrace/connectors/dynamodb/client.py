@@ -34,7 +34,7 @@ _THROTTLED = frozenset(
         "TransactionInProgressException",
     }
 )
-_PASSING = _THROTTLED | {"InternalServerError", "LimitExceededException", "ServiceUnavailable"}
+_TEMPORARY = _THROTTLED | {"InternalServerError", "LimitExceededException", "ServiceUnavailable"}
 _THROTTLING = RetryPolicy(first=0.05, longest=5.0, jitter=0.5, within=60.0)
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 UP = "is the endpoint up, and the region right?"
@@ -58,13 +58,13 @@ def connect(region: str | None, endpoint: str | None) -> Any:
 
 
 @contextmanager
-def translate_error(who: str) -> Iterator[None]:
-    """Raise the driver's errors as HeadraceErrors whose messages begin with `who`."""
+def translate_error(resource_name: str) -> Iterator[None]:
+    """Raise the driver's errors as HeadraceErrors whose messages begin with `resource_name`."""
     errors = require("botocore.exceptions", extra="dynamodb")
     try:
         yield
     except (errors.BotoCoreError, errors.ClientError) as error:
-        raise _ours(who, error) from error
+        raise _to_headrace_error(resource_name, error) from error
 
 
 def code_of(error: Any) -> str:
@@ -75,13 +75,13 @@ def reason_of(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Message", "") or error)
 
 
-def throttled(error: Any) -> bool:
+def is_throttled(error: Any) -> bool:
     return code_of(error) in _THROTTLED
 
 
-def _ours(who: str, error: Any) -> HeadraceError:
+def _to_headrace_error(resource_name: str, error: Any) -> HeadraceError:
     errors = require("botocore.exceptions", extra="dynamodb")
-    message = f"{who}: {error}"
+    message = f"{resource_name}: {error}"
     if isinstance(error, errors.ClientError):
         code = code_of(error)
         if code in _DENIED:
@@ -89,13 +89,15 @@ def _ours(who: str, error: Any) -> HeadraceError:
         if code == "ResourceNotFoundException":
             return ConfigError(message, hint="check the table's name and the region; create=True makes the table")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        if code in _PASSING or status >= 500:
-            return RetriableError(message, hint="has the table the capacity? write_units_per_second= goes slower")
+        if code in _TEMPORARY or status >= 500:
+            return RetriableError(message, hint="give the table more write units, or set write_units_per_second=")
         return ConfigError(message, hint="check the options of the sink")
     if isinstance(error, errors.HTTPClientError | errors.ConnectionError):
         return RetriableError(message, hint=UP)
     if isinstance(error, errors.NoCredentialsError | errors.PartialCredentialsError | errors.ProfileNotFound):
-        return ConfigError(message, hint="export AWS_PROFILE=<name>, or whichever way AWS tools find credentials here")
+        return ConfigError(
+            message, hint="export AWS_PROFILE=<name>, or set AWS credentials in another way that AWS tools read"
+        )
     if isinstance(error, errors.NoRegionError):
         return ConfigError(message, hint='region="eu-central-1", or export AWS_DEFAULT_REGION=eu-central-1')
     return ConfigError(message, hint="check region= and endpoint=")
@@ -109,11 +111,11 @@ def write_until_done(write: Callable[[], bool], resource_name: str) -> None:
             if write():
                 return
         except errors.ClientError as error:
-            if not throttled(error):
+            if not is_throttled(error):
                 raise
     raise RetriableError(
         f"{resource_name} throttled writes for {_THROTTLING.within:.0f} s",
-        hint="give the table more write units, or go slower: write_units_per_second=…",
+        hint="give the table more write units, or limit the sink: write_units_per_second=…",
     )
 
 
@@ -131,6 +133,6 @@ class WriteUnitLimiter:
         if pause > 0:
             time.sleep(pause)
 
-    def spent(self, units: float) -> None:
+    def spend(self, units: float) -> None:
         with self._lock:
             self._free = max(self._free, time.monotonic()) + units / self._units

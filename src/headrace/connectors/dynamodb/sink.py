@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.dynamodb import client
 from headrace.connectors.dynamodb import types as dynamodb_types
-from headrace.connectors.dynamodb.transactions import ByRecord
+from headrace.connectors.dynamodb.transactions import WriteRecordsTask
 from headrace.connectors.dynamodb.writer import EXPIRES, PK, DynamoDBTarget, DynamoDBWriter
 from headrace.connectors.shared import log_order
 from headrace.connectors.shared.document_encoder import check_nulls
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.types import Batch
 
 ON_DEMAND = "on-demand"
-_MADE_WITHIN = 120.0
+_CREATE_SECONDS = 120.0
 _STREAMS = ("keys-only", "new-image", "old-image", "new-and-old-images")
 _CLASSES = ("standard", "standard-infrequent-access")
 
@@ -65,11 +65,11 @@ class DynamoDB(KeyedSink):
         super().__init__(RowKey.of(key, deleted))
         if not isinstance(table, str) or len(table) < 3:
             raise ConfigError(
-                f"{table!r} is not the name of a table", hint='sinks.DynamoDB("orders"): 3 letters at least'
+                f"expected the name of a table, at least 3 letters, got {table!r}", hint='sinks.DynamoDB("orders")'
             )
         if key is not None and len(self._identity.key) > 2:
             raise ConfigError(
-                f"key={key!r} has more than a partition key and a sort key",
+                f"key={key!r}: expected a partition key, or a partition key and a sort key",
                 hint="join columns in the transform: concat_ws('#', …)",
             )
         if transactions and self._identity.is_record_id:
@@ -85,7 +85,7 @@ class DynamoDB(KeyedSink):
             check_choice("table_class", table_class, _CLASSES)
         if not create and (indexes or stream or sse or table_class or billing != ON_DEMAND):
             raise ConfigError(
-                "billing=, indexes=, stream=, sse= and table_class= are for a table that is made",
+                "billing=, indexes=, stream=, sse= and table_class= are for a new table",
                 hint="create=True, or leave them out",
             )
         self._table, self._region, self._endpoint = table, region, endpoint
@@ -133,7 +133,7 @@ class DynamoDB(KeyedSink):
             if (found := self._describe_table()) is not None:
                 self._check_table(found, key, kinds)
             elif not self._create:
-                raise self._no_such_table()
+                raise self._missing_table_error()
 
     def _expected_schema(self, schema: StructType) -> tuple[list[str], dict[str, dict[str, str]]]:
         """The key of the table and the types of key and index columns. ConfigError if rows cannot be items."""
@@ -146,16 +146,16 @@ class DynamoDB(KeyedSink):
             raise ConfigError(
                 f"{self!r}: the column name {PK} is reserved by Headrace", hint="rename it in the transform"
             )
-        wanted = [PK] if by_origin else list(self._identity.key)
-        named = dict.fromkeys([*wanted, *sum(self._indexes.values(), ())])
-        return wanted, {name: self._attribute(stored, name) for name in named}
+        key = [PK] if by_origin else list(self._identity.key)
+        names = dict.fromkeys([*key, *sum(self._indexes.values(), ())])
+        return key, {name: self._attribute(stored, name) for name in names}
 
     def _ensure_table(self, key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> Any:
         """Return the table when it accepts writes; create it first if it does not exist and `create` is set."""
         found = self._describe_table()
         if found is None:
             if not self._create:
-                raise self._no_such_table()
+                raise self._missing_table_error()
             self._create_table(key, kinds)
             reach("dynamodb: table made")
 
@@ -163,11 +163,11 @@ class DynamoDB(KeyedSink):
             table = self._describe_table()
             return None if table is None or table["TableStatus"] == "CREATING" else table
 
-        if (table := wait_until(ready, _MADE_WITHIN, 0.5)) is None:
-            raise RetriableError(f"{self!r} was not ready within {_MADE_WITHIN:.0f} s")
+        if (table := wait_until(ready, _CREATE_SECONDS, 0.5)) is None:
+            raise RetriableError(f"{self!r} was not ready within {_CREATE_SECONDS:.0f} s")
         return table
 
-    def _no_such_table(self) -> ConfigError:
+    def _missing_table_error(self) -> ConfigError:
         return ConfigError(
             f"{self!r}: there is no such table", hint="create=True makes it, or correct its name or the region"
         )
@@ -180,7 +180,7 @@ class DynamoDB(KeyedSink):
         if not self._transactions:
             return super()._write_rows(batch, rows, limit)
         frame = log_order.sort_by_origin_columns(batch, self._identity.frame(batch, rows))
-        reports = tasks.run(frame, ByRecord(self._writer(batch, rows.schema), limit))
+        reports = tasks.run(frame, WriteRecordsTask(self._writer(batch, rows.schema), limit))
         reach("dynamodb: rows written")
         return reports
 
@@ -253,19 +253,19 @@ class DynamoDB(KeyedSink):
                     TableName=self._table, TimeToLiveSpecification={"Enabled": True, "AttributeName": EXPIRES}
                 )
 
-    def _check_table(self, found: Mapping[str, Any], key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> None:
-        types = {one["AttributeName"]: one["AttributeType"] for one in found["AttributeDefinitions"]}
-        there = [(one["AttributeName"], types[one["AttributeName"]]) for one in found["KeySchema"]]
-        wanted = [(name, kinds[name]["AttributeType"]) for name in key]
-        if there != wanted:
+    def _check_table(self, table: Mapping[str, Any], key: Sequence[str], kinds: Mapping[str, dict[str, str]]) -> None:
+        types = {found["AttributeName"]: found["AttributeType"] for found in table["AttributeDefinitions"]}
+        actual = [(found["AttributeName"], types[found["AttributeName"]]) for found in table["KeySchema"]]
+        expected = [(name, kinds[name]["AttributeType"]) for name in key]
+        if actual != expected:
             raise ConfigError(
-                f"the rows do not fit {self!r}: its key is {_key_text(there)}, that of the rows {_key_text(wanted)}",
-                hint="key= names the columns of the table's own key; or name another table",
+                f"the rows do not fit {self!r}: its key is {_key_text(actual)}, that of the rows {_key_text(expected)}",
+                hint="give the columns of the table's key as key=, or choose another table",
             )
-        names = {index["IndexName"] for index in found.get("GlobalSecondaryIndexes", ())}
+        names = {index["IndexName"] for index in table.get("GlobalSecondaryIndexes", ())}
         if missing := [name for name in self._indexes if name not in names]:
             raise ConfigError(
-                f"{self!r} is there and has no index {missing[0]}",
+                f"{self!r} exists, but has no index {missing[0]}",
                 hint=f"aws dynamodb update-table --table-name {self._table} --global-secondary-index-updates …",
             )
 
@@ -281,13 +281,15 @@ def _throughput(billing: str | Mapping[str, int]) -> dict[str, Any]:
 def _key_schema(names: Sequence[str]) -> list[dict[str, str]]:
     kinds = ("HASH", "RANGE")
     if not 0 < len(names) <= len(kinds):
-        raise ConfigError(f"an index on {list(names)!r} cannot be", hint='"page", or ("page", "time")')
+        raise ConfigError(
+            f"expected one or two columns of an index, got {list(names)!r}", hint='"page", or ("page", "time")'
+        )
     return [{"AttributeName": name, "KeyType": kind} for name, kind in zip(names, kinds, strict=False)]
 
 
-def _index_attributes(found: Mapping[str, Any]) -> frozenset[str]:
-    indexes = [*found.get("GlobalSecondaryIndexes", ()), *found.get("LocalSecondaryIndexes", ())]
-    return frozenset(one["AttributeName"] for index in indexes for one in index["KeySchema"])
+def _index_attributes(table: Mapping[str, Any]) -> frozenset[str]:
+    indexes = [*table.get("GlobalSecondaryIndexes", ()), *table.get("LocalSecondaryIndexes", ())]
+    return frozenset(column["AttributeName"] for index in indexes for column in index["KeySchema"])
 
 
 def _key_text(key: Sequence[tuple[str, str]]) -> str:

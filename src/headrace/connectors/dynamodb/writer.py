@@ -26,9 +26,9 @@ PK = "pk"
 """The key of a table without a business key: the id of the record that the row came from."""
 SOURCE, VERSION, DELETED, EXPIRES = "headrace_source", "headrace_version", "headrace_deleted", "headrace_expires"
 _NOT_NEWER = f"attribute_not_exists({SOURCE}) OR {SOURCE} <> :source OR {VERSION} <= :version"
-_BATCH, AT_ONCE = 25, 8
+_BATCH, PARALLEL_REQUESTS = 25, 8
 # Errors that concern one item, not the request or the table.
-OF_ITEM = frozenset({"ValidationException", "ItemCollectionSizeLimitExceededException"})
+ITEM_ERRORS = frozenset({"ValidationException", "ItemCollectionSizeLimitExceededException"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class DynamoDBTarget:
         where = (self.region, self.endpoint)
         return tasks.worker_cached(("dynamodb", *where), lambda: dynamodb_client.connect(*where))
 
-    def pace(self) -> WriteUnitLimiter | None:
+    def limiter(self) -> WriteUnitLimiter | None:
         units = self.units
         if units is None:
             return None
-        key = ("dynamodb pace", self.table, self.region, self.endpoint, units)
-        return tasks.worker_cached(key, lambda: dynamodb_client.WriteUnitLimiter(units), close=lambda pace: None)  # type: ignore[no-any-return]
+        key = ("dynamodb limiter", self.table, self.region, self.endpoint, units)
+        return tasks.worker_cached(key, lambda: dynamodb_client.WriteUnitLimiter(units), close=lambda limiter: None)  # type: ignore[no-any-return]
 
 
 class Put(NamedTuple):
@@ -114,31 +114,31 @@ class DynamoDBWriter:
             expires = int(time.time()) + self.keep_seconds
             return {**key, **guard, DELETED: {"BOOL": True}, EXPIRES: {"N": str(expires)}}
         fields = types.document_encoder().fields(encoders, row.values, self.nulls)
-        kept = {name: value for name, value in fields.items() if name not in self.indexed or "NULL" not in value}
-        return {**kept, **key, **guard}
+        stored = {name: value for name, value in fields.items() if name not in self.indexed or "NULL" not in value}
+        return {**stored, **key, **guard}
 
     def _put_batch(self, puts: Sequence[Put]) -> list[tuple[Row, str]]:
         """Send all puts in one request and repeat unprocessed ones. If the service rejects an item, send them one by
         one to find it."""
         errors = require("botocore.exceptions", extra="dynamodb")
         table = self.target.table
-        client, pace = self.target.client(), self.target.pace()
-        left: dict[str, Any] = {table: [{"PutRequest": {"Item": put.item}} for put in puts]}
+        client, limiter = self.target.client(), self.target.limiter()
+        remaining: dict[str, Any] = {table: [{"PutRequest": {"Item": put.item}} for put in puts]}
 
         def attempt() -> bool:
-            nonlocal left
-            if pace:
-                pace.wait()
-            answer = client.batch_write_item(RequestItems=left, ReturnConsumedCapacity="TOTAL")
-            if pace:
-                pace.spent(sum(spent["CapacityUnits"] for spent in answer.get("ConsumedCapacity", ())))
-            left = answer.get("UnprocessedItems") or {}
-            return not left
+            nonlocal remaining
+            if limiter:
+                limiter.wait()
+            answer = client.batch_write_item(RequestItems=remaining, ReturnConsumedCapacity="TOTAL")
+            if limiter:
+                limiter.spend(sum(used["CapacityUnits"] for used in answer.get("ConsumedCapacity", ())))
+            remaining = answer.get("UnprocessedItems") or {}
+            return not remaining
 
         try:
             dynamodb_client.write_until_done(attempt, self.sink)
         except errors.ClientError as error:
-            if dynamodb_client.code_of(error) not in OF_ITEM:
+            if dynamodb_client.code_of(error) not in ITEM_ERRORS:
                 raise
             return self._put_each(puts)
         return []
@@ -146,13 +146,13 @@ class DynamoDBWriter:
     def _put_each(self, puts: Sequence[Put]) -> list[tuple[Row, str]]:
         if not puts:
             return []
-        client, pace = self.target.client(), self.target.pace()  # shared: both are thread-safe
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headrace-dynamodb") as pool:
-            said = list(pool.map(lambda put: self.one(client, pace, put), puts))
-        return [(put.row, reason) for put, reason in zip(puts, said, strict=True) if reason is not None]
+        client, limiter = self.target.client(), self.target.limiter()  # shared: both are thread-safe
+        with ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="headrace-dynamodb") as pool:
+            reasons = list(pool.map(lambda put: self.write_item(client, limiter, put), puts))
+        return [(put.row, reason) for put, reason in zip(puts, reasons, strict=True) if reason is not None]
 
-    def one(self, client: Any, pace: WriteUnitLimiter | None, put: Put) -> str | None:
-        """Store one item. Returns the reason if DynamoDB rejects it, else None."""
+    def write_item(self, client: Any, limiter: WriteUnitLimiter | None, put: Put) -> str | None:
+        """Store or delete one item. Returns the reason if DynamoDB rejects it, else None."""
         errors = require("botocore.exceptions", extra="dynamodb")
         if put.row.deleted and put.row.source is None:
             call = client.delete_item
@@ -162,17 +162,17 @@ class DynamoDBWriter:
             request = self.request(put)
 
         def attempt() -> bool:
-            if pace:
-                pace.wait()
+            if limiter:
+                limiter.wait()
             answer = call(**request, ReturnConsumedCapacity="TOTAL")
-            if pace:
-                pace.spent(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1))
+            if limiter:
+                limiter.spend(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1))
             return True
 
         try:
             dynamodb_client.write_until_done(attempt, self.sink)
         except errors.ClientError as error:
-            if dynamodb_client.code_of(error) in OF_ITEM:
+            if dynamodb_client.code_of(error) in ITEM_ERRORS:
                 return dynamodb_client.reason_of(error)
             if dynamodb_client.code_of(error) != "ConditionalCheckFailedException":  # this code: a newer item exists
                 raise
