@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from headrace.connectors.postgres.client import ensure_tables
-from headrace.connectors.postgres.copy_task import claim_lost
+from headrace.connectors.postgres.copy_task import claim_lost_error
 from headrace.connectors.postgres.offset_store import Postgres
 from headrace.connectors.sql import offset_tables
 from headrace.connectors.sql.own_tables import OwnTable
@@ -53,7 +53,7 @@ class ClaimedOffsets(Postgres):
             with self.transaction() as connection:
                 offset_tables.read(connection, self.pipeline).held_by(run)
                 connection.execute(_CLAIM, [self.pipeline, self.claim])
-            self._claimed()
+            self._after_claiming()
 
     def claim_for(self, batch: Batch) -> None:
         """Claim the pipeline unless this run has. OffsetConflict if `batch` cannot be next or the claim is lost."""
@@ -69,10 +69,10 @@ class ClaimedOffsets(Postgres):
             else:
                 self.require_claim(connection)
         if first:
-            self._claimed()
+            self._after_claiming()
         reach("postgres: claimed")
 
-    def _claimed(self) -> None:
+    def _after_claiming(self) -> None:
         self._is_claimed = True
         with self.translating_errors():
             self._after_claim()
@@ -83,7 +83,7 @@ class ClaimedOffsets(Postgres):
 
     def require_claim(self, connection: Connection) -> None:
         if not self.holds_claim(connection):
-            raise claim_lost(self.pipeline)
+            raise claim_lost_error(self.pipeline)
 
     @contextmanager
     def checking_claim(self) -> Iterator[None]:
@@ -92,9 +92,9 @@ class ClaimedOffsets(Postgres):
             yield
         except (OffsetConflict, RetriableError) as error:
             with self.transaction() as connection:
-                held = self.holds_claim(connection)
-            if not held:
-                raise claim_lost(self.pipeline) from error
+                holds_claim = self.holds_claim(connection)
+            if not holds_claim:
+                raise claim_lost_error(self.pipeline) from error
             if isinstance(error, RetriableError):
                 raise
             # No other run may move offsets, so an own commit whose reply was lost has succeeded late.

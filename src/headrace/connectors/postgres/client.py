@@ -36,7 +36,7 @@ BEGIN = """BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeo
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"""
 
 # For a refused connection the driver has no error code, only the server's message.
-_REFUSALS = (
+_PERMANENT_ERRORS = (
     "password authentication failed",
     "no password supplied",
     "does not exist",
@@ -47,7 +47,7 @@ _REFUSALS = (
 )
 _GRANT = "grant the user CREATE on the schema, or name another one: …?options=-csearch_path%3Dheadrace"
 
-_CREATION = 0x6865_6164_7261_6365  # "headrace": the advisory lock under which tables are created
+_CREATION_LOCK = 0x6865_6164_7261_6365  # "headrace": the advisory lock under which tables are created
 _GRANT_TABLE = "GRANT SELECT, INSERT, UPDATE, DELETE ON that table to the user"
 
 
@@ -63,21 +63,22 @@ class Connection:
 
 
 def connect(dsn: str) -> Any:
-    """Open a psycopg connection with our defaults, which `dsn` overrides."""
+    """Open a psycopg connection with Headrace's defaults, which `dsn` overrides."""
     psycopg = require("psycopg", extra="postgres")
     try:
-        given = psycopg.conninfo.conninfo_to_dict(dsn)
+        parameters = psycopg.conninfo.conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
-        given = {"host": "@"}
-    if is_ambiguous(dsn) or "@" in (given.get("host") or ""):
+        parameters = {"host": "@"}
+    if is_ambiguous(dsn) or "@" in (parameters.get("host") or ""):
         # Omit the driver's message: it quotes parts of the DSN, which may include the password.
         raise ConfigError(
-            f"{masked(dsn)!r} is not a DSN that libpq can read",
+            f"expected a DSN that libpq can read, got {masked(dsn)!r}",
             hint="write the special characters of a password as %40 for @, %2F for /, %3A for :",
         )
     # No prepared statements: many poolers would execute them on a server that has not prepared them.
     # The lines for COPY are UTF-8, independent of the encoding of the database.
-    return psycopg.connect(**{**_DEFAULTS, **given, "client_encoding": "UTF8"}, autocommit=True, prepare_threshold=None)
+    settings = {**_DEFAULTS, **parameters, "client_encoding": "UTF8"}
+    return psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
 
 
 def ensure_tables(driver: Any, *tables: OwnTable) -> None:
@@ -94,7 +95,7 @@ def has_tables(driver: Any, *tables: OwnTable) -> bool:
 def creating(driver: Any) -> Iterator[Any]:
     """A transaction that one run at a time can enter: concurrent CREATE TABLE fails even with IF NOT EXISTS."""
     with driver.transaction():
-        driver.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
+        driver.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION_LOCK])
         yield driver
 
 
@@ -104,10 +105,10 @@ def _has_relation(driver: Any, name: str) -> bool:
     return bool(driver.execute(visible, [name]).fetchall())
 
 
-def translate_error(error: Any, who: str) -> HeadraceError:
+def translate_error(error: Any, resource: str) -> HeadraceError:
     """Translate an error of psycopg to one of Headrace."""
     reason = " ".join(str(error).split())
-    message = f"{who}: {reason}"
+    message = f"{resource}: {reason}"
     state = error.sqlstate
     if state == "42501":  # insufficient privilege
         return ConfigError(message, hint=_GRANT if "schema" in reason else _GRANT_TABLE)
@@ -116,6 +117,6 @@ def translate_error(error: Any, who: str) -> HeadraceError:
     if state is not None and state[:2] in {"0A", "54", "55", "P0"} and state not in {"55P03", "55006"}:
         # Permanent: not supported, a limit (an index entry too large), a view, a trigger that raised.
         return ConfigError(message, hint="change the transform, or the table")
-    if state is None and any(words in reason for words in _REFUSALS):
+    if state is None and any(words in reason for words in _PERMANENT_ERRORS):
         return ConfigError(message, hint="check user, password and database: psql 'DSN' -c 'SELECT 1'")
     return RetriableError(message, hint="is the server up, and its address right?")

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import random
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.postgres import client
 from headrace.core.dead_letters import DEAD_LETTER_HINT, RecordId, rejected_row_error, too_many_bad_records
 from headrace.core.state import topic_recreated_conflict
 from headrace.errors import BadRecord, OffsetConflict, RetriableError
+from headrace.spark import tasks
 from headrace.spark.tasks import Report
 from headrace.support.optional_imports import require
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from headrace.types import Batch, Range
 
 LINE = "line"
 ATTEMPT = "headrace_attempt"
 """The column of a staging table with the attempt of the task that wrote the row."""
-_OURS = re.compile(r'relation "headrace_(?:staging|rows)_\w+"')
+_INTERNAL_TABLE = re.compile(r'relation "headrace_(?:staging|rows)_\w+"')
 _SAVEPOINT = "headrace_lines"
-# One per Python worker, and Spark has one worker per running task, which bounds their number.
-_connections: dict[str, Any] = {}
-
-
-@atexit.register
-def _close() -> None:
-    for connection in _connections.values():
-        connection.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +43,7 @@ class CopyAndCommitTask:
     pipeline: str
     claim: str
     batch: Batch
-    unchanged: Callable[[], None] | None
+    check_topics: Callable[[], None] | None
     """Compares the current topic ids with those that the batch was planned with."""
     copy: str
     before: Sequence[str] = ()
@@ -59,63 +53,63 @@ class CopyAndCommitTask:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        wanted = self.batch.ranges[context.partitionId() if context else 0]
+        task_range = self.batch.ranges[context.partitionId() if context else 0]
         try:
             with _transaction(self.dsn) as connection:
-                self._look(connection, wanted)
+                self._check_offset(connection, task_range)
                 for statement in self.before:
                     connection.execute(statement)
                 rows = _copy(connection, self.copy, batches)
                 for statement in self.after:
                     connection.execute(statement)
-                if self.unchanged is not None:
-                    self.unchanged()
-                self._move(connection, wanted)
+                if self.check_topics is not None:
+                    self.check_topics()
+                self._move_offset(connection, task_range)
             return Report(rows)
-        except _AlreadyThere:
+        except _AlreadyCommitted:
             return Report()
 
-    def _move(self, connection: Any, wanted: Range) -> None:
+    def _move_offset(self, connection: Any, task_range: Range) -> None:
         claims = "SELECT claim FROM headrace_claims WHERE pipeline = %s FOR SHARE"
         if connection.execute(claims, [self.pipeline]).fetchall() != [(self.claim,)]:
-            raise claim_lost(self.pipeline)
-        place = [self.pipeline, wanted.at.topic, wanted.at.partition]
+            raise claim_lost_error(self.pipeline)
+        key = [self.pipeline, task_range.at.topic, task_range.at.partition]
         moved = connection.execute(
             'INSERT INTO headrace_offsets AS o (pipeline, topic, "partition", next_offset) VALUES (%s, %s, %s, %s)'
             ' ON CONFLICT (pipeline, topic, "partition") DO UPDATE SET next_offset = excluded.next_offset'
             " WHERE o.next_offset = %s",
-            [*place, wanted.until, wanted.start],
+            [*key, task_range.until, task_range.start],
         )
         if not moved.rowcount:
-            self._look(connection, wanted)
+            self._check_offset(connection, task_range)
         # Read after the offset is locked: an offset reset for a recreated topic changes both in one transaction.
-        self._refuse_another_topic(connection, wanted.at.topic)
+        self._check_topic_id(connection, task_range.at.topic)
 
-    def _refuse_another_topic(self, connection: Any, topic: str) -> None:
-        found = connection.execute(
+    def _check_topic_id(self, connection: Any, topic: str) -> None:
+        rows = connection.execute(
             "SELECT topic_ids FROM headrace_pipelines WHERE pipeline = %s", [self.pipeline]
         ).fetchall()
-        stored = json.loads(found[0][0]).get(topic) if found else None
+        stored = json.loads(rows[0][0]).get(topic) if rows else None
         if None not in (stored, self.batch.topic_ids.get(topic)) and stored != self.batch.topic_ids[topic]:
             raise topic_recreated_conflict(self.batch, topic, stored)
 
-    def _look(self, connection: Any, wanted: Range) -> None:
+    def _check_offset(self, connection: Any, task_range: Range) -> None:
         """Raise if the offset is not the start of the range."""
-        found = connection.execute(
+        rows = connection.execute(
             'SELECT next_offset FROM headrace_offsets WHERE pipeline = %s AND topic = %s AND "partition" = %s',
-            [self.pipeline, wanted.at.topic, wanted.at.partition],
+            [self.pipeline, task_range.at.topic, task_range.at.partition],
         ).fetchall()
-        stands = found[0][0] if found else wanted.start
-        if stands == wanted.until:
-            raise _AlreadyThere
-        if stands != wanted.start:
+        stored = rows[0][0] if rows else task_range.start
+        if stored == task_range.until:
+            raise _AlreadyCommitted
+        if stored != task_range.start:
             raise OffsetConflict(
-                f"{wanted} was refused: its offset stands at {stands}",
+                f"{task_range} was refused: its offset stands at {stored}",
                 hint="another run of this pipeline is active; let one of them finish, or stop it",
             )
 
 
-class _AlreadyThere(Exception):
+class _AlreadyCommitted(Exception):
     """Another attempt of this task has committed."""
 
 
@@ -123,29 +117,29 @@ class _AlreadyThere(Exception):
 class CopyToStagingTask:
     """COPY the rows of one task to the staging table, each marked with this attempt.
 
-    `most` is the number of rows that the database may reject (None: the first one is an error). Bisection finds them.
+    `limit` is the number of rows that the database may reject (None: the first one is an error). Bisection finds them.
     """
 
     dsn: str
     copy: str
-    most: int | None = None
+    limit: int | None = None
 
     def __call__(self, batches: Iterator[Any]) -> Report:
         attempt = random.getrandbits(62)
-        refused: list[tuple[RecordId, str]] = []
+        rejected: list[tuple[RecordId, str]] = []
         rows = 0
         with _transaction(self.dsn) as connection:
             connection.execute("SELECT set_config('headrace.attempt', %s, true)", [str(attempt)])
             # The connection is idle while the transform computes the next batch, which may take any time.
             connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-            if self.most is None:
+            if self.limit is None:
                 rows = _copy(connection, self.copy, batches)
             else:
                 for batch in batches:
-                    rows += self._sift(connection, batch, refused, self.most)
-        return Report(rows, attempt, refused)
+                    rows += self._copy_bisecting(connection, batch, rejected, self.limit)
+        return Report(rows, attempt, rejected)
 
-    def _sift(self, connection: Any, batch: Any, refused: list[tuple[RecordId, str]], most: int) -> int:
+    def _copy_bisecting(self, connection: Any, batch: Any, rejected: list[tuple[RecordId, str]], limit: int) -> int:
         psycopg = require("psycopg", extra="postgres")
         connection.execute(f"SAVEPOINT {_SAVEPOINT}")
         try:
@@ -154,14 +148,14 @@ class CopyToStagingTask:
             connection.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
             if len(batch) > 1:
                 half = len(batch) // 2
-                first = self._sift(connection, batch.slice(0, half), refused, most)
-                return first + self._sift(connection, batch.slice(half), refused, most)
+                first = self._copy_bisecting(connection, batch.slice(0, half), rejected, limit)
+                return first + self._copy_bisecting(connection, batch.slice(half), rejected, limit)
             _, topic, partition, offset = (column[0].as_py() for column in batch.columns)
             if topic is None:
-                raise bad_row(error) from error
-            refused.append((RecordId(topic, partition, offset), _reason(error)))
-            if len(refused) > most:
-                raise too_many_bad_records(most, f"{refused[0][0]}: {refused[0][1]}") from error
+                raise bad_row_error(error) from error
+            rejected.append((RecordId(topic, partition, offset), _reason(error)))
+            if len(rejected) > limit:
+                raise too_many_bad_records(limit, f"{rejected[0][0]}: {rejected[0][1]}") from error
             return 0
         connection.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
         return rows
@@ -170,18 +164,17 @@ class CopyToStagingTask:
 @contextmanager
 def _transaction(dsn: str) -> Iterator[Any]:
     psycopg = require("psycopg", extra="postgres")
+    cache_key = ("postgres", dsn, get_ident())  # threads do not share a transaction
     try:
-        connection = _begin_transaction(dsn)
         try:
+            connection = _begin_transaction(dsn, cache_key)
             yield connection
             connection.execute("COMMIT")
         except BaseException:
-            connection.close()  # closing rolls back
+            tasks.evict(cache_key)  # closing rolls back
             raise
-        if _connections.setdefault(dsn, connection) is not connection:
-            connection.close()
     except (psycopg.DataError, psycopg.IntegrityError) as error:
-        raise bad_row(error) from error
+        raise bad_row_error(error) from error
     except psycopg.errors.UndefinedTable as error:
         # Another run has taken over and dropped the staging tables.
         raise RetriableError(f"the database: {error}") from error
@@ -189,17 +182,18 @@ def _transaction(dsn: str) -> Iterator[Any]:
         raise client.translate_error(error, "the database") from error
 
 
-def _begin_transaction(dsn: str) -> Any:
+def _begin_transaction(dsn: str, cache_key: Hashable) -> Any:
     psycopg = require("psycopg", extra="postgres")
-    if (kept := _connections.pop(dsn, None)) is not None:
-        try:
-            kept.execute(client.BEGIN)
-        except psycopg.OperationalError:  # the server was restarted since the last task
-            kept.close()
-        else:
-            return kept
-    connection = client.connect(dsn)
-    connection.execute(client.BEGIN)
+    is_new = cache_key not in tasks.WORKER_CACHE
+    connection = tasks.worker_cached(cache_key, partial(client.connect, dsn))
+    try:
+        connection.execute(client.BEGIN)
+    except psycopg.OperationalError:
+        if is_new:
+            raise
+        tasks.evict(cache_key)  # the server was restarted since the last task
+        connection = tasks.worker_cached(cache_key, partial(client.connect, dsn))
+        connection.execute(client.BEGIN)
     return connection
 
 
@@ -211,7 +205,7 @@ def _copy(connection: Any, statement: str, batches: Any) -> int:
                 copy.write(_buffer(batch.column(0)))
                 rows += len(batch)
         if cursor.rowcount != rows:
-            raise RetriableError(f"the database took {cursor.rowcount:,} of {rows:,} rows", hint="please report this")
+            raise RetriableError(f"the database stored {cursor.rowcount:,} of {rows:,} rows", hint="please report this")
     return rows
 
 
@@ -225,16 +219,16 @@ def _buffer(lines: Any) -> memoryview:
     return memoryview(data)[ends[lines.offset] : ends[lines.offset + len(lines)]]
 
 
-def bad_row(error: Any, hint: str = DEAD_LETTER_HINT) -> BadRecord:
+def bad_row_error(error: Any, hint: str = DEAD_LETTER_HINT) -> BadRecord:
     return rejected_row_error("PostgreSQL", _reason(error), hint)
 
 
-def claim_lost(pipeline: str) -> OffsetConflict:
+def claim_lost_error(pipeline: str) -> OffsetConflict:
     return OffsetConflict(f"another run of {pipeline} has taken over", hint="let one of them finish, or stop it")
 
 
 def _reason(error: Any) -> str:
     where = getattr(error.diag, "context", None) or ""
     column = where.partition("column ")[2].partition(":")[0] if "column " in where else ""
-    detail = _OURS.sub("the table", error.diag.message_primary or str(error))
+    detail = _INTERNAL_TABLE.sub("the table", error.diag.message_primary or str(error))
     return f"{detail} (column {column})" if column else detail

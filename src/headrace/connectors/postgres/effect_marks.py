@@ -23,11 +23,11 @@ class PostgresEffectLog:
     is_local: bool = False
 
     def prepare(self) -> None:
-        with closing(self.connect()) as marker:
+        with closing(self.connect()) as log_client:
             with self._translating_errors():
-                connection: Any = marker.connection
+                connection: Any = log_client.connection
                 client.ensure_tables(connection.driver, TABLE)
-            marker.prepare(self.keep)
+            log_client.prepare(self.keep)
 
     def connect(self) -> SqlEffectLogClient:
         with self._translating_errors():

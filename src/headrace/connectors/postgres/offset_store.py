@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.core.effect_marks import EffectLog
     from headrace.core.offset_store import Heartbeats
 
-_LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN_READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NEW_PIPELINE = """INSERT INTO headrace_pipelines (pipeline, last_batch, topic_ids) VALUES (?, 0, '{}')
     ON CONFLICT DO NOTHING"""
 _LOCK = "SELECT 1 FROM headrace_pipelines WHERE pipeline = ? FOR UPDATE"
@@ -47,7 +47,7 @@ class Postgres(SqlOffsetStore, EffectStore):
                 "expected a DSN of PostgreSQL, got none", hint='stores.Postgres("postgresql://user@localhost/app")'
             )
         self.dsn = dsn
-        self._unsure = False
+        self._commit_uncertain = False
 
     @property
     def identity(self) -> str:
@@ -72,8 +72,8 @@ class Postgres(SqlOffsetStore, EffectStore):
     def durability_warnings(self, pipeline: str) -> list[str]:
         with self.translating_errors(), connect(self.dsn) as connection:
             ((fsync,),) = connection.execute("SELECT current_setting('fsync')").fetchall()
-        lost = f"{self!r} runs with fsync = off: a crash of its machine may lose or corrupt the offsets"
-        return [lost] if fsync == "off" else []
+        warning = f"{self!r} runs with fsync = off: a crash of its machine may lose or corrupt the offsets"
+        return [warning] if fsync == "off" else []
 
     def marks(self, pipeline: str, keep: float) -> EffectLog:
         from headrace.connectors.postgres.effect_marks import PostgresEffectLog
@@ -82,23 +82,23 @@ class Postgres(SqlOffsetStore, EffectStore):
 
     def reading(self) -> AbstractContextManager[Connection]:
         # A commit whose reply was lost may still be running. A transaction with the lock waits for its end.
-        return self.transaction() if self._unsure else self._begun(_LOOK)
+        return self.transaction() if self._commit_uncertain else self._within(_BEGIN_READ_ONLY)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A transaction that no other writer of this pipeline can enter: the pipeline's row is locked."""
         try:
-            with self._begun(BEGIN) as connection:
+            with self._within(BEGIN) as connection:
                 connection.execute(_NEW_PIPELINE, [self.pipeline])
                 connection.execute(_LOCK, [self.pipeline])
                 yield connection
         except RetriableError:
-            self._unsure = self._unsure or self._connection.closed
+            self._commit_uncertain = self._commit_uncertain or self._connection.closed
             raise
-        self._unsure = False
+        self._commit_uncertain = False
 
     @contextmanager
-    def _begun(self, begin: str) -> Iterator[Connection]:
+    def _within(self, begin: str) -> Iterator[Connection]:
         with self.translating_errors():
             self._begin(begin)
             try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from headrace.connectors.postgres.claims import ClaimedOffsets
 from headrace.connectors.postgres.client import creating
-from headrace.connectors.postgres.copy_task import ATTEMPT, CopyAndCommitTask, CopyToStagingTask, bad_row
+from headrace.connectors.postgres.copy_task import ATTEMPT, CopyAndCommitTask, CopyToStagingTask, bad_row_error
 from headrace.connectors.sql.dead_letter_table import DeadLetterTables
 from headrace.connectors.sql.identifiers import listed, qualified, quoted
 from headrace.connectors.sql.table_check import Column
@@ -100,7 +100,7 @@ class Postgres(DeadLetterTables):
     def identity_columns(self) -> Sequence[str] | None:
         return self._write_mode.key
 
-    def _whole_name(self, table: str) -> str:
+    def _full_name(self, table: str) -> str:
         return table if "." in table else f"public.{table}"
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class Postgres(DeadLetterTables):
             self._offsets.ensure_claims_table()
             columns = check.ensure_table(self._read_columns, self._execute_ddl)
             self._check_key(target)
-        target.there = tuple(f"{column.name} {column.full_type}" for column in columns)
+        target.existing = tuple(f"{column.name} {column.full_type}" for column in columns)
         self._target, self._staging_table = target, None
 
     def check_target(self, schema: StructType) -> None:
@@ -140,8 +140,8 @@ class Postgres(DeadLetterTables):
     def describe_write(self, rows: DataFrame, *, cached: bool) -> str:
         if self._visible == "partition" and not cached and task_alignment.plan_is_narrow(rows):
             return "each task copies its partition's rows and moves its offset in one transaction"
-        asked = 'visible="batch"' if self._visible == "batch" else None
-        reason = asked or ("the batch is cached" if cached else "the plan moves rows between tasks")
+        cause = "the batch is cached" if cached else "the plan moves rows between tasks"
+        reason = 'visible="batch"' if self._visible == "batch" else cause
         return f"tasks copy into a staging table, one transaction publishes the batch ({reason})"
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
@@ -162,11 +162,11 @@ class Postgres(DeadLetterTables):
         """1. claim the pipeline; 2. per task, in its own transaction, rows and offset; 3. record the batch."""
         store = self._offsets
         store.claim_for(batch)
-        work = CopyAndCommitTask(
-            store.dsn, store.pipeline, store.claim, batch, topic_check.current(), **target.by_partition()
+        task = CopyAndCommitTask(
+            store.dsn, store.pipeline, store.claim, batch, topic_check.current(), **target.copy_statements()
         )
         with store.checking_claim():
-            tasks.run(target.lines(batch, rows), work, verify_pieces=False)
+            tasks.run(target.lines(batch, rows), task, verify_pieces=False)
         reach("postgres: partitions written")
         store.record_batch(batch)
         reach("postgres: committed")
@@ -178,17 +178,17 @@ class Postgres(DeadLetterTables):
         and 5. store dead letters."""
         self._offsets.claim_for(batch)
         stage = self._ensure_staging_table(target)
-        most = None if dead_letters is None else dead_letters.limit
-        work = CopyToStagingTask(self._offsets.dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", most)
+        limit = None if dead_letters is None else dead_letters.limit
+        task = CopyToStagingTask(self._offsets.dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", limit)
         with self._offsets.checking_claim():
-            lines = target.lines(batch, rows, traced=dead_letters is not None)
-            reports = tasks.run(lines, work, verify_pieces=False)
+            lines = target.lines(batch, rows, with_origin=dead_letters is not None)
+            reports = tasks.run(lines, task, verify_pieces=False)
         topic_check.verify()
         reach("postgres: staged")
         letters = []
         if dead_letters is not None:
             place = f"table {self._write_mode.table}"
-            dead_letters.reject([RejectedRow(origin, why, place) for r in reports for origin, why in r.refused])
+            dead_letters.reject([RejectedRow(origin, reason, place) for r in reports for origin, reason in r.refused])
             letters = list(dead_letters.flush())
         with self._offsets.transaction() as connection:
             self._offsets.require_claim(connection)  # otherwise the staging table was dropped
@@ -206,19 +206,19 @@ class Postgres(DeadLetterTables):
         attempts = ", ".join(str(report.attempt) for report in reports if report.rows)
         if not attempts:
             return
-        ours = f"(SELECT {listed(target.staged)} FROM {stage} WHERE {ATTEMPT} IN ({attempts}))"
-        ((there,),) = driver.execute(f"SELECT count(*) FROM {ours} AS s").fetchall()
-        if there != sum(report.rows for report in reports):
+        staged = f"(SELECT {listed(target.staged)} FROM {stage} WHERE {ATTEMPT} IN ({attempts}))"
+        ((count,),) = driver.execute(f"SELECT count(*) FROM {staged} AS s").fetchall()
+        if count != sum(report.rows for report in reports):
             # The table is unlogged: a crash of the server truncates it.
             raise RetriableError(f"{self!r}: the staging table has lost rows; was the server restarted?")
         try:
-            for statement in self._write_mode.merge_statements(ours, target.columns):
+            for statement in self._write_mode.merge_statements(staged, target.columns):
                 driver.execute(statement)
         except psycopg.errors.UniqueViolation as error:
             raise row_exists_error(self, error.diag.message_detail or error) from error
         except (psycopg.DataError, psycopg.IntegrityError) as error:
             # Such as a foreign key, which the staging table does not check: the rejected row is unknown.
-            raise bad_row(error, hint="correct the rows in the transform, or what they refer to") from error
+            raise bad_row_error(error, hint="correct the rows in the transform, or what they refer to") from error
 
     def _ensure_staging_table(self, target: PostgresTable) -> str:
         if self._staging_table is None:
@@ -226,7 +226,7 @@ class Postgres(DeadLetterTables):
             name = f"{schema}{dot}{quoted(self._stage_prefix() + uuid.uuid4().hex[:8])}"
             with self._offsets.translating_errors():
                 self._offsets.connection.execute(
-                    target.staging(name, self._read_columns(), self._read_check_constraints())
+                    target.create_staging_statement(name, self._read_columns(), self._read_check_constraints())
                 )
             self._staging_table = name
         return self._staging_table
@@ -258,11 +258,11 @@ class Postgres(DeadLetterTables):
                 connection.execute(statement)
 
     def _stage_prefix(self) -> str:
-        mark = hashlib.sha256(f"{self._offsets.pipeline} {self._write_mode.table}".encode()).hexdigest()[:10]
-        return f"headrace_staging_{mark}_"
+        digest = hashlib.sha256(f"{self._offsets.pipeline} {self._write_mode.table}".encode()).hexdigest()[:10]
+        return f"headrace_staging_{digest}_"
 
     def _read_columns(self) -> list[Column]:
-        return [Column(*found) for found in self._query(_COLUMNS, self._write_mode.name)]
+        return [Column(*row) for row in self._query(_COLUMNS, self._write_mode.name)]
 
     def _creating(self, connection: Any) -> AbstractContextManager[None]:
         return creating(connection.driver)
@@ -274,5 +274,5 @@ class Postgres(DeadLetterTables):
         return [(name, text, list(columns)) for name, text, columns in self._query(_CHECKS, self._write_mode.name)]
 
     def _query(self, query: str, *parameters: Any) -> list[Any]:
-        found: list[Any] = self._offsets.connection.execute(query, parameters).fetchall()
-        return found
+        rows: list[Any] = self._offsets.connection.execute(query, parameters).fetchall()
+        return rows

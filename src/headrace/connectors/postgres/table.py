@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.postgres.copy_task import ATTEMPT, LINE
-from headrace.connectors.postgres.types import column_type, fits, line
+from headrace.connectors.postgres.types import column_type, copy_line, fits
 from headrace.connectors.sql.identifiers import listed, quoted
 from headrace.connectors.sql.table_check import TableSchemaCheck
 from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN
@@ -34,7 +34,7 @@ class PostgresTable:
         self.write_mode = write_mode
         self.columns = write_mode.columns(schema.names)
         self.staged = write_mode.staged(schema.names)
-        self.there: tuple[str, ...] = ()
+        self.existing: tuple[str, ...] = ()
         self.fields: dict[str, StructField] = {name: schema[name] for name in self.columns}
 
     def schema_check(self, sink: str, *, create: bool, evolve: bool) -> TableSchemaCheck:
@@ -51,31 +51,33 @@ class PostgresTable:
                 hint=f"CREATE UNIQUE INDEX ON {self.write_mode.name} ({listed(self.write_mode.key)})",
             )
 
-    def lines(self, batch: Batch, rows: DataFrame, *, traced: bool = False) -> DataFrame:
-        """The rows as lines for COPY; if `traced`, with ORIGIN_COLUMNS."""
-        stored = self.write_mode.frame(batch, rows, traced=traced)
+    def lines(self, batch: Batch, rows: DataFrame, *, with_origin: bool = False) -> DataFrame:
+        """The rows as lines for COPY; if `with_origin`, with ORIGIN_COLUMNS."""
+        stored = self.write_mode.frame(batch, rows, with_origin=with_origin)
         fields = [stored.schema[name] for name in self.staged]
-        text = line([column_of(field.name) for field in fields], fields, utc=times_in_utc(rows))
-        return stored.select(text.alias(LINE), *(ORIGIN_COLUMNS if traced else ()))
+        text = copy_line([column_of(field.name) for field in fields], fields, utc=times_in_utc(rows))
+        return stored.select(text.alias(LINE), *(ORIGIN_COLUMNS if with_origin else ()))
 
-    def by_partition(self) -> dict[str, Any]:
+    def copy_statements(self) -> dict[str, Any]:
         """The statements with which a task writes directly to the table."""
         if not self.write_mode.keyed:
             return {"copy": f"COPY {self.write_mode.name} ({listed(self.columns)}) FROM STDIN"}
-        mark = hashlib.sha256(f"{self.write_mode.name} {self.staged} {self.there}".encode()).hexdigest()[:10]
-        table = f"headrace_rows_{mark}"
+        digest = hashlib.sha256(f"{self.write_mode.name} {self.staged} {self.existing}".encode()).hexdigest()[:10]
+        table = f"headrace_rows_{digest}"
         return {
             # Once per session, not per batch: every CREATE leaves dead rows in the catalogue.
             "before": (
                 "SET LOCAL client_min_messages = warning",
                 f"CREATE TEMP TABLE IF NOT EXISTS {table} ON COMMIT DELETE ROWS AS {self._empty}",
-                *self._keys_required(table),
+                *self._require_key(table),
             ),
             "copy": f"COPY {table} ({listed(self.staged)}) FROM STDIN",
             "after": tuple(self.write_mode.merge_statements(table, self.columns)),
         }
 
-    def staging(self, name: str, there: Sequence[Column], checks: Sequence[tuple[str, str, list[str]]]) -> str:
+    def create_staging_statement(
+        self, name: str, existing: Sequence[Column], checks: Sequence[tuple[str, str, list[str]]]
+    ) -> str:
         """The SQL of a staging table with the constraints of the target, so that rejected rows can be found."""
         statements = [
             f"CREATE UNLOGGED TABLE {name} WITH (autovacuum_enabled = false) AS {self._empty}",
@@ -84,14 +86,14 @@ class PostgresTable:
         ]
         # A row that deletes has only its key.
         unless = f"{DELETED} OR " if self.write_mode.keyed else ""
-        ours = set(self.columns)
-        required = [column.name for column in there if column.not_null and column.name in ours]
+        stored = set(self.columns)
+        required = [column.name for column in existing if column.not_null and column.name in stored]
         rules = [(f"{column} is required", f"{quoted(column)} IS NOT NULL") for column in required]
-        rules += [(rule, text) for rule, text, columns in checks if set(columns) <= ours]
+        rules += [(rule, text) for rule, text, columns in checks if set(columns) <= stored]
         statements += [
             f"ALTER TABLE {name} ADD CONSTRAINT {quoted(rule[:60])} CHECK ({unless}({text}))" for rule, text in rules
         ]
-        return "; ".join([*statements, *self._keys_required(name)])
+        return "; ".join([*statements, *self._require_key(name)])
 
     @property
     def _empty(self) -> str:
@@ -99,5 +101,5 @@ class PostgresTable:
         extra = "".join(f", NULL::{_GUARD_TYPES[name]} AS {name}" for name in self.staged if name in _GUARD_TYPES)
         return f"SELECT {listed(self.columns)}{extra} FROM {self.write_mode.name} LIMIT 0"
 
-    def _keys_required(self, table: str) -> list[str]:
+    def _require_key(self, table: str) -> list[str]:
         return [f"ALTER TABLE {table} ALTER COLUMN {quoted(key)} SET NOT NULL" for key in self.write_mode.key]

@@ -20,7 +20,7 @@ _INTEGERS = {"int2", "int4", "int8", "numeric", "float4", "float8"}
 _NESTED = {"json", "jsonb"}
 
 # The type in a new table, and the types of existing columns that accept its text.
-_KINDS: dict[type[DataType], tuple[str, set[str]]] = {
+_TYPES: dict[type[DataType], tuple[str, set[str]]] = {
     types.BooleanType: ("boolean", {"bool"}),
     types.ByteType: ("smallint", _INTEGERS),
     types.ShortType: ("smallint", _INTEGERS),
@@ -42,10 +42,10 @@ _KINDS: dict[type[DataType], tuple[str, set[str]]] = {
     types.NullType: ("text", {"text"}),
 }
 if hasattr(types, "TimeType"):  # Spark 4.1
-    _KINDS[types.TimeType] = ("time", {"time"})
+    _TYPES[types.TimeType] = ("time", {"time"})
 
 # Text is accepted by all types except numbers, times and similar ones, which need a cast in the transform.
-_NOT_FROM_TEXT = set.union(*(taken for _, taken in _KINDS.values())) - _NESTED - {"text"}
+_NOT_FROM_TEXT = set.union(*(accepted for _, accepted in _TYPES.values())) - _NESTED - {"text"}
 
 
 def column_type(field: StructField) -> str:
@@ -55,17 +55,17 @@ def column_type(field: StructField) -> str:
         return f"numeric({kind.precision},{kind.scale})"
     if isinstance(kind, types.StringType):
         return "text"
-    return _kind(field)[0]
+    return _postgres_types(field)[0]
 
 
-def fits(field: StructField, there: str) -> bool:
-    """Whether a column of the type `there`, a name in pg_type, accepts the values of `field`."""
+def fits(field: StructField, pg_type: str) -> bool:
+    """Whether a column of the type `pg_type`, as PostgreSQL's catalog names it, accepts the values of `field`."""
     if isinstance(field.dataType, types.StringType):
-        return there not in _NOT_FROM_TEXT
-    return there in _kind(field)[1]
+        return pg_type not in _NOT_FROM_TEXT
+    return pg_type in _postgres_types(field)[1]
 
 
-def line(columns: Sequence[Column], fields: Sequence[StructField], *, utc: bool) -> Column:
+def copy_line(columns: Sequence[Column], fields: Sequence[StructField], *, utc: bool) -> Column:
     """A row as a line of COPY's text format. `utc`: the session writes times in UTC."""
     parts: list[Column] = []
     for column, field in zip(columns, fields, strict=True):
@@ -96,7 +96,7 @@ def _text(column: Column, field: StructField, *, utc: bool) -> Column:
             return _escaped(sql.to_json(column))
         case types.NullType():
             return sql.lit(None).cast("string")
-    _kind(field)
+    _postgres_types(field)
     return column.cast("string")
 
 
@@ -107,9 +107,9 @@ def _escaped(column: Column) -> Column:
     return text
 
 
-def _kind(field: StructField) -> tuple[str, set[str]]:
+def _postgres_types(field: StructField) -> tuple[str, set[str]]:
     try:
-        return _KINDS[type(field.dataType)]
+        return _TYPES[type(field.dataType)]
     except KeyError:
         raise ConfigError(
             f"{field.name} is {field.dataType.simpleString()}, which PostgreSQL has no type for",

@@ -22,8 +22,8 @@ class RedisEffectLog:
     is_local: bool = False
 
     def prepare(self) -> None:
-        with closing(self.connect()) as marker:
-            marker.find_marked([""])  # reports a wrong address before the first effect
+        with closing(self.connect()) as log_client:
+            log_client.find_marked([""])  # reports a wrong address before the first effect
 
     def connect(self) -> RedisEffectLogClient:
         prefix = f"headrace:mark:{{{self.pipeline}}}:"

@@ -146,7 +146,7 @@ class RowKey:
                 f"{nested[0]}, which is in the key, is {kinds[nested[0]]}", hint="name columns with one value"
             )
         if not self.by_origin(rows.columns):
-            return self._write_mode.frame(batch, rows, traced=True)
+            return self._write_mode.frame(batch, rows, with_origin=True)
         self.check_topics(list(batch.topic_ids))
         stored = [
             column_of(name) if name in rows.columns else sql.col(f"{METADATA}.{name}").alias(name) for name in columns

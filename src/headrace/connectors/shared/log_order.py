@@ -46,8 +46,8 @@ def sort_by_origin_columns(batch: Batch, frame: DataFrame) -> DataFrame:
 
 def with_origin_columns(rows: DataFrame) -> DataFrame:
     """The columns of `rows`, then ORIGIN_COLUMNS."""
-    if taken := [name for name in rows.columns if name.lower().startswith("headrace_")]:
-        raise ConfigError(f"the column name {taken[0]} is reserved by Headrace", hint="rename it in the transform")
+    if reserved := [name for name in rows.columns if name.lower().startswith("headrace_")]:
+        raise ConfigError(f"the column name {reserved[0]} is reserved by Headrace", hint="rename it in the transform")
     return rows.select("*", *origin_column_exprs(rows))
 
 

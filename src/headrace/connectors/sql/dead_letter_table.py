@@ -45,42 +45,41 @@ class DeadLetterTables(DeadLetterTableSink, TransactionalSink):
         """Whether a table of that name exists."""
 
     def is_row_table(self, table: str) -> bool:
-        return self._whole_name(table) == self._whole_name(self._write_mode.table)
+        return self._full_name(table) == self._full_name(self._write_mode.table)
 
-    def _whole_name(self, table: str) -> str:
+    def _full_name(self, table: str) -> str:
         """The name with its schema, which is equal for all spellings of one table."""
         return (table if "." in table else f"main.{table}").lower()
 
     def read_dead_letters(self, table: str) -> Sequence[DeadLetter]:
         with self.offsets.reading() as connection:
-            exists = self._existing(connection, table)
+            exists = self._exists(connection, table)
             (version,) = own_tables.stored_formats(connection, [self._own_table(table)], exists)
             if not version:
                 return []
             texts = TEXT_FIELDS[: version + 1]
-            found = connection.execute(
-                f"SELECT {listed([*_RECORD, *texts])} FROM {_name(table)} WHERE pipeline = ?"
+            rows = connection.execute(
+                f"SELECT {listed([*_RECORD, *texts])} FROM {_quoted_name(table)} WHERE pipeline = ?"
                 f" ORDER BY {listed(_RECORD_ID)}",
                 [self.offsets.pipeline],
             ).fetchall()
-        return [_dead_letter(row, texts) for row in found]
+        return [_dead_letter(row, texts) for row in rows]
 
     def drop_dead_letters(self, table: str, origins: Sequence[RecordId]) -> None:
+        condition = 'pipeline = ? AND topic = ? AND "partition" = ? AND "offset" = ?'
+        statement = f"DELETE FROM {_quoted_name(table)} WHERE {condition}"
         with self.offsets.transaction() as connection:
             for origin in origins:
-                connection.execute(
-                    f'DELETE FROM {_name(table)} WHERE pipeline = ? AND topic = ? AND "partition" = ? AND "offset" = ?',
-                    [self.offsets.pipeline, *origin],
-                )
+                connection.execute(statement, [self.offsets.pipeline, *origin])
 
     def store_dead_letters(self, connection: Connection, table: str, letters: Sequence[DeadLetter]) -> None:
         """Store dead letters in the transaction of the rows. A record that fails again replaces its dead letter."""
-        exists = self._existing(connection, table)
+        exists = self._exists(connection, table)
         own_tables.ensure(connection, [self._own_table(table)], exists, lambda: self._creating(connection))
         columns, key = ["pipeline", *_RECORD, *TEXT_FIELDS], ["pipeline", *_RECORD_ID]
         changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in columns if name not in key)
         statement = (
-            f"INSERT INTO {_name(table)} ({listed(columns)}) VALUES ({', '.join('?' * len(columns))})"
+            f"INSERT INTO {_quoted_name(table)} ({listed(columns)}) VALUES ({', '.join('?' * len(columns))})"
             f" ON CONFLICT ({listed(key)}) DO UPDATE SET {changes}"
         )
         for letter in letters:
@@ -93,27 +92,27 @@ class DeadLetterTables(DeadLetterTableSink, TransactionalSink):
         """Within the block and until the transaction ends, no other run can create or alter a dead-letter table."""
         return nullcontext()
 
-    def _existing(self, connection: Connection, table: str) -> Callable[[str], bool]:
+    def _exists(self, connection: Connection, table: str) -> Callable[[str], bool]:
         """A function that returns whether a table exists. `own_tables` passes the dead-letter table's full name."""
-        own = self._whole_name(table)
+        own = self._full_name(table)
         return lambda name: self._has_table(connection, table if name == own else name)
 
     def _own_table(self, table: str) -> OwnTable:
         raw, time = self._dead_letter_types["bytes"], self._dead_letter_types["time"]
         added = [f"{quoted(name)} {_ADDED}" for name in TEXT_FIELDS[2:]]
         create = (
-            f"CREATE TABLE IF NOT EXISTS {_name(table)} (pipeline TEXT NOT NULL, topic TEXT NOT NULL,"
+            f"CREATE TABLE IF NOT EXISTS {_quoted_name(table)} (pipeline TEXT NOT NULL, topic TEXT NOT NULL,"
             f' "partition" INTEGER NOT NULL, "offset" BIGINT NOT NULL, "timestamp" {time}, "key" {raw}, value {raw},'
             " headers TEXT NOT NULL, error TEXT NOT NULL, place TEXT NOT NULL,"
             f' {"".join(f"{column}, " for column in added)}PRIMARY KEY (pipeline, topic, "partition", "offset"))'
         )
-        upgrades = tuple(f"ALTER TABLE {_name(table)} ADD COLUMN {column}" for column in added)
-        return OwnTable(self._whole_name(table), create, upgrades)
+        upgrades = tuple(f"ALTER TABLE {_quoted_name(table)} ADD COLUMN {column}" for column in added)
+        return OwnTable(self._full_name(table), create, upgrades)
 
 
-def _name(table: str) -> str:
+def _quoted_name(table: str) -> str:
     if "?" in table or "%" in table:
-        raise ConfigError(f"{table!r} cannot be a table of dead letters: neither ? nor % can", hint='"clicks_dead"')
+        raise ConfigError(f"expected a dead-letter table without ? and %, got {table!r}", hint='"clicks_dead"')
     return qualified(table)
 
 

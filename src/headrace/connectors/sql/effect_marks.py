@@ -28,30 +28,30 @@ class SqlEffectLogClient:
     connection: Connection
     pipeline: str
     translating_errors: Callable[[], AbstractContextManager[None]]
-    end: Callable[[], object]
+    close_connection: Callable[[], object]
 
     def prepare(self, keep: float) -> None:
         with self.translating_errors():
-            old = [self.pipeline, int(time.time() - keep)]
-            self.connection.execute("DELETE FROM headrace_marks WHERE pipeline = ? AND marked < ?", old)
+            expired = [self.pipeline, int(time.time() - keep)]
+            self.connection.execute("DELETE FROM headrace_marks WHERE pipeline = ? AND marked < ?", expired)
 
     def find_marked(self, messages: Sequence[str]) -> set[str]:
         if not messages:
             return set()
-        several = ", ".join("?" * len(messages))
-        asked = f"SELECT message FROM headrace_marks WHERE pipeline = ? AND message IN ({several})"
+        placeholders = ", ".join("?" * len(messages))
+        query = f"SELECT message FROM headrace_marks WHERE pipeline = ? AND message IN ({placeholders})"
         with self.translating_errors():
-            return {message for (message,) in self.connection.execute(asked, [self.pipeline, *messages]).fetchall()}
+            return {message for (message,) in self.connection.execute(query, [self.pipeline, *messages]).fetchall()}
 
     def mark(self, message: str) -> bool:
-        new = "INSERT INTO headrace_marks VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1"
+        statement = "INSERT INTO headrace_marks VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1"
         with self.translating_errors():
-            return bool(self.connection.execute(new, [self.pipeline, message, int(time.time())]).fetchall())
+            return bool(self.connection.execute(statement, [self.pipeline, message, int(time.time())]).fetchall())
 
     def unmark(self, message: str) -> None:
-        gone = "DELETE FROM headrace_marks WHERE pipeline = ? AND message = ?"
+        statement = "DELETE FROM headrace_marks WHERE pipeline = ? AND message = ?"
         with self.translating_errors():
-            self.connection.execute(gone, [self.pipeline, message])
+            self.connection.execute(statement, [self.pipeline, message])
 
     def close(self) -> None:
-        self.end()
+        self.close_connection()

@@ -117,7 +117,7 @@ class EmbeddedTable(DeadLetterTables):
 
     def write_with_dead_letters(self, batch: Batch, rows: DataFrame, dead_letters: DeadLetterBatch) -> None:
         self.ensure_prepared(rows.schema)
-        arrow = self._to_arrow(self._write_mode.frame(batch, rows, traced=True))
+        arrow = self._to_arrow(self._write_mode.frame(batch, rows, with_origin=True))
         topic_check.verify()
         self._reach("rows read")
         try:
@@ -201,15 +201,15 @@ def bisect_rejected_rows(
 
     `rejection` writes `count` rows starting at `first`. It returns the reason if they are rejected, else None.
     """
-    found = 0
-    todo: list[tuple[int, int]] = [(0, rows)] if rows else []
-    while todo and found <= limit:
-        first, count = todo.pop()
+    rejected = 0
+    pending: list[tuple[int, int]] = [(0, rows)] if rows else []
+    while pending and rejected <= limit:
+        first, count = pending.pop()
         if (reason := rejection(first, count)) is None:
             continue
         if count == 1:
-            found += 1
+            rejected += 1
             yield first, reason
         else:
             half = count // 2
-            todo += [(first + half, count - half), (first, half)]
+            pending += [(first + half, count - half), (first, half)]

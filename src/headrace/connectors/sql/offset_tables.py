@@ -66,10 +66,10 @@ def read(connection: Connection, pipeline: str) -> State:
     offsets = connection.execute(
         'SELECT topic, "partition", next_offset FROM headrace_offsets WHERE pipeline = ?', [pipeline]
     ).fetchall()
-    found = connection.execute(
+    pipelines = connection.execute(
         "SELECT last_batch, topic_ids, pending, run FROM headrace_pipelines WHERE pipeline = ?", [pipeline]
     ).fetchall()
-    last_batch, ids, pending, run = found[0] if found else (0, "{}", None, None)
+    last_batch, ids, pending, run = pipelines[0] if pipelines else (0, "{}", None, None)
     topic_ids = json.loads(ids)
     epoch = int(topic_ids.pop(_EPOCH, 0))
     progress = Progress(
@@ -86,9 +86,9 @@ def write(connection: Connection, pipeline: str, old: State, new: State, change:
     """Change the stored state from `old` to `new`. Writes only rows that differ."""
     before, progress = old.progress.offsets, new.progress
     moved = {at: offset for at, offset in progress.offsets.items() if before.get(at) != offset}
-    for some in _chunks(moved):
-        rows = ", ".join(["(?, ?, ?, ?)"] * len(some))
-        values = [value for at, offset in some for value in (pipeline, at.topic, at.partition, offset)]
+    for chunk in _chunks(moved):
+        rows = ", ".join(["(?, ?, ?, ?)"] * len(chunk))
+        values = [value for at, offset in chunk for value in (pipeline, at.topic, at.partition, offset)]
         connection.execute(UPSERT_OFFSETS.replace(":rows", rows), values)
     connection.execute(
         UPSERT_PIPELINE,
@@ -113,10 +113,10 @@ def swap(connection: Connection, pipeline: str, old: State, new: State, change: 
 
 
 def history(connection: Connection, pipeline: str) -> list[AuditEntry]:
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT change FROM headrace_history WHERE pipeline = ? ORDER BY number", [pipeline]
     ).fetchall()
-    return [AuditEntry.from_json(text) for (text,) in found]
+    return [AuditEntry.from_json(text) for (text,) in rows]
 
 
 def _chunks(offsets: Mapping[TopicPartition, int], size: int = 200) -> Iterator[Sequence[tuple[TopicPartition, int]]]:

@@ -73,19 +73,21 @@ class WriteMode:
 
     def columns(self, names: Sequence[str]) -> list[str]:
         """The columns of the rows that are stored. ConfigError if a column of the key is missing."""
-        kept = [
+        stored = [
             name for name in names if name != METADATA and not (self.mode == "delete-aware" and name == self.deleted)
         ]
-        if taken := [name for name in kept if name.lower().startswith("headrace_")]:
-            raise ConfigError(f"the column name {taken[0]} is reserved by Headrace", hint="rename it in the transform")
-        if missing := [name for name in self.key if name not in kept]:
-            raise ConfigError(f"the rows have no column {missing[0]}, which is in the key", hint=f"rows: {kept}")
+        if reserved := [name for name in stored if name.lower().startswith("headrace_")]:
+            raise ConfigError(
+                f"the column name {reserved[0]} is reserved by Headrace", hint="rename it in the transform"
+            )
+        if missing := [name for name in self.key if name not in stored]:
+            raise ConfigError(f"the rows have no column {missing[0]}, which is in the key", hint=f"rows: {stored}")
         if self.mode == "delete-aware" and self.deleted not in names and METADATA not in names:
             raise ConfigError(
                 f"no column {self.deleted} says which rows delete, and the transform dropped {METADATA}",
                 hint=f'keep {METADATA}, or name the boolean column: deleted="…"',
             )
-        return kept
+        return stored
 
     def staged(self, names: Sequence[str]) -> list[str]:
         """The columns of the source of `merge_statements`."""
@@ -103,25 +105,25 @@ class WriteMode:
         ranked = f"SELECT s.*, row_number() OVER (PARTITION BY {key} ORDER BY {OFFSET} DESC) AS headrace_rank"
         newest = f"(SELECT * FROM ({ranked} FROM {source} AS s) AS r WHERE headrace_rank = 1)"
         same = " AND ".join(f"t.{quoted(name)} = n.{quoted(name)}" for name in self.key)
-        gone = f"SELECT 1 FROM {newest} AS n WHERE n.{DELETED} AND {same} AND {_newer('n', 't')}"
+        deletions = f"SELECT 1 FROM {newest} AS n WHERE n.{DELETED} AND {same} AND {_newer('n', 't')}"
         stored = [*columns, *self.guard_columns]
         # Ordered, so that two transactions that write several common keys do not deadlock.
-        there = f"SELECT {listed(stored)} FROM {newest} AS n WHERE NOT n.{DELETED} ORDER BY {key}"
+        upserts = f"SELECT {listed(stored)} FROM {newest} AS n WHERE NOT n.{DELETED} ORDER BY {key}"
         changes = ", ".join(f"{quoted(n)} = excluded.{quoted(n)}" for n in stored if n not in self.key)
         update = f"ON CONFLICT ({key}) DO UPDATE SET {changes} WHERE {_newer('excluded', 't')}"
         return [
-            f"DELETE FROM {self.name} AS t WHERE EXISTS ({gone})",
-            f"INSERT INTO {self.name} AS t ({listed(stored)}) {there} {update}",
+            f"DELETE FROM {self.name} AS t WHERE EXISTS ({deletions})",
+            f"INSERT INTO {self.name} AS t ({listed(stored)}) {upserts} {update}",
         ]
 
-    def frame(self, batch: Batch, rows: DataFrame, *, traced: bool = False) -> DataFrame:
-        """The `staged` columns of `rows`; if `traced`, with ORIGIN_COLUMNS."""
+    def frame(self, batch: Batch, rows: DataFrame, *, with_origin: bool = False) -> DataFrame:
+        """The `staged` columns of `rows`; if `with_origin`, with ORIGIN_COLUMNS."""
         from pyspark.sql import functions as sql
 
         columns = self.columns(rows.columns)
-        more = origin_column_exprs(rows) if traced else []
+        origin_columns = origin_column_exprs(rows) if with_origin else []
         if not self.keyed:
-            return rows.select(*[column_of(name) for name in columns], *more)
+            return rows.select(*[column_of(name) for name in columns], *origin_columns)
         kinds = {field.name: field.dataType.simpleString() for field in rows.schema}
         if not kinds.get(METADATA, "struct").startswith("struct"):
             raise ConfigError(
@@ -153,7 +155,7 @@ class WriteMode:
         stored = [
             sql.coalesce(column_of(name), key[name]).alias(name) if name in key else column_of(name) for name in columns
         ]
-        return rows.select(*stored, origin.alias(ORIGIN), offset.alias(OFFSET), deleted.alias(DELETED), *more)
+        return rows.select(*stored, origin.alias(ORIGIN), offset.alias(OFFSET), deleted.alias(DELETED), *origin_columns)
 
     def _from_key(self, rows: DataFrame, name: str) -> Expression:
         """A key column from the record's key: its text, or a field of its JSON if the key has several columns."""
@@ -161,8 +163,8 @@ class WriteMode:
 
         kind = rows.schema[name].dataType
         text = sql.col(f"{METADATA}.key").cast("string")
-        found = text if len(self.key) == 1 else sql.get_json_object(text, f"$['{name}']")
-        return found.try_cast(kind)
+        value = text if len(self.key) == 1 else sql.get_json_object(text, f"$['{name}']")
+        return value.try_cast(kind)
 
 
 def _newer(new: str, old: str) -> str:

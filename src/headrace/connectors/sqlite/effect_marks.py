@@ -30,12 +30,12 @@ class SQLiteEffectLog:
         with self._translating_errors():
             private_directory(Path(self.path).parent)
             private_file(Path(self.path))
-        with closing(self.connect()) as marker:
+        with closing(self.connect()) as log_client:
             with self._translating_errors():
-                connection: Any = marker.connection
+                connection: Any = log_client.connection
                 connection.execute("PRAGMA journal_mode = WAL")
                 ensure_tables(connection, TABLE)
-            marker.prepare(self.keep)
+            log_client.prepare(self.keep)
 
     def connect(self) -> SqlEffectLogClient:
         with self._translating_errors():
