@@ -69,10 +69,10 @@ LAST_BATCH = _gauge("headrace_last_batch_timestamp_seconds", "seconds", "Unix ti
 RUN_STARTED = _gauge("headrace_run_start_timestamp_seconds", "seconds", "Unix time at which the run started")
 BAD_RECORDS = _counter("headrace_bad_records_dropped_total", "records", 'Bad records dropped by on_error="drop"')
 DEAD_LETTERS = _counter("headrace_dead_letters_total", "records", "Records stored as dead letters")
-SKIPPED_BATCHES = _counter("headrace_batches_skipped_total", "batches", "Batches given up by at-most-once")
+SKIPPED_BATCHES = _counter("headrace_batches_skipped_total", "batches", "Batches abandoned by at-most-once")
 TIMEOUTS = _counter("headrace_batch_timeouts_total", "batches", "Batches cancelled after timeout=")
-RETRIES = _counter("headrace_retries_total", "retries", "Failures after which the run tried again")
-LOST_OFFSETS = _counter("headrace_lost_offsets_total", "offsets", "Offsets of gaps that were passed over")
+RETRIES = _counter("headrace_retries_total", "retries", "Failures that the run retried")
+LOST_OFFSETS = _counter("headrace_lost_offsets_total", "offsets", "Offsets in gaps that the run skipped")
 MIRROR_FAILURES = _counter("headrace_mirror_failures_total", "failures", "Failed commits to the group of mirror_group=")
 
 GROUP_OFFSET = _gauge(
