@@ -363,11 +363,11 @@ def test_a_server_without_capped_collections_says_so(made, spark):
         ("1 AS `a.b`", {}, "a.b"),
         ("named_struct('$x', 1) AS a", {}, r"\$x"),
         ("INTERVAL 1 DAY AS a", {}, "interval"),
-        ("1 AS a", {"children": "a"}, "a, which has a collection of its own, is int"),
+        ("1 AS a", {"children": "a"}, "a, which children= names, to be a STRUCT or an ARRAY of them, but it is int"),
         ("array(named_struct('parent', 1)) AS a", {"children": "a"}, "parent"),
         ("array(1) AS a", {"dbref": {"a": "others"}}, "it is array<int>"),
         ("1 AS a", {"dbref": {"b": "others"}}, "it is not there"),
-        ("1 AS a", {"key": "a", "update": "fields"}, "no column beside the key"),
+        ("1 AS a", {"key": "a", "update": "fields"}, "no column besides the key"),
     ],
 )
 def test_rows_that_cannot_be_documents_are_refused_before_anything_is_written(made, spark, selection, options, said):
@@ -442,7 +442,7 @@ def test_a_login_that_the_server_does_not_take_is_a_config_error_that_shows_no_p
     ],
 )
 def test_errors_of_a_server_say_what_to_do(code, kind, hint):
-    error = mongo_client.failure("sinks.Mongo(…)", code, "said so")
+    error = mongo_client.server_error("sinks.Mongo(…)", code, "said so")
     assert type(error) is kind
     assert hint in error.hint
-    assert mongo_client.of_document(code) is (code == 86)
+    assert mongo_client.concerns_one_document(code) is (code == 86)

@@ -12,13 +12,13 @@ from headrace.support.redaction import masked
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DUPLICATE, EXISTS = 11000, 48
+DUPLICATE, NAMESPACE_EXISTS = 11000, 48
 _DEFAULTS = {"serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000, "socketTimeoutMS": 30_000}
 _OTHER_INDEX = frozenset({85, 86})
 _DENIED = frozenset({13, 18, 33, 8000})
-_NO_SUCH_CONCERN = frozenset({79, 100})
+_UNKNOWN_WRITE_CONCERN = frozenset({79, 100})
 # Internal error, step-down, shutdown, no primary elected yet, conflict, timeout, out of disk space, shards unavailable.
-_PASSING = frozenset(
+_TEMPORARY = frozenset(
     {1, 6, 7, 8, 24, 43, 46, 50, 63, 64, 89, 91, 112, 133, 134, 150, 189, 202, 234, 262, 358, 9001}
     | {10058, 10107, 11600, 11602, 13388, 13435, 13436, 14031}
 )
@@ -29,11 +29,11 @@ _ROLE = "check user, password and authSource in the URL; the user needs the role
 def connect(url: str) -> Any:
     """Create a client, which connects on first use. Timeouts in the URL override the defaults."""
     pymongo = require("pymongo", extra="mongo")
-    place, _, query = url.partition("?")
-    given = {option.partition("=")[0].lower() for option in query.split("&")}
-    settings = {name: value for name, value in _DEFAULTS.items() if name.lower() not in given}
+    address, _, query = url.partition("?")
+    options = {option.partition("=")[0].lower() for option in query.split("&")}
+    settings = {name: value for name, value in _DEFAULTS.items() if name.lower() not in options}
     try:
-        if "@" in query and "@" not in place:
+        if "@" in query and "@" not in address:
             raise ValueError("a ? in the password")  # pymongo would show it in a warning
         return pymongo.MongoClient(url, appname="headrace", connect=False, **settings)
     except (pymongo.errors.ConfigurationError, ValueError, TypeError):
@@ -45,46 +45,49 @@ def connect(url: str) -> Any:
 
 
 @contextmanager
-def translate_error(who: str) -> Iterator[None]:
-    """Raise the driver's errors as HeadraceErrors whose messages begin with `who`."""
+def translate_error(resource_name: str) -> Iterator[None]:
+    """Raise the driver's errors as HeadraceErrors whose messages begin with `resource_name`."""
     errors = require("pymongo.errors", extra="mongo")
     try:
         yield
     except errors.PyMongoError as error:
-        raise _ours(who, error) from error
+        raise _to_headrace_error(resource_name, error) from error
 
 
-def _ours(who: str, error: Any) -> HeadraceError:
+def _to_headrace_error(resource_name: str, error: Any) -> HeadraceError:
     errors = require("pymongo.errors", extra="mongo")
     if isinstance(error, errors.ConnectionFailure):  # the message lists all servers that the driver tried
-        return RetriableError(f"{who}: {str(error).partition(', Timeout:')[0]}", hint=UP)
+        return RetriableError(f"{resource_name}: {str(error).partition(', Timeout:')[0]}", hint=UP)
     if isinstance(error, errors.OperationFailure):
-        return failure(who, error.code, str(error).partition(", full error:")[0])
+        return server_error(resource_name, error.code, str(error).partition(", full error:")[0])
     if isinstance(error, errors.ConfigurationError | errors.InvalidOperation | errors.InvalidName):
-        return ConfigError(f"{who}: {error}", hint="check the URL and its options")
-    return RetriableError(f"{who}: {error}", hint=UP)
+        return ConfigError(f"{resource_name}: {error}", hint="check the URL and its options")
+    return RetriableError(f"{resource_name}: {error}", hint=UP)
 
 
-def failure(who: str, code: int | None, message: str) -> HeadraceError:
+def server_error(resource_name: str, code: int | None, message: str) -> HeadraceError:
     """The error for a server's error code that does not concern a single document."""
     if code in _DENIED:
-        return ConfigError(f"{who}: {message}", hint=_ROLE)
-    if code in _PASSING:
-        return RetriableError(f"{who}: {message}", hint=UP)
-    if code in _NO_SUCH_CONCERN:
-        return ConfigError(f"{who}: {message}", hint="write_concern= asks for more than the replica set has")
+        return ConfigError(f"{resource_name}: {message}", hint=_ROLE)
+    if code in _TEMPORARY:
+        return RetriableError(f"{resource_name}: {message}", hint=UP)
+    if code in _UNKNOWN_WRITE_CONCERN:
+        return ConfigError(f"{resource_name}: {message}", hint="write_concern= asks for more than the replica set has")
     if code in _OTHER_INDEX:
-        return ConfigError(f"{who}: {message}", hint="an index with other options is there: drop it, or name it so")
-    return ConfigError(f"{who}: {message}", hint="does this server know what was asked of it?")
+        return ConfigError(
+            f"{resource_name}: {message}",
+            hint="an index with other options exists: drop it, or give it the same options",
+        )
+    return ConfigError(f"{resource_name}: {message}", hint="does this version of the server support the operation?")
 
 
-def unmet(who: str, code: int | None, message: str) -> HeadraceError:
+def write_concern_error(resource_name: str, code: int | None, message: str) -> HeadraceError:
     """The error if documents were written but the write concern was not met."""
-    if code in _NO_SUCH_CONCERN:
-        return failure(who, code, message)
-    return RetriableError(f"{who}: {message}", hint=UP)
+    if code in _UNKNOWN_WRITE_CONCERN:
+        return server_error(resource_name, code, message)
+    return RetriableError(f"{resource_name}: {message}", hint=UP)
 
 
-def of_document(code: int) -> bool:
+def concerns_one_document(code: int) -> bool:
     """Whether an error code of a bulk write concerns only one document."""
-    return code not in _DENIED | _PASSING | _NO_SUCH_CONCERN
+    return code not in _DENIED | _TEMPORARY | _UNKNOWN_WRITE_CONCERN

@@ -32,7 +32,7 @@ class Put(NamedTuple):
     @property
     def path(self) -> str:
         """The field with the version of this source."""
-        return f"{self.guard}.{_name(self.source or '')}"
+        return f"{self.guard}.{_escape(self.source or '')}"
 
     @property
     def filter(self) -> dict[str, Any]:
@@ -56,12 +56,12 @@ class Put(NamedTuple):
         return found is not None and found > self.version
 
 
-def guard_of(pipeline: str) -> str:
+def guard_path(pipeline: str) -> str:
     """The path of the versions of a pipeline that updates fields."""
-    return f"{GUARD}.fields.{_name(pipeline)}"
+    return f"{GUARD}.fields.{_escape(pipeline)}"
 
 
-def update_of(put: Put, fields: Mapping[str, Any], own: Collection[str]) -> dict[str, Any]:
+def build_update(put: Put, fields: Mapping[str, Any], own: Collection[str]) -> dict[str, Any]:
     """The update that sets `fields` and removes the other fields in `own`."""
     removed = [name for name in own if name not in fields]
     changed = dict(fields)
@@ -72,6 +72,6 @@ def update_of(put: Put, fields: Mapping[str, Any], own: Collection[str]) -> dict
     return {operator: names for operator, names in update.items() if names}
 
 
-def _name(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape a text so that it is a single step of a path."""
     return quote(text, safe=":").replace(".", "%2E")

@@ -14,7 +14,7 @@ _DENIED = 13
 _ID = ("_id",)
 
 
-def checked(shard_key: str | Sequence[str], key: Sequence[str], *, by_origin: bool) -> tuple[str, ...]:
+def check_shard_key(shard_key: str | Sequence[str], key: Sequence[str], *, by_origin: bool) -> tuple[str, ...]:
     """The fields of the shard key. ConfigError unless every write can provide their values: each field must be `_id` or
     a column of the key."""
     names = (shard_key,) if isinstance(shard_key, str) else tuple(shard_key)
@@ -28,7 +28,7 @@ def checked(shard_key: str | Sequence[str], key: Sequence[str], *, by_origin: bo
     return names
 
 
-def compare(client: Any, database: str, collection: str, shard_key: tuple[str, ...], who: object) -> None:
+def check_cluster_key(client: Any, database: str, collection: str, shard_key: tuple[str, ...], sink: object) -> None:
     """ConfigError if the cluster shards the collection by other fields.
 
     No check if the server is not a sharded cluster, or if this user may not read `config`.
@@ -43,10 +43,10 @@ def compare(client: Any, database: str, collection: str, shard_key: tuple[str, .
     # "unsplittable": a tracked but unsharded collection. "dropped": the entry of a deleted one on servers before 5.0.
     if found is None or found.get("dropped") or found.get("unsplittable") or not found.get("key"):
         return
-    there = {name if name.partition(".")[0] != "_id" else "_id" for name in found["key"]}
-    if there != set(shard_key or _ID):
+    actual = {name if name.partition(".")[0] != "_id" else "_id" for name in found["key"]}
+    if actual != set(shard_key or _ID):
         raise ConfigError(
-            f"{who!r} is sharded by {', '.join(found['key'])}: expected that as shard_key=, got"
+            f"{sink!r} is sharded by {', '.join(found['key'])}: expected that as shard_key=, got"
             f" {', '.join(shard_key) or 'none, which means _id'}",
             hint=f"shard_key={list(found['key'])!r}, and the same columns in key=",
         )

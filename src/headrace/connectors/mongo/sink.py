@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.connectors.mongo import client, types
 from headrace.connectors.mongo import shard_key as mongo_shards
-from headrace.connectors.mongo.guarded_update import guard_of
+from headrace.connectors.mongo.guarded_update import guard_path
 from headrace.connectors.mongo.writer import MongoTarget, MongoWriter
 from headrace.connectors.shared.document_encoder import check_nulls
 from headrace.connectors.shared.keyed_sink import KeyedSink, RowKey
@@ -64,12 +64,12 @@ class Mongo(KeyedSink):
         super().__init__(RowKey.of(key, deleted))
         if not isinstance(url, str) or not url.startswith(("mongodb://", "mongodb+srv://")):
             raise ConfigError(
-                "a URL of MongoDB is missing", hint='sinks.Mongo("mongodb://localhost:27017", "shop.orders")'
+                "expected a URL of MongoDB, got none", hint='sinks.Mongo("mongodb://localhost:27017", "shop.orders")'
             )
         database, name = _split(url, collection)
         if write_concern == 0 or not isinstance(write_concern, int | str):
             raise ConfigError(
-                f"write_concern={write_concern!r}: nobody would say whether a document was stored",
+                f"write_concern={write_concern!r}: expected one that acknowledges writes",
                 hint='write_concern="majority"',
             )
         if capped is not None and (key is not None or children):
@@ -78,7 +78,10 @@ class Mongo(KeyedSink):
                 f"documents in a capped collection cannot be {what}", hint="leave out capped=, or key= and children="
             )
         if capped is not None and ("size" not in capped or not set(capped) <= _CAPS):
-            raise ConfigError(f"capped={dict(capped)!r} says no size", hint='capped={"size": 6142800, "max": 10000}')
+            raise ConfigError(
+                f"capped={dict(capped)!r}: expected size, and max if wanted",
+                hint='capped={"size": 6142800, "max": 10000}',
+            )
         check_positive("keep_deleted_days", keep_deleted_days, hint="keep_deleted_days=7")
         check_choice("update", update, _UPDATES)
         if update == "fields" and (key is None or children):
@@ -90,7 +93,7 @@ class Mongo(KeyedSink):
         references = _references(dbref or {}, {*named, *self._identity.key})
         shards: tuple[str, ...] = ()
         if shard_key is not None:
-            shards = mongo_shards.checked(shard_key, self._identity.key, by_origin=self._identity.is_record_id)
+            shards = mongo_shards.check_shard_key(shard_key, self._identity.key, by_origin=self._identity.is_record_id)
         self._target = MongoTarget(url, database, name, write_concern, named, references, shards)
         self._key = self._identity.key
         self._create = create
@@ -134,7 +137,7 @@ class Mongo(KeyedSink):
         types.check_references(stored, self._target.references, self)
         if self._by_field and set(stored.names) <= set(self._key):
             raise ConfigError(
-                f"{self!r}: the rows have no column beside the key, so there is no field to update",
+                f"{self!r}: the rows have no column besides the key, so there is no field to update",
                 hint="keep other columns in the transform, or leave out update=",
             )
 
@@ -150,7 +153,7 @@ class Mongo(KeyedSink):
         self.ensure_prepared(schema)
         by_origin = self._identity.by_origin(schema.names)
         stored = self._stored_schema(schema)
-        guard = guard_of(self._pipeline) if self._by_field else None
+        guard = guard_path(self._pipeline) if self._by_field else None
         return MongoWriter(self._target, repr(self), stored, self._key, by_origin, self._is_capped, self._nulls, guard)
 
     def _check_children(self, schema: StructType) -> None:
@@ -163,8 +166,9 @@ class Mongo(KeyedSink):
             if not isinstance(inner, StructType):
                 found = f"is {kind.simpleString()}" if kind else "is not there"
                 raise ConfigError(
-                    f"{self!r}: {column}, which has a collection of its own, {found}",
-                    hint="name columns that are a STRUCT, or an ARRAY of them",
+                    f"{self!r}: expected {column}, which children= names, to be a STRUCT or an ARRAY of them,"
+                    f" but it {found}",
+                    hint="change the column in the transform, or leave it out of children=",
                 )
             if column in self._key or {"_id", "parent", "position", types.GUARD} & set(inner.names):
                 raise ConfigError(
@@ -175,9 +179,9 @@ class Mongo(KeyedSink):
     def _ensure_collections(self, by_origin: bool, *, create: bool = True) -> None:
         database = self._client[self._target.database]
         wanted = [self._target.collection, *self._target.children.values()]
-        there = {found["name"]: found for found in database.list_collections(filter={"name": {"$in": wanted}})}
+        existing = {found["name"]: found for found in database.list_collections(filter={"name": {"$in": wanted}})}
         for name in wanted:
-            if name in there:
+            if name in existing:
                 continue
             if not self._create:
                 raise ConfigError(
@@ -186,8 +190,10 @@ class Mongo(KeyedSink):
             if create:
                 self._create_collection(database, name)
                 reach("mongo: collection made")
-        mongo_shards.compare(self._client, self._target.database, self._target.collection, self._target.shard_key, self)
-        if there.get(self._target.collection, {}).get("options", {}).get("capped"):
+        mongo_shards.check_cluster_key(
+            self._client, self._target.database, self._target.collection, self._target.shard_key, self
+        )
+        if existing.get(self._target.collection, {}).get("options", {}).get("capped"):
             self._is_capped = True
             if not by_origin or self._target.children:
                 raise ConfigError(
@@ -203,7 +209,7 @@ class Mongo(KeyedSink):
         except errors.CollectionInvalid:
             return  # another run created it first
         except errors.OperationFailure as error:
-            if error.code != client.EXISTS:
+            if error.code != client.NAMESPACE_EXISTS:
                 raise
 
     def _create_indexes(self, *, leaves_deleted: bool) -> None:
@@ -224,7 +230,7 @@ class Mongo(KeyedSink):
 def _split(url: str, collection: str) -> tuple[str, str]:
     """Database and collection; the database may be in the URL."""
     if not isinstance(collection, str) or not all(collection.split(".")) or "$" in collection:
-        raise ConfigError(f"{collection!r} is not the name of a collection", hint='"shop.orders"')
+        raise ConfigError(f"expected the name of a collection, got {collection!r}", hint='"shop.orders"')
     database, dot, name = collection.partition(".")
     if dot:
         return database, name
@@ -236,13 +242,15 @@ def _children(collection: str, children: str | Sequence[str] | Mapping[str, str]
     columns = (children,) if isinstance(children, str) else children
     named = dict(columns) if isinstance(columns, dict) else {column: f"{collection}_{column}" for column in columns}
     if len({collection, *named.values()}) <= len(named) or not all(named) or not all(named.values()):
-        raise ConfigError(f"children={children!r} does not name columns and collections", hint='children="comments"')
+        raise ConfigError(
+            f"children={children!r}: expected columns, each with its own collection", hint='children="comments"'
+        )
     return named
 
 
 def _references(dbref: Mapping[str, str], taken: set[str]) -> dict[str, str]:
     named = dict(dbref)
-    if not all(isinstance(one, str) and one for pair in named.items() for one in pair) or taken & set(named):
+    if not all(isinstance(name, str) and name for pair in named.items() for name in pair) or taken & set(named):
         raise ConfigError(
             f"dbref={dbref!r}: expected columns that are neither in the key nor children, each with a collection",
             hint='dbref={"author": "authors"}',
@@ -257,6 +265,7 @@ def _index(index: Index) -> tuple[list[tuple[str, int]], bool]:
     names = (fields,) if isinstance(fields, str) else tuple(fields or ())
     if not names or not all(isinstance(name, str) and name.strip("-") for name in names) or set(wanted) - _INDEX:
         raise ConfigError(
-            f"{index!r} is not an index", hint='"name.last", ("user", "-day"), {"fields": "email", "unique": True}'
+            f"expected an index, got {index!r}",
+            hint='"name.last", ("user", "-day"), {"fields": "email", "unique": True}',
         )
     return [(name.removeprefix("-"), -1 if name.startswith("-") else 1) for name in names], wanted.get("unique", False)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 GUARD = "_headrace"
 """The field with the record that an upserted document came from."""
-LARGEST = 16 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 # Times without a zone are stored as UTC.
-_AS_THEY_ARE = (
+_UNCHANGED = (
     *("boolean", "byte", "short", "integer", "float", "double"),
     *("string", "char", "varchar", "binary", "timestamp", "timestamp_ntz"),
 )
@@ -34,7 +34,7 @@ def document_encoder() -> DocumentEncoder:
     int64 = require("bson.int64", extra="mongo").Int64
     return DocumentEncoder(
         {
-            **dict.fromkeys(_AS_THEY_ARE, _same),
+            **dict.fromkeys(_UNCHANGED, _unchanged),
             "long": int64,
             "decimal": _decimal,
             "date": _midnight,
@@ -44,17 +44,17 @@ def document_encoder() -> DocumentEncoder:
     )
 
 
-def check_names(schema: StructType, key: tuple[str, ...], who: object) -> None:
+def check_names(schema: StructType, key: tuple[str, ...], sink: object) -> None:
     """ConfigError for column names with a special meaning in MongoDB."""
     for name in schema.names:
         if name == GUARD or (name == "_id" and key != ("_id",)):
             raise ConfigError(
-                f"{who!r}: the column name {name} is reserved by Headrace", hint="rename it in the transform"
+                f"{sink!r}: the column name {name} is reserved by Headrace", hint="rename it in the transform"
             )
     for name in _names(schema):
         if not name or name.startswith("$") or "." in name or "\0" in name:
             raise ConfigError(
-                f"{who!r}: MongoDB takes no field that is called {name!r}", hint="rename it in the transform"
+                f"{sink!r}: MongoDB does not support the field name {name!r}", hint="rename it in the transform"
             )
 
 
@@ -62,7 +62,7 @@ def key_part(value: Any, name: str) -> Any:
     """UnsupportedValue for values that differ in Spark but not in MongoDB: one document would replace the other."""
     if isinstance(value, datetime) and value.microsecond % 1000:
         raise UnsupportedValue(
-            f"{name}, which is in the key, has microseconds, and MongoDB keeps milliseconds: {value}"
+            f"{name}, which is in the key, has microseconds, but MongoDB stores milliseconds: {value}"
         )
     if isinstance(value, float) and math.isnan(value):
         raise UnsupportedValue(f"{name}, which is in the key, is NaN")
@@ -76,8 +76,8 @@ def encode_value(document: dict[str, Any]) -> Any:
         raw = bson.encode(document)
     except (require("bson.errors", extra="mongo").BSONError, OverflowError, ValueError) as error:
         raise UnsupportedValue(str(error).rpartition(" | ")[2]) from error
-    if len(raw) > LARGEST:
-        raise UnsupportedValue(f"the document has {len(raw):,} bytes, and MongoDB takes {LARGEST:,}")
+    if len(raw) > MAX_BYTES:
+        raise UnsupportedValue(f"expected a document of at most {MAX_BYTES:,} bytes, got {len(raw):,}")
     return require("bson.raw_bson", extra="mongo").RawBSONDocument(raw)
 
 
@@ -86,19 +86,19 @@ def reference(kind: DataType, collection: str, nulls: Nulls) -> Callable[[Any], 
     from pyspark.sql.types import StructType
 
     dbref = require("bson.dbref", extra="mongo").DBRef
-    made = document_encoder().encoder_for(kind, nulls)
+    encode = document_encoder().encoder_for(kind, nulls)
     names = kind.names if isinstance(kind, StructType) else []
 
-    def make(value: Any) -> Any:
+    def to_dbref(value: Any) -> Any:
         if missing := [name for name in names if value[name] is None]:
             raise UnsupportedValue(f"{missing[0]} is NULL, so it refers to no document")
-        found = made(value)
-        return dbref(collection, found[names[0]] if len(names) == 1 else found)
+        encoded = encode(value)
+        return dbref(collection, encoded[names[0]] if len(names) == 1 else encoded)
 
-    return make
+    return to_dbref
 
 
-def check_references(schema: StructType, references: Mapping[str, str], who: object) -> None:
+def check_references(schema: StructType, references: Mapping[str, str], sink: object) -> None:
     """ConfigError for columns that cannot become a DBRef."""
     kinds = {field.name: field.dataType for field in schema.fields}
     for column in references:
@@ -106,7 +106,7 @@ def check_references(schema: StructType, references: Mapping[str, str], who: obj
         if kind is None or kind.typeName() in {"array", "map", "variant"}:
             found = f"is {kind.simpleString()}" if kind else "is not there"
             raise ConfigError(
-                f"{who!r}: expected {column}, which dbref= names, to be a STRUCT or one value, but it {found}",
+                f"{sink!r}: expected {column}, which dbref= names, to be a STRUCT or one value, but it {found}",
                 hint='dbref={"author": "authors"}, where author is STRUCT<id: BIGINT>',
             )
 
@@ -121,7 +121,7 @@ def _names(kind: DataType) -> list[str]:
     return [*_names(kind.keyType), *_names(kind.valueType)] if isinstance(kind, MapType) else []
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 

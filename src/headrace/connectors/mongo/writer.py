@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.mongo import client as mongo_client
 from headrace.connectors.mongo import types
-from headrace.connectors.mongo.guarded_update import Put, update_of
+from headrace.connectors.mongo.guarded_update import Put, build_update
 from headrace.connectors.mongo.types import GUARD
 from headrace.connectors.shared.document_encoder import UnsupportedValue
 from headrace.errors import RetriableError
@@ -105,24 +105,24 @@ class MongoWriter:
         return encoders
 
     def _parent_put(self, number: int, row: Row, encoders: Mapping[str, Callable[[Any], Any]]) -> Put:
-        found = self._id(row, encoders)
+        document_id = self._id(row, encoders)
         shard = {name: encoders[name](row.values[name]) for name in self.target.shard_key if name != "_id"}
-        put = Put(number, found, None, row.source, row.version, self.guard, shard)
+        put = Put(number, document_id, None, row.source, row.version, self.guard, shard)
         if self.guard is not None:
             return self._update(put, row, encoders)
         if row.deleted and row.source is None:
             return put
-        own = {name: made for name, made in encoders.items() if name not in self.target.children and name != "_id"}
+        own = {name: encode for name, encode in encoders.items() if name not in self.target.children and name != "_id"}
         # The guard of a tombstone remains in its shard.
         fields = shard if row.deleted else types.document_encoder().fields(own, row.values, self.nulls)
-        return put._replace(body=self._encoded(found, fields, row))
+        return put._replace(body=self._encode(document_id, fields, row))
 
     def _update(self, put: Put, row: Row, encoders: Mapping[str, Callable[[Any], Any]]) -> Put:
         """Set all columns of the row; remove the fields of columns that are omitted or deleted."""
-        own = {name: made for name, made in encoders.items() if name != "_id"}
-        kept = {name: made for name, made in own.items() if name in self.key} if row.deleted else own
-        fields = types.document_encoder().fields(kept, row.values, self.nulls)
-        return put._replace(body=types.encode_value(update_of(put, fields, own)))
+        own = {name: encode for name, encode in encoders.items() if name != "_id"}
+        used = {name: encode for name, encode in own.items() if name in self.key} if row.deleted else own
+        fields = types.document_encoder().fields(used, row.values, self.nulls)
+        return put._replace(body=types.encode_value(build_update(put, fields, own)))
 
     def _id(self, row: Row, encoders: Mapping[str, Callable[[Any], Any]]) -> Any:
         if self.by_origin:
@@ -133,8 +133,8 @@ class MongoWriter:
             parts[name] = encoders[name](types.key_part(value, name))
         return parts if len(parts) > 1 else parts[self.key[0]]
 
-    def _encoded(self, found: Any, fields: dict[str, Any], row: Row) -> Any:
-        document = {"_id": found, **fields}
+    def _encode(self, document_id: Any, fields: dict[str, Any], row: Row) -> Any:
+        document = {"_id": document_id, **fields}
         if row.source is not None:
             document[GUARD] = {"source": row.source, "version": require("bson.int64", extra="mongo").Int64(row.version)}
             if row.deleted:
@@ -146,12 +146,12 @@ class MongoWriter:
     ) -> Iterator[tuple[str, list[Put]]]:
         for column in self.target.children:
             value = None if row.deleted else row.values[column]
-            found = [] if value is None else encoders[column](value)
+            children = [] if value is None else encoders[column](value)
             puts = []
-            for position, fields in enumerate(found if isinstance(found, list) else [found]):
-                place = {"parent": parent.id, "position": position}
-                body = self._encoded(place, {**place, **(fields or {})}, row)
-                puts.append(Put(parent.number, place, body, row.source, row.version))
+            for position, fields in enumerate(children if isinstance(children, list) else [children]):
+                child_id = {"parent": parent.id, "position": position}
+                body = self._encode(child_id, {**child_id, **(fields or {})}, row)
+                puts.append(Put(parent.number, child_id, body, row.source, row.version))
             yield column, puts
 
     def _write_puts(self, collection: Any, puts: Sequence[Put], rejected: dict[int, str]) -> set[int]:
@@ -160,27 +160,29 @@ class MongoWriter:
         overtaken: set[int] = set()
         waiting = list(puts)
         for _ in _RACES.tries():
-            again: list[Put] = []
-            doubles: list[tuple[Put, Any]] = []
+            retried: list[Put] = []
+            duplicates: list[tuple[Put, Any]] = []
             for error in self._bulk(collection, [self._operation(put) for put in waiting]):
                 put = waiting[error["index"]]
                 if error["code"] != mongo_client.DUPLICATE:
                     rejected[put.number] = error["errmsg"]
                 elif not (self.insert and _on_id(error)):  # otherwise a repeat of an insert that was done
-                    doubles.append((put, error))
-            guards = _guards(collection, [put.id for put, _ in doubles])
-            for put, error in doubles:
-                guard = guards[text] if (text := _text(put.id)) in guards else _guard(collection, put.id)
+                    duplicates.append((put, error))
+            guards = _guards(collection, [put.id for put, _ in duplicates])
+            for put, error in duplicates:
+                guard = guards[key] if (key := _id_bytes(put.id)) in guards else _guard(collection, put.id)
                 if put.overtaken(guard):
                     overtaken.add(put.number)
                 elif _on_id(error):  # created concurrently: now it can be replaced
-                    again.append(put)
+                    retried.append(put)
                 else:
                     rejected[put.number] = error["errmsg"]
-            if not again:
+            if not retried:
                 return overtaken
-            waiting = again
-        raise RetriableError(f"{self.sink}: others write the same documents all the time, such as {waiting[0].id!r}")
+            waiting = retried
+        raise RetriableError(
+            f"{self.sink}: concurrent writers keep changing the same documents, such as {waiting[0].id!r}"
+        )
 
     def _bulk(self, collection: Any, operations: Sequence[Any]) -> list[Any]:
         """Run the operations; return the write errors that each concern only one document."""
@@ -191,11 +193,13 @@ class MongoWriter:
             collection.bulk_write(operations, ordered=False)
         except errors.BulkWriteError as error:
             failed: list[Any] = error.details["writeErrors"]
-            for one in failed:
-                if not mongo_client.of_document(one["code"]):
-                    raise mongo_client.failure(self.sink, one["code"], one["errmsg"]) from error
+            for failure in failed:
+                if not mongo_client.concerns_one_document(failure["code"]):
+                    raise mongo_client.server_error(self.sink, failure["code"], failure["errmsg"]) from error
             if concern := error.details["writeConcernErrors"]:
-                raise mongo_client.unmet(self.sink, concern[0].get("code"), concern[0]["errmsg"]) from error
+                raise mongo_client.write_concern_error(
+                    self.sink, concern[0].get("code"), concern[0]["errmsg"]
+                ) from error
             return failed
         return []
 
@@ -221,7 +225,7 @@ class MongoWriter:
             stale = [others, {version: {"$lt": parent.version}}, {version: parent.version, **beyond}]
             operations.append(delete({"parent": parent.id, "$or": stale}))
         for error in self._bulk(collection, operations):
-            raise mongo_client.failure(self.sink, error["code"], error["errmsg"])
+            raise mongo_client.server_error(self.sink, error["code"], error["errmsg"])
 
 
 def _on_id(error: Mapping[str, Any]) -> bool:
@@ -234,15 +238,17 @@ def _guards(collection: Any, ids: Sequence[Any]) -> dict[bytes, Any]:
     """The guards of the documents whose stored `_id` has exactly the requested encoding."""
     if not ids:
         return {}
-    return {_text(found["_id"]): found.get(GUARD) for found in collection.find({"_id": {"$in": list(ids)}}, {GUARD: 1})}
+    return {
+        _id_bytes(found["_id"]): found.get(GUARD) for found in collection.find({"_id": {"$in": list(ids)}}, {GUARD: 1})
+    }
 
 
-def _guard(collection: Any, found: Any) -> Any:
+def _guard(collection: Any, document_id: Any) -> Any:
     """The guard of the document whose `_id` the server considers equal: an int, a long and a double 1 are equal."""
-    stored = collection.find_one({"_id": found}, {GUARD: 1})
+    stored = collection.find_one({"_id": document_id}, {GUARD: 1})
     return stored and stored.get(GUARD)
 
 
-def _text(found: Any) -> bytes:
+def _id_bytes(document_id: Any) -> bytes:
     """An `_id`, which may be a document, as a dictionary key."""
-    return bytes(require("bson", extra="mongo").encode({"": found}))
+    return bytes(require("bson", extra="mongo").encode({"": document_id}))

@@ -3,10 +3,10 @@
 import pytest
 from bson import Int64
 
-from headrace.connectors.mongo.guarded_update import Put, guard_of, update_of
+from headrace.connectors.mongo.guarded_update import Put, build_update, guard_path
 
 WHOLE = Put(0, "a", {"n": 1}, "id-1:0", 7)
-FIELDS = Put(0, "a", {"n": 1}, "id-1:0", 7, guard_of("clicks"))
+FIELDS = Put(0, "a", {"n": 1}, "id-1:0", 7, guard_path("clicks"))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_document_with_a_newer_version_of_the_same_source_has_overtaken(put, g
     [("clicks", "_headrace.fields.clicks"), ("a.b", "_headrace.fields.a%2Eb"), ("a-b_c", "_headrace.fields.a-b_c")],
 )
 def test_a_pipeline_is_one_step_of_the_path(pipeline, path):
-    assert guard_of(pipeline) == path
+    assert guard_path(pipeline) == path
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_a_pipeline_is_one_step_of_the_path(pipeline, path):
     ],
 )
 def test_an_update_sets_fields_and_removes_the_rest_of_its_own(put, fields, own, update):
-    assert update_of(put, fields, own) == update
+    assert build_update(put, fields, own) == update

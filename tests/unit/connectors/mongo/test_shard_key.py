@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.connectors.mongo.shard_key import checked, compare
+from headrace.connectors.mongo.shard_key import check_cluster_key, check_shard_key
 from headrace.errors import ConfigError
 
 
@@ -21,9 +21,9 @@ from headrace.errors import ConfigError
 def test_a_shard_key_is_made_of_the_key_or_of_the_id(shard_key, key, by_origin, fields):
     if fields is None:
         with pytest.raises(ConfigError, match="expected columns of key=, or _id"):
-            checked(shard_key, key, by_origin=by_origin)
+            check_shard_key(shard_key, key, by_origin=by_origin)
     else:
-        assert checked(shard_key, key, by_origin=by_origin) == fields
+        assert check_shard_key(shard_key, key, by_origin=by_origin) == fields
 
 
 class Config:
@@ -57,7 +57,7 @@ class Config:
 )
 def test_the_cluster_has_the_last_word(found, shard_key, agrees):
     if agrees:
-        compare(Config(found), "app", "rows", shard_key, "sink")
+        check_cluster_key(Config(found), "app", "rows", shard_key, "sink")
     else:
         with pytest.raises(ConfigError, match="is sharded by user"):
-            compare(Config(found), "app", "rows", shard_key, "sink")
+            check_cluster_key(Config(found), "app", "rows", shard_key, "sink")
