@@ -24,7 +24,7 @@ def untouched(tmp_path):
 MISTAKES = {
     "an unknown guarantee": ({"guarantee": "exactly once"}, "guarantee: expected one of", "did you mean exactly-once?"),
     "a sink that cannot give it": ({"sink": "sinks.Console()"}, "Console cannot give exactly-once", "sinks.Postgres"),
-    "a second store": ({"more": "offsets=stores.Memory(),"}, "keeps the offsets beside the rows", "leave offsets="),
+    "a second store": ({"more": "offsets=stores.Memory(),"}, "keeps the offsets with the rows", "leave offsets="),
     "a file that is no Python": ({"format": "hr.Text(), topics='x'"}, "keyword argument repeated", None),
     "a limit of nothing": ({"more": "limits=hr.Limits(max_records=0),"}, "at least 1", "Limits(max_records="),
     "an owned option": (

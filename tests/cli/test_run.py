@@ -160,7 +160,7 @@ def test_a_run_whose_table_is_not_there_says_where_the_last_run_had_it(topic, sp
     where.produce(clicks(0, 10))
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
     old, new = (write(tmp_path / name / "clicks.toml", MOVED, where=where) for name in ("old", "new"))
-    note = f"last run used {old.parent}/rows.db; this one is {new.parent}/rows.db, which is not there yet"
+    note = f"last run used {old.parent}/rows.db; this one is {new.parent}/rows.db, which does not exist yet"
     assert "last run used" not in cli("run", old, "--until", "caught-up").out
     assert note in cli("check", new).out
     assert f"note: {note}" in cli("run", new, "--until", "caught-up").out

@@ -46,11 +46,11 @@ def check(batch: Batch, rows: DataFrame, conditions: Mapping[str, float]) -> Non
             samples = without_metadata(rows.where(f"NOT coalesce({condition}\n, false)")).limit(_SAMPLES).toArrow()
             shown = "; ".join(str(row) for row in samples.to_pylist())
             failures.append(
-                f"{condition}: {count / total:.2%} of {counted(total, 'row')}, at least {share:.2%} expected,"
-                f" not so: {shown}"
+                f"{condition}: {count / total:.2%} of {counted(total, 'row')}, expected at least {share:.2%};"
+                f" failing rows: {shown}"
             )
     if failures:
         raise BatchRefused(
-            f"batch {batch.id} is not as expected and was not published: {' | '.join(failures)}",
+            f"batch {batch.id} does not meet the expectations and was not published: {' | '.join(failures)}",
             hint="look at the rows; correct the transform or the expectation, then start again",
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.errors import ConfigError
 from headrace.support.environment import expand_environment
-from headrace.support.pipeline_folder import located
+from headrace.support.pipeline_folder import resolve_path
 
 _PAIR = re.compile(r"((?:\\.|[^\\=:\s])*)\s*(?:[=:]\s*)?(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)", re.DOTALL)
@@ -33,7 +33,7 @@ def parse_options(options: Mapping[str, Any] | str | os.PathLike[str] | None) ->
             hint='options={"security.protocol": "SSL"}, or options="client.properties"',
         )
     if isinstance(options, str | os.PathLike):
-        return FileOptions(read_properties(located(options)))
+        return FileOptions(read_properties(resolve_path(options)))
     if not isinstance(options, Mapping):
         raise ConfigError(
             f"options=…: expected a table of names and values, or the path of a file, got {type(options).__name__}",
@@ -45,7 +45,7 @@ def parse_options(options: Mapping[str, Any] | str | os.PathLike[str] | None) ->
 def _with_path(name: str, value: str) -> str:
     """Resolve paths such as `ssl.truststore.location` against the folder of the pipeline's file, like all paths."""
     is_path = name.endswith(".location") or name == "sasl.kerberos.keytab"
-    return str(located(value)) if is_path and value != "probe" else value
+    return str(resolve_path(value)) if is_path and value != "probe" else value
 
 
 def read_properties(path: Path) -> dict[str, str]:

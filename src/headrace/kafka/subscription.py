@@ -102,7 +102,7 @@ class Partitions(Subscription):
             if not isinstance(numbers, list | tuple | set | frozenset | range) or not numbers:
                 raise wrong_value(f"partitions of {topic}", "a list of numbers", numbers, example)
             for number in numbers:
-                check_whole_number(f"partitions of {topic}", number, least=0, hint=example)
+                check_whole_number(f"partitions of {topic}", number, minimum=0, hint=example)
         object.__setattr__(self, "partitions", {topic: tuple(sorted(set(n))) for topic, n in self.partitions.items()})
         object.__setattr__(self, "names", tuple(self.partitions))
 

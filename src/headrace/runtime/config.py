@@ -32,7 +32,7 @@ from headrace.runtime.plugins import sink_kinds, store_kinds
 from headrace.runtime.retry import Retry
 from headrace.runtime.static_tables import StaticTable, static_tables
 from headrace.support.environment import expand_environment
-from headrace.support.pipeline_folder import export, paths_below
+from headrace.support.pipeline_folder import export, relative_paths_in
 from headrace.support.redaction import masked
 from headrace.support.suggest import did_you_mean
 from headrace.support.tracebacks import shown_path
@@ -55,8 +55,8 @@ FORMATS: dict[str, type[Format]] = {
     "protobuf": Protobuf,
     "text": Text,
 }
-_READ = {"topics", "pattern", "partitions"}
-_NAMING = threading.Lock()
+_SELECTORS = {"topics", "pattern", "partitions"}
+_VIEWS_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def from_toml(path: Path, profile: str | None = None) -> Loaded:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     try:
-        with paths_below(path.parent):
+        with relative_paths_in(path.parent):
             return _pipeline(_with_environment(_with_profile(raw, profile)))
     except ConfigError as error:
         raise type(error)(f"{path}: {error.message}", hint=error.hint) from error
@@ -134,7 +134,7 @@ def _pipeline(raw: dict[str, Any]) -> Loaded:
             raise ConfigError(f"{needed} is missing", hint=f"known here: {', '.join(sorted(known))}")
     for table in ("source", "sources", "transform", "expect", "sink", "offsets", "limits", "retry", "spark"):
         if not isinstance(raw.get(table, {}), dict):
-            raise ConfigError(f"[{table}] is a table", hint=f"[{table}]")
+            raise ConfigError(f"expected a table [{table}], got {masked(repr(raw[table]))}", hint=f"[{table}]")
     arguments: dict[str, Any] = {
         "name": raw["name"],
         "guarantee": raw["guarantee"],
@@ -165,8 +165,8 @@ def _sources(raw: Mapping[str, Any]) -> Kafka | dict[str, Kafka]:
     if "sources" not in raw:
         return _source("source", raw["source"])
     if "source" in raw:
-        raise ConfigError("one [source], or several [sources.NAME]")
-    return {name: _source(f"sources.{name}", one) for name, one in raw["sources"].items()}
+        raise ConfigError("expected [source] or [sources.NAME], got both")
+    return {name: _source(f"sources.{name}", source) for name, source in raw["sources"].items()}
 
 
 def _source(where: str, raw: Any) -> Kafka:
@@ -178,16 +178,16 @@ def _with_format(where: str, raw: Any) -> Any:
     """Convert `format = "text"` to `Text()` and `format = {json = "id INT"}` to `Json("id INT")`; also `key_format`."""
     if not isinstance(raw, Mapping):
         return raw
-    found = dict(raw)
+    converted = dict(raw)
     for name in {"format", "key_format"} & set(raw):
-        found[name] = _format(f"{where}.{name}", raw[name])
-    return found
+        converted[name] = _format(f"{where}.{name}", raw[name])
+    return converted
 
 
-def _format(where: str, wanted: Any) -> Format:
-    table = {wanted: True} if isinstance(wanted, str) else wanted
-    made: Format = _one_of(where, table, FORMATS)
-    return made
+def _format(where: str, raw: Any) -> Format:
+    table = {raw: True} if isinstance(raw, str) else raw
+    fmt: Format = _one_of(where, table, FORMATS)
+    return fmt
 
 
 def _sink(raw: Mapping[str, Any]) -> Sink:
@@ -195,8 +195,8 @@ def _sink(raw: Mapping[str, Any]) -> Sink:
     if "sinks" not in raw:
         return _one_sink("sink", raw["sink"])
     if "sink" in raw or not isinstance(raw["sinks"], list):
-        raise ConfigError("one [sink], or several [[sinks]]")
-    return Fanout([_one_sink(f"sinks {number}", one) for number, one in enumerate(raw["sinks"], start=1)])
+        raise ConfigError("expected [sink] or [[sinks]]")
+    return Fanout([_one_sink(f"sinks {number}", sink) for number, sink in enumerate(raw["sinks"], start=1)])
 
 
 def _one_sink(where: str, raw: Any) -> Sink:
@@ -219,7 +219,7 @@ def _transform(
 
     def by_sql(rows: DataFrame | dict[str, DataFrame]) -> DataFrame:
         views = rows if isinstance(rows, dict) else {ROWS: rows}
-        with _NAMING:  # pipelines of one process may share a session, and so its view names
+        with _VIEWS_LOCK:  # pipelines of one process may share a session, and so its view names
             for name, frame in views.items():
                 frame.createOrReplaceTempView(name)
             spark = next(iter(views.values())).sparkSession
@@ -236,32 +236,32 @@ def _one_of(where: str, raw: Mapping[str, Any], kinds: Mapping[str, Callable[...
         raise ConfigError(
             f"[{where}]: expected a table, got {masked(repr(raw))}", hint=f"one of: {', '.join(sorted(kinds))}"
         )
-    named = [key for key in raw if key in kinds]
-    if len(named) != 1:
-        found = ", ".join(named) or ", ".join(raw) or "nothing"
-        near = None if named else next(filter(None, (did_you_mean(key, kinds, 0.75) for key in raw)), None)
-        raise ConfigError(f"[{where}] names {found}; expected one of: {', '.join(sorted(kinds))}", hint=near)
-    first = raw[named[0]]
-    rest = {key: value for key, value in raw.items() if key != named[0]}
-    return _call(where, kinds[named[0]], [] if first is True else [first], rest)
+    names = [key for key in raw if key in kinds]
+    if len(names) != 1:
+        given = ", ".join(names) or ", ".join(raw) or "nothing"
+        near = None if names else next(filter(None, (did_you_mean(key, kinds, 0.75) for key in raw)), None)
+        raise ConfigError(f"[{where}] names {given}; expected one of: {', '.join(sorted(kinds))}", hint=near)
+    first = raw[names[0]]
+    rest = {key: value for key, value in raw.items() if key != names[0]}
+    return _call(where, kinds[names[0]], [] if first is True else [first], rest)
 
 
 def _call(where: str, kind: Callable[..., Any], first: list[Any], rest: Mapping[str, Any]) -> Any:
     signature = inspect.signature(kind)
     try:
-        given = signature.bind(*first, **rest)
+        bound = signature.bind(*first, **rest)
     except TypeError as error:
         unknown = next((name for name in rest if name not in signature.parameters), None)
         near = unknown and did_you_mean(unknown, signature.parameters)
         hint = f"{getattr(kind, '__name__', where)} takes: {', '.join(signature.parameters)}"
         raise ConfigError(f"[{where}]: {error}", hint=f"{near} {hint}" if near else hint) from error
-    for name, value in given.arguments.items():
+    for name, value in bound.arguments.items():
         if signature.parameters[name].annotation in ("bool", bool):
-            given.arguments[name] = _switch(f"[{where}] {name}", value)
+            bound.arguments[name] = _switch(f"[{where}] {name}", value)
     try:
-        return kind(*given.args, **given.kwargs)
+        return kind(*bound.args, **bound.kwargs)
     except TypeError as error:
-        raise ConfigError(f"[{where}]: a value is of the wrong kind: {error}") from error
+        raise ConfigError(f"[{where}]: a value has the wrong type: {error}") from error
 
 
 def _switch(name: str, value: Any) -> bool:
@@ -276,35 +276,39 @@ def _switch(name: str, value: Any) -> bool:
 def _with_profile(raw: dict[str, Any], wanted: str | None) -> dict[str, Any]:
     profiles = raw.pop("profile", {})
     if not isinstance(profiles, dict):
-        raise ConfigError("[profile.NAME] is a table", hint="[profile.staging.source]")
+        raise ConfigError("expected a table [profile.NAME]", hint="[profile.staging.source]")
     if wanted is None:
         return raw
     if wanted not in profiles:
-        there = ", ".join(sorted(profiles)) or "none"
+        names = ", ".join(sorted(profiles)) or "none"
         near = did_you_mean(wanted, profiles)
-        raise ConfigError(f"no profile {wanted}; profiles there: {there}", hint=near or f"[profile.{wanted}.source]")
+        raise ConfigError(f"no profile {wanted}; profiles: {names}", hint=near or f"[profile.{wanted}.source]")
     if not isinstance(profiles[wanted], dict):
-        raise ConfigError(f"[profile.{wanted}] is a table", hint=f"[profile.{wanted}.source]")
-    return _laid_over(raw, profiles[wanted], {*sink_kinds(), *store_kinds(), *FORMATS})
+        raise ConfigError(f"expected a table [profile.{wanted}]", hint=f"[profile.{wanted}.source]")
+    return _merge(raw, profiles[wanted], {*sink_kinds(), *store_kinds(), *FORMATS})
 
 
-def _laid_over(under: dict[str, Any], over: Mapping[str, Any], kinds: set[str]) -> dict[str, Any]:
+def _merge(base: dict[str, Any], override: Mapping[str, Any], kinds: set[str]) -> dict[str, Any]:
     """Merge two tables key by key. A sink, store or format of another kind, and any other value, is replaced."""
-    laid = dict(under)
-    if _READ & set(over):  # only one of these may be set
-        laid = {key: value for key, value in laid.items() if key not in _READ}
-    for key, value in over.items():
-        below = laid.get(key)
-        own = set() if key in ("spark", "options") else kinds  # keys defined by others, such as spark.executor.memory
-        alike = isinstance(value, dict) and isinstance(below, dict) and not (own & set(value)) - set(below)
-        laid[key] = _laid_over(below, value, own) if alike and isinstance(below, dict) else value
-    return laid
+    merged = dict(base)
+    if _SELECTORS & set(override):  # only one of these may be set
+        merged = {key: value for key, value in merged.items() if key not in _SELECTORS}
+    for key, value in override.items():
+        current = merged.get(key)
+        own_kinds = (
+            set() if key in ("spark", "options") else kinds
+        )  # keys defined by others, such as spark.executor.memory
+        same_kind = (
+            isinstance(value, dict) and isinstance(current, dict) and not (own_kinds & set(value)) - set(current)
+        )
+        merged[key] = _merge(current, value, own_kinds) if same_kind and isinstance(current, dict) else value
+    return merged
 
 
 def _refuse_unknown(where: str, raw: Mapping[str, Any], known: set[str]) -> None:
     if unknown := sorted(set(raw) - known):
         near, hint = did_you_mean(unknown[0], known), f"known here: {', '.join(sorted(known))}"
-        raise ConfigError(f"{where} does not know {unknown[0]}", hint=f"{near} {hint}" if near else hint)
+        raise ConfigError(f"{where}: unknown name {unknown[0]}", hint=f"{near} {hint}" if near else hint)
 
 
 def _with_environment(value: Any) -> Any:
@@ -329,22 +333,22 @@ def _from_python(path: Path, name: str) -> Pipeline:
     export(path.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH")]))
     try:
-        with paths_below(path.parent):
+        with relative_paths_in(path.parent):
             spec.loader.exec_module(module)
     except HeadraceError:
         raise
     except Exception as error:
-        frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename.startswith(directory)]
+        frames = [entry for entry in traceback.extract_tb(error.__traceback__) if entry.filename.startswith(directory)]
         lines = [frame.lineno for frame in frames if frame.filename == spec.origin]
         line = f", line {lines[-1]}" if lines else ""
         message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if frames and frames[-1].filename != spec.origin:  # in a module that the file imports
             message += f" at {shown_path(frames[-1].filename)}:{frames[-1].lineno}"
         raise ConfigError(f"{path}{line}: cannot be imported: {message}", hint=import_hint(error)) from error
-    found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
-    names = ", ".join(sorted(found)) or "none"
-    if name and name not in found:
-        raise ConfigError(f"no pipeline {name} in {path}; pipelines there: {names}", hint=did_you_mean(name, found))
-    if not name and len(found) != 1:
-        raise ConfigError(f"{path} holds {len(found)} pipelines: {names}", hint=f"headrace run {path}:NAME")
-    return found[name] if name else next(iter(found.values()))
+    pipelines = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
+    names = ", ".join(sorted(pipelines)) or "none"
+    if name and name not in pipelines:
+        raise ConfigError(f"no pipeline {name} in {path}; pipelines: {names}", hint=did_you_mean(name, pipelines))
+    if not name and len(pipelines) != 1:
+        raise ConfigError(f"{path} has {len(pipelines)} pipelines: {names}", hint=f"headrace run {path}:NAME")
+    return pipelines[name] if name else next(iter(pipelines.values()))

@@ -78,7 +78,7 @@ class DelayProbe:
             now = self._wall_clock()
             largest = sorted((r for r in batch.ranges if len(r)), key=len, reverse=True)[:MAX_PARTITIONS]
             timestamps = {r.at: RangeTimestamps(r, now) for r in largest}
-            while lookups := {at: times for at, one in timestamps.items() if (times := one.next_lookups())}:
+            while lookups := {at: times for at, known in timestamps.items() if (times := known.next_lookups())}:
                 for at, time_, answer in self._look_up(lookups):
                     timestamps[at].add(time_, answer)
             self._timestamps = list(timestamps.values())
@@ -91,10 +91,10 @@ class DelayProbe:
         """Look up the first record at or after each time. A request has one time per partition."""
         results: list[tuple[TopicPartition, float, tuple[int, float] | None]] = []
         for number, cluster in enumerate(self._clusters):
-            of_cluster = {at: t for at, t in lookups.items() if source_for_topic(self._sources, at.topic) == number}
+            in_cluster = {at: t for at, t in lookups.items() if source_for_topic(self._sources, at.topic) == number}
             requests = [
-                {at: time_ for at, time_ in zip(of_cluster, times, strict=True) if time_ is not None}
-                for times in zip_longest(*of_cluster.values())
+                {at: time_ for at, time_ in zip(in_cluster, times, strict=True) if time_ is not None}
+                for times in zip_longest(*in_cluster.values())
             ]
             for request, answers in zip(requests, cluster.lookup_times(requests, _TIMEOUT), strict=True):
                 results += [(at, time_, answers.get(at)) for at, time_ in request.items()]

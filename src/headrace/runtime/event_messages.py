@@ -45,30 +45,28 @@ def _sentence(event: Event) -> str | None:
         case events.RunStarted(guarantee, steps):
             return f"started: {guarantee} ({', '.join(steps)})"
         case events.PartitionsFound() | events.PartitionsLeftOut() | events.Noted():
-            return _found(event)
+            return _partitions_or_note(event)
         case events.BatchStarted(batch, replay):
-            return (
-                f"batch {batch.id}: found unfinished, repeating its {counted(len(batch), 'offset')}" if replay else None
-            )
+            return f"batch {batch.id}: was pending, repeating its {counted(len(batch), 'offset')}" if replay else None
         case events.BatchDone():
             return _done(event)
         case events.BadRecordsDropped(batch, count):
             return f"batch {batch.id}: {counted(count, 'bad record')} dropped"
         case events.RecordsQuarantined(batch, count, left_out):
-            bare = f", {left_out:,} of them without their bytes (max_bytes)" if left_out else ""
-            return f"batch {batch.id}: {counted(count, 'record')} to the dead letters{bare}"
+            without_bytes = f", {left_out:,} of them without their bytes (max_bytes)" if left_out else ""
+            return f"batch {batch.id}: {counted(count, 'record')} to the dead letters{without_bytes}"
         case events.BatchSkipped(batch):
-            return f"batch {batch.id}: given up, {counted(len(batch), 'offset')} may be missing (at-most-once)"
+            return f"batch {batch.id}: abandoned, {counted(len(batch), 'offset')} may be missing (at-most-once)"
         case events.GapFound(lost, reason, resumed_at):
-            return f"GAP: {lost}, {counted(len(lost), 'offset')}: {reason}; going on at {resumed_at:,}"
+            return f"GAP: {lost}, {counted(len(lost), 'offset')}: {reason}; continuing at {resumed_at:,}"
         case events.MirrorFailed(error):
             return f"the Kafka group of the mirror was not updated: {short(error)}"
         case events.CaughtUp(last_batch):
             return f"caught up after batch {last_batch}"
         case events.Retrying(error, attempt, delay):
-            where = "\n" + in_user_code(error).rstrip() if not isinstance(error, HeadraceError) else ""
+            frames = "\n" + in_user_code(error).rstrip() if not isinstance(error, HeadraceError) else ""
             hint = f" (hint: {error.hint})" if isinstance(error, HeadraceError) and error.hint else ""
-            return f"retry {attempt} in {delay:.1f} s: {short(error)}{hint}{where.rstrip()}"
+            return f"retry {attempt} in {delay:.1f} s: {short(error)}{hint}{frames.rstrip()}"
         case events.BatchTimedOut(batch, seconds, count):
             return f"batch {batch.id}: timed out after {seconds:g} s, its jobs were cancelled (timeouts: {count:,})"
         case events.Stopping(reason):
@@ -98,7 +96,7 @@ def _written(rows: int | None) -> str:
     return "" if rows is None else f", {counted(rows, 'row')} written"
 
 
-def _found(event: events.PartitionsFound | events.PartitionsLeftOut | events.Noted) -> str:
+def _partitions_or_note(event: events.PartitionsFound | events.PartitionsLeftOut | events.Noted) -> str:
     match event:
         case events.PartitionsFound(positions):
             shown = ", ".join(f"{at} from {offset}" for at, offset in list(positions.items())[:8])

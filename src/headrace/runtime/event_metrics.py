@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _DEFAULT = "default"
 """The label of a cluster without a name."""
 _HISTORY = 60
-_APART = 5.0
+_MIN_INTERVAL = 5.0
 """Seconds between two observations of an end offset that are kept."""
 
 
@@ -50,16 +50,16 @@ class EventMetrics:
         self._recorder = recorder
         self._clock = clock
         self._lag = _LagMetrics(sources, group, recorder)
-        self._began = clock()
+        self._polled_at = clock()
         for metric in metrics.METRICS:
             if metric.kind is metrics.Kind.COUNTER and metric.labels == ("pipeline",):
                 self._record(metric, 0)
-        self._record(metrics.RUN_STARTED, self._began)
+        self._record(metrics.RUN_STARTED, self._polled_at)
 
     def __call__(self, event: Event) -> None:
         match event:
             case events.BatchStarted():
-                self._began = self._clock()
+                self._polled_at = self._clock()
             case events.BatchDone():
                 self._done(event)
             case events.BadRecordsDropped(count=count):
@@ -76,7 +76,7 @@ class EventMetrics:
                 self._record(metrics.LOST_OFFSETS, len(lost))
             case events.MirrorFailed():
                 self._record(metrics.MIRROR_FAILURES, 1)
-        self._lag.follow(event, self._began)
+        self._lag.follow(event, self._polled_at)
 
     def _done(self, done: events.BatchDone) -> None:
         self._record(metrics.BATCHES, 1)
@@ -112,35 +112,35 @@ class _LagMetrics:
         self._idle = False
         """Whether the run waits for records: it then polls the end offsets without an event."""
 
-    def follow(self, event: Event, seen_at: float) -> None:
-        """Handle an event. `seen_at` is the time of the last poll of the end offsets."""
+    def follow(self, event: Event, polled_at: float) -> None:
+        """Handle an event. `polled_at` is the time of the last poll of the end offsets."""
         match event:
             case events.RunStarted(positions=positions) | events.PartitionsFound(positions=positions):
                 self._offsets.update(positions)
             case events.BatchDone(batch=batch, partition_lag=lags, scheduling_delay=delay):
                 if self._idle and delay is not None:
                     for ends in self._ends.values():
-                        ends.extend(seen_at - delay)
+                        ends.extend(polled_at - delay)
                 self._idle = False
                 offsets = {r.at: r.until for r in batch.ranges}
                 self._offsets.update(offsets)
-                self._update(offsets.keys() | lags.keys() | self._lags.keys(), lags, seen_at)
+                self._update(offsets.keys() | lags.keys() | self._lags.keys(), lags, polled_at)
             case events.CaughtUp():
                 self._idle = True
-                self._update(self._offsets.keys(), {}, seen_at)
+                self._update(self._offsets.keys(), {}, polled_at)
             case events.BatchSkipped(batch=batch):
                 self._offsets.update({r.at: r.until for r in batch.ranges})
             case events.GapFound(lost=lost, resumed_at=offset):
                 self._offsets[lost.at] = offset
 
-    def _update(self, changed: Iterable[TopicPartition], lags: Mapping[TopicPartition, int], seen_at: float) -> None:
+    def _update(self, changed: Iterable[TopicPartition], lags: Mapping[TopicPartition, int], polled_at: float) -> None:
         self._lags = dict(lags)
         for at in changed:
             offset, lag = self._offsets.get(at, 0), lags.get(at, 0)
             cluster, topic = self._cluster(at.topic)
             labels = (cluster, self._group, topic, str(at.partition))
-            self._ends[at].add(seen_at, offset + lag)
-            self._seconds[at] = seen_at - self._ends[at].time_of(offset) if lag else 0.0
+            self._ends[at].add(polled_at, offset + lag)
+            self._seconds[at] = polled_at - self._ends[at].time_of(offset) if lag else 0.0
             self._recorder.record(metrics.GROUP_OFFSET, offset, *labels)
             self._recorder.record(metrics.GROUP_LAG, lag, *labels)
             self._recorder.record(metrics.GROUP_LAG_SECONDS, self._seconds[at], *labels)
@@ -177,21 +177,21 @@ class EndTimes:
     """The end offsets of a partition that were observed in the last minutes, with their times."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque(maxlen=_HISTORY)
+        self._observed: deque[tuple[float, int]] = deque(maxlen=_HISTORY)
 
     def add(self, time: float, end: int) -> None:
-        if len(self._seen) > 1 and time - self._seen[-2][0] < _APART:
-            self._seen.pop()
-        self._seen.append((time, end))
+        if len(self._observed) > 1 and time - self._observed[-2][0] < _MIN_INTERVAL:
+            self._observed.pop()
+        self._observed.append((time, end))
 
     def extend(self, time: float) -> None:
         """Record that the end did not change until `time`."""
-        if self._seen:
-            self.add(time, self._seen[-1][1])
+        if self._observed:
+            self.add(time, self._observed[-1][1])
 
     def time_of(self, offset: int) -> float:
         """The interpolated time when the end passed `offset`; NaN if that was before the first observation."""
-        for (before, low), (after, high) in pairwise(self._seen):
+        for (before, low), (after, high) in pairwise(self._observed):
             if low <= offset < high:
                 return before + (after - before) * (offset - low) / (high - low)
         return math.nan

@@ -25,31 +25,31 @@ _IMPORTED = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 def import_hint(error: Exception) -> str | None:
     match error:
         case TypeError():
-            return _keyword(error)
+            return _keyword_hint(error)
         case AttributeError() if isinstance(error.obj, ModuleType | type):
             return did_you_mean(str(error.name), _public(error.obj))
         case ModuleNotFoundError():
-            return _module(error.name or "")
+            return _module_hint(error.name or "")
         case ImportError() if found := _IMPORTED.match(str(error)):
             return did_you_mean(found[1], _public(sys.modules.get(found[2])))
-    return _of_spark(error)
+    return _spark_not_started_hint(error)
 
 
-def _keyword(error: TypeError) -> str | None:
+def _keyword_hint(error: TypeError) -> str | None:
     """The hint for an unknown keyword argument, from the parameters of the called function."""
     found = _KEYWORD.search(str(error))
-    called = found and _called(error)
+    called = found and _called_object(error)
     if not found or called is None:
         return None
     try:
-        taken = inspect.signature(called).parameters
+        parameters = inspect.signature(called).parameters
     except (TypeError, ValueError):
         return None
-    near, hint = did_you_mean(found[2], taken), f"{found[1]} takes: {', '.join(taken)}"
+    near, hint = did_you_mean(found[2], parameters), f"{found[1]} takes: {', '.join(parameters)}"
     return f"{near} {hint}" if near else hint
 
 
-def _called(error: TypeError) -> Any:
+def _called_object(error: TypeError) -> Any:
     """The object that the failing line calls, by its full name: `headrace`, `sinks` and `stores` each have a Kafka."""
     frame = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
     at = traceback.extract_tb(error.__traceback__)[-1]
@@ -71,22 +71,22 @@ def _called(error: TypeError) -> Any:
     return found
 
 
-def _module(name: str) -> str | None:
-    above, _, last = name.rpartition(".")
-    if not above:
+def _module_hint(name: str) -> str | None:
+    parent, _, last = name.rpartition(".")
+    if not parent:
         return did_you_mean(last, ["headrace", "pyspark"], 0.8)
-    package = sys.modules.get(above)
-    return did_you_mean(last, [one.name for one in pkgutil.iter_modules(getattr(package, "__path__", []))])
+    package = sys.modules.get(parent)
+    return did_you_mean(last, [module.name for module in pkgutil.iter_modules(getattr(package, "__path__", []))])
 
 
 def _public(module: Any) -> Iterable[str]:
     return getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
 
 
-def _of_spark(error: Exception) -> str | None:
+def _spark_not_started_hint(error: Exception) -> str | None:
     """The hint for Spark columns and functions at the top of a file, which is loaded before Spark starts."""
-    of_spark = "pyspark" in traceback.extract_tb(error.__traceback__)[-1].filename
-    if not of_spark or not (isinstance(error, AssertionError) or _NO_SESSION.search(str(error))):
+    raised_by_spark = "pyspark" in traceback.extract_tb(error.__traceback__)[-1].filename
+    if not raised_by_spark or not (isinstance(error, AssertionError) or _NO_SESSION.search(str(error))):
         return None
-    cure = '@F.udf(StringType()) needs none where @F.udf("string") does; move anything else into the transform'
+    cure = '@F.udf(StringType()) works where @F.udf("string") needs Spark; move anything else into the transform'
     return f"Spark has not started yet: {cure}"

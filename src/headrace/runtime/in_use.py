@@ -28,7 +28,7 @@ def reserve(pipeline: str, resources: Iterable[Resource]) -> Iterator[None]:
     with _LOCK:
         for key, resource in wanted.items():
             if key in _USERS:
-                raise _taken(pipeline, resource, _USERS[key][1])
+                raise _conflict(pipeline, resource, _USERS[key][1])
         _USERS.update({key: (resource, pipeline) for key, resource in wanted.items()})
     try:
         yield
@@ -38,10 +38,10 @@ def reserve(pipeline: str, resources: Iterable[Resource]) -> Iterator[None]:
                 del _USERS[key]
 
 
-def _taken(pipeline: str, resource: Resource, user: str) -> ConfigError | OffsetConflict:
+def _conflict(pipeline: str, resource: Resource, user: str) -> ConfigError | OffsetConflict:
     if user == pipeline:
         return OffsetConflict(f"{pipeline} is running already in this process", hint="run.stop() and run.wait() first")
     return ConfigError(
         f"{pipeline}: {resource!r} is the same object that the run of {user} has open",
-        hint="make one for each pipeline: a store or sink is one connection",
+        hint="create one for each pipeline: a store or sink is one connection",
     )

@@ -41,7 +41,7 @@ class Metrics(MetricsExporter):
     """
 
     def __init__(self, port: int = 9100, host: str = "127.0.0.1") -> None:
-        check_whole_number("port", port, most=65_535, hint="hr.Metrics(port=9100)")
+        check_whole_number("port", port, maximum=65_535, hint="hr.Metrics(port=9100)")
         check_text("host", host, expected="a host name or an address", hint='hr.Metrics(port=9100, host="127.0.0.1")')
         self._address = (host, port)
         self._prometheus = require("prometheus_client", "metrics")

@@ -75,7 +75,7 @@ class Pipeline:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise ConfigError(
-                f"{self.name!r} is not a pipeline's name: letters, digits, dots, dashes and underscores are",
+                f"name: expected letters, digits, dots, dashes and underscores, got {self.name!r}",
                 hint='name="clicks"',
             )
         check_instance(f"{self.name}: sink", self.sink, Sink, hint='sinks.DuckDB("app.duckdb", table="clicks")')
@@ -102,7 +102,7 @@ class Pipeline:
         object.__setattr__(self, "guarantee", Guarantee(self.guarantee))
         if isinstance(self.sink, TransactionalSink) and self.offsets not in (None, self.sink.offsets):
             raise ConfigError(
-                f"{self.name}: {type(self.sink).__name__} keeps the offsets beside the rows, in one transaction;"
+                f"{self.name}: {type(self.sink).__name__} keeps the offsets with the rows, in one transaction;"
                 " a second store could only disagree with it",
                 hint="leave offsets= out",
             )
@@ -130,7 +130,7 @@ class Pipeline:
                 hint=f'dead_letters=hr.DeadLetters(topic="{self.name}-dead")',
             )
         return ConfigError(
-            f"{self.name}: what it writes to {topic} would be read again: it is a topic of the source",
+            f"{self.name}: rows written to {topic} would be read again: it is a topic of the source",
             hint="another topic for the sink, or a pattern that leaves it out",
         )
 

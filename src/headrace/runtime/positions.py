@@ -178,13 +178,13 @@ class PositionTracker:
         self._waiting_since = None
         batch = self._plan()
         planned = self.clock()
-        asked = self.metadata_seconds
+        metadata_seconds = self.metadata_seconds
         if batch is not None and self.recreated(batch):
             self.refresh_metadata()
             batch = self._plan()
         self._undelivered = batch
         self._planned_at = self.clock()
-        self.plan_seconds, self.metadata_seconds = planned - began, asked + self._planned_at - planned
+        self.plan_seconds, self.metadata_seconds = planned - began, metadata_seconds + self._planned_at - planned
         self.scheduling_delay = self._planned_at - self._known_since
         return batch
 
@@ -217,7 +217,7 @@ class PositionTracker:
         if any(self._sources.must_not_lose(topic) for topic in topics):
             raise DataLoss(
                 f"{self._name}: batch {pending.id} was begun and can no longer be read: {reasons[0]}",
-                hint='on_data_loss="earliest" gives the batch up and records it',
+                hint='on_data_loss="earliest" abandons the batch and records it',
             )
         # A sink that recognises only whole batches cannot tell how much of one it has, and cannot accept a part.
         rest = part_of(pending, kept) if parts and kept else None
@@ -226,18 +226,18 @@ class PositionTracker:
 
     def _plan(self) -> Batch | None:
         self._skip_lag()
-        numbered = replace(self.progress, last_batch=max(self.progress.last_batch, self.sink_last_batch))
-        return plan(numbered, self.ends, self._sizer.limits, self._stored.topic_ids, self._sizer.budget)
+        progress = replace(self.progress, last_batch=max(self.progress.last_batch, self.sink_last_batch))
+        return plan(progress, self.ends, self._sizer.limits, self._stored.topic_ids, self._sizer.budget)
 
     def _start_fresh(
         self, state: SourceState, logs: Mapping[str, TopicLog], at_time: Mapping[TopicPartition, int]
     ) -> None:
-        wanted = {
+        start = {
             at: offset
             for log in logs.values()
             for at, offset in resolve_start(log, state.source.first, at_time).items()
         }
-        after = {at: offset for at, offset in wanted.items() if at in self.progress.offsets}
+        after = {at: offset for at, offset in start.items() if at in self.progress.offsets}
         self._stored.start_fresh(after, skipped_by_start(self.progress, after))
 
     def _skip_gaps(self, state: SourceState, lost: Sequence[Gap], logs: Mapping[str, TopicLog]) -> None:
@@ -249,25 +249,25 @@ class PositionTracker:
             shown = "; ".join(str(gap) for gap in lost[:5]) + (" …" if len(lost) > 5 else "")
             raise DataLoss(
                 f"{self._name}: records that were never processed are gone: {shown}",
-                hint='on_data_loss="earliest" goes on behind the gap and records it',
+                hint='on_data_loss="earliest" continues after the gap and records it',
             )
-        behind = {
+        resume_at = {
             gap.lost.at: resume_offset(gap, logs[gap.lost.at.topic], policy)
             if gap.lost.at.topic in logs
             else gap.lost.until
             for gap in lost
         }
-        self._stored.skip(lost, behind)
+        self._stored.skip(lost, resume_at)
 
     def _skip_lag(self) -> None:
         for state in self._sources:
             max_lag = state.source.max_lag
             if not isinstance(max_lag, int | timedelta) or not lag(self.progress, state.ends):
                 continue
-            young: dict[TopicPartition, int] = {}
+            recent: dict[TopicPartition, int] = {}
             if isinstance(max_lag, timedelta):
-                young = state.cluster.at_time(state.ends, datetime.now(UTC) - max_lag)
-            if skipped := lag_skips(self.progress, state.ends, max_lag, young):
+                recent = state.cluster.at_time(state.ends, datetime.now(UTC) - max_lag)
+            if skipped := lag_skips(self.progress, state.ends, max_lag, recent):
                 self._stored.skip(skipped, {gap.lost.at: gap.lost.until for gap in skipped})
 
     def _report(self, state: SourceState, logs: Mapping[str, TopicLog]) -> None:

@@ -73,8 +73,8 @@ class SourceState:
         start = self.source.first
         if not isinstance(start, datetime):
             return {}
-        every = [at for log in logs.values() for at in log.ends]
-        return self.cluster.at_time([at for at in every if self.starts_fresh or at not in progress.offsets], start)
+        partitions = [at for log in logs.values() for at in log.ends]
+        return self.cluster.at_time([at for at in partitions if self.starts_fresh or at not in progress.offsets], start)
 
     def check_start(self, logs: Mapping[str, TopicLog]) -> None:
         """ConfigError if `start` has an offset for a partition that is not read."""
@@ -144,9 +144,9 @@ class SourceStates:
         With `deleted`, also whether one was deleted.
         """
         for state in self._states:
-            known = {topic: own for topic, own in batch.topic_ids.items() if self.owner(topic) is state}
-            found = state.cluster.ids(known) if known else {}
-            if any(found.get(topic, "" if deleted else own) != own for topic, own in known.items()):
+            planned = {topic: topic_id for topic, topic_id in batch.topic_ids.items() if self.owner(topic) is state}
+            current = state.cluster.ids(planned) if planned else {}
+            if any(current.get(topic, "" if deleted else known) != known for topic, known in planned.items()):
                 return True
         return False
 

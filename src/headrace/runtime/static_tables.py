@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ConfigError
 from headrace.formats.columns import to_ddl
-from headrace.support.pipeline_folder import located
+from headrace.support.pipeline_folder import resolve_path
 from headrace.support.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class StaticTable:
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows, kept in the driver: a frame of Spark's reader would read the file again for every batch."""
         if self._rows is None:
-            usual = {"header": "true", "inferSchema": str(self.schema is None).lower()} if self.kind == "csv" else {}
-            reader = spark.read.options(**{**usual, **self.options})
+            defaults = {"header": "true", "inferSchema": str(self.schema is None).lower()} if self.kind == "csv" else {}
+            reader = spark.read.options(**{**defaults, **self.options})
             if self.schema is not None:
                 reader = reader.schema(self.schema)
             loaded = reader.format(self.kind).load(self.path)
@@ -51,34 +51,34 @@ class StaticTable:
 def static_tables(raw: Any, sources: Collection[str]) -> dict[str, StaticTable]:
     """The tables of `[tables.NAME]`, checked as far as possible without Spark. The names in `sources` are taken."""
     if not isinstance(raw, Mapping):
-        raise ConfigError("[tables.NAME] is a table", hint=_EXAMPLE)
+        raise ConfigError("expected tables [tables.NAME]", hint=_EXAMPLE)
     taken = {name.lower() for name in sources}
-    made = {}
-    for name, given in raw.items():
+    tables = {}
+    for name, settings in raw.items():
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!r} is not a table's name: expected letters, digits and _", hint=_EXAMPLE)
+            raise ConfigError(f"[tables]: expected a name of letters, digits and _, got {name!r}", hint=_EXAMPLE)
         if name.lower() in taken:
             raise ConfigError(f"[tables.{name}] has the name of a source or of another table", hint="rename it")
         taken.add(name.lower())
-        made[name] = _table(name, given)
-    return made
+        tables[name] = _table(name, settings)
+    return tables
 
 
-def _table(name: str, given: Any) -> StaticTable:
+def _table(name: str, raw: Any) -> StaticTable:
     known = (*_KINDS, "schema", "options")
-    kinds = [kind for kind in _KINDS if isinstance(given, Mapping) and kind in given]
-    if not isinstance(given, Mapping) or len(kinds) != 1 or not isinstance(given[kinds[0]], str):
-        unknown = [key for key in given if key not in known] if isinstance(given, Mapping) else []
+    kinds = [kind for kind in _KINDS if isinstance(raw, Mapping) and kind in raw]
+    if not isinstance(raw, Mapping) or len(kinds) != 1 or not isinstance(raw[kinds[0]], str):
+        unknown = [key for key in raw if key not in known] if isinstance(raw, Mapping) else []
         near = did_you_mean(unknown[0], known) if unknown else None
         raise ConfigError(f"[tables.{name}]: expected the path of one of: {', '.join(_KINDS)}", hint=near or _EXAMPLE)
-    if unknown := [key for key in given if key not in known]:
+    if unknown := [key for key in raw if key not in known]:
         hint = did_you_mean(unknown[0], known) or f"known here: {', '.join(known)}"
-        raise ConfigError(f"[tables.{name}] does not know {unknown[0]}", hint=hint)
-    path = given[kinds[0]]
+        raise ConfigError(f"[tables.{name}]: unknown name {unknown[0]}", hint=hint)
+    path = raw[kinds[0]]
     if "://" not in path:
-        if not located(path).exists():
-            raise ConfigError(f"[tables.{name}]: there is no {located(path).absolute()}", hint="correct the path")
-        path = located(path).absolute().as_uri()
-    given_options = given.get("options", {}).items()
-    options = {str(key): str(value).lower() if isinstance(value, bool) else str(value) for key, value in given_options}
-    return StaticTable(kinds[0], path, to_ddl(given.get("schema"), f"[tables.{name}]"), options)
+        if not resolve_path(path).exists():
+            raise ConfigError(f"[tables.{name}]: there is no {resolve_path(path).absolute()}", hint="correct the path")
+        path = resolve_path(path).absolute().as_uri()
+    raw_options = raw.get("options", {}).items()
+    options = {str(key): str(value).lower() if isinstance(value, bool) else str(value) for key, value in raw_options}
+    return StaticTable(kinds[0], path, to_ddl(raw.get("schema"), f"[tables.{name}]"), options)

@@ -62,18 +62,18 @@ class StoredPositions:
     def record_start(self, first: tuple[Range, ...]) -> None:
         """Store the start positions of new partitions, so that a later start does not choose others."""
         ids = {topic: self.topic_ids[topic] for topic in {r.at.topic for r in first}}
-        anchor = Batch(self.progress.last_batch, first, ids, epoch=self.progress.epoch)
+        start = Batch(self.progress.last_batch, first, ids, epoch=self.progress.epoch)
         reach("anchor")
-        self.store.commit(anchor)
-        self.progress = self.progress.advanced(anchor)
+        self.store.commit(start)
+        self.progress = self.progress.advanced(start)
         self._observe(events.PartitionsFound({r.at: r.start for r in first}))
 
     def start_fresh(self, after: Mapping[TopicPartition, int], skipped: Sequence[Gap]) -> None:
         """Move to the start position of the source, whatever lies between, and drop the pending batch."""
         pending = self.progress.pending
         if after or pending:
-            given_up = [f"batch {pending.id} given up"] if pending else []
-            self._move(_FRESH_START, after, "; ".join([*given_up, *map(str, skipped)]), pending)
+            abandoned = [f"batch {pending.id} given up"] if pending else []
+            self._move(_FRESH_START, after, "; ".join([*abandoned, *map(str, skipped)]), pending)
         if pending:
             self._observe(events.BatchSkipped(pending))
         for gap in skipped:
@@ -87,24 +87,24 @@ class StoredPositions:
 
     def record_lost(self, batch: Batch, reason: str, lost: Sequence[Gap], rest: Batch | None) -> None:
         """Record the lost part of a pending batch; `rest` is its remaining part."""
-        given_up = batch.ranges if rest is None else [gap.lost for gap in lost]
-        before, after = {r.at: r.start for r in given_up}, {r.at: r.until for r in given_up}
-        what = "given up" if rest is None else "repeated without what is lost"
-        self.store.append_audit(self._entry(_GAP, before, after, f"batch {batch.id} {what}: {reason}"))
+        skipped = batch.ranges if rest is None else [gap.lost for gap in lost]
+        before, after = {r.at: r.start for r in skipped}, {r.at: r.until for r in skipped}
+        outcome = "given up" if rest is None else "repeated without what is lost"
+        self.store.append_audit(self._entry(_GAP, before, after, f"batch {batch.id} {outcome}: {reason}"))
         for gap in lost if rest is not None else ():
             self._observe(events.GapFound(gap.lost, gap.reason, gap.lost.until))
 
     def _move(self, action: str, after: Mapping[TopicPartition, int], note: str, pending: Batch | None = None) -> None:
         before = {at: self.progress.offsets[at] for at in after}
         # Use the progress in the store: a sink that commits by partition may have another last batch than this run.
-        there = self.store.load()
-        if there.pending != pending or any(there.offsets.get(at) != offset for at, offset in before.items()):
+        stored = self.store.load()
+        if stored.pending != pending or any(stored.offsets.get(at) != offset for at, offset in before.items()):
             raise OffsetConflict(
                 f"{self._name}: another process moved the offsets that this run was about to move",
                 hint="another run of this pipeline is active; let one of them finish, or stop it",
             )
         reach("gap")
-        self.store.set_offsets(there, after, self._entry(action, before, after, note), self.topic_ids)
+        self.store.set_offsets(stored, after, self._entry(action, before, after, note), self.topic_ids)
         self.progress = self.store.load()
 
     def _entry(

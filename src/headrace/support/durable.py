@@ -17,10 +17,10 @@ def sync(path: Path) -> None:
 
 def sync_tree(directory: Path) -> None:
     """Fsync all files and directories below `directory`, and `directory` itself, but not its entry in its parent."""
-    for place, _, found in os.walk(directory, topdown=False):
-        for name in found:
-            sync(Path(place, name))
-        sync(Path(place))
+    for folder, _, files in os.walk(directory, topdown=False):
+        for name in files:
+            sync(Path(folder, name))
+        sync(Path(folder))
 
 
 def make_directory(path: Path) -> None:

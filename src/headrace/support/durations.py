@@ -27,9 +27,9 @@ def duration(text: str) -> timedelta | None:
 
 def seconds(value: object) -> float | None:
     """The seconds of a text such as `10m`, of a timedelta, or of a number; None for any other value, and for 0."""
-    given = duration(value) if isinstance(value, str) else value
-    if isinstance(given, timedelta):
-        given = given.total_seconds()
-    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given < math.inf:
+    length = duration(value) if isinstance(value, str) else value
+    if isinstance(length, timedelta):
+        length = length.total_seconds()
+    if not isinstance(length, int | float) or isinstance(length, bool) or not 0 < length < math.inf:
         return None
-    return float(given)
+    return float(length)

@@ -32,8 +32,8 @@ def private_directory(path: Path) -> Path:
     for folder in reversed(missing):
         folder.mkdir(mode=0o700, exist_ok=True)
         sync(folder.parent)  # it will hold offsets and rows, so its entry must survive a power failure
-    ours = state_directory().absolute() in path.parents or path == Path(platformdirs.user_state_dir("headrace"))
-    if ours and path.stat().st_uid == os.geteuid():
+    is_own = state_directory().absolute() in path.parents or path == Path(platformdirs.user_state_dir("headrace"))
+    if is_own and path.stat().st_uid == os.geteuid():
         path.chmod(0o700)
     return path
 
@@ -48,7 +48,7 @@ def obstacle(path: Path) -> str | None:
     """Why this user can neither write to `path`, a file or a directory, nor create it; None if the user can."""
     path = path.absolute()
     # Not Path.exists, which raises if a directory on the path may not be entered.
-    nearest = next(place for place in (path, *path.parents) if os.path.exists(place))  # noqa: PTH110
+    nearest = next(parent for parent in (path, *path.parents) if os.path.exists(parent))  # noqa: PTH110
     if nearest != path and not nearest.is_dir():
         return f"{nearest} is not a directory"
     if not os.access(nearest, os.W_OK | os.X_OK if nearest.is_dir() else os.W_OK):

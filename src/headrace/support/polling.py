@@ -23,15 +23,15 @@ def wait_until(condition: Callable[[], _Value], timeout: float, interval: float 
 
 
 def readable(file: FileDescriptorLike, seconds: float | None = None) -> bool:
-    return _ready(file, selectors.EVENT_READ, seconds)
+    return _wait_for_event(file, selectors.EVENT_READ, seconds)
 
 
 def writable(file: FileDescriptorLike) -> bool:
-    return _ready(file, selectors.EVENT_WRITE, None)
+    return _wait_for_event(file, selectors.EVENT_WRITE, None)
 
 
-def _ready(file: FileDescriptorLike, event: int, seconds: float | None) -> bool:
+def _wait_for_event(file: FileDescriptorLike, event: int, seconds: float | None) -> bool:
     # select() fails on descriptors above 1,023, epoll on plain files.
-    with selectors.PollSelector() as waiting:
-        waiting.register(file, event)
-        return bool(waiting.select(seconds))
+    with selectors.PollSelector() as selector:
+        selector.register(file, event)
+        return bool(selector.select(seconds))

@@ -27,9 +27,9 @@ _OTHER_KEYS = re.compile(
 """Names of keys that are not secrets."""
 
 _WORD = re.compile(r"(?<![\w.$-])[\w.$-]++")
-_TOKEN_BACKWARDS = re.compile(r"[^\s\"'<>,;()]*+")
+_TOKEN_REVERSED = re.compile(r"[^\s\"'<>,;()]*+")
 _BEFORE_COLON = re.compile(r"(?<![\w+.-])([\w+.-]++):")
-_SCHEME_BACKWARDS = re.compile(r"[\w+.-]*+")
+_SCHEME_REVERSED = re.compile(r"[\w+.-]*+")
 _WRAPPERS = ("jdbc", "r2dbc")
 """Prefixes of a URL before its scheme, with a colon."""
 # Schemes in which a user without a password is usual. In others it is a token, or a password without its colon.
@@ -74,11 +74,11 @@ def masked(text: str) -> str:
     Sink identities contain its results: an address that is masked now must be masked in the same way in every version.
     """
     text = _PEM.sub("***", text) if "-----BEGIN" in text else text
-    text = _oracle(_url(text)) if "@" in text else text
+    text = _mask_oracle_url(_mask_url(text)) if "@" in text else text
     if "<" in text:
-        text = _PROPERTY.sub(_element, _ELEMENT.sub(_element, text))
-    text = _HEADER.sub(r"\1 ***", _named(text))
-    return _TOKEN.sub(_user_info, text) if "@" in text else text
+        text = _PROPERTY.sub(_mask_element, _ELEMENT.sub(_mask_element, text))
+    text = _HEADER.sub(r"\1 ***", _mask_named_values(text))
+    return _TOKEN.sub(_mask_user_info, text) if "@" in text else text
 
 
 def is_ambiguous(url: str) -> bool:
@@ -96,57 +96,57 @@ def secrets_of(settings: Mapping[str, object]) -> frozenset[str]:
     return frozenset(str(value) for name, value in settings.items() if value and is_secret(name))
 
 
-def _url(text: str) -> str:
+def _mask_url(text: str) -> str:
     """Mask from :// to the last @, wherever it is: no part of a password without percent-encoding may be visible."""
     begin, end = text.find("://"), text.rfind("@")
     if not 0 <= begin < end:
         return text
-    before = _last(_TOKEN_BACKWARDS, text[:begin])
+    before = _last(_TOKEN_REVERSED, text[:begin])
     wrapper = _BEFORE_COLON.search(before)
-    named = _around(text, end)
+    span = _secret_span(text, end)
     if wrapper and wrapper[1].lower() not in _WRAPPERS:  # user:password@host with :// in the password
-        return f"{text[: begin - len(before) + wrapper.end()]}***{text[named[1] if named else end :]}"
-    with_user = _last(_SCHEME_BACKWARDS, before).lower() in _SCHEMES_WITH_USERS
-    user, colon, password = text[begin + 3 : named[0] if named else end].partition(":")
-    if named:  # the @ may belong to either of two secrets: mask both, if there may be two
-        whole = not colon and with_user
-        return text if whole else f"{text[: begin + 3]}{user if colon else ''}{colon}***{text[named[1] :]}"
+        return f"{text[: begin - len(before) + wrapper.end()]}***{text[span[1] if span else end :]}"
+    with_user = _last(_SCHEME_REVERSED, before).lower() in _SCHEMES_WITH_USERS
+    user, colon, password = text[begin + 3 : span[0] if span else end].partition(":")
+    if span:  # the @ may belong to either of two secrets: mask both, if there may be two
+        is_name = not colon and with_user
+        return text if is_name else f"{text[: begin + 3]}{user if colon else ''}{colon}***{text[span[1] :]}"
     if not colon:
         user = user if with_user else "***"
     shown = f"{user}{colon}{'***' if password else ''}"
     return f"{text[: begin + 3]}{shown}{text[end:]}"
 
 
-def _around(text: str, at: int) -> tuple[int, int] | None:
+def _secret_span(text: str, at: int) -> tuple[int, int] | None:
     """The span of the named secret that contains the position `at`; None if there is none."""
     elements = [found for kind in (_ELEMENT, _PROPERTY) for found in kind.finditer(text)] if "<" in text else []
-    places = [
-        *_pairs(text),
+    spans = [
+        *_value_spans(text),
         *(found.span(2) for found in elements if is_secret(found[1])),
         *(found.span() for found in _HEADER.finditer(text)),
     ]
-    return next((place for place in places if place[0] <= at < place[1]), None)
+    return next((span for span in spans if span[0] <= at < span[1]), None)
 
 
-def _last(backwards: re.Pattern[str], text: str) -> str:
-    found = backwards.match(text[::-1])
+def _last(reversed_pattern: re.Pattern[str], text: str) -> str:
+    found = reversed_pattern.match(text[::-1])
     return found[0][::-1] if found else ""
 
 
-def _oracle(text: str) -> str:
+def _mask_oracle_url(text: str) -> str:
     found, end = _ORACLE.search(text), text.rfind("@")
     if found is None or found.end() > end:
         return text
-    named = _around(text, end)
-    return f"{text[: found.end()]}***{text[named[1] if named else end :]}"
+    span = _secret_span(text, end)
+    return f"{text[: found.end()]}***{text[span[1] if span else end :]}"
 
 
-def _element(found: re.Match[str]) -> str:
+def _mask_element(found: re.Match[str]) -> str:
     """Mask an XML element."""
     return f"{found[0][: found.start(2) - found.start()]}***" if found[2].strip() and is_secret(found[1]) else found[0]
 
 
-def _user_info(found: re.Match[str]) -> str:
+def _mask_user_info(found: re.Match[str]) -> str:
     """Mask `user:password@host` without a URL scheme."""
     before, at, host = found[0].rpartition("@")
     user, colon, password = before.partition(":")
@@ -155,25 +155,25 @@ def _user_info(found: re.Match[str]) -> str:
     return found[0] if password.startswith("//") else f"{user}:***@{host}"
 
 
-def _named(text: str) -> str:
+def _mask_named_values(text: str) -> str:
     """Mask values that follow their name: pairs, entries of JSON and Python, headers, arguments."""
     shown, at = [], 0
-    for begin, end in _pairs(text):
+    for begin, end in _value_spans(text):
         shown.append(text[at:begin] + "***")
         at = end
     return "".join([*shown, text[at:]])
 
 
-def _pairs(text: str) -> Iterator[tuple[int, int]]:
+def _value_spans(text: str) -> Iterator[tuple[int, int]]:
     """The span of each such value."""
     at = 0
     for name in _WORD.finditer(text):
-        if name.start() >= at and (place := _value(text, name)) is not None:
-            yield place
-            at = place[1]
+        if name.start() >= at and (span := _value_span(text, name)) is not None:
+            yield span
+            at = span[1]
 
 
-def _value(text: str, found: re.Match[str]) -> tuple[int, int] | None:
+def _value_span(text: str, found: re.Match[str]) -> tuple[int, int] | None:
     """The span of the value whose name is `found`, if it must be masked."""
     start, end = found.span()
     name, before = found[0], text[start - 1 : start]
@@ -184,50 +184,50 @@ def _value(text: str, found: re.Match[str]) -> tuple[int, int] | None:
         return None
     if encoded:
         until = _TWICE_ENCODED_VALUE if encoded[1] else _ENCODED_VALUE
-        return encoded.end(), _matched(until, text, encoded.end())
+        return encoded.end(), _match_end(until, text, encoded.end())
     if pair := _EQUALS.match(text, end):
-        return pair.end(), _pair(text, pair.end())
+        return pair.end(), _pair_end(text, pair.end())
     if (entry := _ENTRY.match(text, end)) and (before in ("'", '"') or entry[1] == ":"):
         at = entry.end() + (text[entry.end() : entry.end() + 2] in ("b'", 'b"'))
         quoted = text[at : at + 1] in ("'", '"', "\\")
         if entry[1] == ":":
-            return at, _end(text, at, _ITEM)
+            return at, _value_end(text, at, _ITEM)
         # The first of two adjacent texts is a name only at the start of a pair; otherwise they are a list of names.
         first = text[max(0, start - 4) : start - 1].rstrip(" \\b")[-1:] in ("(", "[")
-        return (at, _end(text, at, _ITEM)) if quoted and (first or name.startswith("-")) else None
+        return (at, _value_end(text, at, _ITEM)) if quoted and (first or name.startswith("-")) else None
     if colon := _COLON.match(text, end) or _TIGHT_COLON.match(text, end):
         at = colon.end()
         until = _LINE if text[at - 1] in " \t" else _PART
         if kind := _KINDS.match(text, at):
             at = kind.end()
-        return at, _matched(until, text, at)
+        return at, _match_end(until, text, at)
     if name.startswith("-") and (blank := _BLANK.match(text, end)):
         at = blank.end()
-        return at, _end(text, at, _ARGUMENT) if text[at] in "'\"" else _matched(_ARGUMENT, text, at)
+        return at, _value_end(text, at, _ARGUMENT) if text[at] in "'\"" else _match_end(_ARGUMENT, text, at)
     return None
 
 
-def _matched(pattern: re.Pattern[str], text: str, at: int) -> int:
+def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
     """The end of a match at `at`; `at` if there is none."""
     found = pattern.match(text, at)
     return found.end() if found else at
 
 
-def _quoted(text: str, at: int) -> int:
+def _quoted_end(text: str, at: int) -> int:
     """The end of the quoted value that begins at `at`; `at` if there is none."""
     pattern = _QUOTED.get(text[at : at + 1])
-    return at if pattern is None else _matched(pattern, text, at)
+    return at if pattern is None else _match_end(pattern, text, at)
 
 
-def _end(text: str, at: int, plain: re.Pattern[str]) -> int:
+def _value_end(text: str, at: int, plain: re.Pattern[str]) -> int:
     """The end of a value that is quoted or that matches `plain`."""
-    end = _quoted(text, at)
-    return end if end > at else _matched(plain, text, at)
+    end = _quoted_end(text, at)
+    return end if end > at else _match_end(plain, text, at)
 
 
-def _pair(text: str, at: int) -> int:
+def _pair_end(text: str, at: int) -> int:
     """The end of the value of a pair that begins at `at`."""
-    begin, quoted = at, _quoted(text, at)
+    begin, quoted = at, _quoted_end(text, at)
     if quoted > begin and _CLOSED.match(text, quoted):
         return quoted
     # Up to the next key, because the value may contain separators.

@@ -19,7 +19,7 @@ _Result = TypeVar("_Result")
 class RetryPolicy:
     """Exponential backoff: wait `first` seconds before the second attempt, `factor` times as long before each next one.
 
-    No wait is longer than `longest`; `jitter=0.5` shortens each by up to half of it, at random. The policy gives up
+    No wait is longer than `longest`; `jitter=0.5` shortens each by up to half of it, at random. The policy stops
     after `attempts` attempts, or once an attempt has failed more than `within` seconds after the first one began.
     """
 
@@ -60,13 +60,13 @@ class RetryPolicy:
 
     def call(self, function: Callable[[], _Result], is_retriable: Callable[[Exception], bool]) -> _Result:
         """The result of `function`, which is repeated after retriable errors; the last error is raised."""
-        failed: Exception | None = None
+        last_error: Exception | None = None
         for _ in self.tries():
             try:
                 return function()
             except Exception as error:
                 if not is_retriable(error):
                     raise
-                failed = error
-        assert failed is not None  # there is always a first attempt
-        raise failed
+                last_error = error
+        assert last_error is not None  # there is always a first attempt
+        raise last_error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headrace.text import printable
 
-_OURS = str(Path(__file__).parents[1])
+_HEADRACE = str(Path(__file__).parents[1])
 _DRIVERS = (
     *(f"/site-packages/{package}/" for package in ("pyspark", "py4j", "typer", "click")),
     "/pyspark.zip/",
@@ -23,17 +23,17 @@ _JAVA = re.compile(r"^(?::|Caused by:) (?:[\w$]+\.)+([\w$]+(?:: .*)?)$", re.MULT
 """An exception and its causes as Java prints them; the last one has the reason."""
 
 
-_CALLED = re.compile(r"was called from\n(\S.*):(\d+)$", re.MULTILINE)
+_CALLER = re.compile(r"was called from\n(\S.*):(\d+)$", re.MULTILINE)
 """The line of the DataFrame call whose expression failed."""
 _SQLSTATE = re.compile(r" SQLSTATE: \w{5}(?=[;\s]|$);?")
 
 
 def in_user_code(error: BaseException) -> str:
     """The frames of `error`, on the driver and on a worker, without those of Headrace and Spark."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_user_code(frame.filename)]
     shown = "".join(traceback.format_list(frames))
     if worker := _WORKER.search(str(error)):
-        shown += "".join(frame[0] for frame in _FRAME.finditer(worker[1]) if _is_users(frame[1]))
+        shown += "".join(frame[0] for frame in _FRAME.finditer(worker[1]) if _is_user_code(frame[1]))
     return "".join(f"{printable(line)}\n" for line in shown.removesuffix("\n").split("\n")) if shown else ""
 
 
@@ -47,7 +47,7 @@ def raised_on_worker(error: BaseException) -> list[str]:
 
 def user_line(error: BaseException) -> str | None:
     """`app.py:12`: the last line of the user's code that `error` came through, or that built the failing expression."""
-    found = re.findall(r'File "([^"]+)", line (\d+)', in_user_code(error)) or _CALLED.findall(str(error))
+    found = re.findall(r'File "([^"]+)", line (\d+)', in_user_code(error)) or _CALLER.findall(str(error))
     return f"{shown_path(found[-1][0])}:{found[-1][1]}" if found else None
 
 
@@ -73,5 +73,5 @@ def shown_path(filename: str) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename
 
 
-def _is_users(filename: str) -> bool:
-    return not filename.startswith(_OURS) and not any(part in filename for part in _DRIVERS)
+def _is_user_code(filename: str) -> bool:
+    return not filename.startswith(_HEADRACE) and not any(part in filename for part in _DRIVERS)

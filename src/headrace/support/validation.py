@@ -17,22 +17,28 @@ def wrong_value(argument: str, expected: str, value: object, hint: str | None = 
 
 
 def check_whole_number(
-    argument: str, value: object, *, least: int = 1, most: int | None = None, unit: str = "", hint: str | None = None
+    argument: str,
+    value: object,
+    *,
+    minimum: int = 1,
+    maximum: int | None = None,
+    unit: str = "",
+    hint: str | None = None,
 ) -> None:
-    """Check for a whole number from `least` to `most`."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
-        limits = f", at least {least:,}" if most is None else f" from {least:,} to {most:,}"
+    """Check for a whole number from `minimum` to `maximum`."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or value < minimum or (maximum is not None and value > maximum):  # type: ignore[operator]
+        limits = f", at least {minimum:,}" if maximum is None else f" from {minimum:,} to {maximum:,}"
         raise wrong_value(argument, f"a whole number{unit and f' of {unit}'}{limits}", value, hint)
 
 
 def check_positive(
-    argument: str, value: object, *, most: float = math.inf, unit: str = "", hint: str | None = None
+    argument: str, value: object, *, maximum: float = math.inf, unit: str = "", hint: str | None = None
 ) -> None:
-    """Check for a finite number above 0, up to `most`."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value <= most or value == math.inf:  # type: ignore[operator]
-        limit = "" if most == math.inf else f" and up to {most:,}"
+    """Check for a finite number above 0, up to `maximum`."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= maximum or value == math.inf:  # type: ignore[operator]
+        limit = "" if maximum == math.inf else f" and up to {maximum:,}"
         raise wrong_value(argument, f"a number{unit and f' of {unit}'} above 0{limit}", value, hint)
 
 

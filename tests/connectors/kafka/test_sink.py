@@ -263,7 +263,7 @@ def test_a_sink_on_the_sources_cluster_is_found_by_its_id_whatever_the_address(f
     source = filled()
     other = f"localhost:{source.bootstrap.rpartition(':')[2]}"
     assert other != source.bootstrap
-    with pytest.raises(ConfigError, match=f"what it writes to {source.name} would be read again"):
+    with pytest.raises(ConfigError, match=f"rows written to {source.name} would be read again"):
         refuse_loops(pipeline(source, sinks.Kafka(other, source.name)))
     with pytest.raises(ConfigError, match="would be read again"):
         refuse_loops(pipeline(source, sinks.Fanout([sinks.Kafka(other, topic_column="to", topics=[source.name])])))

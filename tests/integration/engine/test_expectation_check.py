@@ -55,7 +55,7 @@ def test_a_batch_that_is_not_says_which_condition_the_share_and_some_rows_and_st
         run(made, spark)
     assert sink.rows == []
     message = refused.value.message
-    assert "user IS NOT NULL: 98.00% of 100 rows, at least 99.00% expected" in message
+    assert "user IS NOT NULL: 98.00% of 100 rows, expected at least 99.00%" in message
     assert "{'user': None, 'n': 40}" in message
     assert "n < 100" not in message
 

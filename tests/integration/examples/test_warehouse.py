@@ -12,7 +12,7 @@ import pytest
 
 from headrace import stores
 from headrace.errors import BatchRefused
-from headrace.support.pipeline_folder import paths_below
+from headrace.support.pipeline_folder import relative_paths_in
 from headrace.tools import samples
 from support.project import ROOT
 
@@ -28,7 +28,7 @@ def warehouse(kafka, topic, tmp_path, monkeypatch):
     for file in EXAMPLE.iterdir():
         shutil.copy(file, tmp_path)
     clicks = topic(partitions=2)
-    with paths_below(tmp_path):  # as `headrace run` loads it
+    with relative_paths_in(tmp_path):  # as `headrace run` loads it
         example = runpy.run_path(str(tmp_path / "pipeline.py"))["warehouse"]
     assert example.guarantee == "exactly-once"
     source = replace(example.source, topics=[clicks.name])

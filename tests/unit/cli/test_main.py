@@ -64,7 +64,7 @@ def test_every_verb_that_takes_a_pipeline_reads_it_with_the_profile(path, tmp_pa
     words += ["--bootstrap", "localhost:1"] if takes("--bootstrap", VERBS[path]) else []
     done = CliRunner().invoke(app, [*path, *words, "--profile", "production"])
     assert isinstance(done.exception, ConfigError), done.output
-    assert "no profile production; profiles there: staging" in done.exception.message
+    assert "no profile production; profiles: staging" in done.exception.message
 
 
 @pytest.mark.parametrize("path", VERBS, ids=" ".join)

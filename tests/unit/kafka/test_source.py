@@ -178,7 +178,7 @@ def test_a_source_that_reads_what_the_sink_writes_is_refused():
         )
 
     for reads in ({"pattern": "clicks.*"}, {"topics": ["clicks", "clicks-clean"]}):
-        with pytest.raises(ConfigError, match="what it writes to clicks-clean would be read again"):
+        with pytest.raises(ConfigError, match="rows written to clicks-clean would be read again"):
             made(**reads)
     assert made(topics=["clicks"])
     assert made(pattern="clicks")

@@ -78,7 +78,7 @@ def test_paths_of_a_toml_file_belong_to_its_folder(folder, target, sink, path):
     [("lake/clicks", "{folder}/lake/clicks"), ("/lake", "/lake"), ("s3a://lake/x", None), ("file:/lake", None)],
 )
 def test_the_location_of_a_hive_table_belongs_to_the_folder(folder, location, path):
-    with pipeline_folder.paths_below(folder):
+    with pipeline_folder.relative_paths_in(folder):
         sink = sinks.Hive("clicks", location=location)
     statements = []
     spark = SimpleNamespace(
@@ -104,7 +104,7 @@ def test_the_folder_of_a_file_is_the_same_from_wherever_it_is_named(folder, tmp_
 
 def test_a_keytab_belongs_to_the_folder_of_the_options_file(folder, monkeypatch):
     (folder / "kerberos.properties").write_text("sasl.kerberos.keytab=clicks.keytab\nssl.ca.location=probe\n")
-    with pipeline_folder.paths_below(folder):
+    with pipeline_folder.relative_paths_in(folder):
         assert client_options.parse_options("kerberos.properties") == {
             "sasl.kerberos.keytab": f"{folder}/clicks.keytab",
             "ssl.ca.location": "probe",
@@ -159,8 +159,8 @@ def test_a_run_that_starts_over_elsewhere_says_where_the_last_one_was(tmp_path, 
     file_locations.remember(pipeline(first, stores.SQLite(tmp_path / "x" / "offsets.db")))
     assert file_locations.paths_changed(pipeline(first)) == []
     assert file_locations.paths_changed(pipeline(second, stores.SQLite(tmp_path / "y" / "offsets.db"))) == [
-        f"last run used {first}; this one is {second}, which is not there yet",
-        f"last run used {tmp_path}/x/offsets.db; this one is {tmp_path}/y/offsets.db, which is not there yet",
+        f"last run used {first}; this one is {second}, which does not exist yet",
+        f"last run used {tmp_path}/x/offsets.db; this one is {tmp_path}/y/offsets.db, which does not exist yet",
     ]
     second.mkdir(parents=True)
     assert file_locations.paths_changed(pipeline(second)) == []
@@ -175,7 +175,7 @@ def test_it_is_reported_once_when_a_run_has_started(tmp_path, monkeypatch):
     observe = launch._with_location_notes(pipeline(tmp_path / "y"), seen.append)
     started = events.RunStarted(hr.Guarantee.EXACTLY_ONCE, (), {})
     observe(started)
-    note = events.Noted(f"last run used {tmp_path}/x; this one is {tmp_path}/y, which is not there yet")
+    note = events.Noted(f"last run used {tmp_path}/x; this one is {tmp_path}/y, which does not exist yet")
     assert seen == [started, note]
     assert file_locations.paths_changed(pipeline(tmp_path / "z"))[0].startswith(f"last run used {tmp_path}/y;")
 
@@ -188,7 +188,7 @@ def test_a_run_says_that_relative_paths_were_below_the_current_directory_before(
     old = tmp_path / "elsewhere" / "out"
     old.mkdir()
     (note,) = file_locations.paths_changed(loaded)
-    assert note.startswith(f"this run uses {loaded.sink.local_path}, which is not there yet; there is {old}: ")
+    assert note.startswith(f"this run uses {loaded.sink.local_path}, which does not exist yet; there is {old}: ")
     file_locations.remember(loaded)
     assert file_locations.paths_changed(loaded) == []
 

@@ -78,7 +78,7 @@ def test_a_pending_batch_whose_records_were_deleted_is_data_loss_with_a_hint():
     sim.cluster.beginning_offsets = {A: 20}
     with pytest.raises(DataLoss, match=r"batch 5 was begun.*clicks\[0\] \[0, 20\)") as lost:
         sim.run()
-    assert "gives the batch up and records it" in lost.value.hint
+    assert "abandons the batch and records it" in lost.value.hint
     assert sim.sink.rows == []
     assert sim.progress.pending is not None
 

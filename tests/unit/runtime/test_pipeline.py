@@ -116,7 +116,7 @@ def test_plain_words_are_names(name):
 
 def test_a_transactional_sink_with_a_second_store_is_refused():
     error = refused(sink=sinks.DuckDB("x.duckdb", table="t"), offsets=stores.Memory(), guarantee="exactly-once")
-    assert "DuckDB keeps the offsets beside the rows" in error.message
+    assert "DuckDB keeps the offsets with the rows" in error.message
     assert error.hint == "leave offsets= out"
 
 

@@ -41,10 +41,10 @@ def test_a_table_of_the_files_folder_is_taken(load):
     [
         (GOOD.replace('"articles.csv"', '"article.csv"'), "there is no ", "correct the path"),
         (GOOD.replace("csv =", "cvs ="), "expected the path of one of: csv, json, parquet", "did you mean csv?"),
-        (GOOD + 'shema = "id INT"', "does not know shema", "did you mean schema?"),
+        (GOOD + 'shema = "id INT"', "unknown name shema", "did you mean schema?"),
         (GOOD + 'schema = "id INTEGR"', "INTEGR is not a type", "did you mean INTEGER?"),
         (GOOD.replace("tables.articles", "tables.rows"), "has the name of a source", "rename it"),
-        (GOOD.replace("tables.articles", "tables.a-b"), "'a-b' is not a table's name", "articles"),
+        (GOOD.replace("tables.articles", "tables.a-b"), "digits and _, got 'a-b'", "articles"),
         (GOOD.replace('[transform]\nsql = "SELECT * FROM rows"\n', ""), "are for a transform in SQL", "SELECT"),
     ],
 )

@@ -397,7 +397,7 @@ WITH_OPTIONS["fanout"] = lambda: sinks.Fanout([make() for name, make in WITH_OPT
 @pytest.mark.parametrize("made", WITH_OPTIONS.values(), ids=WITH_OPTIONS)
 def test_an_error_of_sparks_shows_no_secret_of_the_sinks_options(made):
     engine = DirectEngine.__new__(DirectEngine)
-    engine._sink, engine._inputs = made(), SimpleNamespace(each={})
+    engine._sink, engine._inputs = made(), SimpleNamespace(by_name={})
     error = engine._redact_secrets(ValueError("shown: the login with hidden failed"))
     assert "hidden" not in str(error)
     assert "shown" in str(error)

@@ -25,9 +25,9 @@ def test_a_whole_number_is_an_integer_and_not_a_bool(value):
 
 
 def test_a_whole_number_has_limits():
-    check_whole_number("port", 65_535, most=65_535)
+    check_whole_number("port", 65_535, maximum=65_535)
     with pytest.raises(ConfigError, match="port: expected a whole number from 1 to 65,535, got 65536"):
-        check_whole_number("port", 65_536, most=65_535)
+        check_whole_number("port", 65_536, maximum=65_535)
 
 
 @pytest.mark.parametrize("value", [0, -0.5, math.inf, math.nan, True, "1"])
@@ -37,9 +37,9 @@ def test_a_positive_number_is_finite_and_above_0(value):
 
 
 def test_a_positive_number_has_a_limit():
-    check_positive("ttl", 0.5, most=1)
+    check_positive("ttl", 0.5, maximum=1)
     with pytest.raises(ConfigError, match=r"above 0 and up to 1, got 1\.5"):
-        check_positive("ttl", 1.5, most=1)
+        check_positive("ttl", 1.5, maximum=1)
 
 
 def test_a_duration_is_returned_in_seconds():

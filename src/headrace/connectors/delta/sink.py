@@ -24,7 +24,7 @@ from headrace.spark.origin_columns import stored_schema
 from headrace.support.crashpoints import reach
 from headrace.support.durable import sync
 from headrace.support.optional_imports import require
-from headrace.support.pipeline_folder import located
+from headrace.support.pipeline_folder import resolve_path
 from headrace.support.redaction import secrets_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Delta(IdempotentSink):
                 hint='app_id="clicks"',
             )
         self._path = DeltaTablePath(
-            str(located(text).absolute()) if local else text.rstrip("/"),
+            str(resolve_path(text).absolute()) if local else text.rstrip("/"),
             dict(storage_options or {}),
             (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ()),
             create,

@@ -20,7 +20,7 @@ from headrace.spark.origin_columns import stored_schema
 from headrace.spark.shared_settings import session_settings
 from headrace.spark.sql import literal, verbatim
 from headrace.support.crashpoints import reach
-from headrace.support.pipeline_folder import located
+from headrace.support.pipeline_folder import resolve_path
 from headrace.support.validation import check_table_name
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Hive(IdempotentSink):
 def _resolve_location(location: str) -> str:
     """Resolve a relative path against the folder of the pipeline's file; Spark would use that of the database."""
     text = str(location)
-    return text if ":/" in text else str(located(text))
+    return text if ":/" in text else str(resolve_path(text))
 
 
 def _sql(spark: SparkSession, statement: str) -> DataFrame:

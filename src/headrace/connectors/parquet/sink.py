@@ -14,7 +14,7 @@ from headrace.core.sink import IdempotentSink, without_metadata
 from headrace.errors import ConfigError, RetriableError
 from headrace.spark.origin_columns import stored_schema
 from headrace.support.paths import obstacle
-from headrace.support.pipeline_folder import located
+from headrace.support.pipeline_folder import resolve_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ class Parquet(IdempotentSink):
                 " atomic rename, which object stores do not have",
                 hint="sinks.Delta or sinks.Iceberg publish whole batches in an object store",
             )
-        self._local = None if scheme else located(text).absolute()
+        self._local = None if scheme else resolve_path(text).absolute()
         self._path = text.rstrip("/") if scheme else str(self._local)
         self._partition_by = partition_columns.parse_partition_by(partition_by)
         self._pipeline = ""

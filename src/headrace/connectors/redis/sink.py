@@ -83,11 +83,11 @@ class Redis(KeyedSink):
             fitting = ", ".join(sorted(_OPTIONS[structure]))
             raise ConfigError(f"{odd[0]}= means nothing with structure={structure!r}", hint=f"it has: {fitting}")
         if ttl is not None and not isinstance(ttl, str):
-            check_positive("ttl", ttl, most=LONGEST, unit="seconds", hint="ttl=3600")
+            check_positive("ttl", ttl, maximum=LONGEST, unit="seconds", hint="ttl=3600")
         if keep_deleted is not None:
-            check_positive("keep_deleted", keep_deleted, most=LONGEST, unit="seconds", hint="keep_deleted=3600")
+            check_positive("keep_deleted", keep_deleted, maximum=LONGEST, unit="seconds", hint="keep_deleted=3600")
         if maxlen is not None:
-            check_whole_number("maxlen", maxlen, most=_MOST_ENTRIES, unit="entries", hint="maxlen=3600")
+            check_whole_number("maxlen", maxlen, maximum=_MOST_ENTRIES, unit="entries", hint="maxlen=3600")
         super().__init__(RowKey.of(key, deleted))
         self._place = RedisTarget(url, name, f"sinks.Redis({masked(url)!r}, {name!r}, structure={structure!r})")
         self._structure = structure

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.sql import offset_tables, own_tables
 from headrace.core.offset_store import OffsetStore
-from headrace.support.pipeline_folder import located
+from headrace.support.pipeline_folder import resolve_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +96,7 @@ class EmbeddedOffsetStore(SqlOffsetStore):
     """The name of the database."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path_given, self.path = str(path), located(path)
+        self.path_given, self.path = str(path), resolve_path(path)
 
     @property
     def identity(self) -> str:

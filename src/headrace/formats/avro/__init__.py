@@ -12,7 +12,7 @@ from headrace.errors import ConfigError
 from headrace.formats.avro import schema as avro_schema
 from headrace.formats.raw import single_column
 from headrace.spark.sql import literal, quoted
-from headrace.support.pipeline_folder import located
+from headrace.support.pipeline_folder import resolve_path
 from headrace.support.redaction import masked
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _text(given: object) -> str:
         raise ConfigError(f"{masked(given)!r} is a URL, not a schema", hint=f"hr.Avro(registry={masked(given)!r})")
     if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".avsc")):
         try:
-            given = located(given).read_text(encoding="utf-8")
+            given = resolve_path(given).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read the Avro schema {str(given)!r}: {error}") from error
     if isinstance(given, str):

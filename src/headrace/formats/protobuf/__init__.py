@@ -10,7 +10,7 @@ from headrace.core.error_markers import UNENCODABLE
 from headrace.core.format import Decoding, Format, Part
 from headrace.errors import ConfigError
 from headrace.spark.sql import quoted
-from headrace.support.pipeline_folder import located
+from headrace.support.pipeline_folder import resolve_path
 from headrace.support.redaction import masked
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Protobuf(Format):
             raise ConfigError(f"expected the full name of a message, got {self.message!r}", hint=_EXAMPLE)
         if not isinstance(self.descriptor, bytes):
             try:
-                object.__setattr__(self, "descriptor", located(self.descriptor).read_bytes())
+                object.__setattr__(self, "descriptor", resolve_path(self.descriptor).read_bytes())
             except (OSError, TypeError) as error:
                 raise ConfigError(f"cannot read the descriptor {str(self.descriptor)!r}", hint=_EXAMPLE) from error
         if self.registry is not None:

@@ -22,7 +22,7 @@ SAID = [
     (events.PartitionsFound({A: 0, B: 9}), "found 2 new partitions: clicks[0] from 0, clicks[1] from 9"),
     (events.PartitionsLeftOut((A, B)), "not read, as the source names others: clicks[0], clicks[1]"),
     (events.Noted("one broker is named"), "note: one broker is named"),
-    (events.BatchStarted(BATCH, replay=True), "batch 7: found unfinished, repeating its 1,501 offsets"),
+    (events.BatchStarted(BATCH, replay=True), "batch 7: was pending, repeating its 1,501 offsets"),
     (events.BatchStarted(BATCH, replay=False), None),
     (events.BatchDone(BATCH, 0.5, 12345), "batch 7: 1,501 offsets in 0.50 s (3,002/s), lag 12,345"),
     (
@@ -46,10 +46,10 @@ SAID = [
         events.RecordsQuarantined(BATCH, 1200, 900),
         "batch 7: 1,200 records to the dead letters, 900 of them without their bytes (max_bytes)",
     ),
-    (events.BatchSkipped(BATCH), "batch 7: given up, 1,501 offsets may be missing (at-most-once)"),
+    (events.BatchSkipped(BATCH), "batch 7: abandoned, 1,501 offsets may be missing (at-most-once)"),
     (
         events.GapFound(Range(A, 10, 1510), "the broker has deleted these records", 1510),
-        "GAP: clicks[0] [10, 1510), 1,500 offsets: the broker has deleted these records; going on at 1,510",
+        "GAP: clicks[0] [10, 1510), 1,500 offsets: the broker has deleted these records; continuing at 1,510",
     ),
     (events.MirrorFailed(OSError("away")), "the Kafka group of the mirror was not updated: away"),
     (events.CaughtUp(7), "caught up after batch 7"),
