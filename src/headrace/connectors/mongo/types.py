@@ -77,7 +77,7 @@ def encode_value(document: dict[str, Any]) -> Any:
     except (require("bson.errors", extra="mongo").BSONError, OverflowError, ValueError) as error:
         raise UnsupportedValue(str(error).rpartition(" | ")[2]) from error
     if len(raw) > MAX_BYTES:
-        raise UnsupportedValue(f"expected a document of at most {MAX_BYTES:,} bytes, got {len(raw):,}")
+        raise UnsupportedValue(f"the document has {len(raw):,} bytes: expected at most {MAX_BYTES:,}")
     return require("bson.raw_bson", extra="mongo").RawBSONDocument(raw)
 
 

@@ -109,7 +109,7 @@ def test_names_that_mongodb_takes_for_something_else_are_refused(schema, key, fi
     if fits:
         check_names(schema, key, "sink")
     else:
-        with pytest.raises(ConfigError, match=r"reserved by Headrace|takes no field"):
+        with pytest.raises(ConfigError, match=r"reserved by Headrace|does not support the field name"):
             check_names(schema, key, "sink")
 
 
