@@ -93,7 +93,7 @@ def test_a_zombie_that_wakes_after_its_successor_wrote_changes_nothing(place, sp
     assert place.staged() == []
 
 
-@pytest.mark.parametrize("point", ["jdbc: staging made", "jdbc: rows staged"])
+@pytest.mark.parametrize("point", ["jdbc: staging created", "jdbc: rows staged"])
 def test_of_two_runs_writing_the_same_batch_at_once_one_wins_and_the_other_agrees(place, spark, point):
     place.make()
     with place.sink().open("clicks") as slow, place.sink().open("clicks") as fast:
@@ -211,7 +211,7 @@ def test_what_dead_runs_left_goes_with_the_first_batch_of_the_next(place, spark,
     place.make()
     with monkeypatch.context() as patched:
         patched.setattr(Jdbc, "_drop", lambda *_: None)  # a dead run drops nothing
-        for point in ("jdbc: staging made", "jdbc: rows staged", "jdbc: rows inserted", "jdbc: ledger moved"):
+        for point in ("jdbc: staging created", "jdbc: rows staged", "jdbc: rows inserted", "jdbc: ledger updated"):
             with place.sink().open("clicks") as sink, meanwhile(point, die), pytest.raises(Died):
                 sink.write(batch(1, 0, 2), frame(spark, numbered(0, 2)))
     assert len(place.staged()) == 4

@@ -83,10 +83,10 @@ class Cassandra(client.SessionOwner, OffsetStore):
 
         This is correct if the rows were written in order within each partition, or by batches that were finished.
         """
-        home, rows = client.split_table(table)
-        store = cls(hosts, keyspace=keyspace or home, **options)
-        quoted = (client.quote_identifier(name) for name in (home, rows, partition_column, offset_column))
-        store._initial_offsets = client.OffsetsFromTable(topic, *quoted)
+        table_keyspace, name = client.split_table(table)
+        store = cls(hosts, keyspace=keyspace or table_keyspace, **options)
+        names = (table_keyspace, name, partition_column, offset_column)
+        store._initial_offsets = client.OffsetsFromTable(topic, *map(client.quote_identifier, names))
         return store
 
     @property

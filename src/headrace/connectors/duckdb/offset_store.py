@@ -106,9 +106,9 @@ class DuckDB(EmbeddedOffsetStore):
         """
         log = self.path.with_name(f"{self.path.name}.wal")
         with suppress(OSError):
-            found, allowed = stat.S_IMODE(log.stat().st_mode), stat.S_IMODE(self.path.stat().st_mode)
-            if found & ~allowed:
-                log.chmod(found & allowed)
+            mode, allowed = stat.S_IMODE(log.stat().st_mode), stat.S_IMODE(self.path.stat().st_mode)
+            if mode & ~allowed:
+                log.chmod(mode & allowed)
 
     @contextmanager
     def translating_errors(self) -> Iterator[None]:

@@ -58,12 +58,12 @@ class DuckDB(EmbeddedTable):
 
         try:
             if any(isinstance(field.dataType, VariantType) for field in schema):
-                raise PySparkException("VARIANT has no place in Arrow")
+                raise PySparkException("Arrow has no type for VARIANT")
             empty = to_arrow_schema(schema, timezone="UTC").empty_table()
         except PySparkException as error:
-            kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
+            columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
             raise ConfigError(
-                f"{self!r}: a column is of a type that cannot be handed over: {error}; columns: {kinds}",
+                f"{self!r}: the rows cannot be converted to Arrow: {error}; columns: {columns}",
                 hint="cast it in the transform, for example to STRING, or to_json(…)",
             ) from error
         duckdb = require("duckdb", extra="duckdb")
@@ -72,8 +72,8 @@ class DuckDB(EmbeddedTable):
 
     def _read_columns(self, connection: Any, table: str) -> list[Column]:
         schema, _, table = table.rpartition(".")
-        found = connection.execute(_COLUMNS, [table, schema or None]).fetchall()
-        return [Column(name, kind, kind, required) for name, kind, required in found]
+        columns = connection.execute(_COLUMNS, [table, schema or None]).fetchall()
+        return [Column(name, kind, kind, required) for name, kind, required in columns]
 
     def _accepts(self, row_type: str, column: Column) -> bool:
         return _is_nested(row_type) == _is_nested(column.type)
@@ -91,9 +91,9 @@ class DuckDB(EmbeddedTable):
     def _connected_read_only(self) -> Iterator[Any]:
         duckdb = require("duckdb", extra="duckdb")
         path = self._offsets.path
-        there = path.exists()
+        exists = path.exists()
         try:
-            connection = duckdb.connect(str(path) if there else ":memory:", read_only=there)
+            connection = duckdb.connect(str(path) if exists else ":memory:", read_only=exists)
         except duckdb.IOException as error:
             raise self._offsets.open_error(error) from error
         with closing(connection):

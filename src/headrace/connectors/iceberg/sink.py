@@ -176,7 +176,7 @@ class Iceberg(IdempotentSink):
         if missing.fields:
             with table.update_schema() as update:
                 update.union_by_name(_arrow_schema(missing))
-            reach("iceberg: widened")
+            reach("iceberg: columns added")
             table = self._load_table()
         mapping = table.metadata.name_mapping()
         if mapping is not None and (unknown := set(rows.names) - {n for field in mapping for n in field.names}):

@@ -20,7 +20,7 @@ _READ_COMMITTED = 2
 _POSTGRES_NAME = """SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = to_regclass(?)"""
 # SQLSTATE classes of permanent errors: data, constraints, user, database, schema, syntax, rights.
-_MISTAKES = ("22", "23", "28", "3D", "3F", "42")
+_PERMANENT_STATES = ("22", "23", "28", "3D", "3F", "42")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class Database:
         try:
             yield
         except Exception as error:
-            if ours := self._to_headrace_error(getattr(error, "java_exception", None)):
-                raise ours from None  # the trace of the JVM would show the URL
+            if translated := self._to_headrace_error(getattr(error, "java_exception", None)):
+                raise translated from None  # the trace of the JVM would show the URL
             raise  # an error of a Spark job: not about the database, or explained by Spark
 
     def _to_headrace_error(self, cause: Any) -> HeadraceError | None:
@@ -75,7 +75,7 @@ class Database:
             return None
         reason = self.clean(str(cause.getMessage() or cause.toString()))
         message = f"{self}: {reason}"
-        if (_state(cause) or "").startswith(_MISTAKES):
+        if (_state(cause) or "").startswith(_PERMANENT_STATES):
             return ConfigError(message, hint="change the transform, the table or the user's rights")
         if is_jdbc_driver_missing(f"{reason} {cause.toString()}"):
             return ConfigError(
@@ -108,20 +108,20 @@ class Connection:
 
     def execute(self, statement: str, *values: Any) -> int:
         """Run a statement; return the number of rows that it changed."""
-        prepared = self._prepared(statement, values)
+        prepared = self._prepare(statement, values)
         try:
             return int(prepared.executeUpdate())
         finally:
             prepared.close()
 
     def query(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        prepared = self._prepared(statement, values)
+        prepared = self._prepare(statement, values)
         try:
-            found = prepared.executeQuery()
-            width = found.getMetaData().getColumnCount()
+            result = prepared.executeQuery()
+            width = result.getMetaData().getColumnCount()
             rows = []
-            while found.next():
-                rows.append(tuple(found.getObject(number) for number in range(1, width + 1)))
+            while result.next():
+                rows.append(tuple(result.getObject(number) for number in range(1, width + 1)))
             return rows
         finally:
             prepared.close()
@@ -138,8 +138,8 @@ class Connection:
 
     def tables(self, prefix: str) -> list[str]:
         """The tables whose names begin with `prefix`."""
-        found = self._tables(self.java.getCatalog(), None, f"{prefix}%")
-        return [name for *_, name, kind in found if "TABLE" in kind]  # some drivers list indexes as well
+        tables = self._tables(self.java.getCatalog(), None, f"{prefix}%")
+        return [name for *_, name, kind in tables if "TABLE" in kind]  # some drivers list indexes as well
 
     def resolve(self, table: str) -> str:
         """The full name of a table for any spelling in `table`: with its schema, and with its catalog if that is not
@@ -157,10 +157,13 @@ class Connection:
         elif qualifiers:
             catalog = qualifiers[-1]
         escape = str(self.java.getMetaData().getSearchStringEscape() or "")
-        pattern, owner = (re.sub("[%_]", lambda found: escape + found[0], text) for text in (name, schema))
-        found = [row[:3] for row in self._tables(catalog or None, owner or None, pattern)]
-        same = [row for row in found if row[2] == name] or [row for row in found if row[2].lower() == name.lower()]
-        catalog, schema, name = same[0] if same else (catalog, schema, name)
+        name_pattern, schema_pattern = (
+            re.sub("[%_]", lambda match: escape + match[0], text) for text in (name, schema)
+        )
+        candidates = [row[:3] for row in self._tables(catalog or None, schema_pattern or None, name_pattern)]
+        same_case = [row for row in candidates if row[2] == name]
+        matches = same_case or [row for row in candidates if row[2].lower() == name.lower()]
+        catalog, schema, name = matches[0] if matches else (catalog, schema, name)
         return ".".join(part for part in (catalog if catalog != current else "", schema, name) if part)
 
     @property
@@ -170,12 +173,12 @@ class Connection:
 
     def _tables(self, catalog: str | None, schema: str | None, name: str) -> list[tuple[str, str, str, str]]:
         """Catalog, schema, name and type of the tables that match; `schema` and `name` are patterns of LIKE."""
-        found = self.java.getMetaData().getTables(catalog, schema, name, None)
+        result = self.java.getMetaData().getTables(catalog, schema, name, None)
         rows = []
-        while found.next():
-            catalog, schema, name, kind = (str(found.getString(number) or "") for number in range(1, 5))
+        while result.next():
+            catalog, schema, name, kind = (str(result.getString(number) or "") for number in range(1, 5))
             rows.append((catalog, schema, name, kind))
-        found.close()
+        result.close()
         return rows
 
     @contextmanager
@@ -194,7 +197,7 @@ class Connection:
             with suppress(Exception):
                 self.java.setAutoCommit(True)
 
-    def _prepared(self, statement: str, values: Sequence[Any]) -> Any:
+    def _prepare(self, statement: str, values: Sequence[Any]) -> Any:
         prepared = self.java.prepareStatement(statement)
         for number, value in enumerate(values, 1):
             # py4j would pass a small int as an Integer, which strict drivers do not store as a BIGINT.

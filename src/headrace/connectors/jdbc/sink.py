@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 _LEDGER = "headrace_batches"
 _CREATE_LEDGER = f"""CREATE TABLE {_LEDGER} (pipeline VARCHAR(100) NOT NULL, target VARCHAR(200) NOT NULL,
     batch_id BIGINT NOT NULL, fingerprint VARCHAR(40) NOT NULL, PRIMARY KEY (pipeline, target))"""
-_LONGEST_TARGET = 200
+_MAX_TARGET_LENGTH = 200
 # Creates an empty copy of some columns of a table; per database where the standard syntax does not work.
 _COPY = "CREATE TABLE {staging} AS SELECT {columns} FROM {target} WHERE 1 = 0"
-_COPIES = {
+_COPY_BY_PRODUCT = {
     "Apache Derby": "CREATE TABLE {staging} AS SELECT {columns} FROM {target} WITH NO DATA",
     "Microsoft SQL Server": "SELECT {columns} INTO {staging} FROM {target} WHERE 1 = 0",
 }
@@ -59,7 +59,7 @@ class _Target:
     alias: str
     columns: Mapping[str, str]
 
-    def of(self, names: Sequence[str]) -> list[str]:
+    def quoted_columns(self, names: Sequence[str]) -> list[str]:
         return [self.columns[name.lower()] for name in names]
 
 
@@ -119,8 +119,8 @@ class Jdbc(IdempotentSink):
         with self._database.connected() as connection:
             rows = stored_schema(schema)
             self._check_rows(rows)
-            there = connection.can_read(self._in_target_schema(connection, self._table.rpartition(".")[2]))
-            if there or not self._create:  # otherwise the sink creates it
+            exists = connection.can_read(self._in_target_schema(connection, self._table.rpartition(".")[2]))
+            if exists or not self._create:  # otherwise the sink creates it
                 self._ensure_table(connection, rows)
 
     def last_batch(self) -> int:
@@ -136,11 +136,11 @@ class Jdbc(IdempotentSink):
             if self._last_batch(connection).holds(batch, self):
                 return
             staging = self._in_target_schema(connection, f"{self._prefix}{uuid.uuid4().hex[:12]}")
-            columns = ", ".join(target.of(schema.names))
-            copy = _COPIES.get(connection.product, _COPY)
+            columns = ", ".join(target.quoted_columns(schema.names))
+            copy = _COPY_BY_PRODUCT.get(connection.product, _COPY)
             connection.execute(copy.format(staging=staging, columns=columns, target=target.name))
             try:
-                reach("jdbc: staging made")
+                reach("jdbc: staging created")
                 staged = self._stage(self._newest_by_key(rows), staging)
                 reach("jdbc: rows staged")
                 self._publish(connection, batch, target, staging, schema.names, staged)
@@ -169,54 +169,54 @@ class Jdbc(IdempotentSink):
                 raise ConfigError(f"{self!r}: there is no such table, or no right to it", hint="create=True makes it")
             session().createDataFrame([], rows).write.format("jdbc").options(**options).save(mode="append")
             reach("jdbc: created")
-        there = session().read.format("jdbc").options(**options).load().schema
-        groups = {field.name.lower(): _GROUP.get(_kind(field)) for field in there.fields}
+        existing = session().read.format("jdbc").options(**options).load().schema
+        groups = {field.name.lower(): _GROUP.get(_kind(field)) for field in existing.fields}
         lacking = [field.name for field in rows.fields if field.name.lower() not in groups]
         unfit = [field.name for field in rows.fields if groups.get(field.name.lower()) != _GROUP[_kind(field)]]
         if lacking or unfit:
-            raise schema_mismatch(rows, there, self, f"see {', '.join(lacking or unfit)}")
-        columns = {field.name.lower(): connection.quoted(field.name) for field in there.fields}
+            raise schema_mismatch(rows, existing, self, f"see {', '.join(lacking or unfit)}")
+        columns = {field.name.lower(): connection.quoted(field.name) for field in existing.fields}
         return _Target(name, connection.quoted(self._table.rpartition(".")[2]), columns)
 
     def _check_rows(self, rows: StructType) -> None:
         """ConfigError for rows that no table accepts."""
         refuse_types(rows, frozenset(_GROUP), "a table behind JDBC", nested=False)
         if absent := [column for column in self._key if column not in rows.names]:
-            said = f"{self!r}: the rows lack the key {', '.join(absent)}"
-            raise ConfigError(said, hint=f"rows: {rows.simpleString()}")
+            message = f"{self!r}: the rows lack the key {', '.join(absent)}"
+            raise ConfigError(message, hint=f"rows: {rows.simpleString()}")
 
     def _last_batch(self, connection: Connection) -> LastBatch:
         """The newest batch in the ledger, which is created if it does not exist."""
         if not connection.can_read(_LEDGER):
             with suppress(HeadraceError), self._database.translating_errors():  # another run may create it, too
                 connection.execute(_CREATE_LEDGER)
-        found = self._ledger(connection)
-        if not found:
+        batches = self._read_ledger(connection)
+        if not batches:
             # The transaction that publishes a batch locks this row.
-            target = _short(connection.resolve(self._table))
+            target = _shorten(connection.resolve(self._table))
             with suppress(HeadraceError), self._database.translating_errors():
                 connection.execute(f"INSERT INTO {_LEDGER} VALUES (?, ?, 0, ?)", self._pipeline, target, "none")
-            found = self._ledger(connection)
-        if not found:
+            batches = self._read_ledger(connection)
+        if not batches:
             raise ConfigError(
                 f"{self!r}: {_LEDGER} cannot be written", hint=f"GRANT SELECT, INSERT, UPDATE ON {_LEDGER} to the user"
             )
-        return _newest_of(found)
+        return _newest_batch(batches)
 
-    def _ledger(self, connection: Connection) -> dict[str, LastBatch]:
+    def _read_ledger(self, connection: Connection) -> dict[str, LastBatch]:
         """The rows of this pipeline for this table, by the table name in each.
 
         One pipeline may fill several tables. Earlier versions stored a table's name as the user spelled it: the ledger
         may have both `rows` and `APP.rows`.
         """
-        target = _short(connection.resolve(self._table))
+        target = _shorten(connection.resolve(self._table))
         rows = connection.query(
             f"SELECT target, batch_id, fingerprint FROM {_LEDGER} WHERE pipeline = ?", self._pipeline
         )
         return {
             str(name): LastBatch(int(number), str(fingerprint))
             for name, number, fingerprint in rows
-            if name == target or _short(connection.resolve(str(name))) == target
+            if name == target or _shorten(connection.resolve(str(name))) == target
         }
 
     def _newest_by_key(self, rows: DataFrame) -> DataFrame:
@@ -227,8 +227,8 @@ class Jdbc(IdempotentSink):
             return without_metadata(rows)
         names = [name for name in rows.columns if name != METADATA]
         origin = f.struct(*(f.col(METADATA)[part] for part in ("offset", "partition", "topic")))
-        whole = f.struct(*map(column_of, names))
-        newest = rows.groupBy(*map(column_of, self._key)).agg(f.max_by(whole, origin).alias("newest"))
+        all_columns = f.struct(*map(column_of, names))
+        newest = rows.groupBy(*map(column_of, self._key)).agg(f.max_by(all_columns, origin).alias("newest"))
         return newest.select("newest.*")
 
     def _stage(self, rows: DataFrame, staging: str) -> int:
@@ -236,25 +236,25 @@ class Jdbc(IdempotentSink):
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        counted = Observation()
-        observed = rows.observe(counted, f.count(f.lit(1)).alias("rows"))
+        observation = Observation()
+        observed = rows.observe(observation, f.count(f.lit(1)).alias("rows"))
         observed.write.format("jdbc").options(**self._database.options(staging)).save(mode="append")
         topic_check.verify()
-        return int(counted.get["rows"])
+        return int(observation.get["rows"])
 
     def _publish(
         self, connection: Connection, batch: Batch, target: _Target, staging: str, names: Sequence[str], staged: int
     ) -> None:
-        columns = ", ".join(target.of(names))
-        targets = sorted(self._ledger(connection))
+        columns = ", ".join(target.quoted_columns(names))
+        targets = sorted(self._read_ledger(connection))
         where = f"WHERE pipeline = ? AND target IN ({', '.join('?' * len(targets)) or 'NULL'})"
         with connection.transaction():
             # Changes no value, but locks the row in every database: from here on no other run can publish.
             connection.execute(f"UPDATE {_LEDGER} SET batch_id = batch_id {where}", self._pipeline, *targets)
-            found = self._ledger(connection)
-            if sorted(found) != targets or not found:
+            batches = self._read_ledger(connection)
+            if sorted(batches) != targets or not batches:
                 raise RetriableError(f"{self!r}: the rows of this pipeline in {_LEDGER} have changed")
-            if _newest_of(found).holds(batch, self):
+            if _newest_batch(batches).holds(batch, self):
                 return
             if self._key:
                 self._replace(connection, target, staging)
@@ -268,11 +268,11 @@ class Jdbc(IdempotentSink):
             reach("jdbc: rows inserted")
             values = (batch.id, batch.fingerprint, self._pipeline, *targets)
             connection.execute(f"UPDATE {_LEDGER} SET batch_id = ?, fingerprint = ? {where}", *values)
-            reach("jdbc: ledger moved")
+            reach("jdbc: ledger updated")
 
     def _replace(self, connection: Connection, target: _Target, staging: str) -> None:
         """Delete the rows that staged ones replace. ConfigError if a key is NULL or not unique."""
-        key = target.of(self._key)
+        key = target.quoted_columns(self._key)
         nulls = " OR ".join(f"{column} IS NULL" for column in key)
         if connection.query(f"SELECT COUNT(*) FROM {staging} WHERE {nulls}")[0][0]:
             raise ConfigError(f"{self!r}: a row has null in its key", hint="leave it out in the transform")
@@ -302,15 +302,15 @@ class Jdbc(IdempotentSink):
         self._cleared = True
 
 
-def _newest_of(found: Mapping[str, LastBatch]) -> LastBatch:
-    return max(found.values(), key=lambda newest: newest.id)
+def _newest_batch(batches: Mapping[str, LastBatch]) -> LastBatch:
+    return max(batches.values(), key=lambda batch: batch.id)
 
 
-def _short(target: str) -> str:
+def _shorten(target: str) -> str:
     """The name of a table, shortened to the column of the ledger."""
-    if len(target) <= _LONGEST_TARGET:
+    if len(target) <= _MAX_TARGET_LENGTH:
         return target
-    return f"{target[: _LONGEST_TARGET - 41]}~{hashlib.sha256(target.encode()).hexdigest()[:40]}"
+    return f"{target[: _MAX_TARGET_LENGTH - 41]}~{hashlib.sha256(target.encode()).hexdigest()[:40]}"
 
 
 def _kind(field: StructField) -> str:

@@ -53,11 +53,11 @@ class SQLite(EmbeddedTable):
 
     def _read_columns(self, connection: Any, table: str) -> list[Column]:
         schema, _, table = table.rpartition(".")
-        found = connection.execute(
+        columns = connection.execute(
             'SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_info(?, ?)',
             [table, schema or "main"],
         ).fetchall()
-        return [Column(name, kind, kind, bool(required)) for name, kind, required in found]
+        return [Column(name, kind, kind, bool(required)) for name, kind, required in columns]
 
     def _accepts(self, row_type: str, column: Column) -> bool:
         return True  # any column accepts any value; rows that a STRICT table rejects are found later
@@ -71,8 +71,8 @@ class SQLite(EmbeddedTable):
         names = rows.schema.names
         connection.execute(f"CREATE TEMP TABLE {ROWS} ({listed(names)})")
         insert = f"INSERT INTO {ROWS} VALUES ({', '.join('?' * len(names))})"
-        for some in rows.to_batches(max_chunksize=10_000):
-            columns = [column.to_pylist() for column in some.columns]
+        for batch in rows.to_batches(max_chunksize=10_000):
+            columns = [column.to_pylist() for column in batch.columns]
             connection.executemany(insert, zip(*columns, strict=True))
         yield
         connection.execute(f"DROP TABLE {ROWS}")  # after an error the rollback removes it
@@ -81,9 +81,9 @@ class SQLite(EmbeddedTable):
     def _connected_read_only(self) -> Iterator[Any]:
         # A file without a -wal file is not open anywhere: open it as immutable, so that SQLite does not create one.
         path = self._offsets.path
-        alone = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
-        place = f"{path.absolute().as_uri()}?mode=ro{alone}" if path.exists() else ":memory:"
-        with self._offsets.translating_errors(), closing(sqlite3.connect(place, uri=True)) as connection:
+        immutable = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
+        uri = f"{path.absolute().as_uri()}?mode=ro{immutable}" if path.exists() else ":memory:"
+        with self._offsets.translating_errors(), closing(sqlite3.connect(uri, uri=True)) as connection:
             yield connection
 
     @contextmanager
@@ -125,15 +125,15 @@ def _value(name: str, kind: DataType, *, utc: bool) -> Expression:
     column = column_of(name)
     match kind:
         case types.BooleanType():
-            made = column.cast("int")
+            stored = column.cast("int")
         case types.TimestampType():
-            made = time_text(column, utc=utc)
+            stored = time_text(column, utc=utc)
         case types.ArrayType() | types.MapType() | types.StructType():
-            made = sql.to_json(column, {"ignoreNullFields": "false"})
+            stored = sql.to_json(column, {"ignoreNullFields": "false"})
         case types.VariantType():
-            made = sql.to_json(column)
+            stored = sql.to_json(column)
         case _ if _affinity(kind) == "TEXT":
-            made = column.cast("string")
+            stored = column.cast("string")
         case _:
-            made = column
-    return made.alias(name)
+            stored = column
+    return stored.alias(name)
