@@ -89,9 +89,9 @@ class DeadLetterAdmin:
         self._refuse_some(letters)
         if gone := [letter.origin for letter in letters if letter.record_missing]:
             raise ConfigError(
-                f"the letter of {gone[0]} does not hold the record, so nothing is sent",
+                f"the dead letter of {gone[0]} does not hold the record, so nothing is sent",
                 hint=f"headrace consume {gone[0].topic} --from {gone[0].topic}:{gone[0].partition}:{gone[0].offset}"
-                " --count 1 shows it, if Kafka has it still; headrace dead-letters drop forgets the letter",
+                " --count 1 shows it, if Kafka still has it; headrace dead-letters drop deletes the dead letter",
             )
         sources = list(self.pipeline.sources.values())
         if to and len({source.bootstrap for source in sources}) > 1:
@@ -121,7 +121,7 @@ class DeadLetterAdmin:
             if number is None:
                 raise ConfigError(
                     f"{letter.origin}: {self.pipeline.name} does not read this topic, so nothing is sent to it",
-                    hint="--to TOPIC names the topic to send them to; or add it to the source, or drop the letter",
+                    hint="--to TOPIC sends them to that topic; or add the topic to the source, or drop the dead letter",
                 )
             owners.setdefault(number, []).append(letter)
         return [(sources[number], own) for number, own in owners.items()]
@@ -136,7 +136,7 @@ class DeadLetterAdmin:
 
     def _refuse_some(self, letters: Sequence[DeadLetter]) -> None:
         if self._topic is not None and {letter.origin for letter in letters} != self._read:
-            raise ConfigError(f"{self._topic!r} lets go of all letters or of none", hint="--all")
+            raise ConfigError(f"expected --all: single records of {self._topic!r} cannot be deleted", hint="--all")
 
     @property
     def _keeper(self) -> DeadLetterTableSink:

@@ -42,7 +42,7 @@ def parse(text: str, now: datetime) -> ResetTarget:
         time = datetime.fromisoformat(text)
     except (OverflowError, ValueError) as error:  # before the first time that Python has, or not a time
         raise ConfigError(
-            f"{text!r} is no place to go to",
+            f"expected a position, got {text!r}",
             hint="earliest, latest, 2026-11-01T12:00:00Z, 1h, an offset such as 1000, or shift:-1000",
         ) from error
     return ResetTarget(time=time if time.tzinfo else time.replace(tzinfo=UTC))

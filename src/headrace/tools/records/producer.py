@@ -42,7 +42,10 @@ class ProducerSettings:
 
     def __post_init__(self) -> None:
         if not 0 < self.timeout <= _MAX_TIMEOUT_SECONDS:
-            raise ConfigError(f"{self.timeout:g} is no number of seconds to wait", hint="--timeout 30")
+            raise ConfigError(
+                f"--timeout: expected seconds above 0 and up to {_MAX_TIMEOUT_SECONDS:,}, got {self.timeout:g}",
+                hint="--timeout 30",
+            )
 
     def required(self) -> dict[str, Any]:
         options = {

@@ -201,7 +201,9 @@ def speed(text: str) -> float | None:
     except ValueError:
         found = 0.0
     if not 0 < found < float("inf"):
-        raise ConfigError(f"--speed {text} is no speed", hint="--speed 60x, --speed 0.5x or --speed max")
+        raise ConfigError(
+            f"--speed: expected a factor or max, got {text!r}", hint="--speed 60x, --speed 0.5x or --speed max"
+        )
     return found
 
 
