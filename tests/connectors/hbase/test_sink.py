@@ -147,7 +147,7 @@ def test_what_is_missing_is_reported_with_a_hint(spark, connection, table, sink_
     connection.create_table(table, {"other": {}, "short": {"time_to_live": 3600}})
     with pytest.raises(ConfigError, match="no column family d; it has: other, short"):
         sink_on(key="id", create=True).prepare(schema("id BIGINT"))
-    with pytest.raises(ConfigError, match="live 3600 seconds"):
+    with pytest.raises(ConfigError, match="expire after 3600 seconds"):
         sink_on(key="id", family="short").write(batch(1, 0, 1), frame(spark, numbered(0, 1)))
     with pytest.raises(ConfigError, match="months"):
         sink_on(key="id", family="other").prepare(schema("id BIGINT, months INTERVAL YEAR TO MONTH"))

@@ -103,7 +103,7 @@ def test_a_store_without_a_second_handle_gets_heartbeats_between_batches():
     ids=lambda kept: type(kept).__name__,
 )
 def test_a_heartbeat_handle_that_could_not_be_opened_leaves_the_connection_of_the_run_alone(kept, monkeypatch):
-    connections = [name for name in ("_cluster", "_session", "_client", "_link") if hasattr(kept, name)]
+    connections = [name for name in ("_cluster", "_session", "_client", "_connection") if hasattr(kept, name)]
     for name in connections:
         monkeypatch.setattr(kept, name, Mock())
     handle = kept.heartbeat_handle()

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 _DEFAULT_PORT = 9090
 _ANSWER_MILLISECONDS = 10_000
-_REFUSALS = ("TableNotFoundException", "NoSuchColumnFamilyException", "AccessDeniedException", "NamespaceNotFound")
+_REJECTIONS = ("TableNotFoundException", "NoSuchColumnFamilyException", "AccessDeniedException", "NamespaceNotFound")
 # Errors that HBase itself does not retry, except for a connection that the gateway closed. A timestamp out of range
 # raises a subclass of its own.
-_NEVER = re.compile(r"FailedSanityCheckException|DoNotRetryIOException(?!.*\bclosed\b)")
+_PERMANENT = re.compile(r"FailedSanityCheckException|DoNotRetryIOException(?!.*\bclosed\b)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class Gateway:
         """Parse "host:port". Raises ConfigError."""
         host, _, port = thrift.rpartition(":") if ":" in thrift else (thrift, "", str(_DEFAULT_PORT))
         if not host or not port.isdecimal():
-            raise ConfigError(f"{thrift!r} is not a Thrift gateway of HBase", hint='HBase("localhost:9090")')
+            raise ConfigError(
+                f"expected the address of a Thrift gateway of HBase, got {thrift!r}", hint='HBase("localhost:9090")'
+            )
         return cls(host, int(port))
 
     def __str__(self) -> str:
@@ -58,10 +60,10 @@ class ReconnectingConnection:
             self._connection = None
 
     @contextmanager
-    def connected(self, who: object, rights: str) -> Iterator[Any]:
+    def connect(self, owner: object, rights: str) -> Iterator[Any]:
         """The connection, with errors translated."""
         try:
-            with translate_error(who, rights):
+            with translate_error(owner, rights):
                 if self._connection is None:
                     self._connection = self._gateway.connect()
                 yield self._connection
@@ -76,14 +78,14 @@ def close(connection: Any) -> None:
 
 
 @contextmanager
-def translate_error(who: object, rights: str) -> Iterator[None]:
-    """Raise the driver's errors as HeadraceErrors; messages begin with `who`. `rights` is the hint if HBase refuses."""
+def translate_error(owner: object, rights: str) -> Iterator[None]:
+    """Raise the driver's errors as HeadraceErrors about `owner`. `rights` is the hint if HBase refuses."""
     require("happybase", extra="hbase")
     thrift = require("thriftpy2.thrift", extra="hbase")
     try:
         yield
     except (thrift.TException, OSError, EOFError) as error:
-        raise _ours(who, error, rights) from error
+        raise _to_headrace_error(owner, error, rights) from error
 
 
 def status_message(error: Exception) -> str:
@@ -97,10 +99,12 @@ def _text(error: Exception) -> str:
     return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
 
 
-def _ours(who: object, error: Exception, rights: str) -> HeadraceError:
-    message = f"{who!r}: {status_message(error)}"
-    if any(refusal in _text(error) for refusal in _REFUSALS):
+def _to_headrace_error(owner: object, error: Exception, rights: str) -> HeadraceError:
+    message = f"{owner!r}: {status_message(error)}"
+    if any(rejection in _text(error) for rejection in _REJECTIONS):
         return ConfigError(message, hint=rights)
-    if _NEVER.search(_text(error)):
-        return ConfigError(message, hint="HBase refuses this for good: check the settings of the table and the server")
+    if _PERMANENT.search(_text(error)):
+        return ConfigError(
+            message, hint="HBase refuses this permanently: check the settings of the table and the server"
+        )
     return RetriableError(message, hint="are HBase and its Thrift gateway up, and the address right?")

@@ -33,7 +33,7 @@ class HBase(DocumentStore):
         self._table = table
         self._pipeline = ""
         self._opened = False
-        self._link = ReconnectingConnection(self._gateway)
+        self._connection = ReconnectingConnection(self._gateway)
 
     @property
     def identity(self) -> str:
@@ -42,48 +42,48 @@ class HBase(DocumentStore):
     def open(self, pipeline: str) -> Self:
         self._pipeline = pipeline
         self._opened = True
-        with self._connected() as connection:
+        with self._connect() as connection:
             if self._table.encode() not in connection.tables():
-                exists = require("Hbase_thrift", extra="hbase").AlreadyExists
-                with suppress(exists):  # another run created it first
+                already_exists = require("Hbase_thrift", extra="hbase").AlreadyExists
+                with suppress(already_exists):  # another run created it first
                     connection.create_table(self._table, {_FAMILY: {"max_versions": 1}})
         return self
 
     def open_for_reading(self, pipeline: str) -> str | None:
         self._pipeline = pipeline
         self._opened = True
-        with self._connected() as connection:
-            there = self._table.encode() in connection.tables()
-        if there:
+        with self._connect() as connection:
+            exists = self._table.encode() in connection.tables()
+        if exists:
             return None
         self.close()
         return f"{self!r}: there is no table {self._table}"
 
     def close(self) -> None:
         self._opened = False
-        self._link.close()
+        self._connection.close()
 
     def heartbeat_handle(self) -> Heartbeats:
         other = copy.copy(self)
-        other._link = ReconnectingConnection(self._gateway)
+        other._connection = ReconnectingConnection(self._gateway)
         return other
 
     def get(self) -> tuple[str | None, Any]:
-        with self._connected() as connection:
+        with self._connect() as connection:
             found = connection.table(self._table).row(self._pipeline.encode(), columns=[_COLUMN]).get(_COLUMN)
         return (None if found is None else found.decode()), found
 
     def put(self, text: str, version: Any) -> bool:
-        with self._connected() as connection:
+        with self._connect() as connection:
             mutation = require("Hbase_thrift", extra="hbase").Mutation(column=_COLUMN, value=text.encode())
             # The stored text is the version; None requires that there is no text.
             row = self._pipeline.encode()
             return bool(connection.client.checkAndPut(self._table.encode(), row, _COLUMN, version, mutation, {}))
 
     @contextmanager
-    def _connected(self) -> Iterator[Any]:
+    def _connect(self) -> Iterator[Any]:
         self.require_open(self._opened or None)
-        with self._link.connected(
+        with self._connection.connect(
             self, f"the table needs a column family {_FAMILY}, and the gateway rights to it"
-        ) as it:
-            yield it
+        ) as connection:
+            yield connection

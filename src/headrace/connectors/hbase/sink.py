@@ -64,9 +64,9 @@ class HBase(KeyedSink):
         self._family = family
         self._create = create
         self._opened = False
-        self._link = ReconnectingConnection(self._gateway)
+        self._connection = ReconnectingConnection(self._gateway)
         self._types: dict[str, DataType] = {}
-        self._lifetime = _FOREVER
+        self._time_to_live = _FOREVER
 
     @property
     def identity(self) -> str:
@@ -74,32 +74,32 @@ class HBase(KeyedSink):
 
     def open(self, pipeline: str) -> Self:
         self._opened = True
-        with self._connected() as connection:
+        with self._connect() as connection:
             connection.tables()
         return super().open(pipeline)
 
     def close(self) -> None:
         super().close()
         self._opened = False
-        self._link.close()
+        self._connection.close()
 
     def check_target(self, schema: StructType) -> None:
         check(stored_schema(schema))
         self._identity.types(schema)
-        with self.open(""), self._connected() as connection:
+        with self.open(""), self._connect() as connection:
             if self._table.encode() in connection.tables():
                 self._read_families(connection)
             elif not self._create:
-                raise self._no_such_table()
+                raise self._missing_table_error()
 
     def prepare(self, schema: StructType) -> None:
         check(stored_schema(schema))
         self._types = self._identity.types(schema)
-        with self._connected() as connection:
+        with self._connect() as connection:
             if self._table.encode() not in connection.tables():
                 self._create_table(connection)
             families = self._read_families(connection)
-        self._lifetime = families[self._family.encode()]["time_to_live"]
+        self._time_to_live = families[self._family.encode()]["time_to_live"]
 
     def _read_families(self, connection: Any) -> Any:
         """The column families of the table. ConfigError if it cannot be written to."""
@@ -107,10 +107,10 @@ class HBase(KeyedSink):
             raise ConfigError(f"{self!r}: the table is disabled", hint=f"in HBase's shell: enable '{self._table}'")
         families = connection.table(self._table).families()
         if self._family.encode() not in families:
-            there = ", ".join(sorted(name.decode() for name in families))
+            known = ", ".join(sorted(name.decode() for name in families))
             raise ConfigError(
-                f"{self!r}: the table has no column family {self._family}; it has: {there}",
-                hint=f'family="{there.split(", ")[0]}"; or in HBase\'s shell: alter {self._table!r}, {self._family!r}',
+                f"{self!r}: the table has no column family {self._family}; it has: {known}",
+                hint=f'family="{known.split(", ")[0]}"; or in HBase\'s shell: alter {self._table!r}, {self._family!r}',
             )
         return families
 
@@ -130,18 +130,18 @@ class HBase(KeyedSink):
         )
 
     def _topic_generation(self, batch: Batch, schema: StructType) -> int | None:
-        with self._connected() as connection:
+        with self._connect() as connection:
             if _TOPICS.encode() not in connection.tables():
                 with suppress(require("Hbase_thrift", extra="hbase").AlreadyExists):  # another run created it first
                     connection.create_table(_TOPICS, {_TOPICS_FAMILY: {"max_versions": 1}})
             if METADATA not in schema.names:
                 refuse_unversioned(repr(self), self._read_topics(connection))
                 return None
-            if self._lifetime not in (_FOREVER, -1):
+            if self._time_to_live not in (_FOREVER, -1):
                 raise ConfigError(
-                    f"{self!r}: cells of the family {self._family} live {self._lifetime} seconds, counted from their"
-                    " timestamps, and those are source offsets here",
-                    hint="a family without TTL, or rows keyed by their records: leave key= out",
+                    f"{self!r}: cells of the family {self._family} expire after {self._time_to_live} seconds,"
+                    " counted from their timestamps, which are source offsets here",
+                    hint="a family without TTL, or leave out key=, so that rows are keyed by their records",
                 )
             known, swap = partial(self._read_topics, connection), partial(self._swap_topics, connection)
             return topic_generation(batch, repr(self), known, swap, first=_FIRST_GENERATION)
@@ -157,11 +157,11 @@ class HBase(KeyedSink):
 
     def _create_table(self, connection: Any) -> None:
         if not self._create:
-            raise self._no_such_table()
+            raise self._missing_table_error()
         with suppress(require("Hbase_thrift", extra="hbase").AlreadyExists):
             connection.create_table(self._table, {self._family: {"max_versions": 1}})
 
-    def _no_such_table(self) -> ConfigError:
+    def _missing_table_error(self) -> ConfigError:
         shell = f"create '{self._table}', {{NAME => '{self._family}', VERSIONS => 1}}"
         return ConfigError(
             f"{self!r}: there is no such table", hint=f"create=True makes it; or in HBase's shell: {shell}"
@@ -172,7 +172,7 @@ class HBase(KeyedSink):
         return f"the table needs a column family {self._family}, and the gateway rights to it"
 
     @contextmanager
-    def _connected(self) -> Iterator[Any]:
+    def _connect(self) -> Iterator[Any]:
         self.require_open(self._opened or None)
-        with self._link.connected(self, self._rights) as connection:
+        with self._connection.connect(self, self._rights) as connection:
             yield connection

@@ -26,21 +26,21 @@ def check(schema: StructType) -> None:
     """ConfigError, with the name of the column, for a type that is not supported."""
     from pyspark.sql import types as t
 
-    def kinds(kind: DataType) -> list[DataType]:
+    def leaf_types(kind: DataType) -> list[DataType]:
         match kind:
             case t.StructType():
-                return [one for field in kind.fields for one in kinds(field.dataType)]
+                return [leaf for field in kind.fields for leaf in leaf_types(field.dataType)]
             case t.ArrayType():
-                return kinds(kind.elementType)
+                return leaf_types(kind.elementType)
             case t.MapType():
-                return [*kinds(kind.keyType), *kinds(kind.valueType)]
+                return [*leaf_types(kind.keyType), *leaf_types(kind.valueType)]
         return [kind]
 
     for field in schema.fields:
-        for kind in kinds(field.dataType):
+        for kind in leaf_types(field.dataType):
             if kind.typeName().partition("(")[0] not in _PLAIN:
                 raise ConfigError(
-                    f"{field.name} is {field.dataType.simpleString()}, which has no form as the bytes of a cell",
+                    f"{field.name} is {field.dataType.simpleString()}, which cannot be encoded as the bytes of a cell",
                     hint=f"change it in the transform, for example CAST({field.name} AS STRING)",
                 )
 
@@ -60,7 +60,7 @@ def row_key(kinds: Sequence[DataType], values: Sequence[Any]) -> bytes:
     """The values joined by a separator, which is escaped where it occurs in a value."""
     cells = (cell(kind, value) for kind, value in zip(kinds, values, strict=True))
     return SEPARATOR.join(
-        one.replace(_ESCAPE, _ESCAPE + _ESCAPE).replace(SEPARATOR, _ESCAPE + SEPARATOR) for one in cells
+        text.replace(_ESCAPE, _ESCAPE + _ESCAPE).replace(SEPARATOR, _ESCAPE + SEPARATOR) for text in cells
     )
 
 
@@ -89,9 +89,9 @@ def _json(kind: DataType, value: Any) -> Any:
         return value
     match kind:
         case t.ArrayType():
-            return [_json(kind.elementType, one) for one in value]
+            return [_json(kind.elementType, element) for element in value]
         case t.MapType():
-            return {_key(kind.keyType, key): _json(kind.valueType, one) for key, one in value}
+            return {_key(kind.keyType, key): _json(kind.valueType, item) for key, item in value}
         case t.StructType():
             return {field.name: _json(field.dataType, value[field.name]) for field in kind.fields}
     if isinstance(value, float) and math.isfinite(value):

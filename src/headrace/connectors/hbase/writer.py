@@ -50,57 +50,57 @@ class HBaseWriter:
     def __call__(self, rows: Sequence[Row]) -> Sequence[tuple[Row, str]]:
         if not rows:
             return []
-        kept = ("hbase", self.gateway)
+        cache_key = ("hbase", self.gateway)
         try:
             with thrift.translate_error(self, self.rights):
-                clients: _Clients = tasks.worker_cached(kept, lambda: _Clients(self.gateway))
+                clients: _Clients = tasks.worker_cached(cache_key, lambda: _Clients(self.gateway))
                 if self.generation is None:
                     return self._write_batches(clients, rows)
-                return clients.share(self._write_row, rows)
+                return clients.write_all(self._write_row, rows)
         except RetriableError:
-            tasks.evict(kept)  # after a timeout the next response would be that of an earlier request
+            tasks.evict(cache_key)  # after a timeout the next response would be that of an earlier request
             raise
 
     def _write_batches(self, clients: _Clients, rows: Sequence[Row]) -> list[tuple[Row, str]]:
         module = require("Hbase_thrift", extra="hbase")
         rejected = []
-        for some in self._batches(rows):
-            batch = [module.BatchMutation(row=self._row_key(row), mutations=made) for row, made in some]
+        for chunk in self._chunks(rows):
+            batch = [module.BatchMutation(row=self._row_key(row), mutations=mutations) for row, mutations in chunk]
             try:
                 clients.first.mutateRows(self.table.encode(), batch, {})
             except module.IllegalArgument:  # the error of one row; HBase does not report which
-                rejected += clients.share(self._write_row, [row for row, _ in some])
+                rejected += clients.write_all(self._write_row, [row for row, _ in chunk])
             except module.IOError as error:
                 if _TOO_LARGE not in thrift.status_message(error):
                     raise
-                rejected += clients.share(self._write_row, [row for row, _ in some])
+                rejected += clients.write_all(self._write_row, [row for row, _ in chunk])
         return rejected
 
-    def _batches(self, rows: Sequence[Row]) -> Iterator[list[tuple[Row, list[Any]]]]:
+    def _chunks(self, rows: Sequence[Row]) -> Iterator[list[tuple[Row, list[Any]]]]:
         """The rows in batches below the size limit of a call."""
-        some: list[tuple[Row, list[Any]]] = []
-        room = _CALL_BYTES
+        chunk: list[tuple[Row, list[Any]]] = []
+        remaining = _CALL_BYTES
         for row in rows:
-            made = self._mutations(row)
-            some.append((row, made))
-            room -= sum(len(one.column) + len(one.value or b"") for one in made)
-            if room < 0:
-                yield some
-                some, room = [], _CALL_BYTES
-        if some:
-            yield some
+            mutations = self._mutations(row)
+            chunk.append((row, mutations))
+            remaining -= sum(len(mutation.column) + len(mutation.value or b"") for mutation in mutations)
+            if remaining < 0:
+                yield chunk
+                chunk, remaining = [], _CALL_BYTES
+        if chunk:
+            yield chunk
 
     def _write_row(self, client: Any, row: Row) -> str | None:
         """Store one row. Returns the reason if HBase rejects it."""
         module = require("Hbase_thrift", extra="hbase")
-        place = (self.table.encode(), self._row_key(row), self._mutations(row))
+        arguments = (self.table.encode(), self._row_key(row), self._mutations(row))
         try:
             if self.generation is None:
-                client.mutateRow(*place, {})
+                client.mutateRow(*arguments, {})
             elif row.version is None:
                 return NO_OFFSET
             else:
-                client.mutateRowTs(*place, timestamp(self.generation, row.version), {})
+                client.mutateRowTs(*arguments, timestamp(self.generation, row.version), {})
         except module.IllegalArgument as error:
             return thrift.status_message(error)
         except module.IOError as error:
@@ -118,14 +118,14 @@ class HBaseWriter:
         mutation = require("Hbase_thrift", extra="hbase").Mutation
         if row.deleted:
             return [mutation(isDelete=True, column=self.family.encode())]
-        made = []
+        mutations = []
         for name, kind in self.types.items():
             column, value = f"{self.family}:{name}".encode(), row.values[name]
             if value is not None:
-                made.append(mutation(column=column, value=cell(kind, value)))
+                mutations.append(mutation(column=column, value=cell(kind, value)))
             elif self.replacing:
-                made.append(mutation(isDelete=True, column=column))
-        return made
+                mutations.append(mutation(isDelete=True, column=column))
+        return mutations
 
 
 class _Clients:
@@ -140,8 +140,8 @@ class _Clients:
     def first(self) -> Any:
         return self._connections[0].client
 
-    def share(self, store: Callable[[Any, Row], str | None], rows: Sequence[Row]) -> list[tuple[Row, str]]:
-        """`store` each row over one of the connections; return the rejected ones with the reasons."""
+    def write_all(self, write: Callable[[Any, Row], str | None], rows: Sequence[Row]) -> list[tuple[Row, str]]:
+        """`write` each row over one of the connections; return the rejected ones with the reasons."""
         while len(self._connections) < _CONNECTIONS:
             self._connections.append(self._gateway.connect())
         if self._pool is None:
@@ -149,8 +149,8 @@ class _Clients:
 
         def part(number: int) -> list[tuple[Row, str]]:
             client = self._connections[number].client
-            answers = ((row, store(client, row)) for row in rows[number::_CONNECTIONS])
-            return [(row, reason) for row, reason in answers if reason is not None]
+            results = ((row, write(client, row)) for row in rows[number::_CONNECTIONS])
+            return [(row, reason) for row, reason in results if reason is not None]
 
         # Wait for all of them before raising an error: a connection serves one thread at a time.
         futures = [self._pool.submit(part, number) for number in range(_CONNECTIONS)]

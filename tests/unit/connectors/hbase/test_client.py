@@ -12,8 +12,12 @@ HBASE = "org.apache.hadoop.hbase"
     ("said", "kind", "hint"),
     [
         (f"{HBASE}.TableNotFoundException: rows", ConfigError, "grant"),
-        (f"Failed 1 action: {HBASE}.exceptions.FailedSanityCheckException: Timestamp for KV", ConfigError, "for good"),
-        (f"Failed 2 actions: {HBASE}.DoNotRetryIOException: no\n\tat {HBASE}.Some.call", ConfigError, "for good"),
+        (
+            f"Failed 1 action: {HBASE}.exceptions.FailedSanityCheckException: Timestamp for KV",
+            ConfigError,
+            "permanently",
+        ),
+        (f"Failed 2 actions: {HBASE}.DoNotRetryIOException: no\n\tat {HBASE}.Some.call", ConfigError, "permanently"),
         (f"{HBASE}.DoNotRetryIOException: hconnection-0x5 closed\n\tat {HBASE}.Some.call", RetriableError, "up"),
         (f"{HBASE}.RegionTooBusyException: over memstore limit", RetriableError, "up"),
     ],
