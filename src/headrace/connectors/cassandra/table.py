@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.connectors.cassandra.types import CqlType, cql_type, fits
-from headrace.connectors.sql.identifiers import listed, quoted
+from headrace.connectors.sql.identifiers import quoted, quoted_list
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class PrimaryKey:
         return (*self.partition, *self.clustering)
 
     def __str__(self) -> str:
-        return ", ".join([f"({listed(self.partition)})", *map(quoted, self.clustering)])
+        return ", ".join([f"({quoted_list(self.partition)})", *map(quoted, self.clustering)])
 
 
 class CqlTable:
@@ -80,7 +80,7 @@ class CqlTable:
     def insert(self) -> str:
         """Writes every column, also NULL, which replaces an earlier value."""
         parameters = ", ".join("?" for _ in self.names)
-        return f"INSERT INTO {self.name} ({listed(self.names)}) VALUES ({parameters}) USING TIMESTAMP ? AND TTL ?"
+        return f"INSERT INTO {self.name} ({quoted_list(self.names)}) VALUES ({parameters}) USING TIMESTAMP ? AND TTL ?"
 
     @property
     def delete(self) -> str:

@@ -201,7 +201,7 @@ class Delta(IdempotentSink):
                 added, "append", table.schema(), list(partition_columns(table)), commit_properties=properties
             )
         except require("deltalake.exceptions", extra="delta").CommitFailedError as error:
-            # The commit of another run, or our own whose reply was lost. They look the same, so remove no files.
+            # The commit of another run, or that of this run if its reply was lost. They look the same: remove no files.
             now = self._last_batch(self._path.load())
             if now == newest:
                 raise RetriableError(f"{self!r}: {error}", hint="did another writer change the table?") from error

@@ -276,9 +276,9 @@ class Jdbc(IdempotentSink):
         nulls = " OR ".join(f"{column} IS NULL" for column in key)
         if connection.query(f"SELECT COUNT(*) FROM {staging} WHERE {nulls}")[0][0]:
             raise ConfigError(f"{self!r}: a row has null in its key", hint="leave it out in the transform")
-        listed = ", ".join(key)
-        twice = f"SELECT {listed} FROM {staging} GROUP BY {listed} HAVING COUNT(*) > 1"
-        if connection.query(f"SELECT COUNT(*) FROM ({twice}) twice")[0][0]:
+        columns = ", ".join(key)
+        duplicates = f"SELECT {columns} FROM {staging} GROUP BY {columns} HAVING COUNT(*) > 1"
+        if connection.query(f"SELECT COUNT(*) FROM ({duplicates}) d")[0][0]:
             raise ConfigError(
                 f"{self!r}: a batch has several rows with one key, and nothing says which is newer",
                 hint=f"keep the column {METADATA} in the transform",

@@ -11,7 +11,7 @@ from headrace.connectors.postgres.claims import ClaimedOffsets
 from headrace.connectors.postgres.client import creating
 from headrace.connectors.postgres.copy_task import ATTEMPT, CopyAndCommitTask, CopyToStagingTask, bad_row_error
 from headrace.connectors.sql.dead_letter_table import DeadLetterTables
-from headrace.connectors.sql.identifiers import listed, qualified, quoted
+from headrace.connectors.sql.identifiers import qualified, quoted, quoted_list
 from headrace.connectors.sql.table_check import Column
 from headrace.connectors.sql.upsert import WriteMode, row_exists_error
 from headrace.core import topic_check
@@ -179,7 +179,7 @@ class Postgres(DeadLetterTables):
         self._offsets.claim_for(batch)
         stage = self._ensure_staging_table(target)
         limit = None if dead_letters is None else dead_letters.limit
-        task = CopyToStagingTask(self._offsets.dsn, f"COPY {stage} ({listed(target.staged)}) FROM STDIN", limit)
+        task = CopyToStagingTask(self._offsets.dsn, f"COPY {stage} ({quoted_list(target.staged)}) FROM STDIN", limit)
         with self._offsets.checking_claim():
             lines = target.lines(batch, rows, with_origin=dead_letters is not None)
             reports = tasks.run(lines, task, verify_pieces=False)
@@ -206,7 +206,7 @@ class Postgres(DeadLetterTables):
         attempts = ", ".join(str(report.attempt) for report in reports if report.rows)
         if not attempts:
             return
-        staged = f"(SELECT {listed(target.staged)} FROM {stage} WHERE {ATTEMPT} IN ({attempts}))"
+        staged = f"(SELECT {quoted_list(target.staged)} FROM {stage} WHERE {ATTEMPT} IN ({attempts}))"
         ((count,),) = driver.execute(f"SELECT count(*) FROM {staged} AS s").fetchall()
         if count != sum(report.rows for report in reports):
             # The table is unlogged: a crash of the server truncates it.

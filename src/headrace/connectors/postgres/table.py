@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.postgres.copy_task import ATTEMPT, LINE
 from headrace.connectors.postgres.types import column_type, copy_line, fits
-from headrace.connectors.sql.identifiers import listed, quoted
+from headrace.connectors.sql.identifiers import quoted, quoted_list
 from headrace.connectors.sql.table_check import TableSchemaCheck
 from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN
 from headrace.errors import ConfigError
@@ -48,7 +48,7 @@ class PostgresTable:
         if set(self.write_mode.key) not in unique:
             raise ConfigError(
                 f"{self.write_mode.table} has no unique index on its key ({', '.join(self.write_mode.key)})",
-                hint=f"CREATE UNIQUE INDEX ON {self.write_mode.name} ({listed(self.write_mode.key)})",
+                hint=f"CREATE UNIQUE INDEX ON {self.write_mode.name} ({quoted_list(self.write_mode.key)})",
             )
 
     def lines(self, batch: Batch, rows: DataFrame, *, with_origin: bool = False) -> DataFrame:
@@ -61,7 +61,7 @@ class PostgresTable:
     def copy_statements(self) -> dict[str, Any]:
         """The statements with which a task writes directly to the table."""
         if not self.write_mode.keyed:
-            return {"copy": f"COPY {self.write_mode.name} ({listed(self.columns)}) FROM STDIN"}
+            return {"copy": f"COPY {self.write_mode.name} ({quoted_list(self.columns)}) FROM STDIN"}
         digest = hashlib.sha256(f"{self.write_mode.name} {self.staged} {self.existing}".encode()).hexdigest()[:10]
         table = f"headrace_rows_{digest}"
         return {
@@ -71,7 +71,7 @@ class PostgresTable:
                 f"CREATE TEMP TABLE IF NOT EXISTS {table} ON COMMIT DELETE ROWS AS {self._empty}",
                 *self._require_key(table),
             ),
-            "copy": f"COPY {table} ({listed(self.staged)}) FROM STDIN",
+            "copy": f"COPY {table} ({quoted_list(self.staged)}) FROM STDIN",
             "after": tuple(self.write_mode.merge_statements(table, self.columns)),
         }
 
@@ -99,7 +99,7 @@ class PostgresTable:
     def _empty(self) -> str:
         """A query that returns no rows and has the columns of a staging table."""
         extra = "".join(f", NULL::{_GUARD_TYPES[name]} AS {name}" for name in self.staged if name in _GUARD_TYPES)
-        return f"SELECT {listed(self.columns)}{extra} FROM {self.write_mode.name} LIMIT 0"
+        return f"SELECT {quoted_list(self.columns)}{extra} FROM {self.write_mode.name} LIMIT 0"
 
     def _require_key(self, table: str) -> list[str]:
         return [f"ALTER TABLE {table} ALTER COLUMN {quoted(key)} SET NOT NULL" for key in self.write_mode.key]

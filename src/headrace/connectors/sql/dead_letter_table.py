@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.sql import own_tables
-from headrace.connectors.sql.identifiers import listed, qualified, quoted
+from headrace.connectors.sql.identifiers import qualified, quoted, quoted_list
 from headrace.connectors.sql.own_tables import OwnTable
 from headrace.core.dead_letters import TEXT_FIELDS, DeadLetter, RecordId
 from headrace.core.sink import DeadLetterTableSink, TransactionalSink
@@ -59,8 +59,8 @@ class DeadLetterTables(DeadLetterTableSink, TransactionalSink):
                 return []
             texts = TEXT_FIELDS[: version + 1]
             rows = connection.execute(
-                f"SELECT {listed([*_RECORD, *texts])} FROM {_quoted_name(table)} WHERE pipeline = ?"
-                f" ORDER BY {listed(_RECORD_ID)}",
+                f"SELECT {quoted_list([*_RECORD, *texts])} FROM {_quoted_name(table)} WHERE pipeline = ?"
+                f" ORDER BY {quoted_list(_RECORD_ID)}",
                 [self.offsets.pipeline],
             ).fetchall()
         return [_dead_letter(row, texts) for row in rows]
@@ -79,8 +79,8 @@ class DeadLetterTables(DeadLetterTableSink, TransactionalSink):
         columns, key = ["pipeline", *_RECORD, *TEXT_FIELDS], ["pipeline", *_RECORD_ID]
         changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in columns if name not in key)
         statement = (
-            f"INSERT INTO {_quoted_name(table)} ({listed(columns)}) VALUES ({', '.join('?' * len(columns))})"
-            f" ON CONFLICT ({listed(key)}) DO UPDATE SET {changes}"
+            f"INSERT INTO {_quoted_name(table)} ({quoted_list(columns)}) VALUES ({', '.join('?' * len(columns))})"
+            f" ON CONFLICT ({quoted_list(key)}) DO UPDATE SET {changes}"
         )
         for letter in letters:
             timestamp = letter.timestamp.isoformat() if letter.timestamp else None

@@ -12,7 +12,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def listed(names: Sequence[str]) -> str:
+def quoted_list(names: Sequence[str]) -> str:
     return ", ".join(quoted(name) for name in names)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.connectors.sql.identifiers import listed, quoted
+from headrace.connectors.sql.identifiers import quoted, quoted_list
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class TableSchemaCheck:
     def create_statement(self) -> str:
         columns = [f"{quoted(name)} {type_}" for name, type_ in self.expected.items()]
         if self.write_mode.keyed:
-            columns.append(f"PRIMARY KEY ({listed(self.write_mode.key)})")
+            columns.append(f"PRIMARY KEY ({quoted_list(self.write_mode.key)})")
         return f"CREATE TABLE IF NOT EXISTS {self.write_mode.name} ({', '.join(columns)})"
 
     def alter_statements(self, existing: Sequence[Column]) -> list[str]:

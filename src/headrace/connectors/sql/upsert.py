@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from headrace.connectors.sql.identifiers import listed, qualified, quoted
+from headrace.connectors.sql.identifiers import qualified, quoted, quoted_list
 from headrace.core.sink import METADATA
 from headrace.errors import ConfigError
 from headrace.spark.origin_columns import origin_column_exprs
@@ -100,20 +100,21 @@ class WriteMode:
         existing row changes nothing: neither a replay nor an overtaken run restores an older value.
         """
         if not self.keyed:
-            return [f"INSERT INTO {self.name} ({listed(columns)}) SELECT {listed(columns)} FROM {source} AS s"]
-        key = listed(self.key)
+            names = quoted_list(columns)
+            return [f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {source} AS s"]
+        key = quoted_list(self.key)
         ranked = f"SELECT s.*, row_number() OVER (PARTITION BY {key} ORDER BY {OFFSET} DESC) AS headrace_rank"
         newest = f"(SELECT * FROM ({ranked} FROM {source} AS s) AS r WHERE headrace_rank = 1)"
         same = " AND ".join(f"t.{quoted(name)} = n.{quoted(name)}" for name in self.key)
         deletions = f"SELECT 1 FROM {newest} AS n WHERE n.{DELETED} AND {same} AND {_newer('n', 't')}"
         stored = [*columns, *self.guard_columns]
         # Ordered, so that two transactions that write several common keys do not deadlock.
-        upserts = f"SELECT {listed(stored)} FROM {newest} AS n WHERE NOT n.{DELETED} ORDER BY {key}"
+        upserts = f"SELECT {quoted_list(stored)} FROM {newest} AS n WHERE NOT n.{DELETED} ORDER BY {key}"
         changes = ", ".join(f"{quoted(n)} = excluded.{quoted(n)}" for n in stored if n not in self.key)
         update = f"ON CONFLICT ({key}) DO UPDATE SET {changes} WHERE {_newer('excluded', 't')}"
         return [
             f"DELETE FROM {self.name} AS t WHERE EXISTS ({deletions})",
-            f"INSERT INTO {self.name} AS t ({listed(stored)}) {upserts} {update}",
+            f"INSERT INTO {self.name} AS t ({quoted_list(stored)}) {upserts} {update}",
         ]
 
     def frame(self, batch: Batch, rows: DataFrame, *, with_origin: bool = False) -> DataFrame:

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.sql.embedded_sink import ROWS, EmbeddedTable
-from headrace.connectors.sql.identifiers import listed, quoted
+from headrace.connectors.sql.identifiers import quoted, quoted_list
 from headrace.connectors.sql.table_check import Column
 from headrace.connectors.sql.upsert import DELETED, OFFSET, ORIGIN, WriteMode, row_exists_error
 from headrace.connectors.sqlite import offset_store
@@ -69,7 +69,7 @@ class SQLite(EmbeddedTable):
     @contextmanager
     def _staged(self, connection: Any, rows: Any) -> Iterator[None]:
         names = rows.schema.names
-        connection.execute(f"CREATE TEMP TABLE {ROWS} ({listed(names)})")
+        connection.execute(f"CREATE TEMP TABLE {ROWS} ({quoted_list(names)})")
         insert = f"INSERT INTO {ROWS} VALUES ({', '.join('?' * len(names))})"
         for batch in rows.to_batches(max_chunksize=10_000):
             columns = [column.to_pylist() for column in batch.columns]
@@ -97,11 +97,11 @@ class SQLite(EmbeddedTable):
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname != "SQLITE_ERROR":
                 raise
-            key = "ON CONFLICT" in str(error)
-            index = f"CREATE UNIQUE INDEX {quoted('key')} ON {self._write_mode.name} ({listed(self._write_mode.key)})"
-            raise ConfigError(
-                f"the rows do not fit {self!r}: {error}", hint=index if key else "change the transform, or the table"
-            ) from error
+            hint = "change the transform, or the table"
+            if "ON CONFLICT" in str(error):
+                table, key = self._write_mode.name, quoted_list(self._write_mode.key)
+                hint = f"CREATE UNIQUE INDEX {quoted('key')} ON {table} ({key})"
+            raise ConfigError(f"the rows do not fit {self!r}: {error}", hint=hint) from error
 
 
 def _affinity(kind: DataType) -> str:

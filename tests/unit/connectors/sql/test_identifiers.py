@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connectors.sql.identifiers import listed, qualified, quoted
+from headrace.connectors.sql.identifiers import qualified, quoted, quoted_list
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,8 @@ from headrace.connectors.sql.identifiers import listed, qualified, quoted
         (quoted, "user", '"user"'),
         (quoted, 'a"b', '"a""b"'),
         (quoted, "a.b", '"a.b"'),
-        (listed, [], ""),
-        (listed, ["a", 'b"'], '"a", "b"""'),
+        (quoted_list, [], ""),
+        (quoted_list, ["a", 'b"'], '"a", "b"""'),
         (qualified, "rows", '"rows"'),
         (qualified, "app.rows", '"app"."rows"'),
     ],
