@@ -1,5 +1,6 @@
 """The pages hold together: links, names, snippets, and the commands that they show."""
 
+import ast
 import inspect
 import os
 import re
@@ -92,6 +93,39 @@ def test_every_sink_describes_a_write_with_the_parameters_of_the_contract(name):
     assert signature.replace(return_annotation=None) == inspect.signature(sinks.Sink.describe_write).replace(
         return_annotation=None
     )
+
+
+def first_cells(text):
+    """The code in the first cell of each row of the tables, such as `create=False`."""
+    return [
+        code for row in re.findall(r"^\| (`.*?) \|", text, flags=re.MULTILINE) for code in re.findall(r"`([^`]+)`", row)
+    ]
+
+
+OPTION_PAGES = [page for page in PAGES if page.parent.name == "sinks" and "| option | meaning |" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", OPTION_PAGES, ids=lambda page: page.stem)
+def test_options_of_a_sink_are_documented_with_their_defaults(page):
+    """A default of None may stand for a value that the sink chooses: the page names that value."""
+    kind = {name.lower(): name for name in sinks.__all__}[page.stem]
+    real = {name: parameter.default for name, parameter in inspect.signature(getattr(sinks, kind)).parameters.items()}
+    assert real.keys() - {code.partition("=")[0] for code in first_cells(page.read_text())} == set()
+    tables = re.findall(r"^\| option \| meaning \|\n(?:\|.*\n)+", page.read_text(), flags=re.MULTILINE)
+    written = [code.partition("=") for table in tables for code in first_cells(table)]
+    defaults = {name: default for name, equals, default in written if equals and real.get(name) is not None}
+    assert {name: () if text == "[]" else ast.literal_eval(text) for name, text in defaults.items()} == {
+        name: real[name] for name in defaults
+    }
+
+
+@pytest.mark.parametrize("folder", ["core", "runtime", "engine", "kafka", "spark", "jars", "tools"])
+def test_the_layout_names_modules_that_exist(folder):
+    page = (ROOT / "docs/architecture.md").read_text()
+    (entry,) = re.findall(rf"^  {folder}/ .*\n(?:    +.*\n)*", page, flags=re.MULTILINE)
+    named = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", entry))
+    there = {path.stem for path in (ROOT / "src/headrace" / folder).iterdir()}
+    assert named - there == set()
 
 
 @pytest.fixture(params=PAGES, ids=lambda page: str(page.relative_to(ROOT)))
