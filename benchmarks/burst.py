@@ -125,7 +125,7 @@ class Feed:
 
 def _weigh(seen: Seen, began: float, runner: Runner) -> None:
     """This process and the JVM below it, twice a second."""
-    while not runner._stop.asked.wait(0.5):
+    while not runner._stop.requested.wait(0.5):
         process = psutil.Process()
         total = sum(one.memory_info().rss for one in (process, *process.children(recursive=True)) if one.is_running())
         seen.memory.append((time.monotonic() - began, total / 1e6))

@@ -178,7 +178,7 @@ def test_a_run_that_cannot_be_looked_up_is_left_alone_while_its_heart_beats(serv
     run = replace(this_run(), host=host, pid=2**22 - 3, pid_space="another-boot pid:[1]")
     with service.store.open("svc") as store:
         store.set_lease(run)
-        with pytest.raises(OffsetConflict, match=f"on {host}, last heard of"):
+        with pytest.raises(OffsetConflict, match=f"on {host}, last heartbeat"):
             service.say("reset", "--to", "earliest", "--execute")
         store.heartbeat(replace(run, beat=time.time() - 3600))
     assert service.offsets() == [40, 50]

@@ -18,7 +18,11 @@ A, B, C = (TopicPartition("t", number) for number in range(3))
 
 @pytest.mark.parametrize(
     ("outside", "said"),
-    [([A], "lies outside$"), ([A, B], "outside; so with 1 more partition$"), ([A, B, C], "with 2 more partitions$")],
+    [
+        ([A], "lies outside$"),
+        ([A, B], "outside; the same for 1 more partition$"),
+        ([A, B, C], "for 2 more partitions$"),
+    ],
 )
 def test_offsets_outside_the_log_are_counted(outside, said):
     with OffsetEditor("p", Memory(), None, {}, changes=True) as editor, pytest.raises(ConfigError, match=said):

@@ -43,17 +43,17 @@ def list_(
     admin = _admin(file, profile)
     letters = admin.letters()
     if as_json:
-        print_json([_complete(letter) for letter in letters[:limit]])
+        print_json([_to_json(letter) for letter in letters[:limit]])
         return
-    from headrace.tools.dead_letters import name
+    from headrace.tools.dead_letters import format_record_id
 
     limit = limit or _SHOWN
     shown = [
         [
-            name(letter),
+            format_record_id(letter),
             f"{letter.timestamp:%Y-%m-%d %H:%M:%S}" if letter.timestamp else "",
             letter.place,
-            _first(letter.error),
+            _first_line(letter.error),
         ]
         for letter in letters[:limit]
     ]
@@ -66,9 +66,9 @@ def list_(
 @app.command(epilog="Example: headrace dead-letters show clicks.toml clicks:0:1200")
 def show(file: File, ids: Ids = None, everything: All = False, profile: Profile = None, as_json: Json = False) -> None:
     """Print whole records: key, value, headers and the error."""
-    letters = _admin(file, profile).chosen(ids or [], everything=everything)
+    letters = _admin(file, profile).select(ids or [], everything=everything)
     if as_json:
-        print_json([_complete(letter) for letter in letters])
+        print_json([_to_json(letter) for letter in letters])
         return
     for letter in letters:
         say(f"{letter.origin}, {letter.timestamp.isoformat() if letter.timestamp else 'no time'}")
@@ -96,7 +96,7 @@ def replay(
 ) -> None:
     """Send dead letters back to their topics as new records, then drop the dead letters."""
     admin = _admin(file, profile)
-    letters = admin.chosen(ids or [], everything=everything)
+    letters = admin.select(ids or [], everything=everything)
     admin.replay(letters, to, execute=execute)
     _preview(letters, f"sent to {to or 'the topics they came from'}", execute=execute)
     if execute:
@@ -109,7 +109,7 @@ def drop(
 ) -> None:
     """Delete dead letters. Their records are not processed again."""
     admin = _admin(file, profile)
-    letters = admin.chosen(ids or [], everything=everything)
+    letters = admin.select(ids or [], everything=everything)
     _preview(letters, "dropped", execute=execute)
     if execute:
         admin.drop(letters)
@@ -123,16 +123,16 @@ def _admin(file: str, profile: str | None) -> DeadLetterAdmin:
     return DeadLetterAdmin(load(file, profile).pipeline)
 
 
-def _preview(letters: Any, what: str, *, execute: bool) -> None:
-    from headrace.tools.dead_letters import name
+def _preview(letters: Any, outcome: str, *, execute: bool) -> None:
+    from headrace.tools.dead_letters import format_record_id
 
     if execute:
         return
-    table(["record", "error"], [[name(letter), _first(letter.error)] for letter in letters[:_SHOWN]])
-    say(f"{counted(len(letters), 'record')} would be {what}; add --execute to do it")
+    table(["record", "error"], [[format_record_id(letter), _first_line(letter.error)] for letter in letters[:_SHOWN]])
+    say(f"{counted(len(letters), 'record')} would be {outcome}; add --execute to do it")
 
 
-def _first(error: str) -> str:
+def _first_line(error: str) -> str:
     """The error without its traceback, which `show` prints."""
     return error.partition("\n")[0]
 
@@ -146,7 +146,7 @@ def _readable(value: bytes | None) -> str:
         return f"0x{value.hex()}"
 
 
-def _complete(letter: DeadLetter) -> dict[str, Any]:
+def _to_json(letter: DeadLetter) -> dict[str, Any]:
     def base64_text(value: bytes | None) -> str | None:
         return None if value is None else base64.b64encode(value).decode()
 

@@ -104,20 +104,20 @@ def reset(
             f"expected exactly one position, got {' and '.join(given) or 'none'}",
             hint="headrace offsets reset … --to earliest",
         )
-    place = next(iter(given.values()))
+    position = next(iter(given.values()))
     with offset_editor(file, store, pipeline, bootstrap, topic, profile, changes=execute) as editor:
         if from_file:
             progress, moves = editor.plan_offsets(offsets_in(from_file))
         else:
             progress, moves = editor.plan(
-                parse(place, datetime.now(UTC)), [partition_of(text) for text in partition or []]
+                parse(position, datetime.now(UTC)), [partition_of(text) for text in partition or []]
             )
         _finish(
             editor,
             progress,
             moves,
             "reset",
-            f"to {place}",
+            f"to {position}",
             execute=execute,
             outside=outside,
             force=force,
@@ -146,12 +146,13 @@ def seek(
 ) -> None:
     """Set the offsets of single partitions. Without --execute only shows the change."""
     file, positions = (None, words) if _POSITION.search(words[0]) else (words[0], words[1:])
-    if wrong := [text for text in positions or [""] if not _POSITION.search(text)]:
+    if invalid := [text for text in positions or [""] if not _POSITION.search(text)]:
         raise ConfigError(
-            f"expected TOPIC:PARTITION=OFFSET, got {wrong[0]!r}", hint="headrace offsets seek clicks.toml clicks:0=1000"
+            f"expected TOPIC:PARTITION=OFFSET, got {invalid[0]!r}",
+            hint="headrace offsets seek clicks.toml clicks:0=1000",
         )
     pairs = (text.rpartition("=") for text in positions)
-    offsets = {partition_of(place): int(offset) for place, _, offset in pairs}
+    offsets = {partition_of(partition): int(offset) for partition, _, offset in pairs}
     with offset_editor(file, store, pipeline, bootstrap, None, profile, changes=execute) as editor:
         progress, moves = editor.plan_offsets(offsets)
         _finish(
@@ -249,7 +250,7 @@ def copy(
     Without --execute only shows the offsets.
     """
     from headrace.runtime.plugins import store_at
-    from headrace.tools.offsets.editor import OffsetEditor, change
+    from headrace.tools.offsets.editor import OffsetEditor, audit_entry
     from headrace.tools.offsets.targets import OffsetChange
 
     with OffsetEditor(pipeline, store_at(source), None, {}) as old:
@@ -258,11 +259,11 @@ def copy(
         OffsetEditor(pipeline, store_at(source), None, {}, changes=execute) as old,
         OffsetEditor(pipeline, store_at(to), None, {}, changes=execute) as new,
     ):
-        progress, there = old.state.progress, new.state.progress
+        progress, target = old.state.progress, new.state.progress
         if not progress.offsets:
-            raise ConfigError(f"{pipeline} has no offsets in {old.store!r}", hint="look at --pipeline and --from")
+            raise ConfigError(f"{pipeline} has no offsets in {old.store!r}", hint="check --pipeline and --from")
         moves = [
-            OffsetChange(at, there.offsets.get(at), offset, 0, offset)
+            OffsetChange(at, target.offsets.get(at), offset, 0, offset)
             for at, offset in sorted(progress.offsets.items())
         ]
         show_moves(moves, as_json=as_json, executed=execute)
@@ -271,8 +272,8 @@ def copy(
             return
         old.refuse_while_running()
         note = f"from {old.store!r}"
-        new.store.import_progress(progress, change("copy", {}, progress.offsets, note))
-        old.store.append_audit(change("copied", {}, progress.offsets, f"to {new.store!r}"))
+        new.store.import_progress(progress, audit_entry("copy", {}, progress.offsets, note))
+        old.store.append_audit(audit_entry("copied", {}, progress.offsets, f"to {new.store!r}"))
         say(f"copied; now configure the pipeline to use {new.store!r}", err=True)
 
 
@@ -295,22 +296,20 @@ def undo(
     from headrace.tools.offsets.editor import Undo, undo_directory
 
     with offset_editor(file, store, pipeline, bootstrap, None, profile, changes=execute) as editor:
-        newest = undo_file or max(undo_directory().glob(f"{editor.pipeline}-*.json"), default=None)
-        if newest is None:
+        path = undo_file or max(undo_directory().glob(f"{editor.pipeline}-*.json"), default=None)
+        if path is None:
             raise ConfigError(f"no undo file for {editor.pipeline} in {undo_directory()}")
-        taken = Undo.read(newest)
+        undo_record = Undo.read(path)
         offsets = editor.state.progress.offsets
-        if any(offsets.get(at) != after for at, after in taken.after.items()):
+        if any(offsets.get(at) != after for at, after in undo_record.after.items()):
             raise ConfigError(
-                f"the offsets have moved since {newest.name} was written",
+                f"the offsets have moved since {path.name} was written",
                 hint="headrace offsets history, then reset or seek",
             )
-        progress, moves = editor.plan_offsets(taken.before)
-        _finish(
-            editor, progress, moves, "undo", newest.name, execute=execute, outside=True, force=force, as_json=as_json
-        )
+        progress, moves = editor.plan_offsets(undo_record.before)
+        _finish(editor, progress, moves, "undo", path.name, execute=execute, outside=True, force=force, as_json=as_json)
         if execute:
-            newest.unlink()
+            path.unlink()
 
 
 def _finish(

@@ -49,7 +49,7 @@ def show(
     with offset_editor(file, store, pipeline, bootstrap, topic, profile) as editor:
         editor.refuse_missing()
         state = editor.state
-        progress, run = _only_topics(state.progress, topic), editor.live()
+        progress, run = _only_topics(state.progress, topic), editor.active_run()
         if as_json:
             pending = json.loads(progress.pending.to_json()) if progress.pending else None
             print_json(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
-OURS = "headrace"
+HEADRACE_PREFIX = "headrace"
 Bootstrap = Annotated[
     str,
     typer.Option(
@@ -39,7 +39,7 @@ Prefix = Annotated[str, typer.Option(metavar="TEXT", help="Only transactional id
 @app.command("list", epilog="Example: headrace transactions list --bootstrap localhost:9092")
 def list_(
     bootstrap: Bootstrap,
-    prefix: Prefix = OURS,
+    prefix: Prefix = HEADRACE_PREFIX,
     option: Option = None,
     options_file: OptionsFile = None,
     as_json: Json = False,
@@ -48,11 +48,11 @@ def list_(
     with _open_admin(bootstrap, option, options_file) as transactions:
         found = transactions.open(prefix)
     if as_json:
-        print_json([_complete(one) for one in found])
+        print_json([_to_json(transaction) for transaction in found])
         return
     _show(found)
-    whose = f" whose id begins with {prefix}" if prefix else ""
-    say(f"{counted(len(found), 'open transaction')}{whose} at {bootstrap}")
+    selected = f" whose id begins with {prefix}" if prefix else ""
+    say(f"{counted(len(found), 'open transaction')}{selected} at {bootstrap}")
 
 
 @app.command(epilog="Example: headrace transactions abort --all --execute")
@@ -60,7 +60,7 @@ def abort(
     bootstrap: Bootstrap,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Transactional ids, as shown by list.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All transactions that list shows.")] = False,
-    prefix: Prefix = OURS,
+    prefix: Prefix = HEADRACE_PREFIX,
     option: Option = None,
     options_file: OptionsFile = None,
     execute: Execute = False,
@@ -72,46 +72,43 @@ def abort(
     if bool(ids) == everything:
         raise ConfigError("expected transactional ids or --all", hint="headrace transactions list")
     with _open_admin(bootstrap, option, options_file) as transactions:
-        there = {one.id: one for one in transactions.open("" if ids else prefix)}
-        if unknown := [name for name in ids or () if name not in there]:
+        known = {transaction.id: transaction for transaction in transactions.open("" if ids else prefix)}
+        if unknown := [name for name in ids or () if name not in known]:
             raise ConfigError(f"no open transaction {unknown[0]} at {bootstrap}", hint="headrace transactions list")
-        chosen = [there[name] for name in ids or there]
+        chosen = [known[name] for name in ids or known]
         _show(chosen)
         if not execute:
             say(f"{counted(len(chosen), 'transaction')} would be aborted; add --execute to do it")
             return
-        transactions.abort([one.id for one in chosen])
+        transactions.abort([transaction.id for transaction in chosen])
     say(f"{counted(len(chosen), 'transaction')} aborted")
 
 
 def _show(found: Iterable[Transaction]) -> None:
-    rows = [
-        [one.id, one.state, _age(one), f"{one.timeout_seconds:g} s", ", ".join(map(str, one.partitions))]
-        for one in found
-    ]
+    rows = [[t.id, t.state, _age(t), f"{t.timeout_seconds:g} s", ", ".join(map(str, t.partitions))] for t in found]
     if rows:
         table(["transactional id", "state", "open for", "aborted after", "partitions"], rows)
 
 
-def _age(one: Transaction) -> str:
-    return "" if one.since is None else f"{(datetime.now(UTC) - one.since).total_seconds():,.0f} s"
+def _age(transaction: Transaction) -> str:
+    return "" if transaction.since is None else f"{(datetime.now(UTC) - transaction.since).total_seconds():,.0f} s"
 
 
-def _complete(one: Transaction) -> dict[str, object]:
+def _to_json(transaction: Transaction) -> dict[str, object]:
     return {
-        "id": one.id,
-        "state": one.state,
-        "producer_id": one.producer,
-        "since": one.since.isoformat() if one.since else None,
-        "timeout_seconds": one.timeout_seconds,
-        "partitions": [[at.topic, at.partition] for at in one.partitions],
+        "id": transaction.id,
+        "state": transaction.state,
+        "producer_id": transaction.producer,
+        "since": transaction.since.isoformat() if transaction.since else None,
+        "timeout_seconds": transaction.timeout_seconds,
+        "partitions": [[at.topic, at.partition] for at in transaction.partitions],
     }
 
 
 @contextmanager
 def _open_admin(bootstrap: str, option: list[str] | None, file: Path | None) -> Iterator[Transactions]:
-    from headrace.tools.transactions import connected
+    from headrace.tools.transactions import open_transactions
 
     options = kafka_options(option, file)
-    with progress() as say, connected(bootstrap, options, say) as transactions:
+    with progress() as say, open_transactions(bootstrap, options, say) as transactions:
         yield transactions

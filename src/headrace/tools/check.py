@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.runtime.pipeline import Pipeline
 
 
-_PATIENCE = 1.0
+_SLOW_SECONDS = 1.0
 """Seconds after which a slow check is reported as progress."""
 
 
@@ -77,23 +77,23 @@ def check(
     found = Findings()
     _check_drivers(pipeline, found)
     for source in pipeline.sources.values():
-        found.notes += [*_skips(source), *config_checks.config_warnings(source)]
-        with _told(progress, f"waiting for Kafka at {source.bootstrap} …"):
+        found.notes += [*_uncovered_records(source), *config_checks.config_warnings(source)]
+        with _report_if_slow(progress, f"waiting for Kafka at {source.bootstrap} …"):
             _check_topics(source, found)
     for source in pipeline.sources.values():
         _check_formats(source, found, progress)
     if not found.errors:
-        _check_letter_topic(pipeline, found)
+        _check_dead_letter_topic(pipeline, found)
     _check_files(pipeline, found)
     if not found.errors:
-        with _told(progress, f"waiting for {pipeline.store!r} …"):
+        with _report_if_slow(progress, f"waiting for {pipeline.store!r} …"):
             _check_store(pipeline, found)
-        with _told(progress, f"waiting for {pipeline.sink!r} …"):
+        with _report_if_slow(progress, f"waiting for {pipeline.sink!r} …"):
             _check_sink(pipeline, found)
     if not found.errors:
         _check_loops(pipeline, found)
     found.notes += file_locations.paths_changed(pipeline)
-    found.notes += _unpinned()
+    found.notes += _checksum_warnings()
     rows = None if found.errors else _check_rows(pipeline, options, found, progress)
     return Report(
         pipeline=pipeline.name,
@@ -103,8 +103,8 @@ def check(
         source="; ".join(
             str(source) if name == ROWS else f"{name}: {source}" for name, source in pipeline.sources.items()
         ),
-        sink=_described(pipeline.sink),
-        offsets="in the sink" if isinstance(pipeline.sink, TransactionalSink) else _described(pipeline.store),
+        sink=_describe(pipeline.sink),
+        offsets="in the sink" if isinstance(pipeline.sink, TransactionalSink) else _describe(pipeline.store),
         columns=tuple(f"{f.name} {f.dataType.simpleString()}" for f in rows.schema) if rows is not None else (),
         notes=tuple(found.notes),
         errors=tuple(found.errors),
@@ -112,9 +112,9 @@ def check(
 
 
 @contextmanager
-def _told(progress: Callable[[str], None], line: str) -> Iterator[None]:
-    """Show `line` if the block takes long."""
-    timer = threading.Timer(_PATIENCE, progress, [line])
+def _report_if_slow(progress: Callable[[str], None], line: str) -> Iterator[None]:
+    """Report `line` as progress if the block takes long."""
+    timer = threading.Timer(_SLOW_SECONDS, progress, [line])
     timer.daemon = True
     timer.start()
     try:
@@ -123,14 +123,14 @@ def _told(progress: Callable[[str], None], line: str) -> Iterator[None]:
         timer.cancel()
 
 
-def _described(resource: Resource) -> str:
+def _describe(resource: Resource) -> str:
     """The resource, with its absolute path if a relative one was given."""
     path = resource.local_path
     return repr(resource) if path is None or str(path) in repr(resource) else f"{resource!r} at {path}"
 
 
 def _check_drivers(pipeline: Pipeline, found: Findings) -> None:
-    for driver in dict.fromkeys(one.driver for one in pipeline.resources if one.driver is not None):
+    for driver in dict.fromkeys(resource.driver for resource in pipeline.resources if resource.driver is not None):
         try:
             require(*driver)
         except ConfigError as error:
@@ -145,7 +145,7 @@ def _check_topics(source: Kafka, found: Findings) -> None:
     try:
         cluster = Cluster.of(source)
         if not cluster.led_logs(source.subscription):
-            found.notes.append(f"no topic is there yet of {source.subscription}; topics are looked for while it runs")
+            found.notes.append(f"no topic exists yet: {source.subscription}; a run looks for new topics")
         found.notes += config_checks.topic_limit_warnings(cluster, source)
     except HeadraceError as error:
         found.add(error)
@@ -156,14 +156,14 @@ def _check_formats(source: Kafka, found: Findings, progress: Callable[[str], Non
     for part, fmt in formats.items():
         if fmt is None:
             continue
-        with _told(progress, f"waiting for {fmt!r} …"):
+        with _report_if_slow(progress, f"waiting for {fmt!r} …"):
             try:
                 fmt.check(part, source.subscription.names or ())
             except HeadraceError as error:
                 found.add(error)
 
 
-def _check_letter_topic(pipeline: Pipeline, found: Findings) -> None:
+def _check_dead_letter_topic(pipeline: Pipeline, found: Findings) -> None:
     """Check that the topic for dead letters exists: a run would only fail at the first bad record."""
     if pipeline.dead_letter_target is None or (topic := pipeline.dead_letter_target.topic) is None:
         return
@@ -175,24 +175,26 @@ def _check_letter_topic(pipeline: Pipeline, found: Findings) -> None:
         found.errors.append(Problem(f"dead letters: {error.message}", error.hint))
 
 
-def _skips(source: Kafka) -> list[str]:
+def _uncovered_records(source: Kafka) -> list[str]:
     """Notes on records that the guarantee does not cover: those that are skipped, or read again by each run."""
     notes = []
     if not source.resume:
-        notes.append(f"resume=False: every run starts at {source.start}, whatever the runs before have read or left")
+        notes.append(f"resume=False: every run starts at {source.start}, whatever earlier runs have read")
     if source.max_lag is not None:
-        notes.append(f"max_lag={source.max_lag}: what lags more is never read; headrace offsets history has it")
+        notes.append(
+            f"max_lag={source.max_lag}: records that lag more are never read; headrace offsets history lists them"
+        )
     return notes
 
 
 def _check_files(pipeline: Pipeline, found: Findings) -> None:
     by_path = {resource.local_path: resource for resource in pipeline.resources}  # a sink and its store share a file
     for path, resource in by_path.items():
-        if path is not None and (wrong := obstacle(path)) is not None:
-            found.errors.append(Problem(f"{resource!r} at {path}: {wrong}", "choose a path that this user may write"))
+        if path is not None and (reason := obstacle(path)) is not None:
+            found.errors.append(Problem(f"{resource!r} at {path}: {reason}", "choose a path that this user may write"))
 
 
-def _unpinned() -> list[str]:
+def _checksum_warnings() -> list[str]:
     from headrace.jars import bundles, cache
 
     return [warning for bundle in bundles.bundles() if (warning := cache.unpinned_warning(bundle)) is not None]
@@ -210,7 +212,7 @@ def _check_store(pipeline: Pipeline, found: Findings) -> None:
         with pipeline.store as store:
             store.open_for_reading(pipeline.name)
     except OffsetConflict as error:  # a run has it open, so it is usable
-        found.notes.append(f"the store could not be looked at: {error.message}")
+        found.notes.append(f"the store could not be checked: {error.message}")
         return
     except HeadraceError as error:
         found.add(error)
@@ -220,7 +222,7 @@ def _check_store(pipeline: Pipeline, found: Findings) -> None:
     except RetriableError as error:  # no answer: a run would wait
         found.add(error)
     except HeadraceError as error:  # a run does not make this check
-        found.notes.append(f"the store could not be asked: {error.message}")
+        found.notes.append(f"the durability of the store could not be checked: {error.message}")
 
 
 def _check_sink(pipeline: Pipeline, found: Findings) -> None:
@@ -229,7 +231,7 @@ def _check_sink(pipeline: Pipeline, found: Findings) -> None:
     try:
         pipeline.sink.check_reachable()
     except OffsetConflict as error:
-        found.notes.append(f"the sink could not be looked at: {error.message}")
+        found.notes.append(f"the sink could not be checked: {error.message}")
     except HeadraceError as error:
         found.add(error)
 
@@ -251,46 +253,46 @@ def _check_rows(
         found.add(error)
         return None
     except Exception as error:  # raised by the user's function
-        _add_raised(error, found)
+        _add_transform_error(error, found)
         return None
     found.notes += replay_check.replay_warnings(trace(rows))
     try:
         pipeline.sink.check_target(rows.schema)
     except OffsetConflict as error:  # a run has locked the file, and makes this check itself
-        found.notes.append(f"the sink could not be looked at: {error.message}")
+        found.notes.append(f"the sink could not be checked: {error.message}")
     except HeadraceError as error:
         found.add(error)
     return rows
 
 
-def _add_raised(error: Exception, found: Findings) -> None:
+def _add_transform_error(error: Exception, found: Findings) -> None:
     at = user_line(error)
-    said = f"the transform raised {type(error).__name__}: {short(error)}" + (f" at {at}" if at else "")
+    message = f"the transform raised {type(error).__name__}: {short(error)}" + (f" at {at}" if at else "")
     if cannot_run(error):
-        found.errors.append(Problem(said, "correct the function; nothing was read"))
+        found.errors.append(Problem(message, "correct the function; nothing was read"))
     else:
-        found.notes.append(f"{said}, on no rows: its columns are unknown until a batch is there")
+        found.notes.append(f"{message}, on no rows: its columns are unknown until the first batch")
 
 
 def _reason(pipeline: Pipeline, rows: DataFrame | None) -> str:
-    way = None
+    write_path = None
     if rows is not None:
         cached = pipeline.dead_letter_target is not None or pipeline.caches_rows
-        way = pipeline.sink.describe_write(rows, cached=cached)
-    return _why(pipeline) + (f": {way}" if way else "")
+        write_path = pipeline.sink.describe_write(rows, cached=cached)
+    return _guarantee_reason(pipeline) + (f": {write_path}" if write_path else "")
 
 
-def _why(pipeline: Pipeline) -> str:
+def _guarantee_reason(pipeline: Pipeline) -> str:
     if isinstance(pipeline.sink, TransactionalSink):
         if pipeline.guaranteed is Guarantee.EXACTLY_ONCE:
             return "rows and offsets move in one transaction of the sink"
-        return "stronger than asked: rows and offsets move in one transaction of the sink, which is exactly-once"
+        return "stronger than requested: rows and offsets move in one transaction of the sink, which is exactly-once"
     match pipeline.guaranteed:
         case Guarantee.AT_MOST_ONCE:
             return "offsets move before the rows are written, and no write is ever repeated"
         case Guarantee.AT_LEAST_ONCE:
             if isinstance(pipeline.sink, IdempotentSink):
-                return "stronger than asked: a repeated batch leaves the sink unchanged, which is exactly-once"
+                return "stronger than requested: a repeated batch leaves the sink unchanged, which is exactly-once"
             return "the ranges are journalled before the write, and offsets move after it; a crash repeats the batch"
         case Guarantee.EXACTLY_ONCE:
             return "the exact ranges are journalled before the write, and a repeated batch leaves the sink unchanged"

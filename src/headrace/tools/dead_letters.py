@@ -31,14 +31,14 @@ class DeadLetterAdmin:
                 f"{pipeline.name} has no dead letters", hint='dead_letters="…" on the pipeline says where they go'
             )
         self.pipeline = pipeline
-        self._place = pipeline.dead_letter_target
-        source, topic = next(iter(pipeline.sources.values())), self._place.topic
+        self._target = pipeline.dead_letter_target
+        source, topic = next(iter(pipeline.sources.values())), self._target.topic
         reader = f"headrace-letters-{pipeline.name}"
         self._topic = DeadLetterTopic(source.bootstrap, source.options, topic, reader) if topic else None
         self._read: frozenset[RecordId] = frozenset()
 
     def __str__(self) -> str:
-        return f"topic {self._place.topic}" if self._place.topic else f"table {self._place.table}"
+        return f"topic {self._target.topic}" if self._target.topic else f"table {self._target.table}"
 
     def letters(self) -> Sequence[DeadLetter]:
         """All dead letters, oldest first in each partition. If a topic has several of one record, the first counts.
@@ -56,10 +56,10 @@ class DeadLetterAdmin:
         return letters
 
     def _stored(self) -> Sequence[DeadLetter]:
-        sink = self._keeper
+        sink = self._table_sink
         with sink:
             self._open_for_reading(sink)
-            return sink.read_dead_letters(self._place.table or "")
+            return sink.read_dead_letters(self._target.table or "")
 
     def _open_for_reading(self, sink: DeadLetterTableSink) -> None:
         if not isinstance(sink, TransactionalSink):
@@ -67,7 +67,7 @@ class DeadLetterAdmin:
         elif missing := sink.offsets.open_for_reading(self.pipeline.name):
             raise ConfigError(f"{self.pipeline.name} has no dead letters: {missing}", hint="run the pipeline first")
 
-    def chosen(self, ids: Sequence[str], *, everything: bool) -> Sequence[DeadLetter]:
+    def select(self, ids: Sequence[str], *, everything: bool) -> Sequence[DeadLetter]:
         """The dead letters with these `ids` (TOPIC:PARTITION:OFFSET), or all; ConfigError if one does not exist."""
         if bool(ids) == everything:
             raise ConfigError("no dead letters given", hint="TOPIC:PARTITION:OFFSET …, or --all")
@@ -75,7 +75,7 @@ class DeadLetterAdmin:
         if everything:
             return letters
         by_origin = {letter.origin: letter for letter in letters}
-        wanted = list(dict.fromkeys(parsed(text) for text in ids))
+        wanted = list(dict.fromkeys(parse_record_id(text) for text in ids))
         if missing := [origin for origin in wanted if origin not in by_origin]:
             raise ConfigError(f"no dead letter of {missing[0]} in {self}", hint="headrace dead-letters list")
         return [by_origin[origin] for origin in wanted]
@@ -86,12 +86,13 @@ class DeadLetterAdmin:
         Without `to`, records are sent only to topics that the pipeline reads, because the topic in a dead letter may be
         forged. ConfigError for a record that cannot be sent. Without `execute`, nothing is sent.
         """
-        self._refuse_some(letters)
-        if gone := [letter.origin for letter in letters if letter.record_missing]:
+        self._refuse_partial(letters)
+        if missing := [letter.origin for letter in letters if letter.record_missing]:
             raise ConfigError(
-                f"the dead letter of {gone[0]} does not hold the record, so nothing is sent",
-                hint=f"headrace consume {gone[0].topic} --from {gone[0].topic}:{gone[0].partition}:{gone[0].offset}"
-                " --count 1 shows it, if Kafka still has it; headrace dead-letters drop deletes the dead letter",
+                f"the dead letter of {missing[0]} does not hold the record, so nothing is sent",
+                hint=f"headrace consume {missing[0].topic}"
+                f" --from {missing[0].topic}:{missing[0].partition}:{missing[0].offset} --count 1 shows it,"
+                " if Kafka still has it; headrace dead-letters drop deletes the dead letter",
             )
         sources = list(self.pipeline.sources.values())
         if to and len({source.bootstrap for source in sources}) > 1:
@@ -99,15 +100,15 @@ class DeadLetterAdmin:
                 f"{self.pipeline.name} reads several clusters; expected the topic {to} in a source of one of them",
                 hint="without --to they go back to the topics they came from",
             )
-        shares = [(sources[0], letters)] if to else self._by_source(letters, sources)
-        for source, own in shares:
+        by_source = [(sources[0], letters)] if to else self._by_source(letters, sources)
+        for source, own in by_source:
             # Check that the topics exist: a broker may create a topic when a record is sent to it, and the dead letters
             # would then be dropped although no pipeline reads that topic.
             wanted = {to} if to else {source.cluster_topic_name(letter.origin.topic) for letter in own}
             describe_topics(Admin(Client(source.bootstrap, source.options)), sorted(wanted))
         if not execute:
             return
-        for source, own in shares:
+        for source, own in by_source:
             DeadLetterTopic(source.bootstrap, source.options, to or "").send_back(own, to, source.cluster_topic_name)
         self.drop(letters)
 
@@ -127,30 +128,30 @@ class DeadLetterAdmin:
         return [(sources[number], own) for number, own in owners.items()]
 
     def drop(self, letters: Sequence[DeadLetter]) -> None:
-        self._refuse_some(letters)
+        self._refuse_partial(letters)
         if self._topic is not None:
             self._topic.drop_read()
             return
-        with self._keeper.open(self.pipeline.name) as sink:
-            sink.drop_dead_letters(self._place.table or "", [letter.origin for letter in letters])
+        with self._table_sink.open(self.pipeline.name) as sink:
+            sink.drop_dead_letters(self._target.table or "", [letter.origin for letter in letters])
 
-    def _refuse_some(self, letters: Sequence[DeadLetter]) -> None:
+    def _refuse_partial(self, letters: Sequence[DeadLetter]) -> None:
         if self._topic is not None and {letter.origin for letter in letters} != self._read:
             raise ConfigError(f"expected --all: single records of {self._topic!r} cannot be deleted", hint="--all")
 
     @property
-    def _keeper(self) -> DeadLetterTableSink:
+    def _table_sink(self) -> DeadLetterTableSink:
         assert isinstance(self.pipeline.sink, DeadLetterTableSink)
         return self.pipeline.sink
 
 
-def name(letter: DeadLetter) -> str:
+def format_record_id(letter: DeadLetter) -> str:
     return f"{letter.origin.topic}:{letter.origin.partition}:{letter.origin.offset}"
 
 
-def parsed(text: str) -> RecordId:
+def parse_record_id(text: str) -> RecordId:
     topic, _, rest = text.rpartition(":")
     topic, _, partition = topic.rpartition(":")
     if not topic or not partition.isdigit() or not rest.isdigit():
-        raise ConfigError(f"{text!r} does not name a record", hint="TOPIC:PARTITION:OFFSET, for example clicks:0:1234")
+        raise ConfigError(f"expected TOPIC:PARTITION:OFFSET, got {text!r}", hint="for example clicks:0:1234")
     return RecordId(topic, int(partition), int(rest))

@@ -70,11 +70,13 @@ def check_java() -> list[Check]:
     found = java.find()
     where = f"{found.version} at {found.path}"
     if found.major < java.OLDEST:
-        looked = " then ".join(java.searched_places())
-        return [Check("java", "fail", f"{where}; Spark 4 needs {java.OLDEST}; looked in {looked}", java.INSTALL)]
+        searched = " then ".join(java.searched_places())
+        return [Check("java", "fail", f"{where}; Spark 4 needs {java.OLDEST}; looked in {searched}", java.INSTALL)]
     home = os.environ.get("JAVA_HOME")
     if home and not found.path.is_relative_to(home):
-        return [Check("java", "fail", f"{where}; JAVA_HOME={home} holds none, and Spark insists", "unset JAVA_HOME")]
+        return [
+            Check("java", "fail", f"{where}; JAVA_HOME={home} has no java, and Spark uses JAVA_HOME", "unset JAVA_HOME")
+        ]
     return [Check("java", "ok", where)]
 
 
@@ -103,11 +105,11 @@ def _spark_home(home: str | None) -> Check:
         return Check("SPARK_HOME", "ok", "not set: pyspark's own Spark is used")
     core = next(iter(sorted(Path(home).glob("jars/spark-core_*.jar"))), None)
     if core is None:
-        return Check("SPARK_HOME", "fail", f"{home} holds no Spark", "unset SPARK_HOME")
-    other, mine = pyspark_install.split_version(core.name)[1], pyspark_install.version()
-    if other != mine:
-        return Check("SPARK_HOME", "fail", f"{home} is Spark {other}, pyspark is {mine}", "unset SPARK_HOME")
-    return Check("SPARK_HOME", "ok", f"{home}, Spark {other}")
+        return Check("SPARK_HOME", "fail", f"{home} has no Spark", "unset SPARK_HOME")
+    found, expected = pyspark_install.split_version(core.name)[1], pyspark_install.version()
+    if found != expected:
+        return Check("SPARK_HOME", "fail", f"{home} is Spark {found}, pyspark is {expected}", "unset SPARK_HOME")
+    return Check("SPARK_HOME", "ok", f"{home}, Spark {found}")
 
 
 def _worker_python(given: str | None) -> Check:
@@ -116,31 +118,31 @@ def _worker_python(given: str | None) -> Check:
         return Check(name, "ok", "not set: headrace sets it to its own Python")
     found = shutil.which(given)
     if found is None:
-        return Check(name, "fail", f"{given} is not there", f"unset {name}")
-    ask = "import sys; print('%d.%d' % sys.version_info[:2])"
+        return Check(name, "fail", f"{given} does not exist", f"unset {name}")
+    script = "import sys; print('%d.%d' % sys.version_info[:2])"
     try:
-        done = subprocess.run([found, "-c", ask], capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run([found, "-c", script], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         return Check(name, "fail", f"{found} does not run: {error}", f"unset {name}")
-    mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    if done.stdout.strip() != mine:
-        said = f"{found} is Python {done.stdout.strip()}, this is {mine}: Spark refuses the mix"
-        return Check(name, "fail", said, f"export {name}={sys.executable}")
-    return Check(name, "ok", f"{found}, Python {mine}")
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if done.stdout.strip() != version:
+        finding = f"{found} is Python {done.stdout.strip()}, this is {version}: Spark needs the same version"
+        return Check(name, "fail", finding, f"export {name}={sys.executable}")
+    return Check(name, "ok", f"{found}, Python {version}")
 
 
 def check_connector() -> list[Check]:
-    return [_brought("connector", bundles.connector_bundle()), _brought("avro", bundles.avro_bundle())]
+    return [_check_bundle("connector", bundles.connector_bundle()), _check_bundle("avro", bundles.avro_bundle())]
 
 
-def _brought(name: str, bundle: Bundle) -> Check:
+def _check_bundle(name: str, bundle: Bundle) -> Check:
     manifest = cache.Manifest.read(bundle.directory)
     if manifest is None:
-        return Check(name, "warn", f"not fetched yet; goes to {bundle.directory}", "headrace jars fetch")
+        return Check(name, "warn", f"not fetched yet; it will be stored in {bundle.directory}", "headrace jars fetch")
     if manifest.alternative and manifest.alternative.startswith("connector"):
         return Check(name, "warn", f"{bundle}: {manifest.alternative}", _PROVEN)
     if manifest.alternative and bundle.version != PROVEN:
-        return Check(name, "warn", f"{bundle}: {manifest.alternative}, not tried by us", _PROVEN)
+        return Check(name, "warn", f"{bundle}: {manifest.alternative}, an untested combination", _PROVEN)
     note = f", {manifest.alternative} (known to work)" if manifest.alternative else ", the exact version"
     return Check(name, "ok", f"{bundle}{note}")
 
@@ -154,16 +156,20 @@ def check_jars() -> list[Check]:
             checks.append(Check("jars", "fail", f"{name} is damaged: {'; '.join(problems)}", "headrace jars fetch"))
         else:
             pinned = checksums.pinned(manifest.directory.name) is not None
-            said = "checksums right" if pinned else "as first fetched: this release of Headrace has no checksums of it"
-            found = f"{name}: {counted(len(manifest.jars), 'jar')}, {said}"
+            status = (
+                "checksums match"
+                if pinned
+                else "unchanged since its download: this release of Headrace has no checksums for it"
+            )
+            found = f"{name}: {counted(len(manifest.jars), 'jar')}, {status}"
             checks.append(Check("jars", "ok", found) if pinned else Check("jars", "warn", found, _PROVEN))
     return checks
 
 
 def check_classpath() -> list[Check]:
     fetched = [manifest for bundle in bundles.bundles() if (manifest := cache.Manifest.read(bundle.directory))]
-    ours = [classpath.JarReference.parse(jar.name, str(jar.parent)) for manifest in fetched for jar in manifest.jars]
-    every = classpath.referenced_jars() + ours
+    own = [classpath.JarReference.parse(jar.name, str(jar.parent)) for manifest in fetched for jar in manifest.jars]
+    referenced = classpath.referenced_jars() + own
     checks = [
         Check(
             "class path",
@@ -171,7 +177,7 @@ def check_classpath() -> list[Check]:
             f"{jar} is built for Scala {jar.scala}; this Spark has {pyspark_install.SCALA}",
             f"write {jar.name}_{pyspark_install.SCALA}, or leave it out: headrace brings its own connector",
         )
-        for jar in classpath.wrong_scala(every)
+        for jar in classpath.wrong_scala(referenced)
     ]
     checks += [
         Check(
@@ -180,7 +186,7 @@ def check_classpath() -> list[Check]:
             f"two versions: {', '.join(str(jar) for jar in clash)}",
             f"leave {clash[0].name} out of spark.jars and PYSPARK_SUBMIT_ARGS; needed is: headrace jars path",
         )
-        for clash in classpath.clashes(every)
+        for clash in classpath.clashes(referenced)
     ]
     return checks or [Check("class path", "ok", "no jar for another Scala, no two versions of one")]
 
@@ -231,8 +237,10 @@ def check_broker(address: str, options: Mapping[str, str] | None = None, seconds
     try:
         found = Admin(Client(address, options or {}), seconds).describe_cluster()
     except RetriableError as error:
-        said = f"does not answer within {seconds:.0f} s: {error.message}"
-        return Check(name, "fail", said, "headrace dev up kafka   (or check the address, the firewall, TLS settings)")
+        finding = f"does not answer within {seconds:.0f} s: {error.message}"
+        return Check(
+            name, "fail", finding, "headrace dev up kafka   (or check the address, the firewall, TLS settings)"
+        )
     except ConfigError as error:
         return Check(name, "fail", error.message, error.hint)
     return Check(name, "ok", f"{counted(len(found.nodes), 'broker')}, cluster {found.cluster_id}")

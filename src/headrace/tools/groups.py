@@ -60,7 +60,7 @@ def describe_groups(admin: Admin, names: Sequence[str]) -> list[Group]:
     described, partitions = admin.describe_groups(names), _partitions(admin)
     with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="headrace-groups") as pool:
         offsets = pool.map(lambda name: admin.committed_offsets(name, partitions), names)
-        return [_group(name, described.get(name), kept) for name, kept in zip(names, offsets, strict=True)]
+        return [_group(name, described.get(name), committed) for name, committed in zip(names, offsets, strict=True)]
 
 
 def group_offsets(admin: Admin, name: str) -> dict[TopicPartition, CommittedOffset]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.engine.source_readers import SourceReaders
     from headrace.runtime.pipeline import Pipeline
 
-_SCHEMAS = 10
+_MAX_SCHEMA_REQUESTS = 10
 """How often a registry is asked for schemas that the records refer to."""
 
 
@@ -42,7 +42,7 @@ def preview(
     batch = _newest(pipeline, n)
     active = session or sessions.create({**pipeline.sink.spark_options, **(spark or {})}, progress)
     inputs = SourceReaders.of(active, pipeline)
-    for _ in range(_SCHEMAS):
+    for _ in range(_MAX_SCHEMA_REQUESTS):
         rows = without_metadata(_transformed(pipeline, inputs, batch)).limit(n)
         try:
             return active.createDataFrame(rows.collect(), rows.schema)
@@ -51,7 +51,7 @@ def preview(
                 raise bad from error
             if inputs.fetch_missing_schemas(batch, error) is None:
                 raise
-    raise ConfigError(f"the records name new schemas after {_SCHEMAS} questions to the registry")
+    raise ConfigError(f"the records refer to unknown schemas after {_MAX_SCHEMA_REQUESTS} requests to the registry")
 
 
 def _newest(pipeline: Pipeline, n: int) -> Batch:

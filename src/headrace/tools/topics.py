@@ -109,10 +109,10 @@ def describe_topics(admin: Admin, names: Sequence[str]) -> list[Topic]:
         if _leader(partition) is not None
     ]
     # Send both requests before waiting for either: each may take long.
-    asked = [
+    requests = [
         admin.request_offsets(dict.fromkeys(led, edge), timeout=_OFFSETS_SECONDS) for edge in ("earliest", "latest")
     ]
-    first, following = map(answered, asked)
+    first, following = map(known_offsets, requests)
     return [
         Topic(
             name,
@@ -139,7 +139,7 @@ def missing_topic(admin: Admin, name: str) -> ConfigError:
     return admin.missing_topics([name], hint=f"headrace topics create {name} --partitions 3")
 
 
-def answered(futures: Mapping[TopicPartition, Future[Any]]) -> dict[TopicPartition, int]:
+def known_offsets(futures: Mapping[TopicPartition, Future[Any]]) -> dict[TopicPartition, int]:
     """The offsets of partitions whose leader answers: a leader may have died since the partitions were described."""
     from confluent_kafka import KafkaException
 

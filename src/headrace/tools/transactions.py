@@ -46,7 +46,7 @@ class Transactions:
             "bootstrap.servers": bootstrap,
         }.items():
             settings.setProperty(name, value)
-        with self._translated():
+        with self._translating_errors():
             self._admin = self._jvm.org.apache.kafka.clients.admin.Admin.create(settings)
 
     def open(self, prefix: str = "") -> list[Transaction]:
@@ -55,7 +55,7 @@ class Transactions:
         states = self._jvm.java.util.HashSet()
         for state in _OPEN:
             states.add(getattr(admin.TransactionState, state))
-        with self._translated():
+        with self._translating_errors():
             listed = self._admin.listTransactions(admin.ListTransactionsOptions().filterStates(states)).all().get()
             ids = self._jvm.java.util.ArrayList()
             for listing in listed:
@@ -63,21 +63,23 @@ class Transactions:
                     ids.add(listing.transactionalId())
             described = self._admin.describeTransactions(ids).all().get()
         found = [_transaction(str(name), described[name]) for name in described]
-        return sorted(found, key=lambda one: (one.since or datetime.max.replace(tzinfo=UTC), one.id))
+        return sorted(
+            found, key=lambda transaction: (transaction.since or datetime.max.replace(tzinfo=UTC), transaction.id)
+        )
 
     def abort(self, ids: Sequence[str]) -> None:
         """Abort transactions and fence their producers. A live run continues with a new producer."""
         java_ids = self._jvm.java.util.ArrayList()
         for name in ids:
             java_ids.add(name)
-        with self._translated():
+        with self._translating_errors():
             self._admin.fenceProducers(java_ids).all().get()
 
     def close(self) -> None:
         self._admin.close()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
         try:
@@ -93,7 +95,7 @@ class Transactions:
 
 
 @contextmanager
-def connected(
+def open_transactions(
     bootstrap: str, options: Mapping[str, str], progress: cache.Progress = cache.silent
 ) -> Iterator[Transactions]:
     """Start a small JVM, which ends with the block."""

@@ -10,7 +10,7 @@ from headrace import stores
 from headrace.cli import offsets_show as verbs
 from headrace.cli.main import app
 from headrace.errors import RetriableError
-from headrace.tools.offsets.editor import Lag, OffsetEditor, change
+from headrace.tools.offsets.editor import Lag, OffsetEditor, audit_entry
 from headrace.types import Progress, TopicPartition
 
 CLICKS, VIEWS = TopicPartition("clicks", 0), TopicPartition("views", 0)
@@ -28,7 +28,7 @@ def stored(tmp_path):
         with store.open("svc"):
             for at in (CLICKS, VIEWS):
                 progress = store.read()[0].progress
-                store.set_offsets(progress, {at: 5}, change("seek", {}, {at: 5}, ""), {at.topic: "id"})
+                store.set_offsets(progress, {at: 5}, audit_entry("seek", {}, {at: 5}, ""), {at.topic: "id"})
 
     return make
 

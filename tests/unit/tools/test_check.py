@@ -172,7 +172,7 @@ def test_a_store_that_another_process_has_open_is_noted(checked, tmp_path):
         other.communicate("\n")
     assert report.errors == ()
     (note,) = report.notes
-    assert note.startswith("the store could not be looked at: another process has")
+    assert note.startswith("the store could not be checked: another process has")
 
 
 def test_a_store_that_refuses_the_login_is_an_error_and_one_that_hides_its_settings_is_noted(checked, monkeypatch):
@@ -181,7 +181,10 @@ def test_a_store_that_refuses_the_login_is_an_error_and_one_that_hides_its_setti
 
     monkeypatch.setattr(Guarded, "durability_warnings", Mock(side_effect=ConfigError("CONFIG is refused")))
     report = checked(offsets=Guarded(), reaches_spark=True)
-    assert (report.errors, report.notes) == ((), ("the store could not be asked: CONFIG is refused",))
+    assert (report.errors, report.notes) == (
+        (),
+        ("the durability of the store could not be checked: CONFIG is refused",),
+    )
     for refusal in (ConfigError("wrong password"), RetriableError("no answer")):
         monkeypatch.setattr(Guarded, "open_for_reading", Mock(side_effect=refusal))
         report = checked(offsets=Guarded())
@@ -332,11 +335,11 @@ def test_parquet_below_a_directory_that_this_user_may_not_write_is_an_error(tmp_
 
 def test_who_does_not_answer_is_reported_while_it_is_waited_for(monkeypatch):
     told, shown = threading.Event(), []
-    monkeypatch.setattr(checking, "_PATIENCE", 0.01)
-    with checking._told(lambda line: shown.append(line) or told.set(), "waiting for Kafka at localhost:1 …"):
+    monkeypatch.setattr(checking, "_SLOW_SECONDS", 0.01)
+    with checking._report_if_slow(lambda line: shown.append(line) or told.set(), "waiting for Kafka at localhost:1 …"):
         assert told.wait(20)
-    monkeypatch.setattr(checking, "_PATIENCE", 60)
-    with checking._told(shown.append, "waiting for nobody"):
+    monkeypatch.setattr(checking, "_SLOW_SECONDS", 60)
+    with checking._report_if_slow(shown.append, "waiting for nobody"):
         pass
     assert shown == ["waiting for Kafka at localhost:1 …"]
 
@@ -349,7 +352,7 @@ def test_a_broker_that_is_slow_is_named_while_it_is_waited_for(monkeypatch, tmp_
 
     told, shown = threading.Event(), []
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(checking, "_PATIENCE", 0.01)
+    monkeypatch.setattr(checking, "_SLOW_SECONDS", 0.01)
     monkeypatch.setattr(checking, "Cluster", SimpleNamespace(of=lambda source: Slow("clicks")))
     source = hr.Kafka("localhost:1", topics=["clicks"])
     pipeline = hr.Pipeline(name="clicks", source=source, sink=sinks.Memory(), guarantee="at-least-once")

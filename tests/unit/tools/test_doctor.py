@@ -38,7 +38,7 @@ def test_a_java_home_without_java_fails_because_spark_insists_on_it(monkeypatch:
     assert doctor.check_java()[0] == Check(
         "java",
         "fail",
-        "17.0.1 at /usr/bin/java; JAVA_HOME=/nowhere holds none, and Spark insists",
+        "17.0.1 at /usr/bin/java; JAVA_HOME=/nowhere has no java, and Spark uses JAVA_HOME",
         "unset JAVA_HOME",
     )
 

@@ -13,7 +13,7 @@ from headrace.cli.output.terminal import say
 from headrace.errors import ConfigError
 from headrace.support.polling import writable
 from headrace.text import printable
-from headrace.tools.records.record import DECODERS, instant, shown, to_json
+from headrace.tools.records.record import DECODERS, instant, to_json, to_printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ class Printer:
             case "key":
                 return self._part(record, record.key, self.key_format)
             case "headers":
-                return ",".join(f"{shown(n.encode())}={shown(v or b'')}" for n, v in record.headers)
+                return ",".join(f"{to_printable(n.encode())}={to_printable(v or b'')}" for n, v in record.headers)
             case "timestamp":
                 return "" if record.timestamp is None else str(instant(record.timestamp))
             case _:
@@ -108,7 +108,7 @@ class Printer:
         try:
             return DECODERS[form](raw)
         except ValueError as error:
-            say(f"{record.place}: not {form} ({error}): {shown(raw[:200])}", err=True)
+            say(f"{record.place}: not {form} ({error}): {to_printable(raw[:200])}", err=True)
             return None
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FORCE_SECONDS = 30.0
 """Seconds that a forced change waits for a moment between two batches of a live run."""
-_LOOK_EVERY = 0.5
+_POLL_INTERVAL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +151,16 @@ class OffsetEditor:
         logs = self.logs(progress)
         ends = {at: end for log in logs.values() for at, end in log.ends.items()}
         beginnings = {at: first for log in logs.values() for at, first in log.beginnings.items()}
-        reached = {at: progress.offsets.get(at, beginnings.get(at, 0)) for at in ends}
-        behind = {at: offset for at, offset in reached.items() if ends[at] > offset}
+        position = {at: progress.offsets.get(at, beginnings.get(at, 0)) for at in ends}
+        behind = {at: offset for at, offset in position.items() if ends[at] > offset}
         produced, now = self.cluster.times(behind), time.time()
-        found = []
+        lags = []
         for at, end in sorted(ends.items()):
             committed = progress.offsets.get(at)
-            records = max(0, end - reached[at])
+            records = max(0, end - position[at])
             age = max(0.0, now - produced[at]) if at in produced else (0.0 if not records else None)
-            found.append(Lag(at, committed, end, records, age))
-        return found
+            lags.append(Lag(at, committed, end, records, age))
+        return lags
 
     def plan(self, target: ResetTarget, only: Iterable[TopicPartition] = ()) -> tuple[Progress, list[OffsetChange]]:
         progress = self.state.progress
@@ -194,15 +194,15 @@ class OffsetEditor:
         With `force` also during a live run, between two of its batches: within a batch it is unknown which of its rows
         are stored. The store refuses the next batch of the run.
         """
-        forced = force and self.live() is not None
+        forced = force and self.active_run() is not None
         if not force:
             self.refuse_while_running()
             self._refuse_pending(progress, {move.at: move.after for move in moves})
         if negative := [move for move in moves if move.after < 0]:
             raise ConfigError(f"{negative[0].at} cannot go to {negative[0].after}: offsets begin at 0")
-        if not outside and (wrong := [move for move in moves if move.outside]):
-            first, *others = wrong
-            more = f"; so with {counted(len(others), 'more partition')}" if others else ""
+        if not outside and (rejected := [move for move in moves if move.outside]):
+            first, *others = rejected
+            more = f"; the same for {counted(len(others), 'more partition')}" if others else ""
             raise ConfigError(
                 f"{first.at} has offsets {first.beginning} to {first.end}; {first.after} lies outside{more}",
                 hint="--outside sets it all the same; --to earliest or --to latest stay inside",
@@ -218,7 +218,7 @@ class OffsetEditor:
             before = {at: progress.offsets[at] for at in after if at in progress.offsets}
             undo = Undo(self.pipeline, before, after).write()
             try:
-                self.store.set_offsets(progress, after, change(action, before, after, note), topic_ids)
+                self.store.set_offsets(progress, after, audit_entry(action, before, after, note), topic_ids)
             except OffsetConflict:
                 undo.unlink()
                 if not forced or time.monotonic() >= deadline:
@@ -226,16 +226,16 @@ class OffsetEditor:
                 continue  # the live run has begun a batch in the meantime
             return undo
 
-    def live(self) -> RunLease | None:
+    def active_run(self) -> RunLease | None:
         """The run that is or may be active. A run whose process cannot be checked counts while it sends heartbeats."""
         run = self.store.lease()
         if run is None or (state := liveness(run)) == "dead":
             return None
         if state == "alive" or time.time() - run.beat < lease_timeout(run):
             return run
-        return run if self._still_beats(run) else None
+        return run if self._sends_heartbeats(run) else None
 
-    def _still_beats(self, run: RunLease) -> bool:
+    def _sends_heartbeats(self, run: RunLease) -> bool:
         """Whether a new heartbeat arrives. The clocks of two machines may differ, so an old time proves nothing."""
         latest: RunLease | None = run
 
@@ -245,14 +245,14 @@ class OffsetEditor:
             return latest is None or not run.is_same_run(latest) or latest.beat != run.beat
 
         return (
-            wait_until(changed, min(seconds_to_wait(run, time.time()), 2 * INTERVAL), _LOOK_EVERY)
+            wait_until(changed, min(seconds_to_wait(run, time.time()), 2 * INTERVAL), _POLL_INTERVAL)
             and latest is not None
         )
 
     def refuse_while_running(self) -> None:
-        if run := self.live():
+        if run := self.active_run():
             raise OffsetConflict(
-                f"{self.pipeline} is running: {run}, last heard of {time.time() - run.beat:.0f} s ago",
+                f"{self.pipeline} is running: {run}, last heartbeat {time.time() - run.beat:.0f} s ago",
                 hint=f"stop it first: kill {run.pid} on {run.host}; or --force, which stops it at its next batch",
             )
 
@@ -264,10 +264,10 @@ class OffsetEditor:
         pending = progress.pending
         if pending is None:
             return
-        if left := [r for r in pending.ranges if r.at not in moved or r.start < moved[r.at] < r.until]:
+        if split := [r for r in pending.ranges if r.at not in moved or r.start < moved[r.at] < r.until]:
             raise OffsetConflict(
                 f"batch {pending.id} of {self.pipeline} was begun and may be stored in part;"
-                f" {left[0]} of it would be read again and stored twice",
+                f" {split[0]} of it would be read again and stored twice",
                 hint="run the pipeline once, which finishes it; or move all partitions of the batch; or --force",
             )
 
@@ -288,8 +288,8 @@ class OffsetEditor:
         return progress
 
 
-def change(
+def audit_entry(
     action: str, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int], note: str
 ) -> AuditEntry:
-    who = f"{getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
-    return AuditEntry(time.time(), who, action, before, after, note)
+    operator = f"{getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
+    return AuditEntry(time.time(), operator, action, before, after, note)

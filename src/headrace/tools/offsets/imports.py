@@ -20,10 +20,10 @@ Offsets = dict[TopicPartition, int]
 
 def to_spark_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     """The offsets in the format of Spark's `startingOffsets`: `{"clicks": {"0": 10}}`."""
-    named: dict[str, dict[str, int]] = {}
+    by_topic: dict[str, dict[str, int]] = {}
     for at in sorted(offsets):
-        named.setdefault(at.topic, {})[str(at.partition)] = offsets[at]
-    return named
+        by_topic.setdefault(at.topic, {})[str(at.partition)] = offsets[at]
+    return by_topic
 
 
 def from_spark_json(raw: Any, where: str) -> Offsets:
@@ -88,10 +88,10 @@ def from_spark_checkpoint(directory: Path) -> tuple[Offsets, str]:
             offsets.update(from_spark_json(raw, str(log)))
     if not offsets:
         raise ConfigError(f"{log} holds no Kafka offsets", hint="only queries that read Kafka can be imported")
-    word = f"batch {committed} of {directory}"
+    note = f"batch {committed} of {directory}"
     if planned is not None and planned > committed:
-        word += f"; batch {planned} was begun there and not committed, its records are read again"
-    return offsets, word
+        note += f"; batch {planned} was begun there and not committed, its records are read again"
+    return offsets, note
 
 
 def from_kafka_group(bootstrap: str, options: Mapping[str, str], group: str) -> Offsets:
@@ -99,7 +99,7 @@ def from_kafka_group(bootstrap: str, options: Mapping[str, str], group: str) -> 
     committed = group_offsets(Admin(Client(bootstrap, options)), group)
     offsets = {at: entry.offset for at, entry in committed.items()}
     if not offsets:
-        raise ConfigError(f"the group {group} has no offsets on {bootstrap}", hint="look at the group's name")
+        raise ConfigError(f"the group {group} has no offsets on {bootstrap}", hint="check the name of the group")
     return offsets
 
 

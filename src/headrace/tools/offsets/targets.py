@@ -76,20 +76,20 @@ def moves(
     only: Iterable[TopicPartition] = (),
 ) -> list[OffsetChange]:
     """The changes that `target` means for all partitions, or for those in `only`. `at_time`: offsets at its time."""
-    wanted = set(only)
-    found: list[OffsetChange] = []
+    selected = set(only)
+    changes: list[OffsetChange] = []
     for log in logs.values():
         for at, beginning in sorted(log.beginnings.items()):
-            if wanted and at not in wanted:
+            if selected and at not in selected:
                 continue
             before, end = progress.offsets.get(at), log.ends[at]
             if target.shift is not None and before is None:
                 raise ConfigError(f"{at} has no offset to shift", hint="--to earliest")
             after = _after(target, before or 0, beginning, end, at_time.get(at))
-            found.append(OffsetChange(at, before, after, beginning, end))
-    if missing := sorted(wanted - {move.at for move in found}):
+            changes.append(OffsetChange(at, before, after, beginning, end))
+    if missing := sorted(selected - {change.at for change in changes}):
         raise ConfigError(f"no partition {missing[0]} on the cluster", hint="headrace offsets show")
-    return found
+    return changes
 
 
 def to_offsets(
@@ -127,11 +127,11 @@ def stale(
     for topic, log in logs.items():
         if progress.topic_ids.get(topic, log.topic_id) == log.topic_id:
             continue
-        others = [at for at in progress.offsets if at.topic == topic and at not in moved]
-        if there := sorted(at for at in others if at in log.ends):
+        unmoved = [at for at in progress.offsets if at.topic == topic and at not in moved]
+        if existing := sorted(at for at in unmoved if at in log.ends):
             raise ConfigError(
-                f"{topic} was deleted and created again: {there[0]} has an offset of the topic before",
+                f"{topic} was deleted and created again: {existing[0]} has an offset of the topic before",
                 hint="move all its partitions at once: leave out --partition",
             )
-        found |= dict.fromkeys(others, 0)
+        found |= dict.fromkeys(unmoved, 0)
     return found

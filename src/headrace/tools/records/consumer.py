@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from headrace.tools.records.start_positions import ConsumePlan
 
 _POLL_SECONDS = 0.2
-_AT_ONCE = 500
+_MAX_BATCH_RECORDS = 500
 _REFRESH_SECONDS = 2.0
 _SILENT_SECONDS = 30.0
 _COMMIT_SECONDS = 5.0
-_PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_MAX_POLL_EXCEEDED", "_RESOLVE", "_TIMED_OUT"}
+_TRANSIENT = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_MAX_POLL_EXCEEDED", "_RESOLVE", "_TIMED_OUT"}
 
 
 class RecordConsumer:
@@ -55,10 +55,10 @@ class RecordConsumer:
             "auto.offset.reset": "error",  # report an offset that retention has deleted; never skip it
             "enable.partition.eof": True,
         }
-        usual = {"isolation.level": "read_committed", "fetch.wait.max.ms": 100}
+        defaults = {"isolation.level": "read_committed", "fetch.wait.max.ms": 100}
         self._cooperative = _cooperative(client.tuning)
         self._close_blocked = False
-        self._consumer = client.build_tuned(Consumer, owned, usual)
+        self._consumer = client.build_tuned(Consumer, owned, defaults)
 
     def __enter__(self) -> RecordConsumer:
         names = self._plan.topic_names()
@@ -91,18 +91,18 @@ class RecordConsumer:
         """Record that these were printed. With a group, commit the offset after them."""
         for record in records:
             if record.offset is not None:
-                self._next_commit[_at(record)] = record.offset + 1
+                self._next_commit[_partition_of(record)] = record.offset + 1
         self._skip_transaction_markers()
         if self._group is not None and self._next_commit:
-            with self._translated():
+            with self._translating_errors():
                 self._consumer.commit(offsets=_positions(self._next_commit), asynchronous=True)
 
     def _skip_transaction_markers(self) -> None:
         """After the last printed record, commit past trailing transaction markers so they do not show as lag."""
         for at, (last, end) in self._partition_eof.items():
-            behind = self._next_commit.get(at)
-            if last is None or behind == last:
-                self._next_commit[at] = end if behind is None else max(behind, end)
+            next_offset = self._next_commit.get(at)
+            if last is None or next_offset == last:
+                self._next_commit[at] = end if next_offset is None else max(next_offset, end)
         self._partition_eof.clear()
 
     def _poll(self) -> list[Record]:
@@ -118,7 +118,7 @@ class RecordConsumer:
                 self._handle_error(error, message)
             else:
                 self._accept(message)
-            message = self._next(0) if len(self._batch) < _AT_ONCE else None
+            message = self._next(0) if len(self._batch) < _MAX_BATCH_RECORDS else None
         return list(self._batch)
 
     def _next(self, seconds: float) -> Any:
@@ -128,39 +128,45 @@ class RecordConsumer:
         at = TopicPartition(message.topic(), message.partition())
         if self._follow or at in self._ends:  # otherwise it is past the end offset of the start
             self._batch.append(as_record(message))
-            self._reached(at, message.offset() + 1)
+            self._remove_if_done(at, message.offset() + 1)
 
     def _check_idle_timeout(self) -> None:
         """RetriableError if nothing arrives for long, unless it follows. A group drops a dead member after 45 s."""
-        patience = _SILENT_SECONDS if self._joined else 2 * _SILENT_SECONDS
-        if not self._follow and time.monotonic() - self._last_message > patience:
+        timeout = _SILENT_SECONDS if self._joined else 2 * _SILENT_SECONDS
+        if not self._follow and time.monotonic() - self._last_message > timeout:
             raise RetriableError(
-                f"Kafka at {self._client.bootstrap} has not answered for {patience:g} s",
+                f"Kafka at {self._client.bootstrap} has not answered for {timeout:g} s",
                 hint=f"headrace doctor --bootstrap {self._client.bootstrap}",
             )
 
-    def _reached(self, at: TopicPartition, offset: int) -> None:
+    def _remove_if_done(self, at: TopicPartition, offset: int) -> None:
         if offset >= self._ends.get(at, offset + 1):
             del self._ends[at]
 
-    def _reached_eof(self, at: TopicPartition, end: int) -> None:
+    def _record_eof(self, at: TopicPartition, end: int) -> None:
         if self._follow or at in self._ends:  # otherwise there may be records after the end offset
-            unprinted = [record.offset for record in self._batch if _at(record) == at and record.offset is not None]
+            unprinted = [
+                record.offset for record in self._batch if _partition_of(record) == at and record.offset is not None
+            ]
             self._partition_eof[at] = (unprinted[-1] + 1 if unprinted else None, end)
-        self._reached(at, end)
+        self._remove_if_done(at, end)
 
     def _handle_error(self, error: Any, message: Any) -> None:
         from confluent_kafka import KafkaError
 
         at = TopicPartition(message.topic() or "", message.partition() or 0)
         if error.code() == KafkaError._PARTITION_EOF:
-            self._reached_eof(at, message.offset())
+            self._record_eof(at, message.offset())
         elif self._group is None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             return  # the client looks up the coordinator although it does not join the group
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            forget = f"headrace groups delete {self._group} --execute forgets it" if self._group else "--from earliest"
-            raise DataLoss(f"{at}: records to be read no longer exist: {error.str()}", hint=forget)
-        elif error.name() not in _PASSING:
+            cure = (
+                f"headrace groups delete {self._group} --execute deletes its offsets"
+                if self._group
+                else "--from earliest"
+            )
+            raise DataLoss(f"{at}: records to be read no longer exist: {error.str()}", hint=cure)
+        elif error.name() not in _TRANSIENT:
             raise self._client.to_headrace_error(error, f"the records of {at.topic or 'these topics'}")
 
     def _set_end_offsets(self, start_offsets: Mapping[TopicPartition, int]) -> None:
@@ -183,13 +189,13 @@ class RecordConsumer:
     def _subscribe(self, names: list[str]) -> None:
         if names != self._names:  # it causes a rebalance
             self._names = names
-            self._consumer.subscribe(names, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+            self._consumer.subscribe(names, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
-    def _assigned(self, consumer: Any, given: list[Any]) -> None:
+    def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:
         """The group assigned these partitions. One without a committed offset starts at its start offset."""
-        committed = consumer.committed(given, timeout=TIMEOUT) if given else []
+        committed = consumer.committed(partitions, timeout=TIMEOUT) if partitions else []
         if any(position.offset < 0 for position in committed):
-            start_offsets = self._plan.start_offsets(sorted({position.topic for position in given}))
+            start_offsets = self._plan.start_offsets(sorted({position.topic for position in partitions}))
             for position in committed:
                 if position.offset < 0:
                     at = TopicPartition(position.topic, position.partition)
@@ -203,21 +209,21 @@ class RecordConsumer:
         else:
             consumer.assign(committed)
 
-    def _revoked(self, consumer: Any, taken: list[Any]) -> None:
+    def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
         """Commit, so that the next owner begins after the records that were printed here."""
         self._commit()
-        self._lost(consumer, taken)
+        self._on_lost(consumer, partitions)
 
-    def _lost(self, consumer: Any, taken: list[Any]) -> None:
+    def _on_lost(self, consumer: Any, partitions: list[Any]) -> None:
         """Other members own these partitions already: nothing can be committed."""
-        gone = {TopicPartition(position.topic, position.partition) for position in taken}
-        self._batch[:] = [record for record in self._batch if _at(record) not in gone]
-        for at in gone:
+        lost = {TopicPartition(position.topic, position.partition) for position in partitions}
+        self._batch[:] = [record for record in self._batch if _partition_of(record) not in lost]
+        for at in lost:
             self._next_commit.pop(at, None)
             self._partition_eof.pop(at, None)
             self._ends.pop(at, None)
         if self._cooperative:  # the other partitions stay assigned
-            consumer.incremental_unassign(taken)
+            consumer.incremental_unassign(partitions)
         else:
             self._joined = False
             consumer.unassign()
@@ -225,7 +231,7 @@ class RecordConsumer:
     def _commit(self) -> None:
         """Commit the offsets after all printed records, and wait for the response."""
         if self._next_commit:
-            with self._translated():
+            with self._translating_errors():
                 self._consumer.commit(offsets=_positions(self._next_commit), asynchronous=False)
             self._next_commit.clear()
 
@@ -240,21 +246,21 @@ class RecordConsumer:
             except Exception as error:
                 failed.append(error)
 
-        asking = threading.Thread(target=commit, name="headrace-commit", daemon=True)
-        asking.start()
-        asking.join(_COMMIT_SECONDS)
-        self._close_blocked = asking.is_alive()
+        committer = threading.Thread(target=commit, name="headrace-commit", daemon=True)
+        committer.start()
+        committer.join(_COMMIT_SECONDS)
+        self._close_blocked = committer.is_alive()
         if self._close_blocked:
             raise RetriableError(
-                f"Kafka at {self._client.bootstrap} does not take the offsets of the group {self._group}:"
-                " what was printed last may be printed again",
+                f"Kafka at {self._client.bootstrap} does not accept the offsets of the group {self._group}:"
+                " the last records may be printed again",
                 hint=f"headrace doctor --bootstrap {self._client.bootstrap}",
             )
         if failed:
             raise failed[0]
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         from confluent_kafka import KafkaException
 
         try:
@@ -263,7 +269,7 @@ class RecordConsumer:
             raise self._client.to_headrace_error(error.args[0], f"the offsets of the group {self._group}") from error
 
 
-def _at(record: Record) -> TopicPartition:
+def _partition_of(record: Record) -> TopicPartition:
     return TopicPartition(record.topic, record.partition or 0)
 
 

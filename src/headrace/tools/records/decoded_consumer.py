@@ -34,7 +34,7 @@ def format_of(name: str, columns: str | None, registry: str | None, schema: Path
     if name == "avro":
         return Avro(schema, registry=registry, on_error="drop")
     if registry or schema:
-        raise ConfigError("a registry and a schema are of Avro", hint="--format avro")
+        raise ConfigError("--registry and --schema need --format avro", hint="--format avro")
     if name in ("json", "csv") or columns:
         if columns is None:
             raise ConfigError(f"no columns given for {name}", hint="--columns 'user STRING, amount INT'")
@@ -54,8 +54,8 @@ def format_like(target: str, topics: list[str], profile: str | None = None) -> F
     from headrace.runtime.config import load
 
     sources = list(load(target, profile).pipeline.sources.values())
-    reading = (one for one in sources if set(topics) & set(one.subscription.names or ()))
-    return replace(next(reading, sources[0]).format, on_error="drop")
+    matching = (source for source in sources if set(topics) & set(source.subscription.names or ()))
+    return replace(next(matching, sources[0]).format, on_error="drop")
 
 
 class DecodedRecordConsumer:
@@ -82,11 +82,11 @@ class DecodedRecordConsumer:
         follows."""
         refreshed = time.monotonic()
         while not stop():
-            if wanted := self._next():
-                found, left_out = self._query.records(wanted, limit())
+            if ranges := self._next_ranges():
+                records, left_out = self._query.records(ranges, limit())
                 self.left_out += left_out
-                self._positions |= {r.at: r.until for r in wanted}
-                yield found
+                self._positions |= {r.at: r.until for r in ranges}
+                yield records
             elif not follow:
                 return
             else:
@@ -98,10 +98,10 @@ class DecodedRecordConsumer:
                         refreshed = time.monotonic()
                     self._ends = self._plan.end_offsets(self._positions)
 
-    def _next(self) -> list[Range]:
-        wanted = []
+    def _next_ranges(self) -> list[Range]:
+        ranges = []
         for at, start in self._positions.items():
             until = min(self._ends.get(at, start), start + _RECORDS_PER_QUERY)
             if until > start:
-                wanted.append(Range(at, start, until))
-        return wanted
+                ranges.append(Range(at, start, until))
+        return ranges

@@ -64,7 +64,7 @@ class DecodedRecordQuery:
             except Exception as error:
                 if self._decoder.fetch_missing_schemas(error, raw):
                     continue
-                raise kafka_config_error(error) or self._failed(error) or error from None
+                raise kafka_config_error(error) or self._where_error(error) or error from None
             left_out = decoded.dropped()
             if left_out and self.first_bad is None and (bad := self._decoder.locate_bad_record(raw)) is not None:
                 self.first_bad = bad.message
@@ -73,20 +73,20 @@ class DecodedRecordQuery:
     def _filtered(self, rows: DataFrame) -> DataFrame:
         try:
             columns = [sql.col(quoted(name)) for name in self._decoder.columns]
-            whole = sql.when(~sql.col(f"{METADATA}.tombstone"), sql.to_json(sql.struct(*columns), _AS_JSON))
-            value = sql.col(quoted("value")) if self._plain else whole
+            as_json = sql.when(~sql.col(f"{METADATA}.tombstone"), sql.to_json(sql.struct(*columns), _AS_JSON))
+            value = sql.col(quoted("value")) if self._plain else as_json
             filtered = rows if self._where is None else rows.where(sql.expr(self._where))
             # As a number: Python has no datetime after the year 9999.
-            when = sql.unix_millis(f"{METADATA}.timestamp").alias("at")
+            timestamp = sql.unix_millis(f"{METADATA}.timestamp").alias("at")
             metadata = (sql.col(f"{METADATA}.{name}").alias(name) for name in _METADATA_FIELDS if name != "timestamp")
-            return filtered.select(*metadata, when, value.cast("binary").alias("v"))
+            return filtered.select(*metadata, timestamp, value.cast("binary").alias("v"))
         except (AnalysisException, ParseException) as error:
             raise ConfigError(
                 f"--where {self._where}: {short(error)}",
                 hint=f"columns: {', '.join(self._decoder.columns)}, {METADATA}.{{{', '.join(_METADATA_FIELDS)}}}",
             ) from error
 
-    def _failed(self, error: Exception) -> ConfigError | None:
+    def _where_error(self, error: Exception) -> ConfigError | None:
         """The error of a condition that fails on a value, such as a cast; None for any other error."""
         if self._where is None or not isinstance(error, PySparkException):
             return None

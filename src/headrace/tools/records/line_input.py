@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.kafka.headers import Headers
 
 _CHUNK = 1 << 16
-_CHUNKS = 64
+_MAX_CHUNKS = 64
 _POLL_SECONDS = 0.1
 _MAX_LINE_BYTES = 256 << 20
 """Maximum size of a line. It is kept in memory, and brokers accept one megabyte by default."""
@@ -50,7 +50,7 @@ def from_stdin(stop: Callable[[], bool]) -> Iterator[bytes | None]:
     """The lines of standard input; None while none arrives, so that the caller can poll its producer, and stop."""
     if sys.stdin is None:
         raise ConfigError("standard input is closed", hint="--file FILE, or < FILE")
-    chunks: Queue[bytes | Exception] = Queue(_CHUNKS)
+    chunks: Queue[bytes | Exception] = Queue(_MAX_CHUNKS)
     descriptor = sys.stdin.fileno()
 
     def read() -> None:
@@ -82,15 +82,15 @@ def from_stdin(stop: Callable[[], bool]) -> Iterator[bytes | None]:
             if parts and (rest := b"".join(parts)):
                 yield rest
             return
-        rest, *others = chunk.split(b"\n")
+        rest, *lines = chunk.split(b"\n")
         parts.append(rest)
         size += len(rest)
         if size > _MAX_LINE_BYTES:
             raise _too_long("standard input")
-        if others:
+        if lines:
             yield b"".join(parts)
-            yield from others[:-1]
-            parts, size = [others[-1]], len(others[-1])
+            yield from lines[:-1]
+            parts, size = [lines[-1]], len(lines[-1])
 
 
 def _check_length(line: bytes, where: str) -> bytes:
@@ -101,7 +101,7 @@ def _check_length(line: bytes, where: str) -> bytes:
 
 def _too_long(where: str) -> ConfigError:
     return ConfigError(
-        f"a line of {where} is longer than {_MAX_LINE_BYTES >> 20} MiB: it is not sent, nor what comes after it",
+        f"a line of {where} is longer than {_MAX_LINE_BYTES >> 20} MiB: neither it nor the lines after it are sent",
         hint="a record is a line: is this a text file?",
     )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.kafka.client import Client
     from headrace.kafka.headers import Headers
 
-_FULL_SECONDS = 0.05
+_QUEUE_FULL_SECONDS = 0.05
 _MAX_TIMEOUT_SECONDS = 2_147_483
 """The upper bound of durations: the client counts milliseconds in 31 bits."""
 _NOW = 0
@@ -128,7 +128,7 @@ class TopicProducer:
             try:
                 self._producer.produce(self.topic.name, record.value, record.key, on_delivery=on_delivery, **extra)
             except BufferError:
-                self._producer.poll(_FULL_SECONDS)
+                self._producer.poll(_QUEUE_FULL_SECONDS)
                 continue
             except KafkaException as error:  # too large, or no such partition: detected before it is sent
                 self.refuse(record, error.args[0].str())

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from headrace.kafka.headers import Headers
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SPACE = re.compile(r"[\r\n\t]+ *")
-_BLANK = re.compile(r"[ \t\r\n]*")
-_DIGITS = 300
+_LINE_BREAKS = re.compile(r"[\r\n\t]+ *")
+_WHITESPACE = re.compile(r"[ \t\r\n]*")
+_MAX_DIGITS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def milliseconds(text: str) -> int:
     return round(((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) / timedelta(milliseconds=1))
 
 
-def to_json(record: Record, *, parsed: bool = False, **more: str) -> str:
+def to_json(record: Record, *, parsed: bool = False, **extra: str) -> str:
     """A line of JSON. Bytes in UTF-8 are written as text, others as Base64 under names such as `value_base64`.
 
     `parsed`: the value is JSON, and is embedded as JSON instead of text. A JSON string or null is still written as
@@ -72,7 +72,7 @@ def to_json(record: Record, *, parsed: bool = False, **more: str) -> str:
         "timestamp_type": record.timestamp_type,
         **_bytes("key", record.key),
         "headers": [{"name": name, **_bytes("value", value)} for name, value in record.headers],
-        **more,
+        **extra,
     }
     text = json_text(fields)
     if parsed and record.value is not None and record.value.lstrip()[:1] not in (b'"', b"n"):
@@ -134,13 +134,13 @@ def _raw(fields: Mapping[str, Any], name: str, line: str | None = None) -> bytes
     value = fields.get(name)
     if value is None or isinstance(value, str):
         return None if value is None else value.encode()
-    place = None if line is None else place_in(line, [name])
-    if line is None or place is None:
-        raise TypeError(f"a header is {value!r}, which is no text")
-    return line[slice(*place)].encode()
+    span = None if line is None else value_span(line, [name])
+    if line is None or span is None:
+        raise TypeError(f"expected text in a header, got {value!r}")
+    return line[slice(*span)].encode()
 
 
-def decoded(text: str, *, strict: bool = True) -> Any:
+def parse_json(text: str, *, strict: bool = True) -> Any:
     """The decoded JSON; numbers may lose digits. ValueError if it is not valid JSON; NaN is valid unless `strict`."""
     try:
         return (_STRICT if strict else _LENIENT).decode(text)
@@ -148,9 +148,9 @@ def decoded(text: str, *, strict: bool = True) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def place_in(text: str, path: Sequence[str]) -> tuple[int, int] | None:
+def value_span(text: str, path: Sequence[str]) -> tuple[int, int] | None:
     """The start and end, in a text that is JSON, of the value at `path`; if a name occurs twice, of the last one."""
-    begin = _behind_blank(text, 0)
+    begin = _skip_whitespace(text, 0)
     found: tuple[int, int] | None = (begin, len(text))
     for name in path:
         if found is None or text[found[0]] != "{":
@@ -160,48 +160,48 @@ def place_in(text: str, path: Sequence[str]) -> tuple[int, int] | None:
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str, tuple[int, int]]]:
-    at = _behind_blank(text, at + 1)
+    at = _skip_whitespace(text, at + 1)
     while text[at] != "}":
         name, at = _LENIENT.raw_decode(text, at)
-        begin = _behind_blank(text, _behind_blank(text, at) + 1)
+        begin = _skip_whitespace(text, _skip_whitespace(text, at) + 1)
         _, end = _LENIENT.raw_decode(text, begin)
         yield name, (begin, end)
-        at = _behind_blank(text, end)
-        at = _behind_blank(text, at + 1) if text[at] == "," else at
+        at = _skip_whitespace(text, end)
+        at = _skip_whitespace(text, at + 1) if text[at] == "," else at
 
 
-def _behind_blank(text: str, at: int) -> int:
-    found = _BLANK.match(text, at)
+def _skip_whitespace(text: str, at: int) -> int:
+    found = _WHITESPACE.match(text, at)
     return at if found is None else found.end()
 
 
 def compact(raw: bytes) -> str:
     """JSON on one line, with its numbers unchanged; ValueError if it is not valid JSON."""
     text = raw.decode()
-    decoded(text)
+    parse_json(text)
     # A JSON string contains no line break, so every line break is white space between tokens.
-    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", _SPACE.sub(" ", text).strip())
+    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", _LINE_BREAKS.sub(" ", text).strip())
 
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _whole(digits: str) -> int | float:
-    return int(digits) if len(digits) <= _DIGITS else float(digits)  # Python refuses to read very long ones
+def _parse_int(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)  # Python refuses to read very long ones
 
 
-_STRICT = json.JSONDecoder(parse_int=_whole, parse_constant=_no_constant)
-_LENIENT = json.JSONDecoder(parse_int=_whole)
+_STRICT = json.JSONDecoder(parse_int=_parse_int, parse_constant=_no_constant)
+_LENIENT = json.JSONDecoder(parse_int=_parse_int)
 
 
-def shown(raw: bytes) -> str:
+def to_printable(raw: bytes) -> str:
     """Printable text on one line: control characters and bytes that are not UTF-8 are escaped."""
     return printable(raw.decode(errors="backslashreplace"))
 
 
 DECODERS: Mapping[str, Callable[[bytes], str]] = {
-    "text": shown,
+    "text": to_printable,
     "json": compact,
     "hex": bytes.hex,
     "base64": lambda raw: base64.b64encode(raw).decode(),
@@ -209,7 +209,7 @@ DECODERS: Mapping[str, Callable[[bytes], str]] = {
 
 
 def _json_line(raw: bytes) -> bytes:
-    decoded(raw.decode())
+    parse_json(raw.decode())
     return raw
 
 

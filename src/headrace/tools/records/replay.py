@@ -10,14 +10,14 @@ from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import BadRecord, ConfigError
-from headrace.tools.records.record import Record, decoded, from_json, instant, is_record, place_in
+from headrace.tools.records.record import Record, from_json, instant, is_record, parse_json, value_span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 # Until the year 5138 a number of seconds has at most eleven digits; since 1973 one of milliseconds has more; and so on.
 _SCALES = ((10**11, 1), (10**14, 1_000), (10**17, 1_000_000), (10**20, 1_000_000_000))
-_TEXT = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d(?::\d\d(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:?\d\d)?")
+_TIME_TEXT = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d(?::\d\d(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:?\d\d)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,31 +31,31 @@ class EventTime:
     def read(cls, written: Any) -> EventTime:
         """Parse a time; ValueError if it is not a valid one."""
         if isinstance(written, bool) or written is None:
-            raise ValueError(f"{written!r} is no time")
+            raise ValueError(f"expected a time, got {written!r}")
         if isinstance(written, int | float):
             return cls(written * 1000 / _scale(written), written)
-        if isinstance(written, str) and _TEXT.fullmatch(written):
-            return cls(_parsed(written).timestamp() * 1000, written)
-        raise ValueError(f"{written!r} is no time")
+        if isinstance(written, str) and _TIME_TEXT.fullmatch(written):
+            return cls(_to_datetime(written).timestamp() * 1000, written)
+        raise ValueError(f"expected a time, got {written!r}")
 
     def shifted(self, milliseconds: float) -> str | int | float:
         """The time shifted by so much, written in the same way."""
         if isinstance(self.written, str):
-            return _rewritten(self.written, milliseconds)
+            return _shift_text(self.written, milliseconds)
         by = milliseconds / 1000 * _scale(self.written)
         return self.written + (round(by) if isinstance(self.written, int) else by)
 
 
 def _scale(number: float) -> int:
     """The number of its units per second."""
-    for most, scale in _SCALES:
-        if abs(number) < most:
+    for limit, scale in _SCALES:
+        if abs(number) < limit:
             return scale
-    raise ValueError(f"{number!r} is no time")
+    raise ValueError(f"expected a time, got {number!r}")
 
 
-def _parsed(text: str) -> datetime:
-    found = _TEXT.fullmatch(text)
+def _to_datetime(text: str) -> datetime:
+    found = _TIME_TEXT.fullmatch(text)
     fraction = found[2] if found else None
     if fraction and len(fraction) > 6:  # Python has microseconds
         text = text.replace(f".{fraction}", f".{fraction[:6]}", 1)
@@ -63,16 +63,16 @@ def _parsed(text: str) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def _rewritten(text: str, milliseconds: float) -> str:
-    found = _TEXT.fullmatch(text)
+def _shift_text(text: str, milliseconds: float) -> str:
+    found = _TIME_TEXT.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no time")
-    at = _parsed(text) + timedelta(milliseconds=milliseconds)
+        raise ValueError(f"expected a time, got {text!r}")
+    at = _to_datetime(text) + timedelta(milliseconds=milliseconds)
     seconds = text.count(":", 0, len(text) - len(found[3] or "")) == 2
-    made = f"{at:%Y-%m-%d}{found[1]}{at:%H:%M:%S}" if seconds else f"{at:%Y-%m-%d}{found[1]}{at:%H:%M}"
+    shifted_text = f"{at:%Y-%m-%d}{found[1]}{at:%H:%M:%S}" if seconds else f"{at:%Y-%m-%d}{found[1]}{at:%H:%M}"
     if found[2]:
-        made += "." + f"{at.microsecond:06}000"[: len(found[2])]
-    return made + (found[3] or "")
+        shifted_text += "." + f"{at.microsecond:06}000"[: len(found[2])]
+    return shifted_text + (found[3] or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,37 +92,37 @@ def timed_record(line: bytes, field: str | None, key: str | None) -> TimedRecord
     """
     try:
         text = line.decode("utf-8-sig").strip()
-        fields = decoded(text, strict=False)
+        fields = parse_json(text, strict=False)
     except ValueError as error:
         raise BadRecord(f"not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise BadRecord("not a JSON object")
     if key is not None and is_record(fields):
         raise BadRecord(f"a record of `headrace consume --json` has its own key; --key {key} is for other objects")
-    record = from_json(text, fields) if is_record(fields) else _plain(text, fields, key)
+    record = from_json(text, fields) if is_record(fields) else _record_of_object(text, fields, key)
     if field is None or record.value is None:
         at = None if record.timestamp is None else EventTime(record.timestamp, record.timestamp)
         return TimedRecord(record, at)
     try:
-        at = EventTime.read(_inside(decoded(record.value.decode(), strict=False), field))
+        at = EventTime.read(_get_path(parse_json(record.value.decode(), strict=False), field))
     except ValueError as error:
         raise BadRecord(f"no time at {field}: {error}") from error
     stamped = record if record.timestamp is not None else replace(record, timestamp=round(at.milliseconds))
     return TimedRecord(stamped, at)
 
 
-def _plain(text: str, fields: dict[str, Any], key: str | None) -> Record:
-    found = _inside(fields, key) if key else None
+def _record_of_object(text: str, fields: dict[str, Any], key: str | None) -> Record:
+    found = _get_path(fields, key) if key else None
     if key and found is not None and not isinstance(found, str):
-        place = place_in(text, key.split("."))
-        found = None if place is None else text[slice(*place)]
+        span = value_span(text, key.split("."))
+        found = None if span is None else text[slice(*span)]
     try:
         return Record("", None, None, None, None, None if found is None else found.encode(), text.encode())
     except UnicodeEncodeError as error:  # half a character, which JSON can escape
         raise BadRecord(f"no key at {key}: {error}") from error
 
 
-def _inside(value: Any, path: str) -> Any:
+def _get_path(value: Any, path: str) -> Any:
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
@@ -136,10 +136,10 @@ def in_order(lines: Iterable[tuple[tuple[str, int | None], float | None]]) -> li
     """
     latest: dict[tuple[str, int | None], float] = {}
     found = []
-    for number, (place, at) in enumerate(lines):
-        before = latest.get(place)
+    for number, (partition, at) in enumerate(lines):
+        before = latest.get(partition)
         time = max(at if at is not None else float("-inf"), before if before is not None else float("-inf"))
-        latest[place] = time
+        latest[partition] = time
         found.append((number, time))
     return sorted(found, key=lambda entry: entry[1])
 
@@ -171,18 +171,18 @@ def shifted(given: TimedRecord, milliseconds: float, field: str | None, now: flo
     if field is None or given.at is None or record.value is None:
         return record
     text = record.value.decode()
-    place = place_in(text, field.split("."))
-    if place is None:
+    span = value_span(text, field.split("."))
+    if span is None:
         raise BadRecord(f"no time at {field}")
-    begin, end = place
+    begin, end = span
     try:
-        moved = _token(text[begin:end], given.at, milliseconds)
+        new_time = _shift_token(text[begin:end], given.at, milliseconds)
     except OverflowError as error:
         raise BadRecord(f"{text[begin:end]} cannot be shifted: {error}") from error
-    return replace(record, value=f"{text[:begin]}{moved}{text[end:]}".encode())
+    return replace(record, value=f"{text[:begin]}{new_time}{text[end:]}".encode())
 
 
-def _token(written: str, at: EventTime, milliseconds: float) -> str:
+def _shift_token(written: str, at: EventTime, milliseconds: float) -> str:
     """The shifted time as JSON; a fraction keeps its number of digits, up to nine."""
     if not isinstance(at.written, float):
         return json.dumps(at.shifted(milliseconds), ensure_ascii=False)

@@ -39,7 +39,7 @@ class TopicSelection:
     pattern: re.Pattern[str] | None = None
     partitions: frozenset[int] = frozenset()
 
-    def takes(self, at: TopicPartition) -> bool:
+    def includes(self, at: TopicPartition) -> bool:
         return not self.partitions or at.partition in self.partitions
 
 
@@ -47,12 +47,12 @@ class TopicSelection:
 class _ChosenPartitions(Subscription):
     """Requests only the selected partitions of these topics: others may have no leader."""
 
-    takes: Callable[[TopicPartition], bool]
+    includes: Callable[[TopicPartition], bool]
     names: Sequence[str] = ()
 
     def wanted(self, topics: Mapping[str, int]) -> Iterable[TopicPartition]:
-        places = (TopicPartition(topic, number) for topic, count in topics.items() for number in range(count))
-        return [at for at in places if self.takes(at)]
+        partitions = (TopicPartition(topic, number) for topic, count in topics.items() for number in range(count))
+        return [at for at in partitions if self.includes(at)]
 
     def __str__(self) -> str:
         return ", ".join(self.names)
@@ -68,8 +68,8 @@ def positions(
             end = log.ends[at]
             if start.offsets:
                 if at in start.offsets:
-                    found[at] = _inside(at, start.offsets[at], first, end)
-            elif wanted.takes(at):
+                    found[at] = _check_offset(at, start.offsets[at], first, end)
+            elif wanted.includes(at):
                 found[at] = _position(start, first, end, at_time.get(at))
     if missing := sorted(start.offsets.keys() - found.keys()):
         raise ConfigError(f"there is no partition {missing[0]}", hint=f"headrace topics describe {missing[0].topic}")
@@ -78,11 +78,11 @@ def positions(
     return found
 
 
-def _inside(at: TopicPartition, offset: int, first: int, end: int) -> int:
+def _check_offset(at: TopicPartition, offset: int, first: int, end: int) -> int:
     if not first <= offset <= end:
-        why = "it has aged out" if offset < first else "the log ends before it"
+        reason = "it has aged out" if offset < first else "the log ends before it"
         raise ConfigError(
-            f"{at} has no offset {offset:,}: {why}; there are {first:,} to {end:,}",
+            f"{at} has no offset {offset:,}: {reason}; there are {first:,} to {end:,}",
             hint=f"--from {at.topic}:{at.partition}:{first if offset < first else end}, or --from earliest",
         )
     return offset
@@ -111,10 +111,10 @@ class ConsumePlan:
         if self.wanted.pattern is not None:
             found = topic_names(self._admin, self.wanted.pattern)
             if not found and not self._follow:
-                raise ConfigError(f"no topic is called like {self.wanted.pattern.pattern}", hint="headrace topics list")
+                raise ConfigError(f"no topic matches {self.wanted.pattern.pattern}", hint="headrace topics list")
             return found
-        there = self._admin.topics()
-        if missing := [name for name in self.wanted.topics if name not in there]:
+        known = self._admin.topics()
+        if missing := [name for name in self.wanted.topics if name not in known]:
             raise missing_topic(self._admin, missing[0])
         return list(self.wanted.topics)
 
@@ -135,7 +135,7 @@ class ConsumePlan:
         }
 
     def _logs(self, names: Sequence[str]) -> dict[str, TopicLog]:
-        chosen = self._start.offsets.__contains__ if self._start.offsets else self.wanted.takes
+        chosen = self._start.offsets.__contains__ if self._start.offsets else self.wanted.includes
         return self._cluster.logs(_ChosenPartitions(chosen, tuple(names))) if names else {}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

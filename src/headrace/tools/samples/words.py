@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-_WHO = ("the river", "a wheel", "the miller", "an old dog", "the quick fox", "rain", "the field", "a child")
-_DOES = ("turns", "carries", "watches", "follows", "fills", "forgets", "waits for", "jumps over")
-_WHERE = ("at night", "every day", "again", "in the valley", "near the bridge", "without a word", "slowly")
+_SUBJECTS = ("the river", "a wheel", "the miller", "an old dog", "the quick fox", "rain", "the field", "a child")
+_VERBS = ("turns", "carries", "watches", "follows", "fills", "forgets", "waits for", "jumps over")
+_ADVERBIALS = ("at night", "every day", "again", "in the valley", "near the bridge", "without a word", "slowly")
 _ENDS = (".", ".", ".", "!", "?")
 
 
@@ -21,8 +21,8 @@ def words(seed: int, times: Iterable[datetime]) -> Iterator[Sample]:
     """Sentences without a key."""
     chance = Random(seed)  # noqa: S311 - made-up data
     for at in times:
-        parts = [chance.choice(_WHO), chance.choice(_DOES), chance.choice(_WHO)]
+        parts = [chance.choice(_SUBJECTS), chance.choice(_VERBS), chance.choice(_SUBJECTS)]
         if chance.random() < 0.5:
-            parts.append(chance.choice(_WHERE))
+            parts.append(chance.choice(_ADVERBIALS))
         line = " ".join(parts) + chance.choice(_ENDS)
         yield Sample(None, (line[0].upper() + line[1:]).encode(), (), at)

@@ -192,4 +192,4 @@ def test_a_run_elsewhere_counts_as_live_as_long_as_its_version_may_be_silent(ver
     editor = OffsetEditor("p", store, None, {})
     for silent, live in ((live_for - 5, True), (live_for + 5, False)):
         store.set_lease(RunLease("other-host", 1, started=0.0, beat=time.time() - silent, pid_space=version))
-        assert (editor.live() is not None) is live
+        assert (editor.active_run() is not None) is live

@@ -21,10 +21,10 @@ from headrace.core.planner import TopicLog
 from headrace.errors import BadRecord, ConfigError
 from headrace.tools.records import line_input as lines
 from headrace.tools.records import send
-from headrace.tools.records.record import ENCODERS, Record, compact, is_record, shown, to_json
+from headrace.tools.records.record import ENCODERS, Record, compact, is_record, to_json, to_printable
 from headrace.tools.records.replay import EventTime, in_order, shift, shifted, speed, timed_record
 from headrace.tools.records.start_positions import StartAt, TopicSelection, positions
-from headrace.tools.topics import answered
+from headrace.tools.topics import known_offsets
 from headrace.types import TopicPartition
 
 HOUR = 3_600_000
@@ -55,7 +55,7 @@ def test_a_time_is_shifted_and_written_as_it_was(written, later):
 
 @pytest.mark.parametrize("written", [None, True, "soon", "2026-11-15", 10**21, {"at": 1}])
 def test_what_is_no_time_is_refused(written):
-    with pytest.raises(ValueError, match="no time"):
+    with pytest.raises(ValueError, match="expected a time, got"):
         EventTime.read(written)
 
 
@@ -118,8 +118,8 @@ def test_a_tombstone_goes_by_its_own_time():
 
 
 def test_text_is_shown_without_what_a_terminal_obeys():
-    assert shown(b"a\x1b]0;title\x07\x9b\n") == "a\\x1b]0;title\\x07\\x9b\\n"
-    assert shown("\u0085\u2066é\t".encode()) == "\\x85\\u2066é\t"
+    assert to_printable(b"a\x1b]0;title\x07\x9b\n") == "a\\x1b]0;title\\x07\\x9b\\n"
+    assert to_printable("\u0085\u2066é\t".encode()) == "\\x85\\u2066é\t"
 
 
 def test_plain_objects_have_the_key_and_the_time_that_are_named():
@@ -292,7 +292,7 @@ def test_a_broker_that_does_not_know_an_offset_says_so_by_a_negative_one():
     futures = {TopicPartition("t", number): Future() for number in said}
     for place, future in futures.items():
         future.set_result(SimpleNamespace(offset=said[place.partition]))
-    assert answered(futures) == {TopicPartition("t", 0): 5, TopicPartition("t", 2): 0}
+    assert known_offsets(futures) == {TopicPartition("t", 0): 5, TopicPartition("t", 2): 0}
 
 
 def test_every_partition_that_is_named_must_be_there():
