@@ -138,7 +138,7 @@ def test_our_offset_and_lag_are_those_of_the_group_or_the_pipeline_that_is_named
         store.commit(Batch(1, (Range(TopicPartition(events.name, 1), 0, 45),), {events.name: "any"}))
     (described,) = answer(cli("topics", "describe", events.name, "--pipeline", file, "--json"))
     assert [(p["offset"], p["lag"]) for p in described["partitions"]] == [(None, 50), (45, 5)]
-    assert "our offset" in cli("topics", "describe", events.name, "--pipeline", file).out
+    assert "committed" in cli("topics", "describe", events.name, "--pipeline", file).out
 
 
 def test_a_group_is_described_with_its_offsets_and_deleted_with_execute(cli, topic, name):

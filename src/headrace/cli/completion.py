@@ -33,7 +33,7 @@ def join_words(environment: MutableMapping[str, str] = os.environ) -> None:
     if _WORDS not in environment or not environment.get(_CURRENT, "").isdigit():
         return
     joined: list[str] = []
-    places: list[int] = []
+    indexes: list[int] = []
     open_ended = False  # whether the last one ends with a colon that was a word of its own
     for word in environment[_WORDS].split("\n"):
         colon = word == ":" and len(joined) > 1 and not joined[-1].startswith("-")
@@ -42,15 +42,15 @@ def join_words(environment: MutableMapping[str, str] = os.environ) -> None:
         else:
             joined.append(word)
         open_ended = colon
-        places.append(len(joined) - 1)
+        indexes.append(len(joined) - 1)
     current = int(environment[_CURRENT])
-    if current < len(places):
-        if places[current] == places[current - 1]:
+    if current < len(indexes):
+        if indexes[current] == indexes[current - 1]:
             environment[_JOINED] = "1"
-        environment[_WORDS], environment[_CURRENT] = "\n".join(joined), str(places[current])
+        environment[_WORDS], environment[_CURRENT] = "\n".join(joined), str(indexes[current])
 
 
-class _BehindColon(str):
+class _AfterColon(str):
     """The part of a completion that bash inserts after a colon. typer would drop it, because it does not begin with the
     whole word."""
 
@@ -88,7 +88,7 @@ def topics(ctx: typer.Context) -> Iterable[str]:
         pipeline = from_toml(Path(file), ctx.params.get("profile") or os.environ.get(PROFILE) or None).pipeline
         sources = pipeline.sources.values()
         return pipeline.topics or [
-            name for one in sources for name in _topics(Admin(Client(one.bootstrap, one.options), _SECONDS))
+            name for source in sources for name in _topics(Admin(Client(source.bootstrap, source.options), _SECONDS))
         ]
     return _topics(_admin(ctx))
 
@@ -123,18 +123,18 @@ def pipelines(ctx: typer.Context, incomplete: str) -> list[str]:
         if colon:
             names = [found for found in _pipeline_names(Path(file)) if found.startswith(name)]
             if _JOINED in os.environ:
-                return [_BehindColon(found) for found in names]
+                return [_AfterColon(found) for found in names]
             return [f"{file}:{found}" for found in names]
         typed = Path(incomplete)
         folder = typed if incomplete.endswith(os.sep) else typed.parent
         found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-        named = [f"{path}{os.sep}" if path.is_dir() else str(path) for path in found if _may_hold(path)]
+        named = [f"{path}{os.sep}" if path.is_dir() else str(path) for path in found if _may_contain_pipeline(path)]
         return [path for path in named if path.startswith(incomplete) and _PLAIN.fullmatch(path)]
     except Exception:
         return []
 
 
-def _may_hold(path: Path) -> bool:
+def _may_contain_pipeline(path: Path) -> bool:
     return path.is_dir() or path.suffix in _PIPELINES
 
 
@@ -155,8 +155,8 @@ def _admin(ctx: typer.Context) -> Admin:
     from headrace.kafka.admin import Admin
     from headrace.kafka.client import Client
 
-    given = ctx.params
-    file = given.get("options_file") or os.environ.get(OPTIONS_FILE)
-    options = kafka_options(given.get("option"), Path(file) if file else None)
-    bootstrap = given.get("bootstrap") or os.environ["KAFKA_BOOTSTRAP"]
+    params = ctx.params
+    file = params.get("options_file") or os.environ.get(OPTIONS_FILE)
+    options = kafka_options(params.get("option"), Path(file) if file else None)
+    bootstrap = params.get("bootstrap") or os.environ["KAFKA_BOOTSTRAP"]
     return Admin(Client(bootstrap, options), _SECONDS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import completion
-from headrace.cli.options import Connection, Profile, Until, connecting, expand_environment, spark_options
+from headrace.cli.options import Connection, Profile, Until, expand_environment, spark_options, with_connection
 from headrace.cli.output.terminal import say, say_progress
 from headrace.cli.produce import Form
 from headrace.cli.topics import regex
@@ -52,11 +52,11 @@ class ValueForm(StrEnum):
     AVRO = "avro"
 
 
-_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
-_BY_SPARK = (ValueForm.CSV, ValueForm.AVRO)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SPARK_FORMS = (ValueForm.CSV, ValueForm.AVRO)
 
 
-@connecting
+@with_connection
 def consume(
     connection: Connection,
     topics: Annotated[
@@ -175,7 +175,7 @@ def consume(
             "--from TOPIC:PARTITION:OFFSET cannot be combined with --partition, --group or --pattern",
             hint="leave them out",
         )
-    described = bool(columns or registry or schema) or form in _BY_SPARK
+    described = bool(columns or registry or schema) or form in _SPARK_FORMS
     if pipeline and described:
         raise ConfigError(
             "--pipeline already defines the format of the values",
@@ -203,8 +203,8 @@ def consume(
             _print_decoded(decoded, printer, stop, count, follow=follow)
         else:
             _print(connection, plan, printer, stop, count, group, follow=follow)
-    ended = "" if follow or count is not None or stop() else "; --follow waits for more"
-    say(f"{counted(printer.printed, 'record')}{ended}", err=True)
+    hint = "" if follow or count is not None or stop() else "; --follow waits for more"
+    say(f"{counted(printer.printed, 'record')}{hint}", err=True)
     if printer.wrong:
         first = f"; the first: {printer.first_wrong}" if printer.first_wrong else ""
         say(f"{counted(printer.wrong, 'record')} of another format{first}", err=True)
@@ -223,10 +223,10 @@ def _print(
 ) -> None:
     from headrace.tools.records.consumer import RecordConsumer
 
-    with RecordConsumer(connection.client(), plan, group=group, follow=follow) as reading:
-        for records in reading.batches():
-            read = printer.print(records, None if count is None else count - printer.printed)
-            reading.mark_printed(records[:read])
+    with RecordConsumer(connection.client(), plan, group=group, follow=follow) as consumer:
+        for records in consumer.batches():
+            processed = printer.print(records, None if count is None else count - printer.printed)
+            consumer.mark_printed(records[:processed])
             if stop() or printer.printed == count:
                 return
 
@@ -234,13 +234,13 @@ def _print(
 def _print_decoded(
     decoded: DecodedRecordConsumer, printer: Printer, stop: Callable[[], bool], count: int | None, *, follow: bool
 ) -> None:
-    def left() -> int | None:
+    def remaining() -> int | None:
         return None if count is None else count - printer.printed
 
     # Records in another format print no line, so more records than lines may be needed.
-    most = left if printer.key_format != "json" else lambda: None
-    for records in decoded.batches(most, stop, follow=follow):
-        printer.print(records, left())
+    limit = remaining if printer.key_format != "json" else lambda: None
+    for records in decoded.batches(limit, stop, follow=follow):
+        printer.print(records, remaining())
         if printer.printed == count:
             break
     printer.wrong += decoded.left_out
@@ -255,8 +255,8 @@ def _start(given: list[str]) -> StartAt:
 
     offsets: dict[TopicPartition, int] = {}
     for text in given:
-        topic, _, place = text.partition(":")
-        partition, _, offset = place.partition(":")
+        topic, _, position = text.partition(":")
+        partition, _, offset = position.partition(":")
         if not _is_time(text) and partition.isdigit() and offset.isdigit() and not topic.isdigit():
             offsets[TopicPartition(topic, int(partition))] = int(offset)
         elif text.startswith("{"):
@@ -282,7 +282,7 @@ def _start(given: list[str]) -> StartAt:
     if target.edge is None and target.time is None:
         raise ConfigError(f"--from: expected a start position, got {text!r}", hint=hint)
     # Kafka has no times before 1970: it uses negative numbers for other purposes.
-    return StartAt(edge=target.edge, time=None if target.time is None else max(target.time, _FIRST))
+    return StartAt(edge=target.edge, time=None if target.time is None else max(target.time, _EPOCH))
 
 
 def _is_time(text: str) -> bool:
@@ -300,5 +300,5 @@ def _query(
     from headrace.spark import session
     from headrace.tools.records.decoded_query import DecodedRecordQuery
 
-    made = session.create(spark_options(spark), say_progress)
-    return DecodedRecordQuery(made, connection.bootstrap, connection.options, fmt, names, where)
+    active = session.create(spark_options(spark), say_progress)
+    return DecodedRecordQuery(active, connection.bootstrap, connection.options, fmt, names, where)

@@ -49,8 +49,8 @@ def up(
     """
     from headrace.dev import running_servers
 
-    asked = list(running_servers.SERVERS) if servers == [ALL] else servers or ["kafka"]
-    names = [running_servers.check_name(name) for name in dict.fromkeys(asked)]
+    requested = list(running_servers.SERVERS) if servers == [ALL] else servers or ["kafka"]
+    names = [running_servers.check_name(name) for name in dict.fromkeys(requested)]
     if brokers is not None and "kafka" not in names:
         raise ConfigError("--brokers applies only to kafka", hint=f"headrace dev up {' '.join(names)}")
     if port is not None and len(names) > 1:
@@ -122,8 +122,8 @@ def env(servers: Servers = None) -> None:
     live = [entry for entry in running_servers.entries(servers or ()) if entry.up]
     missing = set(servers or ()) - {entry.name for entry in live}
     if missing or not live:
-        wanted = " ".join(sorted(missing)) or "kafka"
-        raise ConfigError(f"not up: {wanted}", hint=f"headrace dev up {wanted}")
+        names = " ".join(sorted(missing)) or "kafka"
+        raise ConfigError(f"not up: {names}", hint=f"headrace dev up {names}")
     for entry in live:
         for name, value in entry.environment.items():
             say(f"export {name}={shlex.quote(value)}")

@@ -34,9 +34,9 @@ def doctor(
     if json:
         from dataclasses import asdict
 
-        every = list(checks)
-        failed = any(check.state == "fail" for check in every)
-        print_json([asdict(check) for check in every])
+        results = list(checks)
+        failed = any(check.state == "fail" for check in results)
+        print_json([asdict(check) for check in results])
     else:
         from rich.console import Console
         from rich.text import Text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli import completion
-from headrace.cli.options import Connection, Execute, Json, connecting
+from headrace.cli.options import Connection, Execute, Json, with_connection
 from headrace.cli.output.terminal import print_json, say, table
 from headrace.cli.topics import regex
 from headrace.errors import ConfigError
@@ -29,7 +29,7 @@ Ends = dict[TopicPartition, int]
 
 
 @app.command("list", epilog="Example: headrace groups list 'report.*'")
-@connecting
+@with_connection
 def list_(connection: Connection, pattern: Pattern = None, as_json: Json = False) -> None:
     """List consumer groups with their state, members and lag. Groups of pipelines are marked."""
     from headrace.tools.groups import describe_groups, group_names
@@ -38,14 +38,14 @@ def list_(connection: Connection, pattern: Pattern = None, as_json: Json = False
     found = describe_groups(admin, group_names(admin, regex(pattern)))
     ends = _ends(admin, found)
     if as_json:
-        print_json([_complete(group, ends) for group in found])
+        print_json([_to_json(group, ends) for group in found])
         return
     rows = [
         [
             group.name,
             group.state,
             len(group.members),
-            "?" if group.offsets is None else f"{_total(group, ends):,}",
+            "?" if group.offsets is None else f"{_total_lag(group, ends):,}",
             "Headrace" if group.is_headrace else "",
         ]
         for group in found
@@ -56,7 +56,7 @@ def list_(connection: Connection, pattern: Pattern = None, as_json: Json = False
 
 
 @app.command(epilog="Example: headrace groups describe report")
-@connecting
+@with_connection
 def describe(connection: Connection, pattern: Pattern = None, as_json: Json = False) -> None:
     """Describe consumer groups: members with their partitions, and the committed offsets and lag."""
     from headrace.tools.groups import describe_groups
@@ -65,7 +65,7 @@ def describe(connection: Connection, pattern: Pattern = None, as_json: Json = Fa
     found = describe_groups(admin, _matching(admin, pattern))
     ends = _ends(admin, found)
     if as_json:
-        print_json([_complete(group, ends) for group in found])
+        print_json([_to_json(group, ends) for group in found])
         return
     if not found:
         say(f"no groups at {connection.bootstrap}", err=True)
@@ -76,7 +76,7 @@ def describe(connection: Connection, pattern: Pattern = None, as_json: Json = Fa
 
 
 @app.command(epilog="Example: headrace groups delete report --execute")
-@connecting
+@with_connection
 def delete(
     connection: Connection,
     names: Annotated[
@@ -88,14 +88,14 @@ def delete(
     from headrace.tools.groups import WITHOUT_MEMBERS, describe_groups, group_names
 
     admin = connection.admin()
-    there = set(group_names(admin))
-    if missing := [name for name in names if name not in there]:
+    known = set(group_names(admin))
+    if missing := [name for name in names if name not in known]:
         raise ConfigError(f"there is no group {missing[0]} at {connection.bootstrap}", hint="headrace groups list")
     found = describe_groups(admin, names)
     for group in found:
         if group.members or group.state.upper() not in WITHOUT_MEMBERS:
-            who = ", ".join(f"{m.client} ({m.host.lstrip('/')})" for m in group.members) or group.state
-            raise ConfigError(f"the group {group.name} is in use: {who}", hint="stop its members first")
+            users = ", ".join(f"{m.client} ({m.host.lstrip('/')})" for m in group.members) or group.state
+            raise ConfigError(f"the group {group.name} is in use: {users}", hint="stop its members first")
     table(
         ["group", "partitions with an offset", ""],
         [[g.name, len(g.offsets or {}), "the offsets of a Headrace pipeline" if g.is_headrace else ""] for g in found],
@@ -111,13 +111,19 @@ def _show(group: Group, ends: Mapping[TopicPartition, int]) -> None:
     say(group.name)
     say(f"  state        {group.state}{f', {group.assignor}' if group.assignor else ''}")
     say(f"  coordinator  {'?' if group.coordinator is None else group.coordinator}")
-    say(f"  lag          {'?' if group.offsets is None else f'{_total(group, ends):,}'}")
+    say(f"  lag          {'?' if group.offsets is None else f'{_total_lag(group, ends):,}'}")
     if group.is_headrace:
         say("  of           a Headrace pipeline, which never joins it; see headrace offsets")
     if group.members:
         say("", "members")
         rows = [
-            [member.client, member.host.lstrip("/"), len(member.partitions), _places(member.partitions), member.id]
+            [
+                member.client,
+                member.host.lstrip("/"),
+                len(member.partitions),
+                _format_partitions(member.partitions),
+                member.id,
+            ]
             for member in group.members
         ]
         table(["client", "host", "partitions", "which", "member"], rows)
@@ -144,7 +150,7 @@ def _show(group: Group, ends: Mapping[TopicPartition, int]) -> None:
 def _partitions(group: Group, ends: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
     offsets = group.offsets or {}
     entries = []
-    for at in sorted({*offsets, *(place for member in group.members for place in member.partitions)}):
+    for at in sorted({*offsets, *(at for member in group.members for at in member.partitions)}):
         offset = offsets[at].offset if at in offsets else None
         owner = group.owner(at)
         entries.append(
@@ -162,7 +168,7 @@ def _partitions(group: Group, ends: Mapping[TopicPartition, int]) -> list[dict[s
     return entries
 
 
-def _complete(group: Group, ends: Mapping[TopicPartition, int]) -> dict[str, Any]:
+def _to_json(group: Group, ends: Mapping[TopicPartition, int]) -> dict[str, Any]:
     return {
         "group": group.name,
         "state": group.state,
@@ -170,13 +176,13 @@ def _complete(group: Group, ends: Mapping[TopicPartition, int]) -> dict[str, Any
         "assignor": group.assignor,
         "coordinator": group.coordinator,
         "headrace": group.is_headrace,
-        "lag": None if group.offsets is None else _total(group, ends),
+        "lag": None if group.offsets is None else _total_lag(group, ends),
         "members": [
             {
                 "id": member.id,
                 "client": member.client,
                 "host": member.host,
-                "partitions": [[place.topic, place.partition] for place in member.partitions],
+                "partitions": [[at.topic, at.partition] for at in member.partitions],
             }
             for member in group.members
         ],
@@ -184,19 +190,19 @@ def _complete(group: Group, ends: Mapping[TopicPartition, int]) -> dict[str, Any
     }
 
 
-def _total(group: Group, ends: Mapping[TopicPartition, int]) -> int:
+def _total_lag(group: Group, ends: Mapping[TopicPartition, int]) -> int:
     return sum(entry["lag"] or 0 for entry in _partitions(group, ends))
 
 
 def _ends(admin: Admin, found: Iterable[Group]) -> Ends:
     from headrace.tools.topics import describe_topics
 
-    wanted = {place.topic for group in found for place in group.offsets or {}}
-    wanted |= {place.topic for group in found for member in group.members for place in member.partitions}
-    there = sorted(wanted & admin.topics().keys())
+    topics = {at.topic for group in found for at in group.offsets or {}}
+    topics |= {at.topic for group in found for member in group.members for at in member.partitions}
+    existing = sorted(topics & admin.topics().keys())
     return {
         TopicPartition(topic.name, partition.number): partition.next
-        for topic in describe_topics(admin, there)
+        for topic in describe_topics(admin, existing)
         for partition in topic.partitions
         if partition.next is not None
     }
@@ -213,10 +219,10 @@ def _matching(admin: Admin, pattern: str | None) -> list[str]:
     return found
 
 
-def _places(partitions: Iterable[TopicPartition]) -> str:
+def _format_partitions(partitions: Iterable[TopicPartition]) -> str:
     by_topic: dict[str, list[str]] = {}
-    for place in partitions:
-        by_topic.setdefault(place.topic, []).append(str(place.partition))
+    for at in partitions:
+        by_topic.setdefault(at.topic, []).append(str(at.partition))
     return " ".join(f"{topic}[{','.join(numbers)}]" for topic, numbers in by_topic.items()) or "none"
 
 

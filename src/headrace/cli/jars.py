@@ -29,9 +29,9 @@ def list_() -> None:
         problems = cache.verify(manifest)
         damaged = damaged or bool(problems)
         size = sum(jar.stat().st_size for jar in manifest.jars if jar.exists())
-        held = f"{counted(len(manifest.jars), 'jar')} {size / 1e6:.0f} MB {manifest.directory}"
+        summary = f"{counted(len(manifest.jars), 'jar')} {size / 1e6:.0f} MB {manifest.directory}"
         note = f" ({manifest.alternative})" if manifest.alternative else ""
-        say(f"{manifest.name} {manifest.version} {held}{note}")
+        say(f"{manifest.name} {manifest.version} {summary}{note}")
         for problem in problems:
             say(f"  damaged: {problem}")
     if damaged:

@@ -105,8 +105,8 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"headrace {__version__}")
         raise typer.Exit
 
@@ -221,11 +221,11 @@ def check(
     from headrace.cli.output.progress import progress
     from headrace.cli.output.run_log import report
     from headrace.runtime.config import load
-    from headrace.tools.check import check as checked
+    from headrace.tools.check import check as check_pipeline
 
     loaded = load(target, profile)
     with progress() as show:
-        found = checked(loaded.pipeline, {**loaded.spark, **spark_options(spark)}, show)
+        found = check_pipeline(loaded.pipeline, {**loaded.spark, **spark_options(spark)}, show)
     report(found, as_json=json)
     if found.errors:
         raise typer.Exit(ConfigError.exit_code)

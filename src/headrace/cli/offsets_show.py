@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from headrace.types import Progress
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-_LAG = ["topic", "partition", "offset", "end", "lag", "seconds"]
-_PASSING = (RetriableError, OffsetConflict)
+_LAG_COLUMNS = ["topic", "partition", "offset", "end", "lag", "seconds"]
+_TRANSIENT = (RetriableError, OffsetConflict)
 """Errors after which a watch continues: a server that does not answer, a file that a run has locked."""
 
 
@@ -90,19 +90,19 @@ def lag(
     """Show the lag in offsets and in seconds, per partition and in total."""
     editor = offset_editor(file, store, pipeline, bootstrap, topic, profile)
     if not watch:
-        _print_lag(editor, _look(editor), as_json=as_json)
+        _print_lag(editor, _read_lag(editor), as_json=as_json)
     elif as_json or not sys.stdout.isatty():
         while True:
             try:
-                _print_lag(editor, _look(editor), as_json=as_json, indent=None)
-            except _PASSING as error:
+                _print_lag(editor, _read_lag(editor), as_json=as_json, indent=None)
+            except _TRANSIENT as error:
                 say(error.message, err=True)
             time.sleep(every)
     else:
         _watch_lag(editor, every)
 
 
-def _look(editor: OffsetEditor) -> list[Lag]:
+def _read_lag(editor: OffsetEditor) -> list[Lag]:
     """Keep the store open only while it is read: a run may need it exclusively, such as a DuckDB file."""
     with editor:
         editor.refuse_missing()
@@ -112,7 +112,7 @@ def _look(editor: OffsetEditor) -> list[Lag]:
 
 def _print_lag(editor: OffsetEditor, lags: Sequence[Lag], *, as_json: bool, indent: int | None = 2) -> None:
     if not as_json:
-        table(_LAG, _lag_rows(lags))
+        table(_LAG_COLUMNS, _lag_rows(lags))
         return
     partitions = [
         {
@@ -138,22 +138,22 @@ def _watch_lag(editor: OffsetEditor, every: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    shown: Table | Text = Text()
+    last_table: Table | Text = Text()
 
-    def drawn() -> Group:
-        nonlocal shown
-        seen = Text(f"{datetime.now():%H:%M:%S}   Ctrl-C ends", style="dim")
+    def render() -> Group:
+        nonlocal last_table
+        footer = Text(f"{datetime.now():%H:%M:%S}   Ctrl-C ends", style="dim")
         try:
-            shown = rich_table(_LAG, _lag_rows(_look(editor)))
-        except _PASSING as error:
-            return Group(shown, Text(printable(error.message), style="red"), seen)
-        return Group(shown, seen)
+            last_table = rich_table(_LAG_COLUMNS, _lag_rows(_read_lag(editor)))
+        except _TRANSIENT as error:
+            return Group(last_table, Text(printable(error.message), style="red"), footer)
+        return Group(last_table, footer)
 
-    with Live(drawn(), console=Console(), auto_refresh=False, vertical_overflow="visible") as live:
+    with Live(render(), console=Console(), auto_refresh=False, vertical_overflow="visible") as live:
         try:
             while True:
                 time.sleep(every)
-                live.update(drawn(), refresh=True)
+                live.update(render(), refresh=True)
         except KeyboardInterrupt:
             return
 
@@ -193,7 +193,9 @@ def history(
     """Show the audit log: all manual changes of offsets, and all gaps."""
     with offset_editor(file, store, pipeline, bootstrap, topic, profile) as editor:
         editor.refuse_missing()
-        changes = [change for change in map(partial(_of_topics, topic), editor.store.history()) if change is not None]
+        changes = [
+            change for change in map(partial(_limit_to_topics, topic), editor.store.history()) if change is not None
+        ]
         if as_json:
             print_json([json.loads(change.to_json()) for change in changes])
             return
@@ -237,7 +239,7 @@ def _only_topics(progress: Progress, topics: Sequence[str] | None) -> Progress:
     if not topics:
         return progress
     pending = progress.pending
-    ranges = tuple(one for one in pending.ranges if one.at.topic in topics) if pending else ()
+    ranges = tuple(r for r in pending.ranges if r.at.topic in topics) if pending else ()
     return replace(
         progress,
         offsets={at: offset for at, offset in progress.offsets.items() if at.topic in topics},
@@ -246,7 +248,7 @@ def _only_topics(progress: Progress, topics: Sequence[str] | None) -> Progress:
     )
 
 
-def _of_topics(topics: Sequence[str] | None, change: AuditEntry) -> AuditEntry | None:
+def _limit_to_topics(topics: Sequence[str] | None, change: AuditEntry) -> AuditEntry | None:
     if not topics:
         return change
     before = {at: offset for at, offset in change.before.items() if at.topic in topics}

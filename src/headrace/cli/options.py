@@ -66,17 +66,17 @@ def kafka_options(given: Iterable[str] | None, file: Path | None) -> dict[str, s
         from headrace.kafka.config_checks import refuse_unknown
 
         refuse_unknown(pairs("--option", given, "security.protocol=SSL"))
-    named = {
+    options = {
         name: expand_environment(value) for name, value in pairs("--option", given, "security.protocol=SSL").items()
     }
-    return FileOptions({**read_properties(file), **named}) if file else named
+    return FileOptions({**read_properties(file), **options}) if file else options
 
 
 def spark_options(given: Iterable[str] | None) -> dict[str, str]:
     from headrace.support.environment import expand_environment
 
-    given_so = pairs("--spark", given, "spark.driver.memory=4g")
-    return {name: expand_environment(value) for name, value in given_so.items()}
+    settings = pairs("--spark", given, "spark.driver.memory=4g")
+    return {name: expand_environment(value) for name, value in settings.items()}
 
 
 def addresses(text: str | None) -> str | None:
@@ -142,20 +142,22 @@ _OPTIONS = {"bootstrap": _Cluster, "option": Option, "options_file": OptionsFile
 """The options that every command takes, as `_connection` does."""
 
 
-def connecting(verb: Callable[Concatenate[Connection, P], None]) -> Callable[..., None]:
+def with_connection(function: Callable[Concatenate[Connection, P], None]) -> Callable[..., None]:
     """Add the options above to a command; it gets the connection they describe as its first argument."""
 
-    @wraps(verb)
+    @wraps(function)
     def command(*args: P.args, **kwargs: P.kwargs) -> None:
         given: dict[str, Any] = {name: kwargs.pop(name, None) for name in _OPTIONS}
-        verb(_connection(**given), *args, **kwargs)
+        function(_connection(**given), *args, **kwargs)
 
-    _, *own = inspect.signature(verb, eval_str=True).parameters.values()
+    _, *parameters = inspect.signature(function, eval_str=True).parameters.values()
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in _OPTIONS.items()
     ]
-    signature = inspect.Signature([*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *added])
+    signature = inspect.Signature(
+        [*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters), *added]
+    )
     command.__signature__ = signature  # type: ignore[attr-defined]
     return command
 
@@ -250,8 +252,8 @@ def offset_editor(
             changes=changes,
         )
     if store is not None and name is not None:
-        file_of_options = os.environ.get(OPTIONS_FILE)
-        options = kafka_options(None, Path(file_of_options) if file_of_options else None)
+        options_file = os.environ.get(OPTIONS_FILE)
+        options = kafka_options(None, Path(options_file) if options_file else None)
         return OffsetEditor(name, store_at(store, options), bootstrap, options, topics or (), changes=changes)
     raise ConfigError(
         "no pipeline given",

@@ -80,9 +80,9 @@ def _compact(path: str, target: int, *, execute: bool, on_progress: Callable[[st
 def size(text: str) -> int:
     """The number of bytes of `128MB`, `1GiB` or `500000`."""
     found = _SIZE.fullmatch(text.strip())
-    if found is None or not (wanted := _bytes(*found.groups())):
+    if found is None or not (target := _bytes(*found.groups())):
         raise ConfigError(f"--target-size: expected a size, got {text!r}", hint="--target-size 128MB")
-    return wanted
+    return target
 
 
 def _bytes(number: str, unit: str | None, binary: str | None) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import completion
-from headrace.cli.options import Connection, connecting, expand_environment
+from headrace.cli.options import Connection, expand_environment, with_connection
 from headrace.cli.output.terminal import say
 from headrace.errors import BadRecord, ConfigError
 
@@ -69,7 +69,7 @@ EXAMPLES = """Examples:
   headrace produce clicks --sample clicks --rate 100"""
 
 
-@connecting
+@with_connection
 def produce(
     connection: Connection,
     topic: Annotated[
@@ -177,21 +177,21 @@ def produce(
     _check_sample(sample, start, every, seed, malformed)
     if key_separator == "":
         raise ConfigError("--key-separator must not be empty", hint="--key-separator :")
-    separator, nothing = (None if text is None else text.encode() for text in (key_separator, null))
+    separator, null_text = (None if text is None else text.encode() for text in (key_separator, null))
     encode = _avro(topic, avro, registry, subject) if avro or registry or subject else None
     if encode is not None and (sample or form is not Form.TEXT):
         raise ConfigError(
             "--avro encodes lines of JSON and cannot be combined with --sample or --format",
             hint="leave out --sample and --format",
         )
-    lines = Lines(topic, separator, nothing, key_form.value, form.value, _headers(header), partition, encode)
+    lines = Lines(topic, separator, null_text, key_form.value, form.value, _headers(header), partition, encode)
     first = _time(start) if start else None
     if sample and rate is None and count is None:
         rate = _DEFAULT_RATE
-    how = ProducerSettings(acks, compression, timeout, linger, batch_size)
+    settings = ProducerSettings(acks, compression, timeout, linger, batch_size)
     with FailedRecordLog(errors) as failures:
         # Before signals stop gracefully: nothing is sent yet, so Ctrl-C may end a wait for a silent server at once.
-        sender = TopicProducer(connection.client(), topic, how, OffsetPrinter() if verbose else None, failures)
+        sender = TopicProducer(connection.client(), topic, settings, OffsetPrinter() if verbose else None, failures)
         if first is not None:
             warn_about_retention(sender, int(first.timestamp() * 1000))
         if not sample and not file and sys.stdin is not None and sys.stdin.isatty():
@@ -199,11 +199,11 @@ def produce(
         with stoppable() as stop, report_totals(sender, failures, stop):
             records: Iterator[Record | InvalidLine | None]
             if sample:
-                seeded = 1 if seed is None else seed
-                records = _samples(sample, seeded, first, _every(every or "1s"), malformed or 0, lines)
+                sample_seed = 1 if seed is None else seed
+                records = _samples(sample, sample_seed, first, _every(every or "1s"), malformed or 0, lines)
             else:
-                records = _message(lines, from_files(file) if file else from_stdin(stop))
-            send_all(sender, records, stop, None if rate is None else _pace(rate), count)
+                records = _to_records(lines, from_files(file) if file else from_stdin(stop))
+            send_all(sender, records, stop, None if rate is None else _due_times(rate), count)
 
 
 def _avro(topic: str, schema: Path | None, registry: str | None, subject: str | None) -> Callable[[bytes], bytes]:
@@ -227,19 +227,21 @@ def _check_sample(
 ) -> None:
     """Refuse options that would have no effect."""
     given = {"--start": start, "--every": every, "--seed": seed, "--malformed": malformed}
-    named = [option for option, value in given.items() if value is not None]
-    if named and sample is None:
-        raise ConfigError(f"{named[0]} needs --sample", hint=f"--sample clicks, or leave out {named[0]}")
+    names = [option for option, value in given.items() if value is not None]
+    if names and sample is None:
+        raise ConfigError(f"{names[0]} needs --sample", hint=f"--sample clicks, or leave out {names[0]}")
     if malformed is not None and sample is not SampleName.WEBLOGS:
         raise ConfigError("--malformed needs --sample weblogs", hint="--sample weblogs, or leave out --malformed")
     if every is not None and start is None:
         raise ConfigError("--every needs --start", hint="--start 2d, or --rate for records per second")
 
 
-def _message(lines: Lines, given: Iterator[bytes] | Iterator[bytes | None]) -> Iterator[Record | InvalidLine | None]:
+def _to_records(
+    lines: Lines, raw_lines: Iterator[bytes] | Iterator[bytes | None]
+) -> Iterator[Record | InvalidLine | None]:
     from headrace.tools.records.send import InvalidLine
 
-    for line in given:
+    for line in raw_lines:
         try:
             yield None if line is None else lines.record(line)
         except BadRecord as error:
@@ -253,9 +255,9 @@ def _samples(
     from headrace.tools.samples import SAMPLES, as_they_come, spaced, weblogs
 
     times = as_they_come() if start is None else spaced(start, every)
-    made = weblogs(seed, times, malformed) if name is SampleName.WEBLOGS else SAMPLES[name](seed, times)
+    samples = weblogs(seed, times, malformed) if name is SampleName.WEBLOGS else SAMPLES[name](seed, times)
     try:
-        for key, value, headers, at in made:
+        for key, value, headers, at in samples:
             when = int(at.timestamp()) * 1000 + at.microsecond // 1000  # truncated, as the times in the values are
             yield Record(lines.topic, lines.partition, None, when, "create", key, value, (*headers, *lines.headers))
     except OverflowError as error:
@@ -264,7 +266,7 @@ def _samples(
         ) from error
 
 
-def _pace(rate: float) -> Callable[[int], float]:
+def _due_times(rate: float) -> Callable[[int], float]:
     return lambda number: number / rate
 
 

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import completion
-from headrace.cli.options import Connection, connecting
+from headrace.cli.options import Connection, with_connection
 from headrace.cli.output.terminal import say
 from headrace.errors import BadRecord, ConfigError
 from headrace.text import counted
@@ -33,7 +33,7 @@ EXAMPLES = """Examples:
   headrace replay clicks.jsonl --to clicks-test --speed 60x --times shifted
 
   headrace replay orders.jsonl --to orders --time at --key user --speed max"""
-_NEVER = float("-inf")
+_NO_TIME = float("-inf")
 
 
 class Times(StrEnum):
@@ -41,7 +41,7 @@ class Times(StrEnum):
     SHIFTED = "shifted"
 
 
-@connecting
+@with_connection
 def replay(
     connection: Connection,
     file: Annotated[
@@ -95,31 +95,31 @@ def replay(
     from headrace.tools.records.send import wait_for_delivery
 
     factor = replaying.speed(speed)
-    how = ProducerSettings(timeout=timeout)
+    settings = ProducerSettings(timeout=timeout)
     live = sys.stderr is not None and sys.stderr.isatty()
     with _seekable(file) as lines, FailedRecordLog(errors) as failures:
         starts, order = _scan_file(file, lines, time_field, key)
-        known = [when for _, when in order if when != _NEVER]
-        if not known and factor is not None and order:
+        times_known = [when for _, when in order if when != _NO_TIME]
+        if not times_known and factor is not None and order:
             raise ConfigError(f"the records in {file} have no times", hint="--time FIELD, or --speed max")
-        first = min(known, default=0.0)
-        sender = TopicProducer(connection.client(), to, how, on_failed=failures)
-        shift = replaying.shift(known, factor, time.time() * 1000) if times is Times.SHIFTED else 0.0
-        if known:
+        first = min(times_known, default=0.0)
+        sender = TopicProducer(connection.client(), to, settings, on_failed=failures)
+        shift = replaying.shift(times_known, factor, time.time() * 1000) if times is Times.SHIFTED else 0.0
+        if times_known:
             warn_about_retention(sender, round(first + shift))
-        say(f"{counted(len(order), 'record')}, {replaying.span(known)}", err=True)
+        say(f"{counted(len(order), 'record')}, {replaying.span(times_known)}", err=True)
         began = time.monotonic()
         with stoppable() as stop, report_totals(sender, failures, stop), progress() as show:
             for number, (line, when) in enumerate(order):
-                due = began if factor is None or when == _NEVER else began + (when - first) / 1000 / factor
+                due = began if factor is None or when == _NO_TIME else began + (when - first) / 1000 / factor
                 if stop() or not wait_for_delivery(sender, due, stop):
                     break
-                given = _read_record(lines, starts[line], time_field, key)
+                timed = _read_record(lines, starts[line], time_field, key)
                 try:
                     now = time.time() * 1000
-                    record = replaying.shifted(given, shift, time_field, now) if shift else given.record
+                    record = replaying.shifted(timed, shift, time_field, now) if shift else timed.record
                 except BadRecord as error:
-                    sender.refuse(given.record, error.message)
+                    sender.refuse(timed.record, error.message)
                     continue
                 sender.send(record if keep_partitions else replace(record, partition=None))
                 if number % 100 == 0 and live:
@@ -133,19 +133,19 @@ def _scan_file(
     from headrace.tools.records.replay import in_order, timed_record
 
     starts = array("q")
-    places: list[tuple[tuple[str, int | None], float | None]] = []
+    keys: list[tuple[tuple[str, int | None], float | None]] = []
     position = 0
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                given = timed_record(line, time_field, key)
+                timed = timed_record(line, time_field, key)
             except BadRecord as error:
                 raise ConfigError(f"{file}, line {number}: {error.message}", hint="nothing was sent") from error
             starts.append(position)
-            when = None if given.at is None else given.at.milliseconds
-            places.append(((given.record.topic, given.record.partition), when))
+            when = None if timed.at is None else timed.at.milliseconds
+            keys.append(((timed.record.topic, timed.record.partition), when))
         position += len(line)
-    return starts, in_order(places)
+    return starts, in_order(keys)
 
 
 def _read_record(lines: IO[bytes], start: int, time_field: str | None, key: str | None) -> TimedRecord:
@@ -164,7 +164,7 @@ def _seekable(path: Path) -> Iterator[IO[bytes]]:
         if path.suffix != ".gz" and file.seekable():
             yield file
             return
-        with tempfile.TemporaryFile() as aside:
-            copyfileobj(file, aside)
-            aside.seek(0)
-            yield aside
+        with tempfile.TemporaryFile() as unpacked:
+            copyfileobj(file, unpacked)
+            unpacked.seek(0)
+            yield unpacked

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import completion
-from headrace.cli.options import Connection, Execute, Json, Profile, connecting, pairs
+from headrace.cli.options import Connection, Execute, Json, Profile, pairs, with_connection
 from headrace.cli.output.terminal import print_json, say, table
 from headrace.errors import ConfigError
 from headrace.text import counted
@@ -29,7 +29,7 @@ Config = Annotated[
 
 
 @app.command("list", epilog="Example: headrace topics list 'clicks.*'")
-@connecting
+@with_connection
 def list_(
     connection: Connection,
     pattern: Annotated[
@@ -48,8 +48,8 @@ def list_(
     from headrace.tools.topics import describe_topics, topic_names
 
     admin = connection.admin()
-    meant = pattern is not None and pattern.startswith("__")
-    found = describe_topics(admin, topic_names(admin, regex(pattern), internal=everything or meant))
+    asks_for_internal = pattern is not None and pattern.startswith("__")
+    found = describe_topics(admin, topic_names(admin, regex(pattern), internal=everything or asks_for_internal))
     if as_json:
         print_json([complete(topic) for topic in found])
         return
@@ -70,7 +70,7 @@ def list_(
 
 
 @app.command(epilog="Example: headrace topics describe clicks --group report")
-@connecting
+@with_connection
 def describe(
     connection: Connection,
     pattern: Annotated[
@@ -131,7 +131,7 @@ def describe(
 
 
 @app.command(epilog="Example: headrace topics create clicks --partitions 6 --config retention.ms=604800000")
-@connecting
+@with_connection
 def create(
     connection: Connection,
     names: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of the new topics.")],
@@ -156,24 +156,24 @@ def create(
     settings = pairs("--config", config, "retention.ms=604800000")
     for name in names:
         if admin.create_topic(name, partitions or -1, replication or -1, settings):
-            if (made := admin.describe_new_topic(name)) is None:
+            if (created := admin.describe_new_topic(name)) is None:
                 raise missing_topic(admin, name)
-            replicas = max(len(partition.replicas) for partition in made.partitions)
-            say(f"{name}: {counted(len(made.partitions), 'partition')}, replication {replicas}")
+            replicas = max(len(partition.replicas) for partition in created.partitions)
+            say(f"{name}: {counted(len(created.partitions), 'partition')}, replication {replicas}")
             continue
         if not if_not_exists:
             raise ConfigError(
                 f"topic {name} already exists at {connection.bootstrap}",
                 hint=f"--if-not-exists accepts it; headrace topics describe {name}",
             )
-        (there,) = describe_topics(admin, [name])
-        differs = partitions not in (None, len(there.partitions))
-        asked = f" ({partitions} requested)" if differs else ""
-        say(f"{name} already exists with {counted(len(there.partitions), 'partition')}{asked}")
+        (existing,) = describe_topics(admin, [name])
+        differs = partitions not in (None, len(existing.partitions))
+        requested = f" ({partitions} requested)" if differs else ""
+        say(f"{name} already exists with {counted(len(existing.partitions), 'partition')}{requested}")
 
 
 @app.command(epilog="Example: headrace topics alter clicks --config retention.ms=86400000")
-@connecting
+@with_connection
 def alter(
     connection: Connection,
     name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=completion.topics)],
@@ -197,10 +197,10 @@ def alter(
     admin = connection.admin()
     (topic,) = describe_topics(admin, [name])
     if partitions is not None:
-        _check(topic, partitions)
+        _check_not_fewer(topic, partitions)
         if settings or unset:  # all or nothing: adding partitions cannot be undone
             admin.alter_topic_config(name, settings, unset or (), validate_only=True)
-        _grow(admin, topic, partitions)
+        _add_partitions(admin, topic, partitions)
     if settings or unset:
         admin.alter_topic_config(name, settings, unset or ())
     for key, value in settings.items():
@@ -209,22 +209,22 @@ def alter(
         say(f"{name}: {key} reset to the broker's default (was {topic.setting(key)})")
 
 
-def _check(topic: Topic, partitions: int) -> None:
-    has = len(topic.partitions)
-    if partitions < has:
+def _check_not_fewer(topic: Topic, partitions: int) -> None:
+    count = len(topic.partitions)
+    if partitions < count:
         raise ConfigError(
-            f"{topic.name} has {has} partitions; Kafka cannot remove partitions",
+            f"{topic.name} has {count} partitions; Kafka cannot remove partitions",
             hint="create another topic and send the records there",
         )
 
 
-def _grow(admin: Admin, topic: Topic, partitions: int) -> None:
-    has = len(topic.partitions)
-    if partitions == has:
-        say(f"{topic.name} has {counted(has, 'partition')} already")
+def _add_partitions(admin: Admin, topic: Topic, partitions: int) -> None:
+    count = len(topic.partitions)
+    if partitions == count:
+        say(f"{topic.name} has {counted(count, 'partition')} already")
         return
     admin.add_partitions(topic.name, partitions)
-    say(f"{topic.name}: {has} -> {counted(partitions, 'partition')}")
+    say(f"{topic.name}: {count} -> {counted(partitions, 'partition')}")
     if topic.offsets != 0:
         say(
             "warning: keys move: new records of a key may go to another partition than its old ones, and are no longer"
@@ -234,7 +234,7 @@ def _grow(admin: Admin, topic: Topic, partitions: int) -> None:
 
 
 @app.command(epilog="Example: headrace topics delete clicks-test --execute")
-@connecting
+@with_connection
 def delete(
     connection: Connection,
     names: Annotated[
@@ -248,7 +248,7 @@ def delete(
     from headrace.tools.topics import describe_topics
 
     admin = connection.admin()
-    chosen = sorted({name for given in names for name in _matching(admin, given)}) if as_regex else names
+    chosen = sorted({name for pattern in names for name in _matching(admin, pattern)}) if as_regex else names
     found = describe_topics(admin, chosen)
     if internal := [topic.name for topic in found if topic.internal]:
         raise ConfigError(f"{internal[0]} is an internal topic of Kafka and cannot be deleted")
@@ -256,12 +256,12 @@ def delete(
     table(["topic", "partitions", "offsets"], rows)
     numbers = [topic.offsets for topic in found if topic.offsets is not None]
     offsets = counted(sum(numbers), "offset") if len(numbers) == len(found) else "an unknown number of offsets"
-    what = f"{counted(len(found), 'topic')} with {offsets}"
+    summary = f"{counted(len(found), 'topic')} with {offsets}"
     if not execute:
-        say(f"{what} would be deleted permanently; add --execute to do it")
+        say(f"{summary} would be deleted permanently; add --execute to do it")
         return
     admin.delete_topics([topic.name for topic in found])
-    say(f"{what} deleted")
+    say(f"{summary} deleted")
 
 
 def regex(text: str | None) -> re.Pattern[str] | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _WINDOW = 10.0
 """Seconds for which a finished batch counts for the rate; the last one counts while the next is in flight."""
-_BETWEEN = "   "
+_SEPARATOR = "   "
 
 
 @contextmanager
@@ -89,11 +89,11 @@ class _Line:
         """Wrap a line that is too long between its parts, never inside one."""
         line, *others = self._parts()
         for part in others:
-            if line.cell_len + len(_BETWEEN) + part.cell_len > options.max_width:
+            if line.cell_len + len(_SEPARATOR) + part.cell_len > options.max_width:
                 yield line
                 line = part
             else:
-                line = Text(_BETWEEN).join([line, part])
+                line = Text(_SEPARATOR).join([line, part])
         yield line
 
     def _parts(self) -> list[Text]:
@@ -135,9 +135,9 @@ def _short(seconds: float) -> str:
 
 def _shares(phases: list[events.Phases]) -> str:
     """The share of the time that each phase took, largest first, without those below one percent."""
-    took = {name: sum(getattr(one, name) for one in phases) for name in ("metadata", "plan", "write", "commit")}
-    total = sum(took.values())
+    seconds = {name: sum(getattr(batch, name) for batch in phases) for name in ("metadata", "plan", "write", "commit")}
+    total = sum(seconds.values())
     parts = sorted(
-        ((part / total, name) for name, part in took.items() if total and part / total >= 0.01), reverse=True
+        ((part / total, name) for name, part in seconds.items() if total and part / total >= 0.01), reverse=True
     )
     return ", ".join(f"{name} {part:.0%}" for part, name in parts)

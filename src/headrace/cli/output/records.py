@@ -49,21 +49,23 @@ class Printer:
         verbose: bool,
         as_json: bool,
     ) -> Printer:
-        named = tuple(name.strip() for name in show.split(",")) if show else ()
-        if unknown := [name for name in named if name not in COLUMNS]:
+        names = tuple(name.strip() for name in show.split(",")) if show else ()
+        if unknown := [name for name in names if name not in COLUMNS]:
             raise ConfigError(f"--show: unknown field {unknown[0]}", hint=f"--show {','.join(COLUMNS)}")
-        if key_separator is not None and (named or verbose):
+        if key_separator is not None and (names or verbose):
             raise ConfigError("--key-separator cannot be combined with --show or --verbose", hint="--show key,…")
-        columns = ("key",) if key_separator is not None else COLUMNS if verbose else named
+        columns = ("key",) if key_separator is not None else COLUMNS if verbose else names
         return cls(value_format, key_format, columns, null, key_separator or "\t", as_json)
 
-    def print(self, records: Sequence[Record], most: int | None = None) -> int:
-        """Print at most `most` records; return how many were processed. Exit silently if the reader closed the pipe, as
-        `head` does."""
+    def print(self, records: Sequence[Record], limit: int | None = None) -> int:
+        """Print at most `limit` records, and return how many were processed.
+
+        Exit silently if the reader closed the pipe, as `head` does.
+        """
         lines: list[str] = []
         wrong = 0
         for record in records:
-            if len(lines) == most:
+            if len(lines) == limit:
                 break
             line = self._json(record) if self.as_json else self._line(record)
             if line is None:
@@ -117,11 +119,11 @@ def write(data: bytes) -> None:
     out, left = sys.stdout.buffer, memoryview(data)
     while left:
         try:
-            taken = out.write(left)
+            written = out.write(left)
         except BlockingIOError as full:
-            taken = full.characters_written
-        left = left[taken or 0 :]
-        if not taken:
+            written = full.characters_written
+        left = left[written or 0 :]
+        if not written:
             writable(out)
     while True:
         try:

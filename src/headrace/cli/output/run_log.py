@@ -67,17 +67,17 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def report(checked: Report, *, as_json: bool) -> None:
+def report(result: Report, *, as_json: bool) -> None:
     if as_json:
-        print_json(dataclasses.asdict(checked))
+        print_json(dataclasses.asdict(result))
         return
-    say(f"{checked.pipeline}: {checked.guarantee}: {checked.reason}")
-    say(f"  steps    {' → '.join(checked.steps)}")
-    say(f"  source   {checked.source}")
-    say(f"  sink     {checked.sink}")
-    say(f"  offsets  {checked.offsets}")
-    say(f"  columns  {', '.join(checked.columns) or 'unknown'}")
-    for note in checked.notes:
+    say(f"{result.pipeline}: {result.guarantee}: {result.reason}")
+    say(f"  steps    {' → '.join(result.steps)}")
+    say(f"  source   {result.source}")
+    say(f"  sink     {result.sink}")
+    say(f"  offsets  {result.offsets}")
+    say(f"  columns  {', '.join(result.columns) or 'unknown'}")
+    for note in result.notes:
         say(f"  note     {note}")
-    for error in checked.errors:
+    for error in result.errors:
         say(f"error: {error.message}", *([f"hint: {error.hint}"] if error.hint else []), err=True)

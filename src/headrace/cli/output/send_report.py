@@ -62,33 +62,33 @@ class FailedRecordLog:
             self._file.flush()
         except OSError as error:
             path, self.path = self.path, None  # report it once
-            why = f"--errors {path} cannot be written: {error.strerror or error}"
-            raise ConfigError(why, hint="the failed records were not saved; send them again") from error
+            message = f"--errors {path} cannot be written: {error.strerror or error}"
+            raise ConfigError(message, hint="the failed records were not saved; send them again") from error
 
 
 class OffsetPrinter:
     """Called with each acknowledged record: prints its partition and offset until the reader closes the pipe."""
 
     def __init__(self) -> None:
-        self._heard = sys.stdout is not None
+        self._is_open = sys.stdout is not None
 
     def __call__(self, record: Record) -> None:
-        if not self._heard:
+        if not self._is_open:
             return
         try:
             write(f"{printable(record.place)}\n".encode())
         except BrokenPipeError:
-            self._heard = False
+            self._is_open = False
             close_output()
 
 
 def warn_about_retention(sender: TopicProducer, first: int) -> None:
     """Warn that retention deletes records by their timestamp, not by their arrival."""
-    kept = int(sender.topic.setting("retention.ms") or -1)
+    retention = int(sender.topic.setting("retention.ms") or -1)
     deletes = "delete" in (sender.topic.setting("cleanup.policy") or "")
-    if deletes and 0 <= kept < time.time() * 1000 - first:
+    if deletes and 0 <= retention < time.time() * 1000 - first:
         say(
-            f"warning: records of {instant(first)} are older than retention.ms={kept} of {sender.topic.name};"
+            f"warning: records of {instant(first)} are older than retention.ms={retention} of {sender.topic.name};"
             " the broker deletes them soon",
             err=True,
         )
@@ -101,11 +101,11 @@ def report_totals(sender: TopicProducer, failures: FailedRecordLog, stop: Callab
         yield
     finally:
         sender.finish()
-        said = f"{sender.acknowledged:,} " + (
+        totals = f"{sender.acknowledged:,} " + (
             "acknowledged" if sender.wants_acknowledgement else "sent without acknowledgement"
         )
-        kept = f" (in {failures.path})" if sender.failures and failures.path else ""
+        log = f" (in {failures.path})" if sender.failures and failures.path else ""
         stopped = "stopped: " if stop() else ""
-        say(f"{stopped}{said}, {sender.failures:,} failed{kept}, {sender.rate:,.0f}/s", err=True)
+        say(f"{stopped}{totals}, {sender.failures:,} failed{log}, {sender.rate:,.0f}/s", err=True)
     if sender.failures:
         raise typer.Exit(1)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-_WIDEST = 10_000
+_UNLIMITED_WIDTH = 10_000
 
 
 def say(*lines: str, err: bool = False) -> None:
@@ -34,18 +34,18 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     if sys.stdout is None:
         raise ConfigError("standard output is closed", hint="> FILE")
     # A pipe has no width: names must not be truncated or wrapped.
-    Console(width=None if sys.stdout.isatty() else _WIDEST).print(rich_table(columns, rows))
+    Console(width=None if sys.stdout.isatty() else _UNLIMITED_WIDTH).print(rich_table(columns, rows))
 
 
 def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(*columns, box=None, pad_edge=False)
+    result = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         # As Text: rich would interpret markup in a name.
-        made.add_row(*(Text(printable(str(cell))) for cell in row))
-    return made
+        result.add_row(*(Text(printable(str(cell))) for cell in row))
+    return result
 
 
 def print_json(value: Mapping[str, object] | Sequence[object], indent: int | None = 2) -> None:

@@ -17,7 +17,7 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-def show(topic: Topic, offsets: Mapping[TopicPartition, int] | None, whose: str | None, *, all_settings: bool) -> None:
+def show(topic: Topic, offsets: Mapping[TopicPartition, int] | None, owner: str | None, *, all_settings: bool) -> None:
     problems = [f"{p.number} ({p.problem})" for p in topic.partitions if p.problem]
     say(f"{topic.name}{' (internal)' if topic.internal else ''}")
     say(f"  id           {topic.id}")
@@ -27,7 +27,7 @@ def show(topic: Topic, offsets: Mapping[TopicPartition, int] | None, whose: str 
     if problems:
         say(f"  TROUBLE      partition {', '.join(problems)}")
     if offsets is not None:
-        say(f"  lag          {sum(_lag(topic, p, offsets) or 0 for p in topic.partitions):,} of {whose}")
+        say(f"  lag          {sum(_lag(topic, p, offsets) or 0 for p in topic.partitions):,} of {owner}")
     say("", "configuration")
     _show_settings(topic, all_settings=all_settings)
     say("", "partitions")
@@ -48,7 +48,7 @@ def _show_settings(topic: Topic, *, all_settings: bool) -> None:
 
 def _show_partitions(topic: Topic, offsets: Mapping[TopicPartition, int] | None) -> None:
     columns = ["partition", "leader", "replicas", "in sync", "first", "next"]
-    columns += ["our offset", "lag"] if offsets is not None else []
+    columns += ["committed", "lag"] if offsets is not None else []
     rows = []
     for p in topic.partitions:
         row = [
@@ -63,7 +63,7 @@ def _show_partitions(topic: Topic, offsets: Mapping[TopicPartition, int] | None)
             offset = offsets.get(TopicPartition(topic.name, p.number))
             row += [
                 number_or(offset, "none"),
-                "PAST THE END" if _past(p, offset) else number_or(_lag(topic, p, offsets)),
+                "PAST THE END" if _is_past_end(p, offset) else number_or(_lag(topic, p, offsets)),
             ]
         rows.append([*row, (p.problem or "").upper()])
     table([*columns, ""], rows)
@@ -76,7 +76,7 @@ def complete(topic: Topic, offsets: Mapping[TopicPartition, int] | None = None) 
         if offsets is not None:
             entry["offset"] = offset = offsets.get(TopicPartition(topic.name, p.number))
             entry["lag"] = _lag(topic, p, offsets)
-            entry["past_end"] = _past(p, offset)
+            entry["past_end"] = _is_past_end(p, offset)
         partitions.append(entry)
     settings = None if topic.settings is None else {n: asdict(s) for n, s in sorted(topic.settings.items())}
     return {
@@ -119,7 +119,7 @@ def _lag(topic: Topic, partition: Partition, offsets: Mapping[TopicPartition, in
     return max(0, partition.next - offsets.get(TopicPartition(topic.name, partition.number), partition.first))
 
 
-def _past(partition: Partition, offset: int | None) -> bool:
+def _is_past_end(partition: Partition, offset: int | None) -> bool:
     """Whether the offset is beyond the end of the log, where nothing can be read: the topic was recreated, or a replica
     was lost."""
     return offset is not None and partition.next is not None and offset > partition.next
