@@ -328,8 +328,8 @@ def test_a_redis_that_may_lose_data_is_reported_and_a_durable_one_is_not(tmp_pat
         assert "allkeys-lru" in evicting
         with store.open("p"):
             assert len(store.durability_warnings("p")) == 2
-    assert "once a second" in redis_client.losses({"appendonly": "yes", "appendfsync": "everysec"}, 0)[0]
-    assert "failover" in redis_client.losses({"appendonly": "yes", "appendfsync": "always"}, 2)[0]
+    assert "once a second" in redis_client.loss_warnings({"appendonly": "yes", "appendfsync": "everysec"}, 0)[0]
+    assert "failover" in redis_client.loss_warnings({"appendonly": "yes", "appendfsync": "always"}, 2)[0]
 
 
 def test_a_cassandra_with_one_copy_is_reported(own_cassandra: Place) -> None:

@@ -12,7 +12,7 @@ import redis as driver
 
 import headrace as hr
 from headrace import dev, sinks, stores
-from headrace.connectors.redis.writer import Append, Put, RedisTarget
+from headrace.connectors.redis.writer import AppendTask, RedisTarget, RedisWriter
 from headrace.connectors.shared.keyed_sink import Row
 from headrace.core.dead_letters import DeadLetter, DeadLetterBatch, RecordId
 from headrace.errors import BadRecord, ConfigError, RetriableError
@@ -206,8 +206,8 @@ def arrow(first, until, times=1):
 @pytest.fixture
 def append(redis, name):
     at = Range(TopicPartition("clicks", 0), 0, 100_000)
-    place = RedisTarget(redis.url, name, "sink")
-    task = Append(place, "stream", "p", {"id": int}, (at,), {"clicks": "id-1"}, 0, None, None, None)
+    target = RedisTarget(redis.url, name, "sink")
+    task = AppendTask(target, "stream", "p", {"id": int}, (at,), {"clicks": "id-1"}, 0, None, None, None)
     return partial(report_of, task)
 
 
@@ -265,7 +265,7 @@ def stored(client, name, structure):
 def test_a_missing_right_is_found_before_anything_is_appended(structure, command, append, without, client, name):
     (task,) = append.args
     whole = replace(task, structure=structure, maxlen=1_000)
-    lacking = replace(whole, place=RedisTarget(without(command), name, "sink"))
+    lacking = replace(whole, target=RedisTarget(without(command), name, "sink"))
     for _ in range(2):
         kind, message, hint = report_of(lacking, iter([arrow(0, 5)])).error
         assert kind == "ConfigError" and "rights" in hint
@@ -306,7 +306,7 @@ def test_a_row_with_more_fields_than_an_entry_takes_is_refused_and_the_others_ar
 @pytest.mark.parametrize(("structure", "command"), [("hash", "hset"), ("hash", "pexpire"), ("string", "set")])
 def test_a_row_is_not_lost_to_a_missing_right(structure, command, redis, without, client, name):
     plain = {"id": int, "text": str}
-    put = Put(RedisTarget(redis.url, name, "sink"), structure, ("id",), plain, True, 1_000, 1_000.0)
+    put = RedisWriter(RedisTarget(redis.url, name, "sink"), structure, ("id",), plain, True, 1_000, 1_000.0)
 
     def row(text, version):
         return Row((7,), {"id": 7, "text": text}, None, "clicks:0", version)
@@ -317,7 +317,7 @@ def test_a_row_is_not_lost_to_a_missing_right(structure, command, redis, without
     assert put([row("old", 1)]) == []
     before = there()
     with pytest.raises(ConfigError, match=r"^(?!.*password)"):  # the user gets in
-        replace(put, place=RedisTarget(without(command), name, "sink"))([row("new", 2)])
+        replace(put, target=RedisTarget(without(command), name, "sink"))([row("new", 2)])
     assert there() == before
     assert put([row("new", 2)]) == []
     assert "new" in str(there())
@@ -473,7 +473,7 @@ def test_a_node_of_a_cluster_is_refused(tmp_path):
         ({"name": "a{b}"}, "without braces"),
         ({"name": "headrace:x"}, "headrace:"),
         ({"structure": "zset"}, "structure: expected one of"),
-        ({"structure": "stream", "key": "id"}, "key= means nothing"),
+        ({"structure": "stream", "key": "id"}, "key= has no effect"),
         ({"maxlen": 5}, "maxlen= means nothing"),
         ({"structure": "list", "maxlen": 0}, "maxlen: expected a whole number of entries"),
         ({"structure": "list", "maxlen": 2**63}, "maxlen: expected a whole number of entries"),

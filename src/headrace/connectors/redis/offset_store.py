@@ -6,7 +6,7 @@ import copy
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.connectors.redis.client import checked, connect, losses, translate_error
+from headrace.connectors.redis.client import check_url, connect, loss_warnings, translate_error
 from headrace.core.effect_marks import EffectStore
 from headrace.core.offset_store import OffsetStore
 from headrace.core.state import AuditEntry, State
@@ -38,7 +38,7 @@ class Redis(OffsetStore, EffectStore):
     driver = ("redis", "redis")
 
     def __init__(self, url: str) -> None:
-        self._url = checked(url, 'stores.Redis("redis://localhost:6379/0")')
+        self._url = check_url(url, 'stores.Redis("redis://localhost:6379/0")')
         self._keys = ("", "")
         self._client: Any = None
 
@@ -87,13 +87,13 @@ class Redis(OffsetStore, EffectStore):
                 try:
                     settings = client.config_get("*")
                 except redis.ResponseError:  # hosted servers hide it
-                    unknown = "does not tell its settings (CONFIG is refused): ask whoever runs it"
+                    unknown = "does not show its settings (CONFIG is denied): ask its operator"
                     return [f"{self!r} {unknown} for appendonly and appendfsync"]
                 replicas = int(client.info("replication").get("connected_slaves", 0))
         finally:
             if client is not self._client:
                 client.close()
-        return [f"{self!r} {said}" for said in losses(settings, replicas)]
+        return [f"{self!r} {warning}" for warning in loss_warnings(settings, replicas)]
 
     def marks(self, pipeline: str, keep: float) -> EffectLog:
         from headrace.connectors.redis.effect_marks import RedisEffectLog

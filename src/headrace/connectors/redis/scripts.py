@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 # Lua's numbers are exact up to 2^53 but offsets go to 2^63, so they are compared as digits.
 _BEFORE = """
-local function before(one, other)
-    if #one ~= #other then return #one < #other end
-    return one < other
+local function before(left, right)
+    if #left ~= #right then return #left < #right end
+    return left < right
 end
 """
 
@@ -88,33 +88,33 @@ local guard = redis.call('HGET', KEYS[2], ARGV[2])
 local offset, rows = string.match(guard or '0', '^(%d+)%+?(%d*)$')
 if not offset then return redis.error_reply('ERR the guard is ' .. guard .. ', expected an offset') end
 rows = tonumber(rows) or 0
-local stream, most = ARGV[1] == 'stream', ARGV[4]
+local stream, maxlen = ARGV[1] == 'stream', ARGV[4]
 local function trim()
-    if stream then redis.call('XTRIM', KEYS[1], 'MAXLEN', '~', most)
-    else redis.call('LTRIM', KEYS[1], '-' .. most, -1) end
+    if stream then redis.call('XTRIM', KEYS[1], 'MAXLEN', '~', maxlen)
+    else redis.call('LTRIM', KEYS[1], '-' .. maxlen, -1) end
 end
 local function append(first, last)
     if stream then redis.call('XADD', KEYS[1], '*', unpack(ARGV, first, last))
     else redis.call('RPUSH', KEYS[1], unpack(ARGV, first, last)) end
 end
 redis.call('HSET', KEYS[2], ARGV[2], guard or '0')
-if most ~= '' then trim() end
+if maxlen ~= '' then trim() end
 local added, at, current, turn = 0, 5, '', 0
 while at <= #ARGV do
     local size = tonumber(ARGV[at + 1])
     if ARGV[at] == current then turn = turn + 1 else current, turn = ARGV[at], 0 end
     if not (before(current, offset) or (current == offset and turn < rows)) then
-        local ok, why = pcall(append, at + 2, at + 1 + size)
+        local ok, err = pcall(append, at + 2, at + 1 + size)
         if not ok then
             if added > 0 then redis.call('HSET', KEYS[2], ARGV[2], current .. '+' .. turn) end
-            return type(why) == 'table' and why or redis.error_reply(why)
+            return type(err) == 'table' and err or redis.error_reply(err)
         end
         added = added + 1
     end
     at = at + 2 + size
 end
 if before(offset, ARGV[3]) then redis.call('HSET', KEYS[2], ARGV[2], ARGV[3]) end
-if added > 0 and most ~= '' then trim() end
+if added > 0 and maxlen ~= '' then trim() end
 return added
 """
 )
@@ -128,17 +128,17 @@ _CALLS, _SIZE = 250, 1_000_000
 def call(client: Any, script: Script, calls: Sequence[Call]) -> list[Any]:
     """Call a script; return the replies, including errors. Loads the script again after a restart of the server."""
     redis = require("redis", extra="redis")
-    answers: list[Any] = []
-    for some in _pieces(calls):
-        found = _sent(client, script, some)
-        if any(isinstance(answer, redis.exceptions.NoScriptError) for answer in found):
+    replies: list[Any] = []
+    for chunk in _chunks(calls):
+        found = _execute(client, script, chunk)
+        if any(isinstance(reply, redis.exceptions.NoScriptError) for reply in found):
             client.script_load(script.text)
-            found = _sent(client, script, some)
-        answers += found
-    return answers
+            found = _execute(client, script, chunk)
+        replies += found
+    return replies
 
 
-def _sent(client: Any, script: Script, calls: Sequence[Call]) -> list[Any]:
+def _execute(client: Any, script: Script, calls: Sequence[Call]) -> list[Any]:
     pipeline = client.pipeline(transaction=False)
     for keys, arguments in calls:
         pipeline.evalsha(script.sha, len(keys), *keys, *arguments)
@@ -146,14 +146,14 @@ def _sent(client: Any, script: Script, calls: Sequence[Call]) -> list[Any]:
     return found
 
 
-def _pieces(calls: Sequence[Call]) -> Iterator[list[Call]]:
-    piece: list[Call] = []
+def _chunks(calls: Sequence[Call]) -> Iterator[list[Call]]:
+    chunk: list[Call] = []
     size = 0
-    for one in calls:
-        if len(piece) == _CALLS or size > _SIZE:
-            yield piece
-            piece, size = [], 0
-        piece.append(one)
-        size += sum(len(argument) for argument in one[1])
-    if piece:
-        yield piece
+    for keys, arguments in calls:
+        if len(chunk) == _CALLS or size > _SIZE:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append((keys, arguments))
+        size += sum(len(argument) for argument in arguments)
+    if chunk:
+        yield chunk

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from headrace.connectors.redis import client as server
 from headrace.connectors.redis.types import converters
-from headrace.connectors.redis.writer import LONGEST, Add, Append, Put, RedisTarget
+from headrace.connectors.redis.writer import MAX_TTL, AddTask, AppendTask, RedisTarget, RedisWriter
 from headrace.connectors.shared import log_order
 from headrace.connectors.shared.keyed_sink import KeyedSink, RowKey
 from headrace.core.sink import METADATA
@@ -37,7 +37,7 @@ _OPTIONS = {
     "list": {"maxlen"},
     "set": {"member"},
 }
-_MOST_ENTRIES = 2**63 - 1
+_MAX_ENTRIES = 2**63 - 1
 _WEEK = 7 * 24 * 3600.0
 
 
@@ -70,7 +70,7 @@ class Redis(KeyedSink):
         origin: str | None = None,
         member: str | None = None,
     ) -> None:
-        server.checked(url, 'sinks.Redis("redis://localhost:6379/0", "users", key="id")')
+        server.check_url(url, 'sinks.Redis("redis://localhost:6379/0", "users", key="id")')
         if not isinstance(name, str) or not name or set(name) & set("{}") or name.startswith("headrace:"):
             raise ConfigError(
                 f"expected a name without braces that does not begin with headrace:, got {name!r}", hint='"users"'
@@ -79,17 +79,17 @@ class Redis(KeyedSink):
         options = {"key": key, "deleted": deleted, "ttl": ttl, "keep_deleted": keep_deleted}
         options |= {"maxlen": maxlen, "origin": origin, "member": member}
         given = {option for option, value in options.items() if value is not None}
-        if odd := sorted(given - _OPTIONS[structure]):
-            fitting = ", ".join(sorted(_OPTIONS[structure]))
-            raise ConfigError(f"{odd[0]}= means nothing with structure={structure!r}", hint=f"it has: {fitting}")
+        if unknown := sorted(given - _OPTIONS[structure]):
+            known = ", ".join(sorted(_OPTIONS[structure]))
+            raise ConfigError(f"{unknown[0]}= has no effect with structure={structure!r}", hint=f"its options: {known}")
         if ttl is not None and not isinstance(ttl, str):
-            check_positive("ttl", ttl, maximum=LONGEST, unit="seconds", hint="ttl=3600")
+            check_positive("ttl", ttl, maximum=MAX_TTL, unit="seconds", hint="ttl=3600")
         if keep_deleted is not None:
-            check_positive("keep_deleted", keep_deleted, maximum=LONGEST, unit="seconds", hint="keep_deleted=3600")
+            check_positive("keep_deleted", keep_deleted, maximum=MAX_TTL, unit="seconds", hint="keep_deleted=3600")
         if maxlen is not None:
-            check_whole_number("maxlen", maxlen, maximum=_MOST_ENTRIES, unit="entries", hint="maxlen=3600")
+            check_whole_number("maxlen", maxlen, maximum=_MAX_ENTRIES, unit="entries", hint="maxlen=3600")
         super().__init__(RowKey.of(key, deleted))
-        self._place = RedisTarget(url, name, f"sinks.Redis({masked(url)!r}, {name!r}, structure={structure!r})")
+        self._target = RedisTarget(url, name, f"sinks.Redis({masked(url)!r}, {name!r}, structure={structure!r})")
         self._structure = structure
         self._ttl = ttl
         self._keep_deleted = _WEEK if keep_deleted is None else keep_deleted
@@ -98,20 +98,20 @@ class Redis(KeyedSink):
 
     @property
     def identity(self) -> str:
-        return self._place.sink
+        return self._target.sink
 
     def open(self, pipeline: str) -> Self:
         redis = require("redis", extra="redis")
         self._pipeline = pipeline
-        with self._place.client() as client:
+        with self._target.client() as client:
             client.ping()
-            about: dict[str, Any] = {}
+            info: dict[str, Any] = {}
             with suppress(redis.exceptions.NoPermissionError):  # then writing rows reports a cluster
-                about = client.info("cluster")
-        if about.get("cluster_enabled"):
+                info = client.info("cluster")
+        if info.get("cluster_enabled"):
             raise ConfigError(
                 f"{self!r}: the server is a node of a cluster, which is not supported",
-                hint="name one server that is in none",
+                hint="name a server that is not in a cluster",
             )
         return super().open(pipeline)
 
@@ -127,7 +127,7 @@ class Redis(KeyedSink):
 
     def close(self) -> None:
         super().close()
-        tasks.evict(("redis", self._place.url))
+        tasks.evict(("redis", self._target.url))
 
     def prepare(self, schema: StructType) -> None:
         self._converters(schema)
@@ -145,14 +145,14 @@ class Redis(KeyedSink):
 
     def describe_write(self, rows: DataFrame, *, cached: bool) -> str | None:
         if self._structure == "set":
-            return "rows are added to a set: twice is once"
+            return "rows are added to a set: adding a row twice has no effect"
         if self._structure in ("stream", "list"):
             return f"rows are appended to a {self._structure} by offset, with a guard per partition"
         return super().describe_write(rows, cached=cached)
 
     def _writer(self, batch: Batch, schema: StructType) -> Writer:
-        return Put(
-            self._place,
+        return RedisWriter(
+            self._target,
             self._structure,
             self._identity.key,
             self._converters(schema),
@@ -175,8 +175,8 @@ class Redis(KeyedSink):
         return reports
 
     def _append(self, batch: Batch, rows: DataFrame, limit: int | None) -> list[Report]:
-        task = Append(
-            self._place,
+        task = AppendTask(
+            self._target,
             self._structure,
             self._pipeline,
             self._converters(rows.schema),
@@ -190,7 +190,7 @@ class Redis(KeyedSink):
         return tasks.run(log_order.sort_by_offset(batch, rows).drop(METADATA), task)
 
     def _add(self, rows: DataFrame, limit: int | None) -> list[Report]:
-        task = Add(self._place, self._converters(rows.schema), self._member, limit)
+        task = AddTask(self._target, self._converters(rows.schema), self._member, limit)
         return tasks.run(log_order.with_origin_columns(rows).drop(METADATA), task)
 
 

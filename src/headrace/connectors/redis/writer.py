@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from headrace.types import Range
 
 RIGHTS = "EVALSHA, SCRIPT LOAD and what is written with"
-LONGEST = 100 * 366 * 24 * 3600.0
+MAX_TTL = 100 * 366 * 24 * 3600.0
 """Maximum time to live in seconds. Redis rejects a larger value only after it has written the row."""
-_PIECE_ROWS, _PIECE_SIZE = 500, 1_000_000
-_MOST_OF_ONE_RECORD = 50_000
+_CHUNK_ROWS, _CHUNK_SIZE = 500, 1_000_000
+_MAX_ROWS_PER_RECORD = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class RedisTarget:
     def client(self) -> Iterator[Any]:
         """The cached client of this process. Translates errors within the block."""
         redis = require("redis", extra="redis")
-        kept = ("redis", self.url)
+        cache_key = ("redis", self.url)
         try:
-            yield tasks.worker_cached(kept, lambda: server.connect(self.url))
+            yield tasks.worker_cached(cache_key, lambda: server.connect(self.url))
         except (redis.RedisError, OSError) as error:
             found = server.translate_error(error, self.sink, rights=RIGHTS)
             if isinstance(found, RetriableError):
-                tasks.evict(kept)
+                tasks.evict(cache_key)
             raise found from error
 
     def guard(self, key: str) -> str:
@@ -58,55 +58,53 @@ class RedisTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class RedisWriter:
     """Writes a hash or a string per row. `ttl` is a number of seconds, or a column with the seconds."""
 
-    place: RedisTarget
+    target: RedisTarget
     structure: str
     key: tuple[str, ...]
-    plain: Mapping[str, Callable[[Any], Any]]
+    converters: Mapping[str, Callable[[Any], Any]]
     guarded: bool
     ttl: float | str | None
     keep_deleted: float
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[tuple[Row, str]]:
-        refused: list[tuple[Row, str]] = []
-        taken: list[tuple[Row, Call]] = []
+        rejected: list[tuple[Row, str]] = []
+        accepted: list[tuple[Row, Call]] = []
         for row in rows:
-            lives = self._lives(row)
-            if lives is not None and not 0 < lives <= LONGEST:
-                refused.append(
-                    (row, f"{self.ttl} is {lives:g}: a row lives for more than no time, and up to 100 years")
-                )
+            ttl = self._row_ttl(row)
+            if ttl is not None and not 0 < ttl <= MAX_TTL:
+                rejected.append((row, f"{self.ttl} is {ttl:g}: expected seconds above 0, up to 100 years"))
             else:
-                taken.append((row, self._call(row, lives)))
-        with self.place.client() as client:
-            answers = call(client, PUT, [made for _, made in taken])
-            for (row, ((key, *_), _)), answer in zip(taken, answers, strict=True):
+                accepted.append((row, self._call(row, ttl)))
+        with self.target.client() as client:
+            answers = call(client, PUT, [entry for _, entry in accepted])
+            for (row, ((key, *_), _)), answer in zip(accepted, answers, strict=True):
                 if isinstance(answer, Exception):
                     raise answer
                 if isinstance(answer, str):
-                    refused.append((row, f"WRONGTYPE: {key} is there already, as a {answer}, not a {self.structure}"))
-        return refused
+                    rejected.append((row, f"WRONGTYPE: {key} exists as a {answer}, not a {self.structure}"))
+        return rejected
 
-    def _lives(self, row: Row) -> float | None:
+    def _row_ttl(self, row: Row) -> float | None:
         if not isinstance(self.ttl, str):
             return self.ttl
         found = None if row.deleted else row.values.get(self.ttl)
         return None if found is None else float(found)
 
-    def _call(self, row: Row, lives: float | None) -> Call:
-        key = key_of(self.place.name, row.key, tuple(self.plain[name] for name in self.key))
+    def _call(self, row: Row, ttl: float | None) -> Call:
+        key = key_of(self.target.name, row.key, tuple(self.converters[name] for name in self.key))
         # After a row has expired, an older version must not be written, either.
-        guard_lives = self.keep_deleted if row.deleted else None if lives is None else lives + self.keep_deleted
+        guard_ttl = self.keep_deleted if row.deleted else None if ttl is None else ttl + self.keep_deleted
         values = {name: value for name, value in row.values.items() if name != self.ttl}
-        head = [self.structure, row.source or "", str(row.version or 0), _millis(lives), _millis(guard_lives)]
-        keys = [key, self.place.guard(key)] if self.guarded else [key]
+        head = [self.structure, row.source or "", str(row.version or 0), _millis(ttl), _millis(guard_ttl)]
+        keys = [key, self.target.guard(key)] if self.guarded else [key]
         if row.deleted:
             return keys, [*head, "delete"]
         if self.structure == "string":
-            return keys, [*head, "put", as_json(values, self.plain)]
-        return keys, [*head, "put", *as_fields(values, self.plain)]
+            return keys, [*head, "put", as_json(values, self.converters)]
+        return keys, [*head, "put", *as_fields(values, self.converters)]
 
 
 def _millis(seconds: float | None) -> str:
@@ -114,14 +112,14 @@ def _millis(seconds: float | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class AppendTask:
     """Appends rows to a stream or list in chunks. Each chunk atomically moves the guard of its partition: rows below
     the guard are already stored. Chunks are sent in order: a later one must not overtake one that failed."""
 
-    place: RedisTarget
+    target: RedisTarget
     structure: str
     pipeline: str
-    plain: Mapping[str, Callable[[Any], Any]]
+    converters: Mapping[str, Callable[[Any], Any]]
     ranges: tuple[Range, ...]
     topic_ids: Mapping[str, str]
     epoch: int
@@ -130,101 +128,101 @@ class Append:
     limit: int | None
 
     def __call__(self, batches: Iterator[Any]) -> tasks.Report:
-        rejected = RejectedRows(self.place.sink, self.limit)
+        rejected = RejectedRows(self.target.sink, self.limit)
         count = 0
-        for at, arguments, rows in self._pieces(group_by_record(batches, rejected), rejected):
+        for at, arguments, rows in self._chunks(group_by_record(batches, rejected), rejected):
             self._append(at, arguments)
             count += rows
         return tasks.Report(count, refused=rejected.rows)
 
-    def _pieces(
+    def _chunks(
         self, found: Iterator[tuple[RecordId, list[dict[str, Any]]]], rejected: RejectedRows
     ) -> Iterator[tuple[RecordId, list[str | bytes], int]]:
         """The script arguments of each chunk and its last record. A chunk has complete records of one partition."""
-        piece: list[str | bytes] = []
+        chunk: list[str | bytes] = []
         last: RecordId | None = None
         rows = size = 0
-        for origin, several in found:
-            self._check(origin, len(several))
-            if last is not None and (last[:2] != origin[:2] or rows >= _PIECE_ROWS or size >= _PIECE_SIZE):
-                yield last, piece, rows
-                piece, rows, size = [], 0, 0
+        for origin, rows_of_record in found:
+            self._check(origin, len(rows_of_record))
+            if last is not None and (last[:2] != origin[:2] or rows >= _CHUNK_ROWS or size >= _CHUNK_SIZE):
+                yield last, chunk, rows
+                chunk, rows, size = [], 0, 0
             last = origin
-            for row in several:
+            for row in rows_of_record:
                 if entry := self._entry(origin, row, rejected):
-                    piece += [str(origin.offset), str(len(entry)), *entry]
+                    chunk += [str(origin.offset), str(len(entry)), *entry]
                     rows += 1
                     size += sum(len(item) for item in entry)
         if last is not None:
-            yield last, piece, rows
+            yield last, chunk, rows
 
     def _check(self, origin: RecordId, rows: int) -> None:
-        ours = [r for r in self.ranges if (r.at.topic, r.at.partition) == origin[:2]]
-        if not ours or not ours[0].start <= origin.offset < ours[0].until:
+        ranges = [r for r in self.ranges if (r.at.topic, r.at.partition) == origin[:2]]
+        if not ranges or not ranges[0].start <= origin.offset < ranges[0].until:
             raise ConfigError(
-                f"{self.place.sink}: a row says that it comes from {origin}, which is not in this batch",
-                hint="leave _kafka as it is in the transform",
+                f"{self.target.sink}: a row has the origin {origin}, which is not in this batch",
+                hint="do not change _kafka in the transform",
             )
-        if rows > _MOST_OF_ONE_RECORD:
+        if rows > _MAX_ROWS_PER_RECORD:
             raise ConfigError(
-                f"{self.place.sink}: {rows:,} rows come from one record ({origin}); they are appended in one step,"
-                f" which takes {_MOST_OF_ONE_RECORD:,}",
-                hint="make less of a record",
+                f"{self.target.sink}: {rows:,} rows come from one record ({origin}): expected at most"
+                f" {_MAX_ROWS_PER_RECORD:,}, because they are appended in one step",
+                hint="produce fewer rows from a record",
             )
 
     def _entry(self, origin: RecordId, row: dict[str, Any], rejected: RejectedRows) -> list[str | bytes]:
         if self.structure == "list":
-            return [as_json(row, self.plain)]
-        made = as_fields(row, self.plain)
+            return [as_json(row, self.converters)]
+        entry = as_fields(row, self.converters)
         if self.origin is not None:
-            made += [self.origin, ":".join(str(part) for part in origin)]
-        if not made:
-            rejected.add(origin, "every column is NULL, and an entry of a stream has a field at least")
-        if len(made) > MAX_VALUES:
-            most = MAX_VALUES // 2
+            entry += [self.origin, ":".join(str(part) for part in origin)]
+        if not entry:
+            rejected.add(origin, "every column is NULL: expected at least one field of an entry of a stream")
+        if len(entry) > MAX_VALUES:
+            limit = MAX_VALUES // 2
             rejected.add(
-                origin, f"an entry of a stream takes up to {most:,} fields, and this row has {len(made) // 2:,}"
+                origin, f"an entry of a stream takes up to {limit:,} fields, and this row has {len(entry) // 2:,}"
             )
             return []
-        return made
+        return entry
 
     def _append(self, last: RecordId, arguments: list[str | bytes]) -> None:
         # One guard per epoch: records that are read again after offsets were moved back are appended again.
         epoch = f"@{self.epoch}" if self.epoch else ""
         field = f"{self.pipeline} {self.topic_ids.get(last.topic, '')}:{last.partition}{epoch}"
         head = [self.structure, field, str(last.offset + 1), "" if self.maxlen is None else str(self.maxlen)]
-        keys = [self.place.name, self.place.guard(self.place.name)]
-        with self.place.client() as client:
+        keys = [self.target.name, self.target.guard(self.target.name)]
+        with self.target.client() as client:
             (answer,) = call(client, APPEND, [(keys, [*head, *arguments])])
             if isinstance(answer, Exception):
                 raise answer
 
 
 @dataclass(frozen=True, slots=True)
-class Add:
+class AddTask:
     """Adds members to a set. Adding one twice has no effect, so no guard is needed. `member`: a column; None: all."""
 
-    place: RedisTarget
-    plain: Mapping[str, Callable[[Any], Any]]
+    target: RedisTarget
+    converters: Mapping[str, Callable[[Any], Any]]
     member: str | None
     limit: int | None
 
     def __call__(self, batches: Iterator[Any]) -> tasks.Report:
-        rejected = RejectedRows(self.place.sink, self.limit)
+        rejected = RejectedRows(self.target.sink, self.limit)
         count = 0
         rows = iter_rows(batches, rejected)
-        while piece := list(islice(rows, _PIECE_ROWS)):
-            members = [made for origin, row in piece if (made := self._member(origin, row, rejected)) is not None]
+        while chunk := list(islice(rows, _CHUNK_ROWS)):
+            members = [entry for origin, row in chunk if (entry := self._member(origin, row, rejected)) is not None]
             if members:
-                with self.place.client() as client:
-                    client.sadd(self.place.name, *members)
+                with self.target.client() as client:
+                    client.sadd(self.target.name, *members)
             count += len(members)
         return tasks.Report(count, refused=rejected.rows)
 
     def _member(self, origin: RecordId | None, row: dict[str, Any], rejected: RejectedRows) -> str | bytes | None:
         if self.member is None:
-            return as_json(row, self.plain)
+            return as_json(row, self.converters)
         if row[self.member] is None:
             rejected.add(origin, f"{self.member}, which is the member of the set, is NULL")
             return None
-        return as_text(row[self.member], self.plain[self.member])
+        return as_text(row[self.member], self.converters[self.member])

@@ -52,7 +52,7 @@ def test_a_row_as_json_has_null_and_as_fields_leaves_it_out():
 
 @pytest.mark.parametrize("kind", [t.VariantType(), t.DayTimeIntervalType(), t.ArrayType(t.VariantType())])
 def test_a_type_that_redis_has_no_place_for_is_refused(kind):
-    with pytest.raises(ConfigError, match=r"odd is .*which Redis has no place for"):
+    with pytest.raises(ConfigError, match=r"odd is .*which Redis cannot store"):
         converters({"odd": kind})
 
 
