@@ -164,7 +164,7 @@ def test_a_thousand_partitions_stay_far_below_the_limit_of_a_request(new, client
 def test_more_than_a_server_takes_at_once_is_reported(new):
     store = new()
     store.largest_request = 5_000
-    with pytest.raises(ConfigError, match="more than ZooKeeper takes"):
+    with pytest.raises(ConfigError, match="bytes in one request"):
         store.commit(batch(1, *((TopicPartition("wide", number), 0, 1) for number in range(200))))
     assert store.load() == Progress()
 
@@ -218,7 +218,7 @@ def test_a_server_killed_under_a_run_of_commits_loses_none_that_returned(tmp_pat
 
 
 def test_the_audit_log_keeps_the_newest_changes(new, monkeypatch):
-    monkeypatch.setattr("headrace.connectors.zookeeper.offset_store._KEPT_CHANGES", 3)
+    monkeypatch.setattr("headrace.connectors.zookeeper.offset_store._MAX_AUDIT_ENTRIES", 3)
     store = new()
     for number in range(5):
         store.append_audit(AuditEntry(float(number), "somebody", "note"))

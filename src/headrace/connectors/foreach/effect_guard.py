@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.core.effect_marks import EffectLog, EffectLogClient
 
 Mark = Literal["after", "before"]
-_LONG = 200
+_MAX_KEY_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,41 +39,41 @@ class EffectGuard:
         if self.key:
             values = [row[name] for name in self.key]
             text = json.dumps(values, default=str)
-            short = text if len(text) <= _LONG else hashlib.sha256(text.encode()).hexdigest()
+            short = text if len(text) <= _MAX_KEY_LENGTH else hashlib.sha256(text.encode()).hexdigest()
             return None if None in values else f"key:{short}"
-        if origin is None:  # `in_order` already refuses such rows
+        if origin is None:  # `log_order` already refuses such rows
             raise ConfigError("a row without its origin cannot be marked")
         if number and not self.numbered:
             raise ConfigError(
-                f"several rows come from one record ({origin}), and nothing says which is which when they come again",
-                hint='name columns that do: once=…, key=("…", "…")',
+                f"several rows come from one record ({origin}), and a repeated batch may have them in another order",
+                hint='give columns that identify them: once=…, key=("…", "…")',
             )
         return f"{self.topic_ids.get(origin.topic, '')}:{origin.partition}:{origin.offset}:{number}"
 
-    def marker(self) -> EffectLogClient:
+    def client(self) -> EffectLogClient:
         """The client of this process."""
         found: EffectLogClient = tasks.worker_cached(("marks", self.marks), self.marks.connect)
         return found
 
-    def done(self, messages: list[str]) -> set[str]:
+    def find_done(self, messages: list[str]) -> set[str]:
         try:
-            return self.marker().find_marked(messages)
+            return self.client().find_marked(messages)
         except RetriableError:
             tasks.evict(("marks", self.marks))
             raise
 
-    def carry_out(self, message: str, effect: Callable[[], object]) -> None:
+    def run_once(self, message: str, effect: Callable[[], object]) -> None:
         """Run the effect and set its mark. An effect that raises is not marked as done."""
         try:
-            marker = self.marker()
+            client = self.client()
             if self.mark == "after":
                 effect()
-                marker.mark(message)
-            elif marker.mark(message):
+                client.mark(message)
+            elif client.mark(message):
                 try:
                     effect()
                 except BaseException:
-                    marker.unmark(message)
+                    client.unmark(message)
                     raise
         except RetriableError:
             tasks.evict(("marks", self.marks))

@@ -112,10 +112,10 @@ class Foreach(TaskSink):
             raise log_order.origin_required_error()
 
     def check_reachable(self) -> None:
-        keeper: object = self._once
-        if isinstance(keeper, OffsetStore):
-            with keeper:
-                keeper.open_for_reading("headrace-check")
+        store: object = self._once
+        if isinstance(store, OffsetStore):
+            with store:
+                store.open_for_reading("headrace-check")
 
     def check_target(self, schema: StructType) -> None:
         self._check_picklable()

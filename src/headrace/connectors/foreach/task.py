@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Row = dict[str, Any]
 
-_PIECE = 100
+_CHUNK_ROWS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Task:
     calls: UserFunctions
     per: str
     once: EffectGuard | None
-    shaped: Callable[[Row], Row]
+    shape: Callable[[Row], Row]
     sink: str
     limit: int | None
 
@@ -68,9 +68,9 @@ class Task:
         try:
             with self.calls.opened() as fn:
                 if self.per == "partition":
-                    count = self._all_at_once(fn, batches, rejected)
+                    count = self._call_per_partition(fn, batches, rejected)
                 elif self.once is None:
-                    count = self._one_by_one(fn, batches, rejected)
+                    count = self._call_per_row(fn, batches, rejected)
                 else:
                     count = self._call_unmarked(fn, batches, self.once, rejected)
             return tasks.Report(count, refused=rejected.rows)
@@ -79,35 +79,35 @@ class Task:
         except Exception as error:
             raise RetriableError(f"{self.sink}: {_error_text(error)}", hint="the batch is repeated") from error
 
-    def _all_at_once(self, fn: Callable[[Any], object], batches: Iterator[Any], rejected: RejectedRows) -> int:
+    def _call_per_partition(self, fn: Callable[[Any], object], batches: Iterator[Any], rejected: RejectedRows) -> int:
         count = 0
 
         def rows() -> Iterator[Row]:
             nonlocal count
-            for _, row in log_order.iter_rows(batches, rejected, _PIECE):
+            for _, row in log_order.iter_rows(batches, rejected, _CHUNK_ROWS):
                 count += 1
-                yield self.shaped(row)
+                yield self.shape(row)
 
         fn(rows())
         return count
 
-    def _one_by_one(self, fn: Callable[[Row], object], batches: Iterator[Any], rejected: RejectedRows) -> int:
+    def _call_per_row(self, fn: Callable[[Row], object], batches: Iterator[Any], rejected: RejectedRows) -> int:
         count = 0
-        for origin, row in log_order.iter_rows(batches, rejected, _PIECE):
-            count += self._call(partial(fn, self.shaped(row)), origin, rejected)
+        for origin, row in log_order.iter_rows(batches, rejected, _CHUNK_ROWS):
+            count += self._call(partial(fn, self.shape(row)), origin, rejected)
         return count
 
     def _call_unmarked(
         self, fn: Callable[[Row], object], batches: Iterator[Any], once: EffectGuard, rejected: RejectedRows
     ) -> int:
         count = 0
-        named = self._with_messages(batches, once, rejected)
-        while piece := list(islice(named, _PIECE)):
-            done = once.done([message for message, _, _ in piece])
-            for message, origin, row in piece:
+        messages = self._with_messages(batches, once, rejected)
+        while chunk := list(islice(messages, _CHUNK_ROWS)):
+            done = once.find_done([message for message, _, _ in chunk])
+            for message, origin, row in chunk:
                 if message in done:
                     continue
-                effect = partial(once.carry_out, message, partial(fn, self.shaped(row)))
+                effect = partial(once.run_once, message, partial(fn, self.shape(row)))
                 if self._call(effect, origin, rejected):
                     done.add(message)
                     count += 1
@@ -118,7 +118,7 @@ class Task:
     ) -> Iterator[tuple[str, RecordId | None, Row]]:
         before: RecordId | None = None
         number = 0
-        for origin, row in log_order.iter_rows(batches, rejected, _PIECE):
+        for origin, row in log_order.iter_rows(batches, rejected, _CHUNK_ROWS):
             number = number + 1 if origin is not None and origin == before else 0
             before = origin
             message = once.message(origin, number, row)
@@ -155,13 +155,13 @@ def _error_text(error: Exception) -> str:
 
 def shaper(schema: StructType) -> Callable[[Row], Row]:
     """Converts maps in a row to dicts: Arrow returns them as pairs."""
-    made = {field.name: shape for field in schema.fields if (shape := _shape(field.dataType)) is not None}
-    if not made:
-        return _as_it_is
-    return lambda row: {name: made[name](value) if name in made else value for name, value in row.items()}
+    shapes = {field.name: shape for field in schema.fields if (shape := _shape(field.dataType)) is not None}
+    if not shapes:
+        return _unchanged
+    return lambda row: {name: shapes[name](value) if name in shapes else value for name, value in row.items()}
 
 
-def _as_it_is(row: Row) -> Row:
+def _unchanged(row: Row) -> Row:
     return row
 
 
@@ -169,11 +169,11 @@ def _shape(kind: DataType) -> Callable[[Any], Any] | None:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, MapType):
-        inner = _shape(kind.valueType) or _as_it_is
+        inner = _shape(kind.valueType) or _unchanged
         return lambda pairs: None if pairs is None else {key: inner(value) for key, value in pairs}
     if isinstance(kind, ArrayType) and (element := _shape(kind.elementType)) is not None:
         return lambda items: None if items is None else [element(item) for item in items]
     if isinstance(kind, StructType) and any(_shape(field.dataType) for field in kind.fields):
-        whole = shaper(kind)
-        return lambda struct: None if struct is None else whole(struct)
+        convert = shaper(kind)
+        return lambda struct: None if struct is None else convert(struct)
     return None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.types import Progress
 
 _TIMEOUT = 10.0
-_KEPT_CHANGES = 1000
+_MAX_AUDIT_ENTRIES = 1000
 _HEARTBEAT = "headrace/heartbeat"
 
 
@@ -62,7 +62,7 @@ class ZooKeeper(OffsetStore):
         self._auth = auth
         self._base = ""
         self._client: Any = None
-        self._seen: ZNodeSnapshot | None = None
+        self._snapshot: ZNodeSnapshot | None = None
 
     @property
     def identity(self) -> str:
@@ -72,8 +72,8 @@ class ZooKeeper(OffsetStore):
         kazoo = require("kazoo.client", extra="zookeeper")
         group = self._group or pipeline
         if "/" in group:
-            raise ConfigError(f"{group!r} cannot name a node of ZooKeeper", hint='group="a-name-without-slashes"')
-        self._base, self._seen = f"{self._root.rstrip('/')}/{group}", None
+            raise ConfigError(f"group: expected a name without slashes, got {group!r}", hint='group="clicks"')
+        self._base, self._snapshot = f"{self._root.rstrip('/')}/{group}", None
         with self._translating_errors():
             self._client = kazoo.KazooClient(
                 self._hosts,
@@ -89,7 +89,7 @@ class ZooKeeper(OffsetStore):
             if self._client.exists_async("/").get(timeout=_TIMEOUT) is None:
                 raise ConfigError(
                     f"there is no node {self._client.chroot} in ZooKeeper at {self._hosts}",
-                    hint="correct the path behind the hosts, or create the node",
+                    hint="correct the path after the hosts, or create the node",
                 )
         return self
 
@@ -101,30 +101,33 @@ class ZooKeeper(OffsetStore):
                 client.close()
 
     def load(self) -> Progress:
-        self._seen = None  # also read offsets of old tools, which do not change the node `headrace`
+        self._snapshot = None  # also read offsets of old tools, which do not change the node `headrace`
         return super().load()
 
     def read(self) -> tuple[State, Any]:
         with self._translating_errors():
             self._sync()
-            if self._seen is None or self._read_state_node()[1:] != (self._seen.version, self._seen.written):
-                self._seen = self._read_snapshot()
-            return self._seen.state, self._seen
+            if self._snapshot is None or self._read_state_node()[1:] != (
+                self._snapshot.version,
+                self._snapshot.written,
+            ):
+                self._snapshot = self._read_snapshot()
+            return self._snapshot.state, self._snapshot
 
     def swap(self, version: Any, old: State, new: State, change: AuditEntry | None = None) -> bool:
         kazoo = require("kazoo.exceptions", extra="zookeeper")
-        view: ZNodeSnapshot = version
-        known = view.numbers
+        snapshot: ZNodeSnapshot = version
+        known = snapshot.numbers
         before, after, pending = old.progress.offsets, new.progress.offsets, new.progress.pending
         moved = {at: offset for at, offset in after.items() if before.get(at) != offset}
         with self._translating_errors():
-            self._ensure_paths({at.topic for at in moved if at not in known}, first=view.written == 0)
+            self._ensure_paths({at.topic for at in moved if at not in known}, first=snapshot.written == 0)
             numbers = {
                 **known,
                 **{at: VersionedOffset(to, known[at].version + 1 if at in known else 0) for at, to in moved.items()},
             }
             multi = self._opened_client.transaction()
-            multi.set_data(self._path("headrace"), znodes.encode(new, numbers), version=view.version)
+            multi.set_data(self._path("headrace"), znodes.encode(new, numbers), version=snapshot.version)
             for at, offset in moved.items():
                 if at in known:
                     multi.set_data(self._offset_path(at), b"%d" % offset, version=known[at].version)
@@ -136,14 +139,14 @@ class ZooKeeper(OffsetStore):
             if change is not None:
                 multi.create(self._path("headrace/history/change-"), change.to_json().encode(), sequence=True)
             self._refuse_large(multi)
-            self._seen = None
+            self._snapshot = None
             results = multi.commit_async().get(timeout=_TIMEOUT)
             failed = [result for result in results if isinstance(result, Exception)]
             if any(isinstance(e, kazoo.BadVersionError | kazoo.NodeExistsError | kazoo.NoNodeError) for e in failed):
                 return False
             if failed:
                 raise failed[0]
-            self._seen = ZNodeSnapshot(new, numbers, results[0].version, results[0].mzxid)
+            self._snapshot = ZNodeSnapshot(new, numbers, results[0].version, results[0].mzxid)
         if change is not None:
             self._trim_history()
         return True
@@ -156,7 +159,7 @@ class ZooKeeper(OffsetStore):
         """Write to a separate node: after a change of the node `headrace` the run would read all offsets again."""
         with self._translating_errors():
             self._sync()
-            if not run.is_same_run(znodes.signed(self._read_state_node()[0])):
+            if not run.is_same_run(znodes.read_lease(self._read_state_node()[0])):
                 return False
             self._opened_client.ensure_path_async(self._path(_HEARTBEAT)).get(timeout=_TIMEOUT)
             self._opened_client.set_async(self._path(_HEARTBEAT), run.to_json().encode()).get(timeout=_TIMEOUT)
@@ -180,8 +183,8 @@ class ZooKeeper(OffsetStore):
                 names = sorted(self._opened_client.get_children_async(parent).get(timeout=_TIMEOUT))
             except kazoo.NoNodeError:
                 return []
-            asked = [self._opened_client.get_async(f"{parent}/{name}") for name in names]
-            return [AuditEntry.from_json(answer.get(timeout=_TIMEOUT)[0].decode()) for answer in asked]
+            requests = [self._opened_client.get_async(f"{parent}/{name}") for name in names]
+            return [AuditEntry.from_json(answer.get(timeout=_TIMEOUT)[0].decode()) for answer in requests]
 
     @property
     def _opened_client(self) -> Any:
@@ -209,9 +212,9 @@ class ZooKeeper(OffsetStore):
     def _read_snapshot(self) -> ZNodeSnapshot:
         found = {at: number for at, number in self._read_offsets(self._list_partitions()).items() if number is not None}
         text, version, written = self._read_state_node()
-        left = znodes.expected(text)
-        again = self._read_offsets(znodes.unclear(left, found))
-        numbers = znodes.settled(left, found, again)
+        last_swap = znodes.read_numbers(text)
+        again = self._read_offsets(znodes.find_outdated(last_swap, found))
+        numbers = znodes.merge_numbers(last_swap, found, again)
         return ZNodeSnapshot(znodes.decode(text, numbers), numbers, version, written)
 
     def _list_partitions(self) -> list[TopicPartition]:
@@ -228,9 +231,9 @@ class ZooKeeper(OffsetStore):
     def _read_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, VersionedOffset | None]:
         """The offsets, None for a missing node. Sends all requests at once, because each takes a round trip."""
         kazoo = require("kazoo.exceptions", extra="zookeeper")
-        asked = {at: self._opened_client.get_async(self._offset_path(at)) for at in partitions}
+        requests = {at: self._opened_client.get_async(self._offset_path(at)) for at in partitions}
         found: dict[TopicPartition, VersionedOffset | None] = {}
-        for at, answer in asked.items():
+        for at, answer in requests.items():
             try:
                 text, stat = answer.get(timeout=_TIMEOUT)
                 found[at] = VersionedOffset(self._parse_offset(at, text), stat.version)
@@ -243,7 +246,7 @@ class ZooKeeper(OffsetStore):
             return int(text)
         except ValueError as error:
             raise ConfigError(
-                f"{self._offset_path(at)} in ZooKeeper at {self._hosts} : expected an offset, got {text[:40]!r}",
+                f"{self._offset_path(at)} in ZooKeeper at {self._hosts}: expected an offset, got {text[:40]!r}",
                 hint="set it to a number, or delete the node",
             ) from error
 
@@ -257,7 +260,8 @@ class ZooKeeper(OffsetStore):
         size = sum(40 + len(op.path) + len(getattr(op, "data", None) or b"") for op in multi.operations)
         if size > self.largest_request:
             raise ConfigError(
-                f"{len(multi.operations):,} changes of {size:,} bytes are more than ZooKeeper takes at once",
+                f"{len(multi.operations):,} changes of {size:,} bytes: expected at most"
+                f" {self.largest_request:,} bytes in one request",
                 hint="raise jute.maxbuffer on the servers and largest_request of the store, or use another store",
             )
 
@@ -266,7 +270,7 @@ class ZooKeeper(OffsetStore):
         with suppress(Exception), self._translating_errors():
             parent = self._path("headrace/history")
             names = sorted(self._opened_client.get_children_async(parent).get(timeout=_TIMEOUT))
-            for name in names[:-_KEPT_CHANGES]:
+            for name in names[:-_MAX_AUDIT_ENTRIES]:
                 self._opened_client.delete_async(f"{parent}/{name}").get(timeout=_TIMEOUT)
 
     @contextmanager
@@ -281,7 +285,7 @@ class ZooKeeper(OffsetStore):
                 hint='stores.ZooKeeper(…, auth=("digest", "user:password")), or open the nodes to it',
             ) from error
         except (kazoo.KazooException, timeout) as error:
-            self._seen = None
+            self._snapshot = None
             raise RetriableError(
                 f"ZooKeeper at {self._hosts} does not answer: {error or type(error).__name__}",
                 hint="headrace dev status, or zkServer.sh status on its host",

@@ -52,8 +52,8 @@ def encode(state: State, numbers: Mapping[TopicPartition, VersionedOffset]) -> b
     return json.dumps(raw, separators=(",", ":")).encode()
 
 
-def expected(text: bytes) -> dict[TopicPartition, VersionedOffset]:
-    """The numbers as the last swap left them."""
+def read_numbers(text: bytes) -> dict[TopicPartition, VersionedOffset]:
+    """The numbers as the last swap set them."""
     return {
         TopicPartition(topic, int(partition)): VersionedOffset(*number)
         for topic, numbers in (json.loads(text)["offsets"] if text else {}).items()
@@ -71,45 +71,47 @@ def decode(text: bytes, numbers: Mapping[TopicPartition, VersionedOffset]) -> St
     format_version.read_version(raw, FORMAT, "the state of this pipeline in ZooKeeper")
     pending = Batch.from_json(json.dumps(raw["pending"])) if raw["pending"] else None
     progress = Progress(offsets, pending, raw["topic_ids"], raw["last_batch"], raw.get("epoch", 0))
-    left = {at: number.offset for at, number in expected(text).items()}
+    last_swap = {at: number.offset for at, number in read_numbers(text).items()}
     if pending is not None and progress.behind(pending):
         progress = replace(progress, pending=None, last_batch=max(progress.last_batch, pending.id))
     else:
         pending = None
-    if moves_back(Progress(left, pending), offsets):
+    if moves_back(Progress(last_swap, pending), offsets):
         progress = replace(progress, epoch=progress.epoch + 1)
-    return State(progress, signed(text))
+    return State(progress, read_lease(text))
 
 
-def signed(text: bytes) -> RunLease | None:
+def read_lease(text: bytes) -> RunLease | None:
     """The run that wrote its lease last."""
     run = json.loads(text)["run"] if text else None
     return RunLease(**run) if run else None
 
 
-def unclear(
-    left: Mapping[TopicPartition, VersionedOffset], found: Mapping[TopicPartition, VersionedOffset]
+def find_outdated(
+    last_swap: Mapping[TopicPartition, VersionedOffset], found: Mapping[TopicPartition, VersionedOffset]
 ) -> set[TopicPartition]:
     """Partitions to read again: when `found`, they were older than the text, which was read after them."""
-    return {at for at, number in left.items() if at not in found or found[at].version < number.version}
+    return {at for at, number in last_swap.items() if at not in found or found[at].version < number.version}
 
 
-def settled(
-    left: Mapping[TopicPartition, VersionedOffset],
+def merge_numbers(
+    last_swap: Mapping[TopicPartition, VersionedOffset],
     found: Mapping[TopicPartition, VersionedOffset],
     again: Mapping[TopicPartition, VersionedOffset | None],
 ) -> dict[TopicPartition, VersionedOffset]:
-    """Consistent numbers: those that the last swap `left`, except those that other tools have set since.
+    """Consistent numbers: those of the last swap, except those that other tools have set since.
 
     The numbers were `found` before the text with the numbers of the last swap was read, so a swap did not set a number
     that is ahead of the text. A number that was behind it and still is when read `again` was deleted and recreated
     manually.
     """
-    ahead = {at: number for at, number in found.items() if at not in left or number.version > left[at].version}
-    numbers = {**left, **ahead}
+    ahead = {
+        at: number for at, number in found.items() if at not in last_swap or number.version > last_swap[at].version
+    }
+    numbers = {**last_swap, **ahead}
     for at, late in again.items():
         if late is None:
             del numbers[at]
-        elif late.version < left[at].version:
+        elif late.version < last_swap[at].version:
             numbers[at] = late
     return numbers

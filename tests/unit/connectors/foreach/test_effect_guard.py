@@ -85,7 +85,7 @@ def test_rows_that_cannot_be_told_from_each_other_are_refused(marks, origin, num
     ("mark", "order"), [("after", ["connect", "effect", "mark m"]), ("before", ["connect", "mark m", "effect"])]
 )
 def test_the_mark_is_set_after_the_effect_or_before_it(marks, mark, order):
-    guard(marks, mark).carry_out("m", lambda: marks.calls.append("effect"))
+    guard(marks, mark).run_once("m", lambda: marks.calls.append("effect"))
     assert marks.calls == order
     assert marks.marked == {"m"}
 
@@ -97,24 +97,24 @@ def test_an_effect_that_raises_is_not_marked(marks, mark, failure):
         raise failure
 
     with pytest.raises(failure):
-        guard(marks, mark).carry_out("m", effect)
+        guard(marks, mark).run_once("m", effect)
     assert marks.marked == set()
 
 
 def test_another_worker_that_marked_the_message_first_has_its_effect(marks):
     marks.marked.add("m")
-    guard(marks, "before").carry_out("m", lambda: marks.calls.append("effect"))
+    guard(marks, "before").run_once("m", lambda: marks.calls.append("effect"))
     assert "effect" not in marks.calls
 
 
 def test_a_client_is_kept_until_the_store_does_not_answer(marks):
     guarded = guard(marks)
-    assert guarded.done(["m"]) == set()
-    assert guarded.done(["m"]) == set()
+    assert guarded.find_done(["m"]) == set()
+    assert guarded.find_done(["m"]) == set()
     assert marks.calls == ["connect"]
     marks.failing = True
     with pytest.raises(RetriableError):
-        guarded.done(["m"])
+        guarded.find_done(["m"])
     marks.failing = False
-    assert guarded.done(["m"]) == set()
+    assert guarded.find_done(["m"]) == set()
     assert marks.calls.count("connect") == 2

@@ -13,7 +13,7 @@ def test_what_is_written_is_read_back():
     progress = Progress({A: 10, B: 7}, Batch(2, (Range(A, 10, 20),), {"clicks": "id"}), {"clicks": "id"}, 1)
     state = State(progress, RunLease("host", 1, 1.0, 2.0))
     text = znodes.encode(state, numbers)
-    assert znodes.expected(text) == numbers
+    assert znodes.read_numbers(text) == numbers
     assert znodes.decode(text, numbers) == state
 
 
@@ -46,29 +46,29 @@ def test_what_earlier_versions_wrote_is_read():
 
 
 def test_nothing_written_yet_is_an_empty_state():
-    assert znodes.expected(b"") == {}
+    assert znodes.read_numbers(b"") == {}
     assert znodes.decode(b"", {}) == State()
 
 
 def test_a_number_found_before_a_swap_that_the_text_tells_of_is_as_the_swap_left_it():
     left, found, now = {A: VersionedOffset(20, 4)}, {A: VersionedOffset(10, 3)}, {A: VersionedOffset(20, 4)}
-    assert znodes.unclear(left, found) == {A}
-    assert znodes.settled(left, found, now) == left
+    assert znodes.find_outdated(left, found) == {A}
+    assert znodes.merge_numbers(left, found, now) == left
 
 
 def test_a_number_that_a_swap_after_the_text_moved_on_is_as_the_text_says():
-    assert znodes.settled({A: VersionedOffset(20, 4)}, {A: VersionedOffset(10, 3)}, {A: VersionedOffset(30, 5)}) == {
-        A: VersionedOffset(20, 4)
-    }
+    assert znodes.merge_numbers(
+        {A: VersionedOffset(20, 4)}, {A: VersionedOffset(10, 3)}, {A: VersionedOffset(30, 5)}
+    ) == {A: VersionedOffset(20, 4)}
 
 
 def test_a_number_ahead_of_the_text_was_set_by_a_tool():
     left, found = {A: VersionedOffset(20, 4)}, {A: VersionedOffset(3, 5), B: VersionedOffset(1, 0)}
-    assert znodes.unclear(left, found) == set()
-    assert znodes.settled(left, found, {}) == found
+    assert znodes.find_outdated(left, found) == set()
+    assert znodes.merge_numbers(left, found, {}) == found
 
 
 def test_a_node_recreated_manually_counts_and_one_deleted_is_gone():
     left, found = {A: VersionedOffset(20, 4), B: VersionedOffset(20, 4)}, {A: VersionedOffset(3, 0)}
-    assert znodes.unclear(left, found) == {A, B}
-    assert znodes.settled(left, found, {A: VersionedOffset(3, 0), B: None}) == {A: VersionedOffset(3, 0)}
+    assert znodes.find_outdated(left, found) == {A, B}
+    assert znodes.merge_numbers(left, found, {A: VersionedOffset(3, 0), B: None}) == {A: VersionedOffset(3, 0)}
