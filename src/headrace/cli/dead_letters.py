@@ -58,7 +58,7 @@ def list_(
         for letter in letters[:limit]
     ]
     if shown:
-        table(["record", "time (UTC)", "found at", "error"], shown)
+        table(["record", "time (UTC)", "failed in", "error"], shown)
     more = f", {len(letters) - limit:,} more (--limit)" if len(letters) > limit else ""
     say(f"{counted(len(letters), 'dead letter')} in {admin}{more}")
 

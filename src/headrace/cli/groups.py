@@ -51,7 +51,7 @@ def list_(connection: Connection, pattern: Pattern = None, as_json: Json = False
         for group in found
     ]
     if rows:
-        table(["group", "state", "members", "lag", "of"], rows)
+        table(["group", "state", "members", "lag", "used by"], rows)
     say(f"{counted(len(found), 'group')} at {connection.bootstrap}", err=True)
 
 
@@ -113,7 +113,7 @@ def _show(group: Group, ends: Mapping[TopicPartition, int]) -> None:
     say(f"  coordinator  {'?' if group.coordinator is None else group.coordinator}")
     say(f"  lag          {'?' if group.offsets is None else f'{_total_lag(group, ends):,}'}")
     if group.is_headrace:
-        say("  of           a Headrace pipeline, which never joins it; see headrace offsets")
+        say("  used by      a Headrace pipeline, which never joins it; see headrace offsets")
     if group.members:
         say("", "members")
         rows = [
@@ -126,7 +126,7 @@ def _show(group: Group, ends: Mapping[TopicPartition, int]) -> None:
             ]
             for member in group.members
         ]
-        table(["client", "host", "partitions", "which", "member"], rows)
+        table(["client", "host", "partitions", "assigned", "member"], rows)
     say("", "partitions")
     if group.offsets is None:
         say("a transaction is open over its offsets; headrace transactions list")
@@ -142,7 +142,7 @@ def _show(group: Group, ends: Mapping[TopicPartition, int]) -> None:
         for entry in _partitions(group, ends)
     ]
     if rows:
-        table(["topic", "partition", "offset", "end", "lag", "read by"], rows)
+        table(["topic", "partition", "offset", "end", "lag", "assigned to"], rows)
     else:
         say("none: no committed offsets and no members")
 

@@ -65,7 +65,7 @@ def list_(
         for topic in found
     ]
     if rows:
-        table(["topic", "partitions", "replication", "offsets", "kept", ""], rows)
+        table(["topic", "partitions", "replication", "offsets", "retention", ""], rows)
     say(f"{counted(len(found), 'topic')} at {connection.bootstrap}", err=True)
 
 

@@ -23,9 +23,9 @@ def show(topic: Topic, offsets: Mapping[TopicPartition, int] | None, owner: str 
     say(f"  id           {topic.id}")
     say(f"  partitions   {len(topic.partitions)}, replication {topic.replication}")
     say(f"  offsets      {number_or(topic.offsets, 'unknown')}")
-    say(f"  kept         {retention(topic)}")
+    say(f"  retention    {retention(topic)}")
     if problems:
-        say(f"  TROUBLE      partition {', '.join(problems)}")
+        say(f"  PROBLEM      partition {', '.join(problems)}")
     if offsets is not None:
         say(f"  lag          {sum(_lag(topic, p, offsets) or 0 for p in topic.partitions):,} of {owner}")
     say("", "configuration")
