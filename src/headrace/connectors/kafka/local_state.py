@@ -60,10 +60,10 @@ class LocalGroupState:
 
     def remember(self, progress: Progress) -> None:
         """Store new topics and partitions."""
-        seen: dict[str, set[int]] = {}
+        by_topic: dict[str, set[int]] = {}
         for at in progress.offsets:
-            seen.setdefault(at.topic, set()).add(at.partition)
-        now = {topic: KnownTopic(progress.topic_ids.get(topic), frozenset(found)) for topic, found in seen.items()}
+            by_topic.setdefault(at.topic, set()).add(at.partition)
+        now = {topic: KnownTopic(progress.topic_ids.get(topic), frozenset(found)) for topic, found in by_topic.items()}
         if all(self._covers(topic, known) for topic, known in now.items()):
             return
         self._known = self._read()

@@ -197,8 +197,8 @@ class Kafka(OffsetStore):
             group.close()
         warning = (
             f"Kafka at {self.bootstrap} forgets the offsets of a group {minutes:,} minutes ({_in_days(minutes)}) after"
-            " their last commit (offsets.retention.minutes): a pipeline stopped for longer cannot resume by itself,"
-            " and says so instead of starting over"
+            " their last commit (offsets.retention.minutes): a pipeline stopped for longer cannot resume by itself:"
+            " it stops with an error instead of starting over"
         )
         return [warning]
 
@@ -250,10 +250,10 @@ class Kafka(OffsetStore):
         named = ", ".join(str(at) for at in partitions[:5]) + (" …" if len(partitions) > 5 else "")
         return DataLoss(
             f"the group {self._opened.name} had offsets of {counted(len(partitions), 'partition')} that Kafka at"
-            f" {self.bootstrap} no longer has ({named}): it forgets a group after offsets.retention.minutes, or"
-            " somebody deleted them",
-            hint=f"rm '{self._local_state.marker}' forgets them here too; then the pipeline starts over, or first put"
-            " it where it was: headrace offsets reset, headrace offsets import",
+            f" {self.bootstrap} no longer has ({named}): they expire after offsets.retention.minutes, or"
+            " were deleted",
+            hint=f"rm '{self._local_state.marker}' also removes them here; then the pipeline starts over,"
+            " or set its offsets first: headrace offsets reset, headrace offsets import",
         )
 
     def _check_partitions_exist(self, partitions: set[TopicPartition], topic_ids: Mapping[str, str]) -> None:
@@ -266,7 +266,8 @@ class Kafka(OffsetStore):
 
         if not wait_until(exist, TOPIC_SECONDS):
             raise ConfigError(
-                f"no partition {min(missing)} on {self.bootstrap}: Kafka keeps offsets only of what exists",
+                f"there is no partition {min(missing)} on {self.bootstrap}: Kafka stores offsets"
+                " of existing partitions only",
                 hint="create the topic, or leave it out; offsets of a source with cluster= go to another store",
             )
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.kafka.client import Client
     from headrace.types import TopicPartition
 
-_FULL_SECONDS = 0.05
+_QUEUE_FULL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +55,25 @@ class TopicTarget:
     def flush(self, producer: Any) -> None:
         if left := producer.flush(self.seconds):
             raise RetriableError(
-                f"Kafka at {self.client.bootstrap} has not taken {counted(left, 'record')} within {self.seconds:g} s",
+                f"Kafka at {self.client.bootstrap}: {counted(left, 'record')} not stored within {self.seconds:g} s",
                 hint='options={"transaction.timeout.ms": "…"} gives a transaction more time',
             )
 
     @property
     def topics(self) -> TargetTopics:
         """The topics that rows name; cached in this Python worker."""
-        make = lambda: TargetTopics(self.client, self.new, self.allowed)  # noqa: E731
+        create = lambda: TargetTopics(self.client, self.new, self.allowed)  # noqa: E731
         key = (self.client.bootstrap, "topics", self.sink, *self._topic_rules)
-        known: TargetTopics = tasks.worker_cached(key, make, lambda _: None)
+        known: TargetTopics = tasks.worker_cached(key, create, lambda _: None)
         return known
 
     def limits_for(self, topic: str) -> TopicLimits | None:
         if topic == self.topic:
             return self.limits
-        limits, sent = self.topics.limits(topic), int(self.producing["batch.size"])
-        if limits is not None and limits.max_bytes < sent:
+        limits, batch_size = self.topics.limits(topic), int(self.producing["batch.size"])
+        if limits is not None and limits.max_bytes < batch_size:
             raise ConfigError(
-                f"{topic} takes {limits.max_bytes:,} bytes at once, and {sent:,} may be sent",
+                f"{topic} accepts {limits.max_bytes:,} bytes at once, got batch.size={batch_size}",
                 hint=f'options={{"batch.size": "{limits.max_bytes}"}}',
             )
         return limits
@@ -81,16 +81,16 @@ class TopicTarget:
 
 def check_rows(target: TopicTarget, records: Any) -> Iterator[tuple[str, Any, list[tuple[int, str]]]]:
     """The records of each topic, and the row number and reason of each record that its topic rejects."""
-    for topic, some in _by_topic(target, records):
-        why = f"{TOPIC} is NULL" if topic is None else None
+    for topic, own in _by_topic(target, records):
+        reason = f"{TOPIC} is NULL" if topic is None else None
         if topic is not None and target.allowed is not None:
-            why = target.allowed.rejection_reason(topic)
-        limits = target.limits_for(topic) if topic is not None and why is None else None
+            reason = target.allowed.rejection_reason(topic)
+        limits = target.limits_for(topic) if topic is not None and reason is None else None
         if topic is None or limits is None:
-            reason = why or target.topics.reason
-            yield topic or "", some, [(row, reason) for row in range(len(some))]
+            reason = reason or target.topics.reason
+            yield topic or "", own, [(row, reason) for row in range(len(own))]
         else:
-            yield topic, some, sorted(dict(limits.rejections(some)).items())
+            yield topic, own, sorted(dict(limits.rejections(own)).items())
 
 
 def _by_topic(target: TopicTarget, records: Any) -> Iterator[tuple[str | None, Any]]:
@@ -106,10 +106,10 @@ def _by_topic(target: TopicTarget, records: Any) -> Iterator[tuple[str | None, A
 
 def send(producer: Any, target: TopicTarget, records: Any, at: TopicPartition) -> int:
     """Send an Arrow batch of records, all from `at`, to the producer; BadRecord if a topic rejects one."""
-    for topic, some, wrong in check_rows(target, records):
-        for row, why in wrong:
-            RejectedRows(target.sink, limit=None).add(origin_of(some, row, at), why)
-        enqueue(producer, target, topic, some)
+    for topic, own, rejected in check_rows(target, records):
+        for row, reason in rejected:
+            RejectedRows(target.sink, limit=None).add(origin_of(own, row, at), reason)
+        enqueue(producer, target, topic, own)
     return len(records)
 
 
@@ -123,8 +123,10 @@ def enqueue(producer: Any, target: TopicTarget, topic: str, records: Any) -> Non
     deadline = time.monotonic() + target.seconds
     while waiting := add(producer, topic, waiting):
         if time.monotonic() > deadline:
-            raise RetriableError(f"Kafka at {target.client.bootstrap} takes no records of {topic}")
-        producer.poll(_FULL_SECONDS)
+            raise RetriableError(
+                f"Kafka at {target.client.bootstrap} accepts no records of {topic} for {target.seconds:g} s"
+            )
+        producer.poll(_QUEUE_FULL_SECONDS)
     producer.poll(0)
 
 
@@ -134,8 +136,8 @@ def _produce_batch(
     """Return the records that did not fit into the queue."""
     from confluent_kafka import KafkaError, KafkaException
 
-    chosen = {} if partition is None else {"partition": partition}
-    if producer.produce_batch(topic, waiting, **chosen) == len(waiting):
+    options = {} if partition is None else {"partition": partition}
+    if producer.produce_batch(topic, waiting, **options) == len(waiting):
         return []
     left = [message for message in waiting if "_error" in message]
     for message in left:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 1_000_000
 _OWN = {
     "bootstrap.servers": "the first argument",
-    "transactional.id": "derived from the pipeline's name: it keeps an earlier run out",
+    "transactional.id": "derived from the pipeline's name: it fences earlier runs",
     "enable.idempotence": "always on",
     "group.id": "group=",
 }
@@ -119,8 +119,10 @@ class Kafka(RowRejectingSink, TransactionalSink):
         return secrets_of(self._offsets.options)
 
     def writes_to_source_topic(self, bootstrap: str, reads: Callable[[str], bool]) -> str | None:
-        here, there = ({one.strip() for one in text.split(",")} for text in (self._offsets.bootstrap, bootstrap))
-        return self._source_topic_written(reads) if here & there else None
+        target, source = (
+            {address.strip() for address in text.split(",")} for text in (self._offsets.bootstrap, bootstrap)
+        )
+        return self._source_topic_written(reads) if target & source else None
 
     def writes_to_source_cluster(self, cluster: Callable[[], str], reads: Callable[[str], bool]) -> str | None:
         return self._source_topic_written(reads) if self._offsets.cluster_id() == cluster() else None
@@ -142,9 +144,8 @@ class Kafka(RowRejectingSink, TransactionalSink):
     def prepare(self, schema: StructType) -> None:
         from pyspark.sql import SparkSession
 
-        empty = SparkSession.getActiveSession()
-        if empty is not None:
-            self._mapping.check(empty.createDataFrame([], schema))
+        if (active := SparkSession.getActiveSession()) is not None:
+            self._mapping.check(active.createDataFrame([], schema))
         self._current_target()
 
     def check_reachable(self) -> None:
@@ -203,28 +204,28 @@ class Kafka(RowRejectingSink, TransactionalSink):
         reach("kafka: rows read")
         good: list[tuple[str, Any]] = []
         for piece in records.to_batches():
-            for topic, some, wrong in check_rows(target, piece):
-                good.append((topic, _without(some, self._reject(some, wrong, dead_letters))))
+            for topic, own, rejected in check_rows(target, piece):
+                good.append((topic, _without(own, self._reject(own, rejected, dead_letters))))
         if dead_letters is not None:
             dead_letters.flush()
 
         def produce(producer: Any) -> None:
-            for topic, some in good:
-                enqueue(producer, target, topic, some)
+            for topic, accepted in good:
+                enqueue(producer, target, topic, accepted)
             target.flush(producer)
             reach("kafka: records produced")
 
         self._offsets.commit_with(batch, produce)
         reach("kafka: committed")
 
-    def _reject(self, some: Any, wrong: list[tuple[int, str]], dead_letters: DeadLetterBatch | None) -> list[int]:
+    def _reject(self, records: Any, reasons: list[tuple[int, str]], dead_letters: DeadLetterBatch | None) -> list[int]:
         """Divert rejected rows to the dead letters and return their numbers; BadRecord without dead letters."""
         rejected = RejectedRows(repr(self), None if dead_letters is None else dead_letters.limit)
-        for row, reason in wrong:
-            rejected.add(origin_of(some, row), reason)
+        for row, reason in reasons:
+            rejected.add(origin_of(records, row), reason)
         if dead_letters is not None:
             dead_letters.reject([RejectedRow(origin, reason, self.identity) for origin, reason in rejected.rows])
-        return [row for row, _ in wrong]
+        return [row for row, _ in reasons]
 
     def _current_target(self) -> TopicTarget:
         topics = self.require_open(self._topics)
@@ -249,5 +250,5 @@ class Kafka(RowRejectingSink, TransactionalSink):
 def _without(records: Any, rows: list[int]) -> Any:
     import pyarrow as pa
 
-    wrong = set(rows)
-    return records.filter(pa.array([row not in wrong for row in range(len(records))])) if wrong else records
+    left_out = set(rows)
+    return records.filter(pa.array([row not in left_out for row in range(len(records))])) if left_out else records

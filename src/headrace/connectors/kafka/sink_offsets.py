@@ -23,19 +23,18 @@ from headrace.support.crashpoints import reach
 from headrace.support.polling import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from os import PathLike
+    from collections.abc import Callable, Iterator, Mapping
 
     from headrace.core.state import RunLease, State
     from headrace.kafka.commit_metadata import CommittedOffset
     from headrace.kafka.offset_group import Topic
     from headrace.types import Batch, Progress, Range, TopicPartition
 
-_LONGEST_MS = 300_000
+_DEFAULT_MS = 300_000
 """The default transaction timeout, if the broker allows as much."""
-_SHORT_MS = 60_000
+_FALLBACK_MS = 60_000
 """The default transaction timeout if this user may not read the broker's settings."""
-_NOT_OF_TOPICS = re.compile(r"[^a-zA-Z0-9._-]")
+_NOT_IN_TOPIC_NAMES = re.compile(r"[^a-zA-Z0-9._-]")
 _DEFAULTS = {
     "linger.ms": 20,
     "compression.type": "lz4",
@@ -60,19 +59,12 @@ class SinkOffsets(Kafka):
     """A consumer group of the target cluster. If a source is another cluster, the target has an empty placeholder for
     each of its topics."""
 
-    def __init__(
-        self,
-        bootstrap: str | Sequence[str],
-        *,
-        group: str | None = None,
-        options: Mapping[str, Any] | str | PathLike[str] | None = None,
-    ) -> None:
-        super().__init__(bootstrap, group=group, options=options)
-        self._registered: RunLease | None = None
-        self._unsure = False
-        self._placeholders = PlaceholderTopics("")
-        self._home: set[str] = set()
-        """Topics of the target cluster. A recreated topic has another id, but needs no placeholder."""
+    _registered: RunLease | None = None
+    _tasks_may_run = False
+    """Whether tasks of a failed batch may still be running."""
+    _placeholders: PlaceholderTopics
+    _local_topics: frozenset[str] = frozenset()
+    """Topics of the target cluster. A recreated topic has another id, but needs no placeholder."""
 
     @property
     def group(self) -> str:
@@ -108,7 +100,7 @@ class SinkOffsets(Kafka):
         return self
 
     def set_lease(self, run: RunLease | None, check: Callable[[RunLease | None], None] = lambda held: None) -> None:
-        if run is None and self._unsure:
+        if run is None and self._tasks_may_run:
             return  # tasks may still be running: the next run must see that
         with self._lock:
             if self._registered is not None:
@@ -121,11 +113,11 @@ class SinkOffsets(Kafka):
         with self._lock:
             self._claim()
             state, version = self.read()
-            if self._unsure or state.run is not None:
+            if self._tasks_may_run or state.run is not None:
                 self._opened.fence_task_producers(
                     version.entries, partial(commit_metadata.reissue, version.entries, self._opened_at)
                 )
-                self._unsure, self._registered = False, None
+                self._tasks_may_run, self._registered = False, None
                 state, _ = self.read()
             return state.progress
 
@@ -149,7 +141,7 @@ class SinkOffsets(Kafka):
         try:
             yield
         except BaseException as error:
-            self._unsure = True  # other tasks may still be running
+            self._tasks_may_run = True  # other tasks may still be running
             if is_raised_on_worker(error, Fenced):
                 raise self._fenced(batch) from error
             raise
@@ -176,10 +168,10 @@ class SinkOffsets(Kafka):
         entries = self._fetch()
         state = self._state(entries)
         if self._registered is not None and not self._registered.is_same_run(state.run):
-            if state.run is None and (gone := known - entries.keys()):
+            if state.run is None and (deleted := known - entries.keys()):
                 # Deleting a topic also deletes its offsets, and with them the lease of the run.
                 topic_check.verify()
-                raise RetriableError(f"{self!r}: the offset of {min(gone)} is gone: its topic was deleted")
+                raise RetriableError(f"{self!r}: the offset of {min(deleted)} is gone: its topic was deleted")
             raise OffsetConflict(
                 f"{self!r}: another run of this pipeline has taken over", hint="let one of them finish"
             )
@@ -188,7 +180,7 @@ class SinkOffsets(Kafka):
     def _fenced(self, batch: Batch) -> HeadraceError:
         """The error for a fenced producer: OffsetConflict if another run fenced it; RetriableError if another attempt
         of the task did, or if the transaction timed out or was aborted manually."""
-        self._unsure = True
+        self._tasks_may_run = True
         with self._lock:
             try:
                 state, _ = self._current()
@@ -196,7 +188,7 @@ class SinkOffsets(Kafka):
             except OffsetConflict as error:
                 return error
         return RetriableError(
-            f"{self!r}: the transaction was ended by somebody else",
+            f"{self!r}: another process ended the transaction",
             hint='if it took too long: options={"transaction.timeout.ms": "…"}, or smaller batches',
         )
 
@@ -211,7 +203,9 @@ class SinkOffsets(Kafka):
         for topic in {at.topic for at in partitions}:
             needed = 1 + max(at.partition for at in partitions if at.topic == topic)
             found = self._find_topic(topic)
-            if topic not in self._home and (found is None or found.id not in (None, topic_ids.get(topic, found.id))):
+            if topic not in self._local_topics and (
+                found is None or found.id not in (None, topic_ids.get(topic, found.id))
+            ):
                 Admin(self.client).create_topic(self._placeholders.add(topic), needed)
             elif found is not None and found.id is None and len(found.partitions) < needed:
                 Admin(self.client).add_partitions(
@@ -221,7 +215,7 @@ class SinkOffsets(Kafka):
 
     def _fetch(self) -> dict[TopicPartition, CommittedOffset]:
         entries = super()._fetch()
-        self._home |= {at.topic for at in entries if self._placeholders.local_name(at.topic) == at.topic}
+        self._local_topics |= {at.topic for at in entries if self._placeholders.local_name(at.topic) == at.topic}
         return entries
 
     def _find_topic(self, topic: str) -> Topic | None:
@@ -230,22 +224,22 @@ class SinkOffsets(Kafka):
 
     def _timeout(self) -> int:
         """The transaction timeout in milliseconds; ConfigError if the broker does not allow it."""
-        asked = self.options.get("transaction.timeout.ms")
-        if asked is not None and not asked.isdecimal():
-            raise ConfigError(f"transaction.timeout.ms={asked!r} is not a number of milliseconds")
+        given = self.options.get("transaction.timeout.ms")
+        if given is not None and not given.isdecimal():
+            raise ConfigError(f"transaction.timeout.ms: expected a number of milliseconds, got {given!r}")
         try:
-            most = self._opened.broker_setting("transaction.max.timeout.ms")
+            limit = self._opened.broker_setting("transaction.max.timeout.ms")
         except ConfigError:  # this user may not read the broker's settings
-            return int(asked or _SHORT_MS)
-        if asked is not None and int(asked) > most:
+            return int(given or _FALLBACK_MS)
+        if given is not None and int(given) > limit:
             raise ConfigError(
-                f"transaction.timeout.ms={asked} is more than Kafka at {self.bootstrap} allows: {most}",
-                hint=f'options={{"transaction.timeout.ms": "{most}"}}, or raise transaction.max.timeout.ms there',
+                f"transaction.timeout.ms={given} is more than Kafka at {self.bootstrap} allows: {limit}",
+                hint=f'options={{"transaction.timeout.ms": "{limit}"}}, or raise transaction.max.timeout.ms there',
             )
-        return int(asked or min(_LONGEST_MS, most))
+        return int(given or min(_DEFAULT_MS, limit))
 
 
 def placeholder_prefix(group: str) -> str:
     """The prefix of placeholder topics. It has a hash, because names of groups and topics may contain dots."""
     mark = hashlib.sha256(group.encode()).hexdigest()[:8]
-    return f"headrace.{_NOT_OF_TOPICS.sub('_', group)[:80]}-{mark}."
+    return f"headrace.{_NOT_IN_TOPIC_NAMES.sub('_', group)[:80]}-{mark}."

@@ -42,12 +42,12 @@ class NewTopics:
             return cls() if create else None
         if not isinstance(create, Mapping):
             raise wrong_value("create", "True, False or options of new topics", create, 'create={"partitions": 6}')
-        wanted = dict(create)
-        numbers = {name: wanted.pop(name, -1) for name in ("partitions", "replication")}
+        config = dict(create)
+        numbers = {name: config.pop(name, -1) for name in ("partitions", "replication")}
         for name, number in numbers.items():
             if number != -1:
                 check_whole_number(f"create: {name}", number, hint=f'{{"{name}": 3}}')
-        return cls(numbers["partitions"], numbers["replication"], {name: str(value) for name, value in wanted.items()})
+        return cls(numbers["partitions"], numbers["replication"], {name: str(value) for name, value in config.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class AllowedTopics:
 
 
 def _is_topic_name(topic: object) -> bool:
-    """Whether `name` is a valid topic name and not that of an internal topic."""
+    """Whether this is a valid topic name and not that of an internal topic."""
     if not isinstance(topic, str) or topic in (".", "..") or topic.startswith("__"):
         return False
     return _NAME.fullmatch(topic) is not None
@@ -118,8 +118,8 @@ class TargetTopics:
 
     def limits(self, topic: str) -> TopicLimits | None:
         """The limits of `topic`; None if it does not exist and must not be created."""
-        asked, known = self._known.get(topic, (0.0, None))
-        if known is not None and time.monotonic() - asked < _CACHE_SECONDS:
+        fetched_at, known = self._known.get(topic, (0.0, None))
+        if known is not None and time.monotonic() - fetched_at < _CACHE_SECONDS:
             return known
         found = self._describe(topic)
         if found is None:
