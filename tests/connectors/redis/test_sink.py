@@ -291,7 +291,7 @@ def test_an_append_that_fails_half_way_goes_on_where_it_stopped(append, client, 
 def test_a_row_with_more_fields_than_an_entry_takes_is_refused_and_the_others_are_there_once(append, client, name):
     names = [f"c{n}" for n in range(4_000)]
     (task,) = append.args
-    wide = replace(task, plain={"id": int, **dict.fromkeys(names, int)}, limit=10)
+    wide = replace(task, converters={"id": int, **dict.fromkeys(names, int)}, limit=10)
     columns = {one: pa.array([None, 7, None], pa.int64()) for one in names}
     rows = pa.RecordBatch.from_pydict({**arrow(0, 3).to_pydict(), **columns})
     for _ in range(2):
@@ -474,7 +474,7 @@ def test_a_node_of_a_cluster_is_refused(tmp_path):
         ({"name": "headrace:x"}, "headrace:"),
         ({"structure": "zset"}, "structure: expected one of"),
         ({"structure": "stream", "key": "id"}, "key= has no effect"),
-        ({"maxlen": 5}, "maxlen= means nothing"),
+        ({"maxlen": 5}, "maxlen= has no effect"),
         ({"structure": "list", "maxlen": 0}, "maxlen: expected a whole number of entries"),
         ({"structure": "list", "maxlen": 2**63}, "maxlen: expected a whole number of entries"),
         ({"ttl": -1}, "ttl: expected a number of seconds above 0"),
