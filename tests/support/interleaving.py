@@ -22,6 +22,17 @@ def meanwhile(point, act):
     assert not waiting, f"{point} was never reached"
 
 
+@contextmanager
+def points_reached():
+    """The crash points that are reached within the block, in a list."""
+    reached = []
+    crashpoints.install(reached.append)
+    try:
+        yield reached
+    finally:
+        crashpoints.install(None)
+
+
 class Died(Exception):
     pass
 

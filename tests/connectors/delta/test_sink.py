@@ -35,7 +35,7 @@ def rows_of(path):
     return Counter((row["id"], row["text"]) for row in DeltaTable(path).to_pyarrow_table().to_pylist())
 
 
-def asked(path, query):
+def query_with_readers(path, query):
     """The answer of delta-rs and, of the same table as Arrow, of DuckDB: both prune files by the statistics."""
     table = DeltaTable(path)
     by_rust = pa.table(QueryBuilder().register("t", table).execute(query)).to_pylist()
@@ -185,9 +185,9 @@ def test_a_repeat_is_known_when_the_log_was_cleaned_and_the_files_compacted(spar
 def test_the_commit_says_which_ranges_it_holds(spark, path):
     with Delta(path).open("clicks") as sink:
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
-    (said,) = [json.loads(entry["headrace"]) for entry in DeltaTable(path).history() if "headrace" in entry]
-    assert said["pipeline"] == "clicks"
-    assert said["batch"]["ranges"] == [["clicks", 0, 0, 3]]
+    (metadata,) = [json.loads(entry["headrace"]) for entry in DeltaTable(path).history() if "headrace" in entry]
+    assert metadata["pipeline"] == "clicks"
+    assert metadata["batch"]["ranges"] == [["clicks", 0, 0, 3]]
 
 
 def test_what_dead_runs_left_goes_with_the_next_commit_and_nothing_else_does(spark, path):
@@ -299,7 +299,7 @@ def test_every_type_comes_back_as_it_was(spark, path):
         "pairs": [("k", Decimal("2.00")), ("n", None)],
         "nothing": None,
     }
-    counted, same = asked(path, "SELECT count(*) AS n FROM t")
+    counted, same = query_with_readers(path, "SELECT count(*) AS n FROM t")
     assert counted == same == [{"n": 3}]
 
 
@@ -342,10 +342,10 @@ def test_partitions_by_odd_texts_by_dates_and_by_nothing_are_found_again(spark, 
         literal = "'" + text.replace("'", "''") + "'" if text else "NULL"
         # Delta has no empty text as a partition: it is read as null.
         wanted = sorted(number for number, odd, _ in rows if (odd or None) == (text or None))
-        for answer in asked(path, f"SELECT id, text FROM t WHERE text IS NOT DISTINCT FROM {literal}"):
+        for answer in query_with_readers(path, f"SELECT id, text FROM t WHERE text IS NOT DISTINCT FROM {literal}"):
             assert sorted(row["id"] for row in answer) == wanted
             assert {row["text"] for row in answer} == {text or None}
-    for answer in asked(path, "SELECT id FROM t WHERE day = DATE '1999-12-31'"):
+    for answer in query_with_readers(path, "SELECT id FROM t WHERE day = DATE '1999-12-31'"):
         assert sorted(row["id"] for row in answer) == [number for number, _, day in rows if day == days[2]]
 
 
@@ -354,7 +354,7 @@ def test_partitions_by_every_kind_allowed_are_typed_again(spark, path):
     chosen = ", ".join(f"CAST(IF(id = 2, NULL, id - 1) AS {kind}) AS {name}" for name, kind in kinds.items())
     with Delta(path, partition_by=list(kinds)).open("clicks") as sink:
         sink.write(batch(1, 0, 3), spark.sql(f"SELECT id, {chosen} FROM range(3)"))
-    for answer in asked(path, "SELECT * FROM t ORDER BY id"):
+    for answer in query_with_readers(path, "SELECT * FROM t ORDER BY id"):
         assert [tuple(row[name] for name in kinds) for row in answer] == [
             (True, -1, -1, -1, -1),
             (False, 0, 0, 0, 0),
@@ -404,7 +404,7 @@ def test_statistics_hide_no_row(spark, path, dropped):
     for condition, count in found.items():
         if condition.split()[0] in dropped:
             continue
-        for answer in asked(path, f"SELECT count(*) AS c FROM t WHERE {condition}"):
+        for answer in query_with_readers(path, f"SELECT count(*) AS c FROM t WHERE {condition}"):
             assert answer == [{"c": count}], (condition, answer)
 
 
@@ -441,7 +441,7 @@ def test_a_file_states_bounds_of_every_column_or_of_none(spark, path):
         "NOT b": [2, 3],
         "id > 1": [2, 3],
     }.items():
-        for answer in asked(path, f"SELECT id FROM t WHERE {condition} ORDER BY id"):
+        for answer in query_with_readers(path, f"SELECT id FROM t WHERE {condition} ORDER BY id"):
             assert [row["id"] for row in answer] == wanted, condition
 
 
@@ -523,7 +523,7 @@ def test_another_partitioning_than_the_tables_is_refused(spark, path):
 
 
 @pytest.mark.parametrize(
-    ("ddl", "settings", "said"),
+    ("ddl", "settings", "message"),
     [
         ("id BIGINT, x DOUBLE", {"partition_by": "x"}, "got double"),
         ("id BIGINT, x DOUBLE", {"partition_by": "y"}, "no column of the rows"),
@@ -531,8 +531,8 @@ def test_another_partitioning_than_the_tables_is_refused(spark, path):
         ("`a b` BIGINT", {}, "column 'a b'"),
     ],
 )
-def test_a_table_that_cannot_be_is_refused(path, ddl, settings, said):
-    with Delta(path, **settings).open("clicks") as sink, pytest.raises(ConfigError, match=said):
+def test_a_table_that_cannot_be_is_refused(path, ddl, settings, message):
+    with Delta(path, **settings).open("clicks") as sink, pytest.raises(ConfigError, match=message):
         sink.prepare(schema(ddl))
     assert not path.exists()
 

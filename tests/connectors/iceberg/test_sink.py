@@ -132,8 +132,8 @@ def test_the_newest_batch_is_known_to_the_next_run_also_when_snapshots_were_expi
         for number in (1, 7):
             sink.write(batch(number, number, number + 1), frame(spark, numbered(number, number + 1)))
     table = place.table()
-    said = json.loads(table.current_snapshot().summary["headrace.batch"])
-    assert said["ranges"] == [["clicks", 0, 7, 8]]
+    stored = json.loads(table.current_snapshot().summary["headrace.batch"])
+    assert stored["ranges"] == [["clicks", 0, 7, 8]]
     old = table.metadata.snapshots[0].snapshot_id
     table.maintenance.expire_snapshots().by_id(old).commit()
     with place.sink().open("clicks") as sink:

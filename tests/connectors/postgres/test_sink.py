@@ -10,7 +10,6 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 import headrace as hr
 from headrace import events, sinks
-from headrace.connectors.postgres import sink as sink_module
 from headrace.connectors.postgres.claims import ClaimedOffsets
 from headrace.connectors.postgres.copy_task import CopyAndCommitTask
 from headrace.core.state import RunLease
@@ -19,6 +18,7 @@ from headrace.errors import BadRecord, ConfigError, OffsetConflict, RetriableErr
 from headrace.spark import task_alignment
 from headrace.spark.tasks import Report, report_of
 from headrace.types import Batch, Range, TopicPartition
+from support.interleaving import meanwhile, points_reached
 
 BY_PARTITION = "each task copies"
 BY_BATCH = "one transaction publishes the batch"
@@ -72,26 +72,17 @@ def pipeline(where, sink, **more):
     ],
     ids=["narrow", "explode", "repartition", "coalesce", "union", "aggregate", "sort", "join"],
 )
-def test_the_way_is_read_off_the_plan_and_every_row_arrives(
-    transform, way, filled, spark, postgres, table, ask, monkeypatch
-):
-    ways = []
-    for name, said in (("_write_partitions", BY_PARTITION), ("_write_batch", BY_BATCH)):
-        original = getattr(sink_module.Postgres, name)
-
-        def spy(self, *arguments, original=original, said=said):
-            ways.append(said)
-            return original(self, *arguments)
-
-        monkeypatch.setattr(sink_module.Postgres, name, spy)
+def test_the_way_is_read_off_the_plan_and_every_row_arrives(transform, way, filled, spark, postgres, table, ask):
+    ways = {"postgres: partitions written": BY_PARTITION, "postgres: staged": BY_BATCH}
     where = filled()
     made = pipeline(where, sinks.Postgres(postgres.address, table, create=True), transform=transform)
     from headrace.engine.source_readers import SourceReaders
     from headrace.runtime.launch import check_transform
 
     assert way in made.sink.describe_write(check_transform(made, SourceReaders.of(spark, made)), cached=False)
-    made.run(until="caught-up", session=spark, fail_fast=True)
-    assert set(ways) == {way}
+    with points_reached() as reached:
+        made.run(until="caught-up", session=spark, fail_fast=True)
+    assert {ways[point] for point in reached if point in ways} == {way}
     expected = transform(spark.createDataFrame([(n, f"u{n % 7}") for n in range(400)], "id BIGINT, user STRING"))
     stored = ask(f'SELECT id, "user" FROM {table}')
     assert sorted(stored) == sorted((row["id"], row["user"]) for row in expected.select("id", "user").collect())
@@ -326,24 +317,18 @@ def test_rows_of_an_attempt_that_spark_does_not_count_are_not_published(
     assert ask(f"SELECT count(*), count(DISTINCT id) FROM {table}") == [(400, 400)]
 
 
-def test_a_server_that_dies_between_staging_and_publishing_costs_a_repeat_and_no_row(
-    filled, spark, tmp_path, table, monkeypatch
-):
+def test_a_server_that_dies_between_staging_and_publishing_costs_a_repeat_and_no_row(filled, spark, tmp_path, table):
     """The staging table is unlogged: the crash empties it, and publishing what is left would lose the batch."""
     with Postgres(tmp_path / "postgres") as server:
-        crashed = []
 
-        def die(point):
-            if point == "postgres: staged" and not crashed:
-                crashed.append(point)
-                server.kill()
-                server.start()
+        def crash():
+            server.kill()
+            server.start()
 
-        monkeypatch.setattr(sink_module, "reach", die)
         seen = []
         made = pipeline(filled(), sinks.Postgres(server.address, table, create=True, visible="batch"))
-        made.run(until="caught-up", session=spark, observer=seen.append)
-        assert crashed
+        with meanwhile("postgres: staged", crash):
+            made.run(until="caught-up", session=spark, observer=seen.append)
         assert any(isinstance(e, events.Retrying) and isinstance(e.error, RetriableError) for e in seen)
         with psycopg.connect(server.address) as connection:
             counted = connection.execute(f"SELECT count(*), count(DISTINCT id) FROM {table}").fetchall()
@@ -367,17 +352,17 @@ def test_no_more_connections_than_tasks_at_once(spark, filled, postgres, table, 
     """Batch after batch: the workers keep theirs, and none is left over."""
     mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
     dsn = f"{postgres.address}?application_name=bounded-{table}"
-    most = []
+    counts = []
 
     def look(event):
         if isinstance(event, events.BatchDone):
-            most.append(ask(mine, f"bounded-{table}")[0][0])
+            counts.append(ask(mine, f"bounded-{table}")[0][0])
 
     made = pipeline(filled(2_000), sinks.Postgres(dsn, table, create=True), limits=hr.Limits(max_records=200))
     made.run(until="caught-up", session=spark, observer=look, fail_fast=True)
-    assert len(most) == 10
+    assert len(counts) == 10
     # One of the driver, and one for each Python worker: Spark starts as many as tasks run at once.
-    assert max(most) <= 1 + spark.sparkContext.defaultParallelism + 1
+    assert max(counts) <= 1 + spark.sparkContext.defaultParallelism + 1
 
 
 def test_a_wrong_password_is_reported_without_showing_it(postgres, spark):

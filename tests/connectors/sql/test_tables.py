@@ -182,7 +182,7 @@ def test_a_table_without_a_unique_key_is_refused_with_the_cure(database, pipelin
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("arguments", "message"),
     [
         ({"mode": "upsert"}, "expected the columns of the key"),
         ({"mode": "replace"}, "mode: expected one of"),
@@ -190,9 +190,9 @@ def test_a_table_without_a_unique_key_is_refused_with_the_cure(database, pipelin
         ({"mode": "upsert", "key": ""}, "expected the columns of the key"),
     ],
 )
-def test_a_mode_that_makes_no_sense_is_refused_when_it_is_written_down(database, how, said):
-    with pytest.raises(ConfigError, match=said):
-        database.sink(**how)
+def test_a_mode_that_makes_no_sense_is_refused_when_it_is_written_down(database, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        database.sink(**arguments)
 
 
 def test_a_key_that_is_not_among_the_columns_is_refused(database, pipeline, spark):
@@ -223,7 +223,7 @@ def test_a_column_with_a_name_of_ours_is_refused(database, pipeline, spark):
 def test_a_batch_without_rows_moves_the_offsets_in_every_mode(database, keyed, spark):
     with keyed() as sink:
         sink.write(batch(1, 0, 3), users(spark))
-        sink.write_with_dead_letters(batch(2, 3, 5), users(spark), quarantine(f"{database.table}_dead"))
+        sink.write_with_dead_letters(batch(2, 3, 5), users(spark), dead_letter_batch(f"{database.table}_dead"))
         assert sink.offsets.load().offsets == {AT: 5}
 
 
@@ -310,14 +310,14 @@ def test_duckdb_has_a_type_foreverything(tmp_path, pipeline, spark):
 # Dead letters
 
 
-def quarantine(table, *letters, most=10):
+def dead_letter_batch(table, *letters, limit=10):
     def originals(refused):
         return [
             DeadLetter(r.origin, None, b"k", f"value {r.origin.offset}".encode(), (("h", b"\xff"),), r.error, r.place)
             for r in refused
         ]
 
-    return DeadLetterBatch(letters, limit=most, fetch_records=originals, table=table)
+    return DeadLetterBatch(letters, limit=limit, fetch_records=originals, table=table)
 
 
 def constrained(database):
@@ -329,7 +329,7 @@ def test_rows_that_the_table_refuses_go_to_the_dead_letters_and_the_others_are_s
     rows = users(spark, *((n, f"u{n}", 100 if n in (3, 11) else n) for n in range(20)))
     dead = f"{database.table}_dead"
     with database.sink().open(pipeline) as sink:
-        found = quarantine(dead)
+        found = dead_letter_batch(dead)
         sink.write_with_dead_letters(batch(1, 0, 20), rows, found)
         assert found.count == 2
         letters = sink.read_dead_letters(dead)
@@ -354,7 +354,7 @@ def test_upserted_rows_that_the_table_refuses_go_to_the_dead_letters_and_deletes
     dead = f"{database.table}_dead"
     rows = users(spark, (0, "ann", 1), (1, "bob", 100), (2, "cyd", None), (3, "ann", "gone"), (4, "dan", 4))
     with database.sink(key="name", mode="upsert").open(pipeline) as sink:
-        sink.write_with_dead_letters(batch(1, 0, 5), rows, quarantine(dead))
+        sink.write_with_dead_letters(batch(1, 0, 5), rows, dead_letter_batch(dead))
         assert [letter.origin.offset for letter in sink.read_dead_letters(dead)] == [1, 2]
     assert database.ask("SELECT name, age FROM {t}") == [("dan", 4)]
 
@@ -363,7 +363,7 @@ def test_records_that_did_not_parse_are_stored_with_the_rows(database, pipeline,
     dead = f"{database.table}_dead"
     bad = DeadLetter(RecordId("users", 0, 1), None, None, b"{broken", (), "not JSON", "decoding")
     with database.sink(create=True).open(pipeline) as sink:
-        sink.write_with_dead_letters(batch(1, 0, 2), users(spark, (0, "ann", 1)), quarantine(dead, bad))
+        sink.write_with_dead_letters(batch(1, 0, 2), users(spark, (0, "ann", 1)), dead_letter_batch(dead, bad))
         assert list(sink.read_dead_letters(dead)) == [bad]
     assert database.ask("SELECT name FROM {t}") == [("ann",)]
 
@@ -373,7 +373,7 @@ def test_more_refused_rows_than_the_limit_stop_the_pipeline_with_nothing_stored(
     rows = users(spark, *((n, f"u{n}", 100) for n in range(8)))
     with database.sink().open(pipeline) as sink:
         with pytest.raises(BadRecord, match="at most 3 dead letters"):
-            sink.write_with_dead_letters(batch(1, 0, 8), rows, quarantine(f"{database.table}_dead", most=3))
+            sink.write_with_dead_letters(batch(1, 0, 8), rows, dead_letter_batch(f"{database.table}_dead", limit=3))
         assert sink.offsets.load().offsets == {}
         assert list(sink.read_dead_letters(f"{database.table}_dead")) == []
     assert database.ask("SELECT * FROM {t}") == []

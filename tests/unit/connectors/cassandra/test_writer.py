@@ -57,16 +57,17 @@ def row(offset, user="ann", at=MOMENT, *, deleted=False):
 def test_a_key_that_cassandra_would_cut_to_that_of_another_row_is_refused(writer):
     session, late = Session(), MOMENT + timedelta(microseconds=4)
     refused = writer._store(session, [row(0), row(1, at=late), row(2, at=late, deleted=True)])
-    assert [(found.origin.offset, why.partition(":")[0]) for found, why in refused] == [(1, "at"), (2, "at")]
+    reasons = [(rejected.origin.offset, reason.partition(":")[0]) for rejected, reason in refused]
+    assert reasons == [(1, "at"), (2, "at")]
     assert "microseconds" in refused[0][1]
     assert session.stored == [0]
 
 
 def test_a_part_of_the_partition_key_above_64_kb_is_its_own_rows_fault(writer):
     session = Session()
-    ((found, why),) = writer._store(session, [row(0), row(1, user="x" * 65_536), row(2, user="x" * 65_535)])
-    assert (found.origin.offset, session.stored) == (1, [0, 2])
-    assert "64 KB" in why
+    ((rejected, reason),) = writer._store(session, [row(0), row(1, user="x" * 65_536), row(2, user="x" * 65_535)])
+    assert (rejected.origin.offset, session.stored) == (1, [0, 2])
+    assert "64 KB" in reason
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ def test_bounds_include_every_value(tmp_path, kind, arrow, values, low, high):
     file = stats_of(tmp_path / "f.parquet", kind, arrow, values)
     assert (file.low, file.high) == ({"column": low}, {"column": high})
     assert file.nulls == {"column": values.count(None)}
-    said = json.loads(file.stats)
-    assert (said["numRecords"], said["minValues"]) == (len(values), {"column": low})
+    stats = json.loads(file.stats)
+    assert (stats["numRecords"], stats["minValues"]) == (len(values), {"column": low})
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,6 @@ def test_two_compactions_of_a_delta_table_do_not_run_at_once(tmp_path):
 def test_the_command_tells_what_became_of_a_delta_table(tmp_path, capsys):
     delta(tmp_path)
     verbs.compact(str(tmp_path), execute=True)
-    said = capsys.readouterr().out
-    assert "6 files merged, into 1" in said
-    assert "a vacuum removes them" in said
+    output = capsys.readouterr().out
+    assert "6 files merged, into 1" in output
+    assert "a vacuum removes them" in output
